@@ -186,7 +186,7 @@ def _log(call: Any, task: str, attempt: int, token: str) -> list[tuple[float, st
     found = []
     for entry in content if isinstance(content, list) else []:
         text = str(entry.get("event", ""))
-        if entry.get("timestamp") and (text.startswith(("trainer/", "app ")) or "epoch" in text):
+        if entry.get("timestamp") and (text.startswith(("trainer/", "job ")) or "epoch" in text):
             found.append((dt.datetime.fromisoformat(entry["timestamp"]).timestamp(), text))
     return found
 

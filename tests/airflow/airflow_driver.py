@@ -72,7 +72,7 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
         TaskDeferred,
     )
 
-    from transload_airflow import TransloadOperator, run
+    from transload_airflow import TransloadOperator, task_instance
 
     app_log = logging.getLogger("transload.app")
     app_log.setLevel(logging.INFO)
@@ -100,7 +100,7 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
         "task_state_store": Stored(child.store),
     }
     # no supervisor is here to be asked
-    run.task_state = lambda ti, absent=None: "failed" if child.asked() else "running"
+    task_instance.task_state = lambda ti, absent=None: "failed" if child.asked() else "running"
     child.on_kill(task.on_kill)
     try:
         try:

@@ -95,4 +95,4 @@ def refuse_cancels(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         cancel(handle)
 
     monkeypatch.setattr(runner, "cancel", hesitant)
-    monkeypatch.setattr("transload_airflow.run.PAUSE_S", 0.01)
+    monkeypatch.setattr("transload_airflow.adapter.PAUSE_S", 0.01)

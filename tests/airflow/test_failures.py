@@ -29,8 +29,8 @@ from transload.errors import (
 )
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus
-from transload_airflow import AppCallbacks, TransloadOperator, run
-from transload_airflow.run import ending_of
+from transload_airflow import AppCallbacks, TransloadOperator, task_instance
+from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_testing import ScriptedControl, scripted_app
 
 
@@ -70,7 +70,8 @@ def test_failures(
     """Each error is what Airflow acts on rightly: skip, fail for good, or fail and perhaps
     retry.
     """
-    assert type(ending_of(error, ExecutionOptions(**options), **more)) is kind
+    step = TaskContext(options=ExecutionOptions(**options), **more)
+    assert type(ADAPTER.translate(error, step)) is kind
 
 
 class Raises(AppCallbacks):
@@ -236,7 +237,7 @@ def test_kill_before_the_submit_starts_nothing(
     control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, state: str
 ) -> None:
     """A task that is ended before it came to submit does not submit any more, whoever ended it."""
-    monkeypatch.setattr(run, "task_state", lambda ti, absent=None: state)
+    monkeypatch.setattr(task_instance, "task_state", lambda ti, absent=None: state)
     operator = scripted()
     operator.on_kill()
     with pytest.raises(AirflowException, match="before the app was submitted"):

@@ -23,16 +23,19 @@ from transload.errors import (
     SpecError,
 )
 from transload.pipelines import (
-    ExecutionOptions,
     Launch,
     get_adapter,
     host_runner,
 )
 from transload.specs import AppDef, AppState, Role
-from transload_airflow import AppCallbacks, TransloadOperator, operator_from_app, run
-from transload_airflow.hooks import Defaults
-from transload_airflow.run import execution_of
-from transload_airflow.runner import runner_for_tasks
+from transload_airflow import (
+    AppCallbacks,
+    TransloadOperator,
+    operator_from_app,
+    operators,
+    task_instance,
+)
+from transload_airflow.adapter import ADAPTER
 from transload_airflow.values import decoded, plain
 from transload_testing import ScriptedControl, scripted_app
 
@@ -303,7 +306,7 @@ def test_kill_while_looking_is_no_deferral(
     """A task that is marked while it waits in place first does not defer: it waits for the end of
     its app.
     """
-    monkeypatch.setattr(run, "task_state", lambda ti, absent=None: "failed")
+    monkeypatch.setattr(task_instance, "task_state", lambda ti, absent=None: "failed")
 
     class Ending(AppCallbacks):
         def on_started(self, attached: Any, context: Any) -> None:
@@ -396,14 +399,15 @@ def test_paths_and_variables(
 
 def test_job_is_told_its_parent(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
     """What OpenLineage calls the task's run reaches the job; a role's own goes first."""
-    monkeypatch.setattr(run, "parent_variables", lambda ti: {"OPENLINEAGE_PARENT_ID": "a/b/c"})
+    monkeypatch.setattr(
+        operators, "parent_variables", lambda ti: {"OPENLINEAGE_PARENT_ID": "a/b/c"}
+    )
     for env, shown in (({}, "a/b/c"), ({"OPENLINEAGE_PARENT_ID": "mine"}, "mine")):
         role = Role("main", "", entrypoint="true", env=env)
         operator = TransloadOperator(task_id="job", app=AppDef("a", [role]), scheduler="local")
-        operator._defaults = Defaults()
-        made = execution_of(
-            make_context(operator), operator._launch({}), ExecutionOptions(), runner_for_tasks()
-        )
+        step = operator._new_step(make_context(operator))
+        launch = operator._prepared(step, again=False)
+        made = ADAPTER.driver(step, launch, step.options)
         assert f"OPENLINEAGE_PARENT_ID={shown}\n" in made.dry_run()
 
 

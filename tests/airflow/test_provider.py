@@ -88,7 +88,7 @@ def test_plugin_imports_no_airflow() -> None:
     code = (
         "import json, sys; from transload.pipelines import get_adapter; adapter = "
         "get_adapter('airflow');"
-        "adapter.state_map.markdown(); adapter.dry_run('utils.echo');"
+        "adapter.states.markdown(); adapter.dry_run('utils.echo');"
         "print(json.dumps([name for name in sys.modules if name == 'airflow']))"
     )
     assert fresh(code) == []
@@ -153,7 +153,7 @@ def test_state_map_is_total_both_ways() -> None:
     assert set(TASK_STATES) == {state.value for state in TaskInstanceState}
     assert set(STATES) == set(AppState)
     assert all(STATES.to_app(state) in AppState for state in TASK_STATES)
-    assert get_adapter("airflow").state_map is STATES
+    assert get_adapter("airflow").states is STATES
 
 
 def test_documentation_has_the_tables() -> None:

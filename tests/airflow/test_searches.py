@@ -20,7 +20,7 @@ from contexts import execute, make_context
 from scripts import Stage
 
 from transload.errors import SpecError, StateUnknown, UnsupportedFeature
-from transload.pipelines import Execution, get_adapter, host_runner
+from transload.pipelines import Driver, get_adapter, host_runner
 from transload_airflow import operator_from_app, search_group
 from transload_airflow.searches import SearchBestOperator, SearchRoundOperator, SearchTrialOperator
 from transload_search import EarlyStopping, Objective, Parameter, Search
@@ -276,11 +276,11 @@ def test_an_outage_is_no_failed_trial(scripted: Search, monkeypatch: pytest.Monk
     """
     trials = suggested(scripted)
 
-    def lost_sight(self: Execution) -> None:
+    def lost_sight(self: Driver) -> None:
         raise StateUnknown(self.handle or "", 300.0)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Execution, "follow", lost_sight)
+        patch.setattr(Driver, "follow", lost_sight)
         with pytest.raises(AirflowException, match="is unknown"):
             tried(scripted, trials[0], deferrable=False)
     with pytest.raises(AirflowException, match="FAILED"):

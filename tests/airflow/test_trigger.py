@@ -14,17 +14,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import TaskDeferred
+from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
 from contexts import execute, make_context, refuse_cancels
 
-from transload.errors import SpecError
 from transload_airflow import (
     AppCallbacks,
     AppSensor,
     AppStateTrigger,
     TransloadOperator,
-    run,
-    settling,
+    adapter,
+    deferral,
+    log_lines,
     triggers,
 )
 from transload_airflow.listener import Listener
@@ -138,9 +138,12 @@ async def test_second_try_repeats_no_line(
     the first died.
     """
     lines: list[str] = []
-    monkeypatch.setattr(
-        "transload_airflow.run.log_line", lambda role, replica, stream, line: lines.append(line)
-    )
+
+    def note(role: str, replica: int, stream: object, line: str) -> None:
+        lines.append(line)
+
+    monkeypatch.setattr("transload_airflow.log_lines.log_line", note)
+    monkeypatch.setattr("transload_airflow.operators.log_line", note)
     operator, context = held(callbacks=Fails())
     trigger = deferred(operator, context)
     control.open("go")
@@ -170,16 +173,16 @@ async def test_lines_are_read_before_the_event(monkeypatch: pytest.MonkeyPatch) 
     handler = logging.StreamHandler(ours.makefile("w"))
     logging.getLogger().addHandler(handler)
     try:
-        await settling.lines_are_read()
+        await deferral.lines_are_read()
         logging.getLogger().warning("a line")
-        waiting = asyncio.create_task(settling.lines_are_read())
+        waiting = asyncio.create_task(deferral.lines_are_read())
         done, _ = await asyncio.wait([waiting], timeout=0.2)
         assert not done
         assert b"a line" in theirs.recv(4096)
         await asyncio.wait_for(waiting, 10)
-        monkeypatch.setattr(settling, "LONGEST_DRAIN_S", 0.05)
+        monkeypatch.setattr(deferral, "LONGEST_DRAIN_S", 0.05)
         logging.getLogger().warning("another line")
-        await asyncio.wait_for(settling.lines_are_read(), 10)
+        await asyncio.wait_for(deferral.lines_are_read(), 10)
     finally:
         logging.getLogger().removeHandler(handler)
         handler.stream.close()
@@ -196,9 +199,10 @@ def test_a_very_long_line_comes_in_pieces(monkeypatch: pytest.MonkeyPatch, text:
     """
     pieces: list[str] = []
     monkeypatch.setattr(
-        "transload_airflow.run.log_line", lambda role, replica, stream, line: pieces.append(line)
+        "transload_airflow.log_lines.log_line",
+        lambda role, replica, stream, line: pieces.append(line),
     )
-    run.log_line_in_pieces("main", 0, None, f"{text}\n")
+    log_lines.log_line_in_pieces("main", 0, None, f"{text}\n")
     assert "".join(pieces) == text
     assert max(len(json.dumps(piece)) for piece in pieces) <= 31_000
 
@@ -240,7 +244,7 @@ async def test_person_ends_a_deferred_task_of_a_silent_scheduler(
     await trigger.on_kill()
     assert len(control.calls("cancel")) == 1
     refuse_cancels(monkeypatch, 10**6)
-    monkeypatch.setattr(run, "CANCEL_S", 0.05)
+    monkeypatch.setattr(adapter, "CANCEL_S", 0.05)
     await asyncio.wait_for(trigger.on_kill(), 20)
     assert len(control.calls("cancel")) == 1
 
@@ -269,25 +273,25 @@ async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.Mon
     """The event is held back until the supervisor must have noticed, longer on a busy machine;
     `dag.test()` never.
     """
-    monkeypatch.setattr(settling.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(deferral.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     elsewhere = {"name": "of another process", "at": time.time()}
-    waiting = asyncio.create_task(settling.wait_until_released(elsewhere))
+    waiting = asyncio.create_task(deferral.wait_until_released(elsewhere))
     assert (await asyncio.wait([waiting], timeout=0.5))[1] == {waiting}
     waiting.cancel()
-    nearly = settling.SETTLE_S + settling.conf.getint("workers", "min_heartbeat_interval") - 0.3
+    nearly = deferral.ACCOUNTING_S + deferral.conf.getint("workers", "min_heartbeat_interval") - 0.3
     await asyncio.wait_for(
-        settling.wait_until_released({**elsewhere, "at": time.time() - nearly}), 5
+        deferral.wait_until_released({**elsewhere, "at": time.time() - nearly}), 5
     )
     monkeypatch.setattr(
-        settling.os, "getloadavg", lambda: (99.0 * (settling.os.cpu_count() or 1), 0.0, 0.0)
+        deferral.os, "getloadavg", lambda: (99.0 * (deferral.os.cpu_count() or 1), 0.0, 0.0)
     )
     waiting = asyncio.create_task(
-        settling.wait_until_released({**elsewhere, "at": time.time() - nearly})
+        deferral.wait_until_released({**elsewhere, "at": time.time() - nearly})
     )
     assert (await asyncio.wait([waiting], timeout=0.5))[1] == {waiting}
     waiting.cancel()
-    await asyncio.wait_for(settling.wait_until_released(settling.mark_deferred()), 5)
-    await asyncio.wait_for(settling.wait_until_released({}), 5)
+    await asyncio.wait_for(deferral.wait_until_released(deferral.mark_deferred()), 5)
+    await asyncio.wait_for(deferral.wait_until_released({}), 5)
 
 
 async def test_broken_trigger_waits_too(
@@ -305,7 +309,7 @@ async def test_broken_trigger_waits_too(
     monkeypatch.setattr(triggers, "wait_until_released", wait_until_released)
     trigger = deferred(*held())
     trigger.state["options"] = {"patience": "broken"}
-    with pytest.raises(SpecError, match="patience"):
+    with pytest.raises(AirflowFailException, match="patience"):
         await asyncio.wait_for(first(trigger), 20)
     assert waited == [{}]
     control.open("go")

@@ -27,19 +27,23 @@ from transload.errors import (
     TransloadTimeout,
 )
 from transload.pipelines import (
+    AdapterIO,
     AppCancelled,
     AppLost,
     Detached,
+    Driver,
     Ending,
     Execution,
     ExecutionOptions,
     Identity,
     Launch,
+    LifecycleState,
     app_id_of,
     dry_run,
     host_runner,
 )
 from transload.pipelines.attach import Action
+from transload.pipelines.errors import HandedBack
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
 from transload.runtime.tracking import app_folder
@@ -362,6 +366,53 @@ def test_deferred_failures(
     assert str(raised.value).count(str(first.handle)) == 1, "what happened is said once"
     assert store.record is not None
     assert store.record["lost"] is (kind == "lost")
+
+
+class Forbidden:
+    """A store that the waiting process may not touch: it would hang there."""
+
+    def get(self) -> dict[str, Any] | None:
+        """Fail."""
+        raise AssertionError("the store was read")
+
+    def put(self, record: dict[str, Any]) -> None:
+        """Fail."""
+        raise AssertionError("the store was written")
+
+
+@pytest.mark.parametrize("ends", ["GONE", "SUCCEEDED"])
+def test_a_process_that_may_not_save_hands_the_state_back(
+    control: ScriptedControl, runner: Runner, ends: str
+) -> None:
+    """It waits without the store. What must be kept of a lost job, the first process keeps."""
+    store = MemoryStore()
+    first = execution(runner, {"steps": [{"state": "RUNNING", "seconds": 0.2}, ends]}, store=store)
+    first.start()
+    taken = LifecycleState.from_dict(first.state(), time.monotonic())
+    io = AdapterIO(runner=runner, store=Forbidden(), may_save=False)
+    waited = asyncio.run(pipelines.outcome(Driver(None, taken, io)))
+    assert store.record is not None
+    assert store.record["lost"] is False
+    if ends == "SUCCEEDED":
+        assert pipelines.settle(first, waited).state is AppState.SUCCEEDED
+        return
+    assert waited["kind"] == "lost"
+    with pytest.raises(AppLost):
+        pipelines.settle(first, waited)
+    assert store.record["lost"] is True
+
+
+def test_a_process_that_may_not_save_submits_nothing(
+    control: ScriptedControl, runner: Runner
+) -> None:
+    """Its driver stops before the submit, with and without reattaching."""
+    launch = Launch(app=scripted_app("a"), scheduler="scripted")
+    io = AdapterIO(runner=runner, may_save=False)
+    for durable in (True, False):
+        state = LifecycleState(WHO, ExecutionOptions(durable=durable))
+        with pytest.raises(HandedBack):
+            Driver(launch, state, io).start()
+    assert control.started() == []
 
 
 def test_a_waiter_that_is_elsewhere_says_so(

@@ -37,6 +37,8 @@ class AdapterIO:
         context_args: arguments that a component may declare (``trial_idx`` …).
         host_retries: how often the orchestrator itself retries, for a note in the log; None: that
             is not known.
+        may_save: False: this process may neither submit nor use the orchestrator's store (Airflow's
+            triggerer). Its driver stops there, and ``outcome`` hands the state back.
         asked: tells whether somebody asked the orchestrator for the end of the step; None (its
             answer): it cannot say now. It is asked when something ends the step, and answers
             within three seconds. Default: a person's Ctrl-C did. Inside a job, that job is asked
@@ -51,4 +53,5 @@ class AdapterIO:
     on_change: Callable[[str, AppStatus], None] | None = None
     context_args: Mapping[str, Any] = field(default_factory=dict)
     host_retries: int | None = None
+    may_save: bool = True
     asked: Asked = interrupted

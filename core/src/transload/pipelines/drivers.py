@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from transload.errors import ConfigError, StateUnknown, TransloadTimeout
 from transload.pipelines.attach import Attached
 from transload.pipelines.effects import Effects
-from transload.pipelines.errors import AppLost, Detached
+from transload.pipelines.errors import AppLost, Detached, HandedBack
 from transload.pipelines.identity import where
 from transload.pipelines.lifecycle import (
     Answer,
@@ -245,7 +245,7 @@ class Driver:
             since = unknown_since(status.state, self._state.unknown_since)
             self._emit_change(handle, status)
         seen = observed(handle, status, self.options.patience, since)
-        with suppress(AppLost, Detached, StateUnknown, TransloadTimeout):
+        with suppress(AppLost, Detached, HandedBack, StateUnknown, TransloadTimeout):
             self._carry_out_now(self._lifecycle.look(self._moment(), seen))
         if seen.final and not seen.exhausted:
             self._effects.logs.finish()

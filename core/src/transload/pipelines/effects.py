@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadError
 from transload.pipelines.attach import AttachRecord
 from transload.pipelines.end_requests import somebody_asked
-from transload.pipelines.errors import AppLost
+from transload.pipelines.errors import AppLost, HandedBack
 from transload.pipelines.identity import app_id_of
 from transload.pipelines.lifecycle import (
     Ask,
@@ -47,6 +47,9 @@ if TYPE_CHECKING:
 _logged_variables: Final[set[tuple[str, tuple[str, ...]]]] = set()
 """Variables of which the log said that they do not reach a job: once for all runs in this
 process."""
+
+_SAVING: Final = (Load, Save, Submit)
+"""Effects that need the orchestrator's store, or a submit."""
 
 
 class Effects:
@@ -113,7 +116,14 @@ class Effects:
         return self.runner.scheduler(parsed.scheduler_backend), parsed.app_id
 
     def carry_out(self, effect: Effect[Any]) -> object:
-        """Carry out an effect; return the value of its answer, or raise."""
+        """Carry out an effect; return the value of its answer, or raise.
+
+        Raises:
+            HandedBack: if this process may not do that.
+        """
+        if not self._io.may_save and isinstance(effect, _SAVING):
+            kind = type(effect).__name__
+            raise HandedBack(f"{kind}: this process may neither submit nor save")
         return self._methods[type(effect)](effect)
 
     def _load(self, _: Load) -> AttachRecord | None:

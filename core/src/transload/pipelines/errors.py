@@ -58,6 +58,13 @@ class Detached(TransloadError):
         self.asked = asked
 
 
+class HandedBack(TransloadError):
+    """A process that may neither submit nor save came to where it would have to.
+
+    Another process goes on from the state. See ``AdapterIO.may_save``.
+    """
+
+
 def ended_state(error: BaseException) -> AppState | None:
     """Return how an app ended, told by what `Driver.run` raised; None: that says nothing of how
     it ended.

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import StateUnknown, TransloadError, TransloadTimeout
-from transload.pipelines.errors import AppLost, Detached
+from transload.pipelines.errors import AppLost, Detached, HandedBack
 from transload.specs.serialization import SCHEMA
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ __all__ = ["outcome", "settle"]
 _KINDS: Final[dict[type[Exception], str]] = {
     StateUnknown: "unknown",
     AppLost: "lost",
+    HandedBack: "lost",  # a job that is gone is all that a process which waits has to save
     TransloadTimeout: "timeout",
     Detached: "detached",
 }

@@ -1,4 +1,4 @@
-"""transload apps as Apache Airflow tasks: an operator, a decorator, a sensor, a trigger, a hook.
+"""transload jobs as Apache Airflow tasks: an operator, a decorator, a sensor, a trigger, a hook.
 
 Airflow imports this package whenever it is imported itself, for its metadata: it must import next
 to nothing.
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 from transload.plugins.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from transload_airflow.adapter import *
     from transload_airflow.callbacks import *
     from transload_airflow.convert import *
     from transload_airflow.decorators import *
@@ -27,8 +28,9 @@ __version__: Final = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "adapter": "AirflowAdapter",
         "callbacks": "AppCallbacks",
-        "convert": "AirflowAdapter operator_from_app",
+        "convert": "operator_from_app",
         "decorators": "transload_task",
         "hooks": "TransloadHook",
         "links": "AppLink",

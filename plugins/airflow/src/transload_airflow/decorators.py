@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from airflow.providers.common.compat import sdk
 
 from transload.errors import SpecError
 from transload.specs import AppDef
 from transload_airflow.operators import TransloadOperator
+from transload_airflow.options import DecoratedOptions
 from transload_airflow.values import as_values, awaited
 
 
@@ -36,7 +37,7 @@ class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
         python_callable: Callable[..., Any],
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[DecoratedOptions],
     ) -> None:
         for name in ("app", "component_args", "command"):
             if kwargs.get(name) is not None:
@@ -52,24 +53,28 @@ class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
         sdk.context_merge(merged, self.op_kwargs)
         arguments = sdk.determine_kwargs(self.python_callable, self.op_args, merged)
         given = awaited(self.python_callable(*self.op_args, **arguments))
-        if self.component is not None:
-            if isinstance(given, (str, AppDef)) or not isinstance(given, (Mapping, Sequence)):
-                raise SpecError(
-                    "@task.transload(component=…): must return arguments, not "
-                    f"{type(given).__name__}"
-                )
-            self.component_args = given
-        else:
-            if not isinstance(given, (AppDef, Mapping, str)):
-                raise SpecError(
-                    f"@task.transload: must return an AppDef, not {type(given).__name__}"
-                )
-            self.app, _ = as_values(given)
+        self._take(given)
         return super()._launch(context)
+
+    def _take(self, given: Any) -> None:
+        """Run what the function has returned.
+
+        Raises:
+            SpecError: if it is of another type.
+        """
+        kind = type(given).__name__
+        if self.component is None:
+            if not isinstance(given, (AppDef, Mapping, str)):
+                raise SpecError(f"@task.transload: must return an AppDef, not {kind}")
+            self.app, _ = as_values(given)
+            return
+        if isinstance(given, (str, AppDef)) or not isinstance(given, (Mapping, Sequence)):
+            raise SpecError(f"@task.transload(component=…): must return arguments, not {kind}")
+        self.component_args = given
 
 
 def transload_task(
-    python_callable: Callable[..., Any] | None = None, **kwargs: Any
+    python_callable: Callable[..., Any] | None = None, **kwargs: Unpack[DecoratedOptions]
 ) -> sdk.TaskDecorator:
     """Make a task of a function that returns an AppDef, or (with ``component=``) the arguments of a
     component.

@@ -1,10 +1,10 @@
 """Which generation of a task this is: whether somebody asked to run it again, or Airflow merely
-comes back to it.
+comes back to it. And which of the jobs that the task asks for.
 
 Nothing in a task instance says so. In Airflow 3.3 a retry, the retry of a killed process and the
-return from a deferral leave ``max_tries`` as it is, while every way of clearing moves it, save when
-the same clear meets a changed ``retries`` that makes up for it; then ``clear_number`` and
-``retries`` both have moved. (Seen in 3.3.2.)
+return from a deferral leave ``max_tries`` as it is. Every way of clearing moves it, except when the
+same clear meets a changed ``retries`` that makes up for it. Then both ``clear_number`` and
+``retries`` have moved. (Seen in 3.3.2.)
 """
 
 from __future__ import annotations
@@ -13,17 +13,23 @@ import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.pipelines import FIRST_UNIT, unit_of
 from transload.specs.serialization import SCHEMA, reading
+from transload_airflow.stores import TaskStore
+from transload_airflow.task_instance import state_store
 
 if TYPE_CHECKING:
-    from transload.pipelines import AttachStore
+    from transload.pipelines import AttachStore, Identity
+
+_KEY_PARTS: Final = 4
+"""Parts of the key of a task's first job; those of the others have one more."""
 
 
 class Marks(NamedTuple):
-    """What Airflow shows of a task that tells generations apart: of its instance, of itself, of the
+    """What Airflow shows of a task that tells generations apart: of its instance, of itself, of its
     run.
     """
 
@@ -34,36 +40,105 @@ class Marks(NamedTuple):
     @staticmethod
     def of(context: Mapping[str, Any]) -> Marks:
         """Read the marks from the context of a task."""
-        ti, task = context["ti"], context.get("task")
-        clear_number = getattr(context.get("dag_run"), "clear_number", 0)
         return Marks(
-            int(ti.max_tries or 0), int(getattr(task, "retries", 0) or 0), int(clear_number or 0)
+            max_tries=int(context["ti"].max_tries or 0),
+            retries=int(getattr(context.get("task"), "retries", 0) or 0),
+            clear_number=int(getattr(context.get("dag_run"), "clear_number", 0) or 0),
         )
 
     def begins_anew(self, kept: Marks) -> bool:
-        """Tell whether a new generation begins with these marks, where ``kept`` were the last ones
-        seen.
-        """
+        """Tell whether a new generation begins with these marks, after ``kept`` was seen last."""
         if self.max_tries != kept.max_tries:
             return True
         return self.clear_number != kept.clear_number and self.retries != kept.retries
 
 
 class Unit(NamedTuple):
-    """What one job of a task is: of which generation, and which of the things that the task asks
-    for.
+    """What one job of a task is: of which generation, and which of the task's jobs.
+
+    ``namespace`` tells this installation, or this task, from others.
     """
 
-    namespace: str
-    number: int
+    namespace: str = ""
+    number: int = 0
     name: str = FIRST_UNIT
 
 
-def current_generation(store: AttachStore, marks: Marks) -> tuple[str, int]:
-    """Return the generation of a task with a store: a word that no other task of any installation
-    has, and a number.
+# -- of a task that runs
 
-    It is kept in the store before anything is submitted.
+
+def noted_unit(context: Mapping[str, Any], ask: str) -> Unit:
+    """Return which job of a task this is, and note it before anything is submitted.
+
+    One task may ask for several jobs: a class that calls ``execute`` twice, or operators that one
+    ``@task`` executes.
+
+    Args:
+        context: of the task.
+        ask: from ``transload.pipelines.ask_of``; empty: what the task asked for last.
+
+    Raises:
+        SpecError: if the task state store holds something foreign.
+    """
+    marks = Marks.of(context)
+    store = generation_store(context)
+    with asked_here(context["ti"]) as asked:
+        asked_before = bool(asked)
+        unit = Unit(number=marks.max_tries)
+        if store is not None:
+            unit = current_unit(store, marks, ask, asked_before=asked_before)
+        elif ask:
+            unit = unit._replace(name=unit_of(ask, asked, asked_before=asked_before))
+        if ask not in asked:
+            asked.append(ask)
+    return unit
+
+
+def first_unit(context: Mapping[str, Any]) -> Unit:
+    """Return the job of a task whose jobs are not found again (``durable=False``).
+
+    Raises:
+        SpecError: if the task state store holds something foreign.
+    """
+    marks = Marks.of(context)
+    store = generation_store(context)
+    if store is None:
+        return Unit(number=marks.max_tries)
+    namespace, number = current_generation(store, marks)
+    return Unit(namespace, number)
+
+
+def resumed_unit(context: Mapping[str, Any], identity: Identity) -> Unit:
+    """Return which job of a task a trigger has waited for, and note that this process has it.
+
+    Args:
+        context: of the task.
+        identity: of the job.
+    """
+    name = FIRST_UNIT
+    if len(identity.key) > _KEY_PARTS:
+        name = identity.key[-2]
+    with asked_here(context["ti"]) as asked:
+        asked.append(name)
+    return Unit(identity.namespace, int(identity.generation), name)
+
+
+def generation_store(context: Mapping[str, Any]) -> TaskStore | None:
+    """Return where a task keeps its generation; None before Airflow 3.3."""
+    accessor = state_store(context)
+    if accessor is None:
+        return None
+    return TaskStore(accessor, "generation")
+
+
+# -- the records
+
+
+def current_generation(store: AttachStore, marks: Marks) -> tuple[str, int]:
+    """Return the generation of a task with a store, which is kept before anything is submitted.
+
+    Returns:
+        A word that no other task of any installation has, and a number.
 
     Raises:
         SpecError: if the store holds something else.
@@ -76,8 +151,7 @@ def current_generation(store: AttachStore, marks: Marks) -> tuple[str, int]:
 
 
 def current_unit(store: AttachStore, marks: Marks, ask: str, *, asked_before: bool) -> Unit:
-    """Return what a task's job is, of all that its tries have asked for; it is kept before anything
-    is submitted.
+    """Return which of a task's jobs this is, which is kept before anything is submitted.
 
     Args:
         store: of the task.
@@ -104,9 +178,7 @@ def current_unit(store: AttachStore, marks: Marks, ask: str, *, asked_before: bo
 
 
 def _of_generation(kept: Mapping[str, Any] | None, marks: Marks) -> dict[str, Any]:
-    """Return the record of the generation that these marks belong to: the one that is kept, or a
-    new one's.
-    """
+    """Return the record of the generation with these marks: the one that is kept, or a new one."""
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "namespace": "",
@@ -130,17 +202,29 @@ def _of_generation(kept: Mapping[str, Any] | None, marks: Marks) -> dict[str, An
     return {**record, **marks._asdict()}
 
 
+# -- what this process has asked for
+
+
+@dataclass
+class _Here:
+    """The task instance that this process runs, and what it has asked for."""
+
+    ti: Any = None
+    asked: list[str] = field(default_factory=list)
+
+
 _lock: Final = threading.Lock()
-_here: Final[list[Any]] = [None, []]
-"""The task instance that this process runs, and what it has asked for here."""
+_here: Final = _Here()
 
 
 @contextmanager
 def asked_here(ti: Any) -> Iterator[list[str]]:
-    """Give what this process has asked for on behalf of a task instance, to be added to; one thread
-    at a time.
+    """Give the list of what this process has asked for on behalf of a task instance.
+
+    It may be added to. One thread at a time has it.
     """
     with _lock:
-        if _here[0] is not ti:
-            _here[:] = [ti, []]
-        yield _here[1]
+        if _here.ti is not ti:
+            _here.ti = ti
+            _here.asked = []
+        yield _here.asked

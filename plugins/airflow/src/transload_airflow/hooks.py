@@ -24,8 +24,8 @@ HOSTS: Final = ("ssh", "docker_host")
 
 
 class Defaults(NamedTuple):
-    """What a connection of type ``transload`` says: where apps run, their run options, where they
-    report results.
+    """What a connection of type ``transload`` says: where jobs run, with which run options, and
+    where they report results.
     """
 
     cluster: Cluster | None = None
@@ -35,16 +35,19 @@ class Defaults(NamedTuple):
     @property
     def scheduler(self) -> str | None:
         """The name of the cluster, as it stands in handles."""
-        return None if self.cluster is None else self.cluster.name
+        if self.cluster is None:
+            return None
+        return self.cluster.name
 
 
 class TransloadHook(BaseHook):
     """Gives tasks the runner, and what a connection says.
 
     Args:
-        conn_id: a connection of type ``transload``: with the kind of a scheduler, and what leads to
+        conn_id: a connection of type ``transload``. With the kind of a scheduler, and what leads to
             it, it is a cluster of its name. Its *extra* is JSON: ``kind``, ``cfg``,
             ``tracker_base``, and the kind's connection settings.
+        logger_name: of ``BaseHook``.
     """
 
     conn_name_attr = "conn_id"
@@ -52,8 +55,8 @@ class TransloadHook(BaseHook):
     conn_type = "transload"
     hook_name = "transload"
 
-    def __init__(self, conn_id: str = default_conn_name, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, conn_id: str = default_conn_name, *, logger_name: str | None = None) -> None:
+        super().__init__(logger_name)
         self.conn_id = conn_id
 
     @property
@@ -64,56 +67,87 @@ class TransloadHook(BaseHook):
             ConfigError: if it is wrong.
         """
         connection = self.get_connection(self.conn_id)
-        extra, where = extra_of(self.conn_id), f"connection {self.conn_id!r}: "
+        extra = extra_of(self.conn_id)
         cfg = extra.get("cfg") or {}
         if not isinstance(cfg, Mapping):
-            raise ConfigError(f"{where}extra.cfg={cfg!r}: must be an object, option → value")
-        for each in ("kind", "tracker_base"):
-            if not isinstance(extra.get(each), (str, type(None))):
-                raise ConfigError(f"{where}extra.{each}={extra[each]!r}: must be a text")
-        given = {
+            raise ConfigError(f"{self._where}extra.cfg={cfg!r}: must be an object, option → value")
+        for name in ("kind", "tracker_base"):
+            if not isinstance(extra.get(name), (str, type(None))):
+                raise ConfigError(f"{self._where}extra.{name}={extra[name]!r}: must be a text")
+        settings = {
             name: value
             for name, value in extra.items()
             if name not in OWN and value not in (None, "")
         }
-        kind, tracker_base = extra.get("kind"), extra.get("tracker_base") or None
+        return Defaults(
+            cluster=self._cluster(extra.get("kind"), settings, connection),
+            cfg=dict(cfg),
+            tracker_base=extra.get("tracker_base") or None,
+        )
+
+    @property
+    def _where(self) -> str:
+        """How an error about the connection begins."""
+        return f"connection {self.conn_id!r}: "
+
+    def _cluster(
+        self, kind: str | None, settings: dict[str, Any], connection: Any
+    ) -> Cluster | None:
+        """Return the cluster that the connection describes; None: it describes none.
+
+        Args:
+            kind: of the scheduler.
+            settings: connection settings of that kind, from *extra*.
+            connection: has *Host* and *Login*.
+
+        Raises:
+            ConfigError: if they do not fit the kind.
+        """
         if not kind:
-            for name in (*given, *(["host"] if connection.host else [])):
-                raise ConfigError(
-                    f"{where}{name}: extra.kind must say of which kind of scheduler it is"
-                )
-            return Defaults(None, dict(cfg), tracker_base)
+            if connection.host:
+                settings = {**settings, "host": connection.host}
+            if not settings:
+                return None
+            raise ConfigError(
+                f"{self._where}{next(iter(settings))}: extra.kind must say of which kind of "
+                "scheduler it is"
+            )
         known = [name for name, _ in runner_for_tasks().scheduler(kind).connection_opts()]
         if connection.host:
-            setting = next((name for name in HOSTS if name in known), None)
-            if setting is None:
+            of_host = next((name for name in HOSTS if name in known), None)
+            if of_host is None:
                 raise ConfigError(
-                    f"{where}host: a scheduler of kind {kind!r} is not led to by a host"
+                    f"{self._where}host: a scheduler of kind {kind!r} is not led to by a host"
                 )
-            given[setting] = (
-                f"{connection.login}@{connection.host}" if connection.login else connection.host
-            )
-        for name in given:
+            address = connection.host
+            if connection.login:
+                address = f"{connection.login}@{address}"
+            settings = {**settings, of_host: address}
+        for name in settings:
             if name not in known:
-                raise ConfigError(f"{where}extra.{name}: {nearest(name, [*OWN, *known])}")
-        return Defaults(self._cluster(kind, given), dict(cfg), tracker_base)
+                raise ConfigError(f"{self._where}extra.{name}: {nearest(name, [*OWN, *known])}")
+        return self._described(kind, settings)
 
-    def _cluster(self, kind: str, given: Mapping[str, Any]) -> Cluster:
-        """Return the cluster; what is secret, or a whole file, stays in the connection, and is read
-        there again.
+    def _described(self, kind: str, settings: Mapping[str, Any]) -> Cluster:
+        """Return a cluster whose secrets and whole files stay in the connection.
+
+        They are read there again where they are needed.
         """
         from transload.runner import Cluster
 
-        if not given:
+        if not settings:
             return Cluster(kind)
-        kept = [name for name, value in given.items() if looks_secret(name) or _is_file(value)]
         name = re.sub(r"[^a-z0-9_-]", "-", self.conn_id.lower())
-        return Cluster(
-            name if name[:1].isalpha() else f"c-{name}",
-            kind,
-            {name: value for name, value in given.items() if name not in kept},
-            {name: f"{SECRETS}:{self.conn_id}/{name}" for name in kept},
-        )
+        if not name[:1].isalpha():
+            name = f"c-{name}"
+        plain = {}
+        secret = {}
+        for setting, value in settings.items():
+            if looks_secret(setting) or _is_file(value):
+                secret[setting] = f"{SECRETS}:{self.conn_id}/{setting}"
+            else:
+                plain[setting] = value
+        return Cluster(name, kind, plain, secret)
 
     def secret(self, name: str) -> str:
         """Return a secret of the connection's cluster.
@@ -124,30 +158,35 @@ class TransloadHook(BaseHook):
         return secret_of(self.conn_id, name)
 
     def get_conn(self) -> Runner:
-        """Return the runner that tasks of this process share, which knows the cluster; do not close
-        it.
+        """Return the runner that tasks of this process share, which knows the cluster.
+
+        Do not close it.
         """
         return runner_for_tasks(cluster=self.defaults.cluster)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Tell whether the cluster answers; its apps are not looked at."""
+        """Tell whether the cluster answers; its jobs are not looked at."""
         try:
             runner = self.get_conn()
             name = self.defaults.scheduler or runner.settings.scheduler
             checks = runner.scheduler(name).diagnose()
         except TransloadError as exc:
             return False, str(exc)
-        shown = [check for check in checks if not check[1]] or checks
-        return all(well for _, well, _ in checks), "; ".join(
-            f"{what}: {found}" for what, _, found in shown
-        ) or (f"scheduler {name!r} is there, and has nothing to ask")
+        if not checks:
+            return True, f"scheduler {name!r} is there, and has nothing to ask"
+        bad = [check for check in checks if not check[1]]
+        shown = [f"{what}: {found}" for what, _, found in bad or checks]
+        return not bad, "; ".join(shown)
 
 
 def _is_file(value: Any) -> bool:
-    """Tell whether a value is the content of a file (a kubeconfig, a key), which belongs into no
-    handle's record.
+    """Tell whether a value is the content of a file (a kubeconfig, a key).
+
+    Such a value does not belong into the record of a handle.
     """
-    return isinstance(value, (Mapping, list)) or (isinstance(value, str) and "\n" in value.strip())
+    if isinstance(value, (Mapping, list)):
+        return True
+    return isinstance(value, str) and "\n" in value.strip()
 
 
 def defaults_of(conn_id: str | None) -> Defaults:
@@ -156,4 +195,6 @@ def defaults_of(conn_id: str | None) -> Defaults:
     Raises:
         ConfigError: if it is wrong.
     """
-    return TransloadHook(conn_id).defaults if conn_id else Defaults()
+    if not conn_id:
+        return Defaults()
+    return TransloadHook(conn_id).defaults

@@ -1,12 +1,11 @@
-"""What those who follow data are told of an app: events of Airflow's assets, and OpenLineage's
-datasets and facets.
-"""
+"""What a task's job is in Airflow's assets, and in OpenLineage's datasets and facets."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import TransloadError
@@ -14,76 +13,91 @@ from transload_airflow.runner import runner_for_tasks
 from transload_airflow.values import plain
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution
     from transload.runner import AppResults
+    from transload.specs import AppStatus
+
+_logger = logging.getLogger(__name__)
+
+
+# -- Airflow's assets
+
+
+@dataclass
+class _Event:
+    """What an artifact is as an asset, and the ``extra`` of its event."""
+
+    asset: Any
+    extra: dict[str, Any]
 
 
 def announce_assets(
     context: Mapping[str, Any], outlets: Sequence[Any], results: AppResults
 ) -> None:
-    """Say of each outlet what the app made of it; those who wait for the asset find it in the
-    event's ``extra``.
+    """Report what the job made of each outlet, in the ``extra`` of the asset's event.
 
     An asset gets ``handle``, ``results``, and ``artifact`` if one has its address. An
-    ``AssetAlias`` gets an asset for
-    each artifact: what the app made may be known only once it has run. What Airflow refuses is said
-    in the log.
+    ``AssetAlias`` gets an asset for each artifact, since what the job made may be known only once
+    it has run. What Airflow refuses stands in the log as a warning.
 
     Args:
         context: of the task.
         outlets: of the task.
-        results: what the app reported.
+        results: what the job reported.
     """
     from airflow.sdk import Asset, AssetAlias
     from airflow.sdk.definitions.asset import BaseAsset
 
-    told = {"handle": results.handle, "results": plain(results.results)}
-    made: dict[str, tuple[Asset, dict[str, Any]]] = {}
+    extra = {"handle": results.handle, "results": plain(results.results)}
+    events: dict[str, _Event] = {}
     for name, artifact in results.artifacts.items():
         with _no_failure(name):
-            asset = Asset(
-                asset_uri(str(artifact.get("path", name)))
-            )  # its `uri` is as Airflow writes such a one
-            made[asset.uri] = asset, {**told, "artifact": {"name": name, **plain(artifact)}}
+            asset = Asset(asset_uri(str(artifact.get("path", name))))
+            artifact_extra = {**extra, "artifact": {"name": name, **plain(artifact)}}
+            events[asset.uri] = _Event(asset, artifact_extra)  # its uri as Airflow writes it
     for outlet in outlets:
-        if isinstance(outlet, BaseAsset):
-            with _no_failure(outlet):
-                event = context["outlet_events"][outlet]
-                if isinstance(outlet, AssetAlias):
-                    for asset, extra in made.values():
-                        event.add(asset, extra=extra)
-                else:
-                    event.extra.update(made.get(event.key.uri, (None, told))[1])
+        if not isinstance(outlet, BaseAsset):
+            continue
+        with _no_failure(outlet):
+            event = context["outlet_events"][outlet]
+            if isinstance(outlet, AssetAlias):
+                for made in events.values():
+                    event.add(made.asset, extra=made.extra)
+            elif event.key.uri in events:
+                event.extra.update(events[event.key.uri].extra)
+            else:
+                event.extra.update(extra)
 
 
 @contextmanager
 def _no_failure(what: object) -> Iterator[None]:
-    """Warn of what Airflow, or a provider's rule for URIs, raises: no task fails for its
-    lineage.
-    """
+    """Warn of what Airflow, or a provider's rule for URIs, raises. No task fails for that."""
     try:
         yield
     except Exception as exc:
-        logging.getLogger(__name__).warning("lineage: %s cannot be reported: %s", what, exc)
+        _logger.warning("lineage: %s cannot be reported: %s", what, exc)
 
 
 def asset_uri(path: str) -> str:
     """Return the URI of an artifact: a URL as it is, a path as ``file://``."""
     if "://" in path:
         return path
-    absolute = path if path.startswith("/") else f"/{path}"
-    return f"file://{absolute}"
+    if path.startswith("/"):
+        return f"file://{path}"
+    return f"file:///{path}"
+
+
+# -- OpenLineage
 
 
 def operator_lineage(
-    handle: str | None, results: AppResults | None, execution: Execution | None = None
+    handle: str | None, results: AppResults | None, status: AppStatus | None = None
 ) -> Any:
     """Return an ``OperatorLineage``; None without the OpenLineage provider.
 
     Args:
-        handle: the app.
+        handle: the job; None: there is none.
         results: what it reported; None if it did not end well.
-        execution: knows what was last seen of it: a task may fail while its app goes on.
+        status: what was last seen of it, since a task may fail while its job goes on.
     """
     try:
         from airflow.providers.common.compat.openlineage.facet import Dataset
@@ -92,19 +106,19 @@ def operator_lineage(
         return None
     if handle is None:
         return OperatorLineage()
-    artifacts = results.artifacts if results is not None else {}
-    outputs = [
-        Dataset(*dataset_name(str(each.get("path", name)))) for name, each in artifacts.items()
-    ]
+    outputs = []
+    if results is not None:
+        paths = [str(artifact.get("path", name)) for name, artifact in results.artifacts.items()]
+        outputs = [Dataset(*dataset_name(path)) for path in paths]
     inputs = [Dataset(*dataset_name(source)) for source in sources_of(handle)]
-    return OperatorLineage(
-        inputs=inputs, outputs=outputs, run_facets={"transload": _facet(handle, results, execution)}
-    )
+    facet = _facet(handle, results, status)
+    return OperatorLineage(inputs=inputs, outputs=outputs, run_facets={"transload": facet})
 
 
 def parent_variables(ti: Any) -> dict[str, str]:
-    """Return the variables that tell a job which task's run its own OpenLineage events belong to;
-    none without it.
+    """Return the variables that name the task's run for the job's own OpenLineage events.
+
+    There are none without OpenLineage.
     """
     with _no_failure("the job's parent"), suppress(ImportError):
         from airflow.providers.openlineage import conf
@@ -120,19 +134,23 @@ def parent_variables(ti: Any) -> dict[str, str]:
 
 
 def dataset_name(path: str) -> tuple[str, str]:
-    """Return OpenLineage's namespace and name of a path or URL: ``s3://bucket`` and ``key``,
-    ``file`` and path.
+    """Return OpenLineage's namespace and name of a path or URL.
+
+    Those of a URL are ``s3://bucket`` and ``key``, those of a file ``file`` and its path.
     """
     scheme, separator, rest = path.partition("://")
     if not separator:
         return "file", path
     place, _, name = rest.partition("/")
-    return ("file", f"/{name}") if scheme == "file" else (f"{scheme}://{place}", name or "/")
+    if scheme == "file":
+        return "file", f"/{name}"
+    return f"{scheme}://{place}", name or "/"
 
 
 def sources_of(handle: str) -> list[str]:
-    """Return the sources that the configured trackers know of a run; none if they cannot be
-    asked.
+    """Return the sources that the configured trackers know of a run.
+
+    There are none if the trackers cannot be asked.
     """
     from transload.tracker import build_trackers
 
@@ -141,30 +159,32 @@ def sources_of(handle: str) -> list[str]:
         for tracker in build_trackers(runner_for_tasks().settings.trackers()):
             found += [source.source_run_id for source in tracker.sources(handle)]
     except (TransloadError, OSError) as exc:
-        logging.getLogger(__name__).warning(
-            "the sources of %s cannot be asked for: %s", handle, exc
-        )
+        _logger.warning("the sources of %s cannot be asked for: %s", handle, exc)
     return list(dict.fromkeys(found))
 
 
-def _facet(handle: str, results: AppResults | None, execution: Execution | None) -> Any:
+def _facet(handle: str, results: AppResults | None, status: AppStatus | None) -> Any:
+    """Return OpenLineage's facet of a run: how its job ended, and what it reported."""
     from airflow.providers.common.compat.openlineage.facet import RunFacet
     from attr import define
 
     @define
     class TransloadRunFacet(RunFacet):
-        """The app of a task."""
+        """The job of a task."""
 
         handle: str
         state: str
         results: dict[str, Any]
         metadata: dict[str, Any]
 
-    status = execution.status if execution is not None else None
-    if results is None:
+    if results is not None:
         return TransloadRunFacet(
-            handle, status.state.name if status is not None else "UNKNOWN", {}, {}
+            handle=handle,
+            state=results.state.name,
+            results=plain(results.results),
+            metadata=plain(results.metadata),
         )
-    return TransloadRunFacet(
-        handle, results.state.name, plain(results.results), plain(results.metadata)
-    )
+    state = "UNKNOWN"
+    if status is not None:
+        state = status.state.name
+    return TransloadRunFacet(handle=handle, state=state, results={}, metadata={})

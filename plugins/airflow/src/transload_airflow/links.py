@@ -1,4 +1,4 @@
-"""The button in Airflow's interface that leads to the app."""
+"""The button in Airflow's interface that leads to the job."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ LINK_KEY: Final = "transload_link"
 
 
 class AppLink(BaseOperatorLink):
-    """Leads to a page about the app: a plugin's (hook ``transload_app_link``), else the
-    scheduler's.
+    """Leads to a page about the job.
+
+    It is a plugin's (hook ``transload_app_link``), else the scheduler's.
     """
 
     @property
@@ -22,19 +23,18 @@ class AppLink(BaseOperatorLink):
 
     @property
     def xcom_key(self) -> str:
-        """The XCom that holds the link: pushed as soon as the app is there, so that the button
-        works while it runs.
+        """The XCom that holds the link.
+
+        It is pushed as soon as the job is there, so that the button works while it runs.
         """
         return LINK_KEY
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """Return the link of a task instance, or an empty text."""
-        found = getattr(operator, "app_link", None)
-        if (
-            found is None
-        ):  # the process of the task knows it: to ask for an XCom that is not there logs an error
-            with suppress(
-                Exception
-            ):  # no such task, or an Airflow that has no XComs here: there is no link then
-                found = XCom.get_value(key=LINK_KEY, ti_key=ti_key)
-        return str(found or "")
+        link = getattr(operator, "app_link", None)
+        if link is not None:  # known in the process of the task
+            return str(link)
+        # no such task, or an Airflow that has no XComs here: there is no link then
+        with suppress(Exception):
+            return str(XCom.get_value(key=LINK_KEY, ti_key=ti_key) or "")
+        return ""

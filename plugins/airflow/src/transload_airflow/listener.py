@@ -1,27 +1,48 @@
-"""Ending the app of a task that nobody waits for when a person marks it, or when its run ends
+"""Ending the job of a task that nobody waits for when a person marks it, or when its run ends
 without it.
 
-A trigger's ``on_kill`` is called only where a triggerer runs it: a mark before that, or while none
-runs, reaches nobody, nor does one of a task that waits for a retry (seen in Airflow 3.3.2). But the
-API server tells listeners of each mark, the scheduler of a run that has timed out, and a deferral
-that comes too late is refused.
+A trigger's ``on_kill`` is called only where a triggerer runs it. A mark before that, or while no
+triggerer runs, reaches nobody. The same holds for a task that waits for a retry (seen in Airflow
+3.3.2). But the API server calls listeners for each mark, the scheduler for a run that has timed
+out, and a deferral that comes too late is refused.
 """
 
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from inspect import signature
-from typing import Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import AirflowPlugin, hookimpl
 
 from transload_airflow.stores import KEY, app_entry
 
-departing: Final[list[tuple[Any, Any]]] = []
-"""Task instance of the task that this process is about to defer, and the execution of its app."""
+if TYPE_CHECKING:
+    from transload.pipelines import Driver
 
 OVER: Final = ("success", "task_failure", "all_tasks_deadlocked")
 """What Airflow says of a run that ended by itself: nothing of it goes on."""
+
+END_APP: Final = "transload_airflow.triggers.end_app"
+"""Import path of what a triggerer calls to end a job; it is stored in Airflow's database."""
+
+
+@dataclass(frozen=True)
+class Departure:
+    """A task that this process is about to defer.
+
+    Args:
+        ti: its task instance.
+        driver: looks after its job.
+    """
+
+    ti: Any
+    driver: Driver
+
+
+departing: Final[list[Departure]] = []
+"""The tasks that this process is about to defer."""
 
 
 class Listener:
@@ -29,42 +50,48 @@ class Listener:
 
     @hookimpl
     def before_stopping(self, component: object) -> None:
-        """End the app of a task that was marked before it could defer: the last that is called in
-        its process.
+        """End the job of a task that was marked before it could defer.
+
+        It is the last that Airflow calls in the task's process.
         """
         while departing:
-            from transload_airflow.run import task_state
+            from transload_airflow.task_instance import task_state
 
-            ti, execution = departing.pop()
-            if task_state(ti) in ("failed", "success", "skipped"):
-                execution.give_up(asked=True)
+            departure = departing.pop()
+            if task_state(departure.ti) in ("failed", "success", "skipped"):
+                departure.driver.give_up(asked=True)
 
     @hookimpl
     def on_task_instance_failed(self, previous_state: object, task_instance: Any) -> None:
-        """Have the next triggerer end the app of a task that somebody has marked; called in the API
-        server.
+        """Have the next triggerer end the job of a task that somebody has marked.
+
+        The API server calls it then, without a previous state. With one, it is Airflow's own doing,
+        in the task's process.
         """
-        if previous_state is None:  # else it is Airflow's own doing, in the task's process
+        if previous_state is None:
             _have_ended(task_instance)
 
     on_task_instance_success = on_task_instance_skipped = on_task_instance_failed
 
     @hookimpl
     def on_dag_run_failed(self, dag_run: Any, msg: str) -> None:
-        """Do so for what a run that was marked, or has timed out, leaves: Airflow skips it, and
-        tells nobody.
+        """Have the next triggerer end what a run leaves that was marked, or has timed out.
+
+        Airflow skips these tasks, and calls no listener for them.
         """
-        if msg not in OVER:
-            for task_instance in dag_run.task_instances:
-                if task_instance.state == "skipped":
-                    _have_ended(task_instance)
+        if msg in OVER:
+            return
+        for task_instance in dag_run.task_instances:
+            if task_instance.state == "skipped":
+                _have_ended(task_instance)
 
     on_dag_run_success = on_dag_run_failed
 
 
 def _have_ended(task_instance: Any) -> None:
-    """Note in Airflow's database, by the transaction that marks a task, that a triggerer is to end
-    its app.
+    """Note in Airflow's database that a triggerer is to end the job of a task.
+
+    The note is made by the transaction that marks the task.
     """
     try:
         from airflow.models.callback import TriggererCallback  # from 3.2 on
@@ -76,21 +103,23 @@ def _have_ended(task_instance: Any) -> None:
     session: Any = object_session(task_instance)
     trigger = task_instance.trigger
     if trigger is not None and trigger.classpath == "transload_airflow.triggers.AppStateTrigger":
-        found = [trigger.kwargs]
+        arguments = [trigger.kwargs]
     else:
-        found = _stored(task_instance, session)
-    for what in found:
-        callback = TriggererCallback(AsyncCallback("transload_airflow.triggers.end_app", what))
+        arguments = _stored(task_instance, session)
+    for each in arguments:
+        callback = TriggererCallback(AsyncCallback(END_APP, each))
         session.add(callback)
-        callback.queue(
-            **({"session": session} if signature(callback.queue).parameters else {})
-        )  # 3.2 takes none
+        if signature(callback.queue).parameters:
+            callback.queue(session=session)
+        else:  # Airflow 3.2
+            callback.queue()
         callback.trigger.team_name = getattr(trigger, "team_name", None)
 
 
 def _stored(ti: Any, session: Any) -> list[dict[str, Any]]:
-    """Return what the task itself has stored of its apps that end with it; before Airflow 3.3 there
-    is no store.
+    """Return what the task itself has stored of its jobs that end with it.
+
+    Before Airflow 3.3 there is no store.
     """
     try:
         from airflow._shared.state import TaskScope
@@ -100,9 +129,8 @@ def _stored(ti: Any, session: Any) -> list[dict[str, Any]]:
     scope = TaskScope(ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
 
     def entry(name: str) -> dict[str, Any]:
-        return dict(
-            json.loads(get_state_backend().get(scope, f"{KEY}.{name}", session=session) or "{}")
-        )
+        text = get_state_backend().get(scope, f"{KEY}.{name}", session=session)
+        return dict(json.loads(text or "{}"))
 
     units = ["", *entry("generation").get("asks", ())[1:]]
     records = [entry(app_entry(unit)) for unit in units]

@@ -1,8 +1,8 @@
 """Hiding in the logs of triggers what Airflow hides in those of tasks.
 
-Airflow masks a secret in the processes that have read it. The lines of a deferred task's app go
+Airflow masks a secret in the processes that have read it. The lines of a deferred task's job go
 through the triggerer, which has read none of what the task's templates asked for. It is given the
-names of these variables and connections, and of the sources of the app's own secrets, and reads
+names of these variables and connections, and of the sources of the job's own secrets, and reads
 them again: no secret is stored anywhere for that.
 """
 
@@ -13,7 +13,7 @@ import logging
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from airflow.providers.common.compat.sdk import Connection, Variable
 from asgiref.sync import sync_to_async
@@ -34,7 +34,7 @@ class Reads:
         variables: variables whose values were read.
         json_variables: variables that were read as JSON.
         connections: connections.
-        sources: sources of the app's secrets, such as ``env:TOKEN``.
+        sources: sources of the job's secrets, such as ``env:TOKEN``.
     """
 
     variables: list[str] = field(default_factory=list)
@@ -55,21 +55,24 @@ class Reads:
     def noting(self, context: Mapping[str, Any]) -> dict[str, Any]:
         """Return a task's context in which ``var`` and ``conn`` note what they are asked for."""
         noting = dict(context)
-        if isinstance(noting.get("var"), Mapping):
+        variables = noting.get("var")
+        if isinstance(variables, Mapping):
             places = {"value": self.variables, "json": self.json_variables}
-            noting["var"] = {
-                name: _Noting(access, places[name]) if name in places else access
-                for name, access in noting["var"].items()
+            noted = {
+                name: _Noting(variables[name], names)
+                for name, names in places.items()
+                if name in variables
             }
+            noting["var"] = {**variables, **noted}
         if "conn" in noting:
             noting["conn"] = _Noting(noting["conn"], self.connections)
         return noting
 
     def add_sources(self, app: AppDef, folder: str | None) -> None:
-        """Note where the secrets of an app come from.
+        """Note where the secrets of a job come from.
 
         Args:
-            app: the app.
+            app: its definition.
             folder: what relative paths of files are relative to.
         """
         for role in app.roles:
@@ -81,7 +84,7 @@ class Reads:
                 _note(self.sources, source)
 
     def hide_sources(self) -> None:
-        """Have Airflow hide the values of the app's secrets, as far as this process can read
+        """Have Airflow hide the values of the job's secrets, as far as this process can read
         them.
         """
         for source in self.sources:
@@ -118,6 +121,13 @@ class Reads:
             )
 
 
+class _Default(TypedDict, total=False):
+    """What Airflow calls the value for a variable or connection that is not there."""
+
+    default: Any
+    default_conn: Any
+
+
 class _Noting:
     """Airflow's access to variables or connections, which notes the names that it is asked for."""
 
@@ -131,10 +141,10 @@ class _Noting:
         _note(self._names, name)
         return getattr(self._access, name)
 
-    def get(self, name: str, *default: Any, **more: Any) -> Any:
+    def get(self, name: str, *values: Any, **default: Unpack[_Default]) -> Any:
         """Return what stands under a name, as Airflow's own does."""
         _note(self._names, name)
-        return self._access.get(name, *default, **more)
+        return self._access.get(name, *values, **default)
 
 
 def _note(names: list[str], name: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
@@ -12,30 +13,28 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from transload import pipelines
 from transload.errors import ConfigError, TransloadError
-from transload.specs import AppDef, AppState, CfgVal, parse_app_handle
+from transload.pipelines import ExecutionOptions, Launch, LifecycleState
+from transload.specs import AppDef, AppState, CfgVal, Workspace, parse_app_handle
+from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.callbacks import AppCallbacks
-from transload_airflow.generation import asked_here
+from transload_airflow.deferral import mark_deferred
+from transload_airflow.generation import first_unit, noted_unit, resumed_unit
 from transload_airflow.hooks import Defaults, defaults_of
-from transload_airflow.lineage import announce_assets, operator_lineage
+from transload_airflow.lineage import announce_assets, operator_lineage, parent_variables
 from transload_airflow.links import LINK_KEY, AppLink
-from transload_airflow.listener import departing
+from transload_airflow.listener import Departure, departing
+from transload_airflow.log_lines import log_line
 from transload_airflow.masks import Reads
-from transload_airflow.run import (
-    dag_folder,
-    execution_of,
-    hide_traceback,
-    identity_of,
-    run_app,
-    traces_of,
-    translate_errors,
-    unit_here,
-    unit_of_state,
+from transload_airflow.runner import runner_for_tasks
+from transload_airflow.settings import (
+    default_deferrable,
+    deployment_id,
+    triggerer_on_same_machine,
 )
-from transload_airflow.runner import HOST, runner_for_tasks
-from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
-from transload_airflow.settling import mark_deferred
-from transload_airflow.stores import state_store
+from transload_airflow.stores import CursorFile, LogStore, TaskStore, app_entry, log_entry
+from transload_airflow.task_instance import dag_folder, state_store, within_time_limit
 from transload_airflow.templates import TemplateRules
+from transload_airflow.tracebacks import hide_traceback
 from transload_airflow.values import (
     app_name,
     arguments,
@@ -51,10 +50,10 @@ from transload_airflow.values import (
 )
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
-    from transload.pipelines.attach import Attached
+    from transload.components import Component
+    from transload.pipelines import Attached, Driver
     from transload.runner import AppResults, Runner
-    from transload_airflow.stores import LogStore
+    from transload.schedulers import SchedulerBase
 
 with suppress(ImportError):  # before Airflow 3.3 an administrator lists the class in airflow.cfg
     from airflow.sdk.serde import allow_class
@@ -62,23 +61,24 @@ with suppress(ImportError):  # before Airflow 3.3 an administrator lists the cla
     allow_class(AppDef)  # an upstream task may return one
 
 HANDLE_KEY: Final = "handle"
-"""XCom key of the app's handle; pushed before the task is deferred."""
+"""XCom key of the job's handle, pushed before the task is deferred."""
+
 QUEUED_S: Final = 0.5
-"""Seconds within which an app must run, to be waited for in place before the task defers."""
+"""Seconds within which a job must run, to be waited for in place before the task defers."""
 
 GRACE: Final = timedelta(seconds=60)
 """How long after the deadline a trigger may still be silent before Airflow itself ends the wait."""
 
 
 class TransloadOperator(TemplateRules):
-    """Runs an app as one task, whatever its roles and replicas, on any scheduler.
+    """Runs a job as one task, whatever its roles and replicas, on any scheduler.
 
     Exactly one of ``app``, ``component`` and ``command`` is given. A component's AppDef is built
     when the task runs, so outputs of upstream tasks can be its launch parameters (image, replicas,
     resources): put them into ``component_args``; rendered texts are decoded as on the command line.
 
     Returns (as XCom) the JSON form of ``transload.runner.AppResults``; the handle is the XCom
-    ``handle`` as soon as the app is submitted.
+    ``handle`` as soon as the job is submitted.
 
     Args:
         app: an AppDef, its JSON (text or values), or a callable that returns one and takes any of
@@ -89,28 +89,28 @@ class TransloadOperator(TemplateRules):
         command: a program and its arguments, run as they are.
         scheduler: where to run it; None: the connection's, else the configured one, else ``local``.
         cfg: run options of the scheduler; they go before those of the connection.
-        workspace: local folder that travels with the app.
-        tracker_base: where the app reports results; None: the connection's, else a folder of the
-            app's own.
+        workspace: local folder that travels with the job.
+        tracker_base: where the job reports results; None: the connection's, else a folder of the
+            job's own.
         parent_run_id: run that this one derives from.
         conn_id: a connection of type ``transload``: the cluster, and defaults.
         deferrable: wait in the triggerer where that is possible; default: ``[operators]
             default_deferrable``.
-        defer_after: seconds for which a running app is waited for in place first; 0: none. To defer
-            and to come back costs about as much as the default, so an app that is done by then is
+        defer_after: seconds for which a running job is waited for in place first; 0: none. To defer
+            and to come back costs about as much as the default, so a job that is done by then is
             done sooner.
-        durable: False: no store, no attaching; every try submits an app of a fresh id.
-        on_kill: ``cancel``: the app ends with a task that somebody marks or clears; ``detach``: it
+        durable: False: no store, no attaching; every try submits a job of a fresh id.
+        on_kill: ``cancel``: the job ends with a task that somebody marks or clears; ``detach``: it
             goes on.
-        patience: seconds for which the scheduler may be unable to say what the app does.
+        patience: seconds for which the scheduler may be unable to say what the job does.
         poll_interval: longest pause in seconds between questions to a scheduler that does not push
             changes.
         logging_interval: longest pause in seconds between looks at the logs.
-        schedule_timeout: seconds in SUBMITTED before the app is cancelled and the task fails.
+        schedule_timeout: seconds in SUBMITTED before the job is cancelled and the task fails.
         startup_timeout: seconds in PENDING before it first runs, likewise.
         skip_on_exit_code: exit code, or codes, of the first failed replica that make the task
             *skipped*.
-        cancelled: ``fail`` (no retry) or ``skip``: what a task is whose app somebody cancelled.
+        cancelled: ``fail`` (no retry) or ``skip``: what a task is whose job somebody cancelled.
         retries_by: ``nested`` (each retry of the task is a new attempt, within which the scheduler
             spends ``max_retries``), ``host`` (only the task retries) or ``scheduler`` (only the
             scheduler does).
@@ -122,17 +122,17 @@ class TransloadOperator(TemplateRules):
             of it.
         environment: what must be installed where the job runs: a file beside the DAG's
             (``requirements.txt``, ``uv.lock``, a script with a header), or ``none``; default: what
-            the app, the settings or the header of its script say.
-        template_app: False: ``{{`` in the app's own texts is left alone.
+            the job, the settings or the header of its script say.
+        template_app: False: ``{{`` in the job's own texts is left alone.
         push_results: push each key of the results as an XCom of its own too, ``results.<key>``, and
             the path of each artifact, files of the output folder among them, as
             ``artifacts.<name>``.
-        callbacks: called while the app runs.
+        callbacks: called while the job runs.
         kwargs: of ``BaseOperator``.
 
     Raises:
         ConfigError: for a value that is not allowed.
-        SpecError: for an AppDef that is not valid, or not exactly one of app, component and
+        SpecError: for an AppDef that is not valid, or not exactly one of job, component and
             command.
     """
 
@@ -168,7 +168,7 @@ class TransloadOperator(TemplateRules):
     app_link: str | None = None  # empty: there is none
     handle: str | None = None
     results: AppResults | None = None
-    _execution: Execution | None = None
+    _step: TaskContext | None = None
     _log_store: LogStore | None = None
     _defaults: Defaults = Defaults()
     _asked_to_end = False
@@ -181,12 +181,12 @@ class TransloadOperator(TemplateRules):
         self,
         *,
         app: AppDef | str | Mapping[str, Any] | Callable[..., AppDef] | None = None,
-        component: str | Callable[..., AppDef] | None = None,
+        component: str | Component | Callable[..., AppDef] | None = None,
         component_args: Mapping[str, Any] | Sequence[str] | None = None,
         command: Sequence[str] | None = None,
         scheduler: str | None = None,
         cfg: Mapping[str, CfgVal] | None = None,
-        workspace: str | None = None,
+        workspace: str | Workspace | None = None,
         tracker_base: str | None = None,
         parent_run_id: str | None = None,
         conn_id: str | None = None,
@@ -216,39 +216,36 @@ class TransloadOperator(TemplateRules):
         self._reads = Reads()
         self._given_app = app
         self.app, self.app_callable = as_values(app, template_app)
-        if isinstance(app, AppDef):
-            self.word_fields = (
-                *self.word_fields,
-                "app",
-            )  # whatever it has that is no text is no template either
+        if isinstance(app, AppDef):  # what it has beside texts is no template either
+            self.word_fields = (*self.word_fields, "app")
         self.component = as_component(component)
         self.component_args = component_args
         self.command = command
-        self.scheduler, self.cfg, self.conn_id = scheduler, cfg, conn_id
-        self.workspace, self.tracker_base, self.parent_run_id = (
-            workspace,
-            tracker_base,
-            parent_run_id,
-        )
+        self.scheduler = scheduler
+        self.cfg = cfg
+        self.conn_id = conn_id
+        self.workspace = workspace
+        self.tracker_base = tracker_base
+        self.parent_run_id = parent_run_id
         self.callbacks = callbacks or AppCallbacks()
         self.deferrable = self._may_be_deferred(deferrable)
         self.defer_after = defer_after
-        times = {"schedule_timeout": schedule_timeout, "startup_timeout": startup_timeout}
-        times |= {
-            "patience": patience,
-            "poll_interval": poll_interval,
-            "logging_interval": logging_interval,
-        }
-        rules = {"durable": durable, "on_kill": on_kill, "retries_by": retries_by}
-        self.options: dict[str, Any] = {
-            **times,
-            **rules,
-            "max_log_rate": max_log_rate,
-            "tail_lines": tail_lines,
-        }
+        self.options = ExecutionOptions(
+            patience=patience,
+            poll_interval=poll_interval,
+            logging_interval=logging_interval,
+            schedule_timeout=schedule_timeout,
+            startup_timeout=startup_timeout,
+            durable=durable,
+            on_kill=on_kill,
+            retries_by=retries_by,
+            max_log_rate=max_log_rate,
+            tail_lines=tail_lines,
+        )
         self.skip_on_exit_code = exit_codes(skip_on_exit_code)
         self.cancelled = cancelled
-        self.pass_env, self.inherit_env = list(pass_env), inherit_env
+        self.pass_env = list(pass_env)
+        self.inherit_env = inherit_env
         self.environment = environment
         self.template_app = template_app
         self.push_results = push_results
@@ -256,44 +253,46 @@ class TransloadOperator(TemplateRules):
 
     def as_given(self, name: str) -> Any:
         """Return a template field as it was given to the constructor."""
-        return self._given_app if name == "app" else super().as_given(name)
+        if name == "app":
+            return self._given_app
+        return super().as_given(name)
 
     def _may_be_deferred(self, wanted: bool | None) -> bool:
-        """Return what ``deferrable`` means; where it is not given, Airflow's default, but for
-        callbacks.
-        """
+        """Return what ``deferrable`` means; None: Airflow's default, but with callbacks False."""
         here = self.callbacks.needs_the_task
+        if wanted is None:
+            return default_deferrable() and not here
         if wanted and here:
             raise ConfigError(
                 "deferrable=True: callbacks with on_status need the task's process: leave one out"
             )
-        return wanted if wanted is not None else default_deferrable() and not here
+        return wanted
 
     def _check(self) -> None:
-        self._options()
+        """Refuse at once what would fail the task.
+
+        Raises:
+            ConfigError: for a value that is not allowed.
+            SpecError: if it is not said what to run.
+        """
         if self._source_is_given:
-            pipelines.Launch(
-                app=self.app if self.app_callable is None else self.app_callable,
+            Launch(
+                app=self.app_callable or self.app,
                 component=unwrapped(self.component),
                 args=self.component_args or {},
                 command=self.command,
             )
         if self.cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={self.cancelled!r}: must be 'fail' or 'skip'")
-        if (
-            isinstance(self.defer_after, bool)
-            or not isinstance(self.defer_after, (int, float))
-            or self.defer_after < 0
-        ):
-            raise ConfigError(
-                f"defer_after={self.defer_after!r}: must be a number of seconds, 0 or more"
-            )
+        seconds = self.defer_after
+        if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < 0:
+            raise ConfigError(f"defer_after={seconds!r}: must be a number of seconds, 0 or more")
 
     # -- the life of the task
 
     @hide_traceback
     def execute(self, context: Any) -> Any:
-        """Submit the app, or attach to it; wait here or in the triggerer; return its results."""
+        """Submit the job or reattach to it, wait here or in the triggerer, return its results."""
         return self._begin(context, self.deferrable)
 
     @hide_traceback
@@ -306,36 +305,34 @@ class TransloadOperator(TemplateRules):
         """
         if event is None:
             return self._wait_here(context, "the trigger has said nothing")
-        event = dict(event)
-        state = event["state"]
-        if event["kind"] in ("elsewhere", "error"):
+        waited = dict(event)
+        state = waited["state"]
+        if waited["kind"] in ("elsewhere", "error"):
             self.log.warning(
-                f"the triggerer cannot wait for {state['handle']} ({event.get('message', '')}): "
-                "this task waits in "
-                "place, and holds its slot"
+                f"the triggerer cannot wait for {state['handle']} ({waited.get('message', '')}): "
+                "this task waits in place, and holds its slot"
             )
-            event["kind"] = "elsewhere"
-        unit = unit_of_state(state)
-        with asked_here(context["ti"]) as asked:
-            asked.append(unit)
+            waited["kind"] = "elsewhere"
+        step = self._new_step(context)
+        with ADAPTER.translating(step):
+            taken = LifecycleState.from_dict(state, time.monotonic())
+            step.options = taken.options
+            step.unit = resumed_unit(context, taken.identity)
+            self._keep_in_store(step)
+            driver = ADAPTER.restore(step, state)
         self.app_link = state.get("link")
-        traces = self._traces(context, pipelines.ExecutionOptions.from_dict(state["options"]), unit)
-        execution = pipelines.Execution.from_state(state, self._runner(), **traces)
-        self._take(execution)
         if self._log_store is not None and state.get("cursor"):
-            # the trigger has handed on lines: should this process die, the next try goes on after
-            # them
-            self._log_store.put(
-                {"schema": state["schema"], "handle": state["handle"], "cursor": state["cursor"]}
-            )
+            # the trigger has handed on lines: should this process die, its next try goes on there
+            position = {name: state[name] for name in ("schema", "handle", "cursor")}
+            self._log_store.put(position)
             self._log_store.flush()
-        return self._end(context, execution, lambda: pipelines.settle(execution, event))
+        return self._end(step, driver, waited)
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any
     ) -> Any:
-        """Go on after a deferral; a trigger that failed or ran out of time is no failure of the
-        app.
+        """Go on after a deferral. A trigger that failed or ran out of time is no failure of the
+        job.
         """
         if next_method != "__fail__":
             return super().resume_execution(next_method, next_kwargs, context)
@@ -343,62 +340,35 @@ class TransloadOperator(TemplateRules):
         return self._wait_here(context, error)
 
     def on_kill(self) -> None:
-        """Have the app ended if somebody asked for that; called by Airflow in a signal handler
-        perhaps.
+        """Have the job ended if somebody asked for that. Airflow may call it in a signal
+        handler.
         """
         self._asked_to_end = True
-        if self._execution is not None:
-            self._execution.kill()
+        if self._step is not None:
+            self._step.end()
 
     def dry_run(self) -> str:  # type: ignore[override]
         """Log and return what would be submitted; nothing outside of this process is touched."""
         self._defaults = defaults_of(self.conn_id)
         launch = self._launch({"task": self, "params": self.params, "dag": self.get_dag()})
-        who = pipelines.Identity(HOST, "dry-run", (self.task_id,))
-        text = pipelines.Execution(
-            self._runner(), decoded(launch, self._runner()), who, self._options()
-        ).dry_run()
+        runner = self._runner()
+        who = pipelines.Identity(ADAPTER.name, "dry-run", (self.task_id,))
+        state = LifecycleState(who, self.options)
+        io = pipelines.AdapterIO(runner=runner)
+        text = pipelines.Driver(decoded(launch, runner), state, io).dry_run()
         self.log.info(text)
         return text
 
     # -- parts
 
-    def _wait_here(self, context: Any, error: str) -> Any:
-        """Wait in place for the app whose trigger did not bring the task to an end."""
-        if self.options["durable"]:
-            self.log.warning(f"{error}: attaching to the app again, and waiting in place")
-            return self._begin(context, False, again=True)
-        # nothing but this try's own XCom, kept over a deferral, knows its app: to begin again would
-        # start a second one
-        ti, options = context["ti"], self._options()
-        handle = ti.xcom_pull(
-            task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1)
-        )
-        if not handle:
-            raise AirflowException(
-                f"{error}, and no XCom {HANDLE_KEY!r} says which app this try started; nothing was "
-                "done"
-            )
-        self.log.warning(f"{error}: waiting in place for {handle}")
-        traces = self._traces(context, options)
-        self._defaults = defaults_of(self.conn_id)
-        execution = pipelines.Execution(
-            self._runner(), None, identity_of(context), options, **traces
-        )
-        execution.attach(handle)
-        self.app_link = execution.link() or ""
-        self._take(execution)
-        return self._end(context, execution, lambda: execution.collect(execution.follow()))
-
     def _begin(self, context: Any, deferrable: bool, *, again: bool = False) -> Any:
-        """Submit the app or attach to it, and wait for it.
+        """Submit the job or reattach to it, and wait for it.
 
         Args:
             context: of the task.
             deferrable: let the triggerer wait, if it can.
-            again: it is the app that this try has begun already, in an earlier process.
+            again: it is the job that this try has begun already, in an earlier process.
         """
-        options = self._options()
         if not again:
             self.app_link = ""  # until there is one
         if deferrable and context.get("task", self) is not self:
@@ -407,80 +377,152 @@ class TransloadOperator(TemplateRules):
                 "its slot"
             )
             deferrable = False
-        with translate_errors(options):
-            same_machine = (
-                deferrable and triggerer_on_same_machine()
-            )  # if that is set wrongly, nothing is started
-            self._defaults = defaults_of(self.conn_id)
-            launch = self._launch(context)
-            known = self._known(context)
-            unit = pipelines.FIRST_UNIT
-            if options.durable:
-                unit = unit_here(
-                    context, "" if again else pipelines.ask_of(launch, self._runner(), known)
-                )
-            who = None if state_store(context) is None else identity_of(context, unit=unit)
-            traces = self._traces(context, options, unit, who)
-            more = {"unit": unit, "identity": who, "context_args": known, **traces}
-            execution = execution_of(context, launch, options, self._runner(), **more)
-        self._take(execution)
-
-        def start() -> bool:
-            self._announce(context, execution, execution.start())
-            return (
-                deferrable
-                and not self._ends_soon(execution)
-                and self._may_defer(execution, same_machine)
+        step = self._new_step(context)
+        with ADAPTER.translating(step):
+            # a wrong setting is found before anything is started
+            same_machine = deferrable and triggerer_on_same_machine()
+            launch = self._prepared(step, again=again)
+        driver = ADAPTER.driver(step, launch, step.options)
+        with ADAPTER.guard(step, driver):
+            self._announce(step, driver, driver.start())
+            defers = (
+                deferrable and not self._ends_soon(driver) and self._may_defer(driver, same_machine)
             )
+        if defers and not step.ended:
+            self._defer(step, driver)
+        return self._end(step, driver)
 
-        if run_app(execution, context, start, **self._telling()) and not self._asked_to_end:
-            self._defer(context, execution)
-        return self._end(context, execution, lambda: execution.collect(execution.follow()))
+    def _wait_here(self, context: Any, error: str) -> Any:
+        """Wait in place for the job whose trigger did not bring the task to an end."""
+        if self.options.durable:
+            self.log.warning(f"{error}: reattaching to the job, and waiting in place")
+            return self._begin(context, False, again=True)
+        # only this try's own XCom, kept over a deferral, knows its job: to begin again would start
+        # a second one
+        ti = context["ti"]
+        handle = ti.xcom_pull(
+            task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1)
+        )
+        if not handle:
+            raise AirflowException(
+                f"{error}, and no XCom {HANDLE_KEY!r} says which job this try started; nothing was "
+                "done"
+            )
+        self.log.warning(f"{error}: waiting in place for {handle}")
+        step = self._new_step(context)
+        with ADAPTER.translating(step):
+            self._take_defaults(step)
+            step.unit = first_unit(context)
+            driver = ADAPTER.driver(step, None, step.options)
+            driver.attach(handle)
+            self.app_link = driver.link() or ""
+        return self._end(step, driver)
 
     def _end(
-        self, context: Any, execution: Execution, wait: Callable[[], AppResults]
+        self, step: TaskContext, driver: Driver, waited: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
+        """Wait for the end of the job, and return its results.
+
+        Args:
+            step: the task.
+            driver: looks after the job.
+            waited: of a trigger that has waited; None: wait here.
+        """
         try:
-            self.results = run_app(execution, context, wait, **self._telling())
+            self.results = ADAPTER.resume(step, driver, waited)
         finally:
-            self.handle = execution.handle
-            if self._log_store is not None and not self._asked_to_end:
+            self.handle = driver.handle
+            if self._log_store is not None and not step.ended:
                 self._log_store.flush()
                 self._log_store.forget()
-        self.callbacks.on_results(self.results, context)
+        self.callbacks.on_results(self.results, step.airflow)
         if self.push_results:
-            made: dict[str, Any] = {
-                f"results.{key}": values for key, values in self.results.results.items()
-            }
-            made |= {
-                f"artifacts.{name}": each.get("path")
-                for name, each in self.results.artifacts.items()
-            }
-            for key, values in made.items():
-                context["ti"].xcom_push(key=key, value=plain(values))
-        announce_assets(context, self.outlets, self.results)
+            self._push(step.airflow["ti"], self.results)
+        announce_assets(step.airflow, self.outlets, self.results)
         values = plain(self.results.to_dict())
         assert isinstance(values, dict)
         return values
 
-    def _traces(
-        self,
-        context: Any,
-        options: ExecutionOptions,
-        unit: str = pipelines.FIRST_UNIT,
-        identity: Identity | None = None,
-    ) -> dict[str, Any]:
-        """Return where this task leaves what it knows of its app."""
-        traces = traces_of(context, options, unit, identity)
-        self._log_store = traces.get("log_store")
-        return {**traces, "on_change": lambda status: self.callbacks.on_status(status, context)}
+    def _push(self, ti: Any, results: AppResults) -> None:
+        """Push each key of the results, and the path of each artifact, as an XCom of its own."""
+        for key, values in results.results.items():
+            ti.xcom_push(key=f"results.{key}", value=plain(values))
+        for name, artifact in results.artifacts.items():
+            ti.xcom_push(key=f"artifacts.{name}", value=plain(artifact.get("path")))
 
-    def _telling(self) -> dict[str, Any]:
-        return {
-            "skip_on": self.skip_on_exit_code,
-            "cancelled": self.cancelled,
-            "killed": lambda: self._asked_to_end,
-        }
+    # -- the task, as the adapter sees it
+
+    def _new_step(self, context: Any) -> TaskContext:
+        """Return this task as the adapter sees it. From now on a kill reaches it."""
+        step = TaskContext(
+            airflow=context,
+            options=within_time_limit(context, self.options),
+            inherit_env=self.inherit_env,
+            sink=log_line,
+            log=self.log.info,
+            on_change=lambda handle, status: self.callbacks.on_status(status, context),
+            skip_on=self.skip_on_exit_code,
+            cancelled=self.cancelled,
+        )
+        self._log_store = None
+        self._step = step
+        if self._asked_to_end:
+            step.end()
+        return step
+
+    def _prepared(self, step: TaskContext, *, again: bool) -> Launch:
+        """Return what this task submits, and complete the step by whose job it is.
+
+        Raises:
+            SpecError: for a wrong source, or if the task state store holds something foreign.
+            ConfigError: for a wrong connection or setting, or a run option that does not parse.
+        """
+        context = step.airflow
+        self._take_defaults(step)
+        step.context_args = self._known(context)
+        launch = self._launch(context)
+        runner = self._runner()
+        if not step.options.durable:
+            step.unit = first_unit(context)
+        else:
+            ask = ""
+            if not again:
+                ask = pipelines.ask_of(launch, runner, step.context_args)
+            step.unit = noted_unit(context, ask)
+            if state_store(context) is None:
+                self._identify_without_store(
+                    step, runner.scheduler(launch.scheduler_name(runner.settings))
+                )
+        self._keep_in_store(step)
+        step.variables = parent_variables(context["ti"])
+        pass_env = [*launch.pass_env, *step.variables]
+        return replace(decoded(launch, runner), pass_env=pass_env)
+
+    def _identify_without_store(self, step: TaskContext, scheduler: SchedulerBase) -> None:
+        """Complete whose job it is where Airflow has no task state store."""
+        name = deployment_id(scheduler, self.log.warning)
+        step.unit = step.unit._replace(namespace=name)
+        # only a retry can know that an earlier try has reported a loss
+        retried = getattr(step.airflow["ti"], "try_number", 1) > 1
+        step.options = replace(step.options, loss_already_reported=retried)
+
+    def _keep_in_store(self, step: TaskContext) -> None:
+        """Have the job's record and log positions kept in Airflow's task state store, if it has
+        one.
+        """
+        accessor = state_store(step.airflow)
+        if accessor is None or not step.options.durable:
+            return
+        name = step.unit.name
+        position = CursorFile.of(ADAPTER.identity(step))
+        self._log_store = LogStore(accessor, log_entry(name), position)
+        step.log_store = self._log_store
+        step.store = TaskStore(accessor, app_entry(name), on_kill=step.options.on_kill)
+
+    def _take_defaults(self, step: TaskContext) -> None:
+        """Read what the connection says."""
+        self._defaults = defaults_of(self.conn_id)
+        step.cluster = self._defaults.cluster
 
     def _runner(self) -> Runner:
         return runner_for_tasks(self.inherit_env, self._defaults.cluster)
@@ -489,89 +531,93 @@ class TransloadOperator(TemplateRules):
         """Return what the task knows of arguments that a component may declare."""
         return {}
 
-    def _take(self, execution: Execution) -> None:
-        """Make an execution the one that a kill ends, also a kill that came before it was there."""
-        self._execution = execution
-        if self._asked_to_end:
-            execution.kill()
+    # -- after the start
 
-    def _announce(self, context: Any, execution: Execution, attached: Attached) -> None:
+    def _announce(self, step: TaskContext, driver: Driver, attached: Attached) -> None:
+        """Show the job in the task's XComs and log, and call the user's callback."""
         self.handle = attached.handle
-        self._hide_secrets(context, execution)
-        ti = context["ti"]
+        self._hide_secrets(step, driver)
+        ti = step.airflow["ti"]
         ti.xcom_push(key=HANDLE_KEY, value=attached.handle)
-        self.app_link = execution.link() or ""
-        look = self.app_link or f"transload describe {attached.handle}"
-        ti.xcom_push(key=LINK_KEY if self.app_link else "look", value=look)
+        self.app_link = driver.link() or ""
+        if self.app_link:
+            look = self.app_link
+            ti.xcom_push(key=LINK_KEY, value=look)
+        else:
+            look = f"transload describe {attached.handle}"
+            ti.xcom_push(key="look", value=look)
         self.log.info(
-            f"app {attached.handle} ({attached.action.value}, attempt {attached.attempt}): {look}"
+            f"job {attached.handle} ({attached.action.value}, attempt {attached.attempt}): {look}"
         )
-        self.callbacks.on_started(attached, context)
+        self.callbacks.on_started(attached, step.airflow)
 
-    def _hide_secrets(self, context: Any, execution: Execution) -> None:
-        """Have Airflow hide the secrets that the app is given, should it print them."""
+    def _hide_secrets(self, step: TaskContext, driver: Driver) -> None:
+        """Have Airflow hide the secrets that the job is given, should it print them."""
         with suppress(TransloadError):
-            found = execution.runner.description(execution.handle or "")
+            found = driver.runner.description(driver.handle or "")
             if found is not None and found.app is not None:
-                self._reads.add_sources(found.app, dag_folder(context))
+                self._reads.add_sources(found.app, dag_folder(step.airflow))
         self._reads.hide_sources()
 
-    def _ends_soon(self, execution: Execution) -> bool:
-        """Tell whether the app has ended before it would be worth while to defer."""
-        if execution.status is None:
-            execution.poll()
+    def _ends_soon(self, driver: Driver) -> bool:
+        """Tell whether the job has ended before it would be worth while to defer."""
+        if driver.status is None:
+            driver.poll()
         queued = min(QUEUED_S, self.defer_after)
-        if execution.follow_for(queued):
+        if driver.follow_for(queued):
             return True
-        running = execution.status is not None and execution.status.state is AppState.RUNNING
-        return running and execution.follow_for(self.defer_after - queued)
+        if driver.status is None or driver.status.state is not AppState.RUNNING:
+            return False
+        return driver.follow_for(self.defer_after - queued)
 
-    def _may_defer(self, execution: Execution, same_machine: bool) -> bool:
-        if execution.can_defer(same_machine):
+    def _may_defer(self, driver: Driver, same_machine: bool) -> bool:
+        """Tell whether a triggerer can see the job; say so in the log if it cannot."""
+        if driver.can_defer(same_machine):
             return True
-        assert execution.handle is not None
-        scheduler = execution.runner.scheduler(parse_app_handle(execution.handle).scheduler_backend)
+        assert driver.handle is not None
+        scheduler = driver.runner.scheduler(parse_app_handle(driver.handle).scheduler_backend)
         reach = scheduler.capabilities.reachable_from
         self.log.warning(
-            f"apps of scheduler {scheduler.name!r} are reachable from this {reach} only: this task "
-            "waits in place, and "
-            "holds its slot ([transload] triggerer_on_same_machine says where triggerers run)"
+            f"jobs of scheduler {scheduler.name!r} are reachable from this {reach} only: this task "
+            "waits in place, and holds its slot ([transload] triggerer_on_same_machine says where "
+            "triggerers run)"
         )
         return False
 
-    def _defer(self, context: Any, execution: Execution) -> NoReturn:
+    def _defer(self, step: TaskContext, driver: Driver) -> NoReturn:
+        """Hand the job's state over to the triggerer."""
         from transload_airflow.triggers import AppStateTrigger
 
-        departing.append((context["ti"], execution))
+        departing.append(Departure(step.airflow["ti"], driver))
         if self._log_store is not None:
             self._log_store.flush()
         left = None
-        if execution.options.deadline is not None:
-            left = timedelta(seconds=max(0.0, execution.options.deadline - time.time())) + GRACE
-        state = {**execution.state(), "link": self.app_link}
+        if driver.options.deadline is not None:
+            left = timedelta(seconds=max(0.0, driver.options.deadline - time.time())) + GRACE
+        state = {**driver.state(), "link": self.app_link}
         trigger = AppStateTrigger(state, left=mark_deferred(), reads=self._reads.to_dict())
         self.defer(trigger=trigger, method_name="resume", timeout=left)
         raise AssertionError("defer() raises")
 
-    def _options(self) -> ExecutionOptions:
-        return pipelines.ExecutionOptions(**self.options)
+    # -- what to run
 
     def _launch(self, context: Mapping[str, Any]) -> Launch:
-        known = self._defaults
+        """Return what this task's arguments say is to run, and where."""
+        defaults = self._defaults
         app = self.app
         if self.app_callable is not None:
             app = called(self.app_callable, self._reads.noting(context))
-        return pipelines.Launch(
+        return Launch(
             app=unwrapped(app),
             component=unwrapped(self.component),
             args=arguments(self.component_args),
             command=words_of(self.command),
             command_name=app_name(self.task_id),
-            scheduler=self.scheduler or known.scheduler,
-            cfg={**known.cfg, **run_options(self.cfg)},
+            scheduler=self.scheduler or defaults.scheduler,
+            cfg={**defaults.cfg, **run_options(self.cfg)},
             workspace=self.workspace,
             parent_run_id=self.parent_run_id,
-            tracker_base=self.tracker_base or known.tracker_base,
+            tracker_base=self.tracker_base or defaults.tracker_base,
             folder=dag_folder(context),
             pass_env=self.pass_env,
             environment=self.environment,
@@ -580,7 +626,10 @@ class TransloadOperator(TemplateRules):
     # -- OpenLineage, found by name
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Return inputs, outputs and run facets of the app, from its trackers."""
-        return operator_lineage(self.handle, self.results, self._execution)
+        """Return inputs, outputs and run facets of the job, from its trackers."""
+        status = None
+        if self._step is not None and self._step.driver is not None:
+            status = self._step.driver.status
+        return operator_lineage(self.handle, self.results, status)
 
     get_openlineage_facets_on_failure = get_openlineage_facets_on_complete

@@ -1,12 +1,12 @@
-"""What Airflow is told about this package. Loaded by every ``import airflow``: it imports
+"""What Airflow knows about this package. Every ``import airflow`` loads it, so it imports
 nothing.
 """
 
 
 def _text(label: str, description: str, format: str = "") -> dict[str, object]:
-    schema = (
-        {"type": ["string", "null"], "format": format} if format else {"type": ["string", "null"]}
-    )
+    schema: dict[str, object] = {"type": ["string", "null"]}
+    if format:
+        schema["format"] = format
     return {"label": label, "description": description, "schema": schema}
 
 
@@ -32,27 +32,23 @@ _CONNECTION = {
         "kubeconfig": _text(
             "Kubeconfig", "Kubernetes: a path, or the configuration itself", "multiline"
         ),
-        "tracker_base": _text("Tracker base", "where apps report results: a folder, or a URL"),
+        "tracker_base": _text("Tracker base", "where jobs report results: a folder, or a URL"),
         "cfg": {"label": "Run options", "schema": {"type": ["object", "null"]}},
     },
 }
 
 _OPTIONS = {
     "deployment_id": _option(
-        "Names this Airflow installation in the ids of its apps. Only for Airflow before 3.3, "
-        "which has no task state "
-        "store: two installations that share a scheduler, and have a DAG of the same name, would "
-        "take each other's "
-        "apps for their own.",
+        "Names this Airflow installation in the ids of its jobs. Only for Airflow before 3.3, "
+        "which has no task state store. Without it, two installations that share a scheduler, and "
+        "have a DAG of the same name, would take each other's jobs for their own.",
         example="production",
         default="",
     ),
     "triggerer_on_same_machine": _option(
         "Whether triggerers see the machine of the workers: 'auto' (if LocalExecutor is the only "
-        "executor), 'true' or "
-        "'false'. Apps of the local scheduler are waited for in the triggerer only then; a trigger "
-        "that finds itself "
-        "elsewhere hands back, and the task waits in place.",
+        "executor), 'true' or 'false'. Only then are jobs of the local scheduler waited for in the "
+        "triggerer. A trigger that finds itself elsewhere hands back, and the task waits in place.",
         example="true",
         default="auto",
     ),
@@ -69,7 +65,7 @@ def get_provider_info():  # type: ignore[no-untyped-def]
     return {
         "package-name": "transload-airflow",
         "name": _NAME,
-        "description": "Runs transload apps (distributed jobs on any scheduler) as Airflow tasks.",
+        "description": "Runs transload jobs (distributed, on any scheduler) as Airflow tasks.",
         "versions": ["0.1.0"],
         "integrations": [
             {"integration-name": _NAME, "external-doc-url": page, "tags": ["software"]}

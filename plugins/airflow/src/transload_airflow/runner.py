@@ -22,12 +22,18 @@ SECRETS: Final = "airflow"
 
 
 def runner_for_tasks(inherit_env: bool = False, cluster: Cluster | None = None) -> Runner:
-    """Return the runner that all tasks and triggers of this process share; it knows the cluster of
-    a connection.
+    """Return the runner that all tasks and triggers of this process share.
+
+    It knows the cluster of a connection.
     """
-    clusters = () if cluster is None else (cluster,)
+    clusters = []
+    if cluster is not None:
+        clusters.append(cluster)
     return pipelines.host_runner(
-        HOST, inherit_env=inherit_env, clusters=clusters, secret_sources={SECRETS: secret_named}
+        HOST,
+        inherit_env=inherit_env,
+        clusters=clusters,
+        secret_sources={SECRETS: secret_named},
     )
 
 
@@ -63,4 +69,6 @@ def secret_of(conn_id: str, name: str) -> str:
     value = extra_of(conn_id).get(name)
     if not value:
         raise ConfigError(f"connection {conn_id!r}: extra.{name} is not there any more")
-    return value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)

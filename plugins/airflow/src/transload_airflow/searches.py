@@ -7,11 +7,12 @@ retried or cleared.
 
 from __future__ import annotations
 
+import math
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from airflow.providers.common.compat.sdk import (
     AirflowFailException,
@@ -19,11 +20,19 @@ from airflow.providers.common.compat.sdk import (
     TaskGroup,
 )
 
-from transload import pipelines
 from transload.errors import SpecError, TransloadError
+from transload.schedulers.local.home import state_home
+from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.hooks import defaults_of
 from transload_airflow.operators import TransloadOperator
-from transload_airflow.run import dag_folder, translate_errors
+from transload_airflow.options import (
+    BaseOptions,
+    JobOptions,
+    SearchOptions,
+    TaskOptions,
+    TrialOptions,
+)
+from transload_airflow.task_instance import dag_folder
 from transload_airflow.templates import TemplateRules
 from transload_airflow.values import plain
 from transload_search import Search, SearchFailed, SearchLedger, SearchTrial, stopped_early
@@ -31,10 +40,7 @@ from transload_search.check import check_early
 from transload_search.ledger import STOPPED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from transload.pipelines import Execution, Launch
-    from transload.runner import AppResults
+    from transload.pipelines import Driver, Launch
 
 BEST_KEY: Final = "best"
 """XCom key, of the last task of a group, of the best trial; the same word is that task's name."""
@@ -65,7 +71,7 @@ class SearchTask(TemplateRules):
         place: str,
         tracker_base: str | None = None,
         conn_id: str | None = None,
-        **kwargs: Any,
+        **kwargs: Unpack[TaskOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.search = search
@@ -82,13 +88,13 @@ class SearchRoundOperator(SearchTask):
     reach, this fails: clear that task.
     """
 
-    def __init__(self, *, number: int, **kwargs: Any) -> None:
+    def __init__(self, *, number: int, **kwargs: Unpack[SearchOptions]) -> None:
         super().__init__(**kwargs)
         self.number = number
 
     def execute(self, context: Any) -> list[dict[str, Any]]:
         """Return the trials of the round."""
-        with _told():
+        with _translating():
             ledger = ledger_of(self, context)
             if self.number:
                 check_round(ledger, self.number - 1)
@@ -99,7 +105,7 @@ class SearchRoundOperator(SearchTask):
 
 
 class SearchTrialOperator(TransloadOperator):
-    """Runs the app of one trial, one of what `SearchRoundOperator` returns, and writes down what
+    """Runs the job of one trial, one of what `SearchRoundOperator` returns, and writes down what
     came of it.
     """
 
@@ -115,7 +121,12 @@ class SearchTrialOperator(TransloadOperator):
     _source_is_given: ClassVar[bool] = False
 
     def __init__(
-        self, *, search: Mapping[str, Any], place: str, trial: Mapping[str, Any], **kwargs: Any
+        self,
+        *,
+        search: Mapping[str, Any],
+        place: str,
+        trial: Mapping[str, Any],
+        **kwargs: Unpack[TrialOptions],
     ) -> None:
         super().__init__(**kwargs)
         self.search = search
@@ -125,21 +136,17 @@ class SearchTrialOperator(TransloadOperator):
     @property
     def label(self) -> str:
         """The trial in few words: the name of its mapped task in the interface."""
-        values = self.trial["parameters"].items()
-        shown = [
-            f"{name}={value:.4g}" if isinstance(value, float) else f"{name}={value}"
-            for name, value in values
-        ]
+        shown = [_shown(name, value) for name, value in self.trial["parameters"].items()]
         return f"{self.trial['index']}: {', '.join(shown)}"
 
     def _launch(self, context: Mapping[str, Any]) -> Launch:
         trial = SearchTrial(self.trial["index"], dict(self.trial["parameters"]))
-        known = self._defaults
+        defaults = self._defaults
         launch = ledger_of(self, context).launch(trial)
         return replace(
             launch,
-            scheduler=launch.scheduler or known.scheduler,
-            cfg={**known.cfg, **launch.cfg},
+            scheduler=launch.scheduler or defaults.scheduler,
+            cfg={**defaults.cfg, **launch.cfg},
             workspace=self.workspace or launch.workspace,
             parent_run_id=self.parent_run_id or launch.parent_run_id,
             folder=dag_folder(context),
@@ -160,45 +167,72 @@ class SearchTrialOperator(TransloadOperator):
             return super()._begin(context, deferrable, again=again)
 
     def _end(
-        self, context: Any, execution: Execution, wait: Callable[[], AppResults]
+        self, step: TaskContext, driver: Driver, waited: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        ledger, index = ledger_of(self, context), self.trial["index"]
-        with self._failure_noted(context), stopped_early(ledger, index, execution.cancel):
-            values = super()._end(context, execution, wait)
-        with _told():
+        index = self.trial["index"]
+        ledger = ledger_of(self, step.airflow)
+        with self._failure_noted(step.airflow), stopped_early(ledger, index, driver.cancel):
+            values = super()._end(step, driver, waited)
+        with _translating():
             value = ledger.observe(index, self.results)
         name = Search.from_dict(self.search).objectives[0].name
-        self.log.info(
-            f"trial {self.trial['index']}: {name}={value}"
-            if value is not None
-            else f"no {name} was reported"
-        )
+        if value is None:
+            self.log.info(f"no {name} was reported")
+        else:
+            self.log.info(f"trial {index}: {name}={value}")
         return values
 
     @contextmanager
     def _failure_noted(self, context: Mapping[str, Any]) -> Iterator[None]:
-        """Write a failure of the app down, for the suggester; a retry that does better writes over
-        it.
+        """Write a failure of the job down, for the suggester.
+
+        A retry that does better writes over it.
         """
         try:
             yield
         except Exception as exc:
-            handle = (self._execution.handle or "") if self._execution is not None else ""
-            told: BaseException | None = exc
-            while told is not None and not isinstance(told, TransloadError):
-                told = told.__cause__
-            index, stopped = self.trial["index"], False
-            try:
-                ledger = ledger_of(self, context)
-                if told is not None and ledger.observe_error(index, told, handle):
-                    stopped = (ledger.ended(index) or {}).get("state") == STOPPED
-            except (TransloadError, OSError) as trouble:
-                self.log.warning(
-                    f"the failure of trial {index} could not be written down: {trouble}"
-                )
-            if stopped:
+            if self._was_stopped_early(context, exc):
+                index = self.trial["index"]
                 raise AirflowSkipException(f"trial {index} was stopped early") from exc
             raise
+
+    def _was_stopped_early(self, context: Mapping[str, Any], error: Exception) -> bool:
+        """Write a failure down; tell whether the search itself has ended the trial."""
+        index = self.trial["index"]
+        cause = _transload_error(error)
+        if cause is None:
+            return False
+        try:
+            ledger = ledger_of(self, context)
+            if not ledger.observe_error(index, cause, self._started_handle()):
+                return False
+            return (ledger.ended(index) or {}).get("state") == STOPPED
+        except (TransloadError, OSError) as trouble:
+            self.log.warning(f"the failure of trial {index} could not be written down: {trouble}")
+            return False
+
+    def _started_handle(self) -> str:
+        """Return the handle of the trial's job; an empty text if there is none."""
+        if self._step is None or self._step.driver is None:
+            return ""
+        return self._step.driver.handle or ""
+
+
+def _shown(name: str, value: object) -> str:
+    """Return a parameter and its value, for a name in the interface."""
+    if isinstance(value, float):
+        return f"{name}={value:.4g}"
+    return f"{name}={value}"
+
+
+def _transload_error(error: BaseException) -> TransloadError | None:
+    """Return the error of ours that an exception of Airflow's was raised for; None: there is
+    none.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, TransloadError):
+        cause = cause.__cause__
+    return cause
 
 
 class SearchBestOperator(SearchTask):
@@ -210,7 +244,7 @@ class SearchBestOperator(SearchTask):
 
     def execute(self, context: Any) -> Any:
         """Return the summary."""
-        with _told():
+        with _translating():
             ledger = ledger_of(self, context)
             last = ledger.rounds - 1
             suggested = {row["index"] for row in ledger.summary()["trials"]}
@@ -236,7 +270,7 @@ def search_group(
     group_id: str = "search",
     tracker_base: str | None = None,
     conn_id: str | None = None,
-    **options: Any,
+    **options: Unpack[JobOptions],
 ) -> TaskGroup:
     """Return a search as a group of tasks: ``suggest_0 → trials_0 (mapped) → suggest_1 → … →
     best``.
@@ -258,11 +292,7 @@ def search_group(
         SpecError: for an option that the search itself decides, or if the search does not fit its
             component.
     """
-    import math
-
-    for name in ("app", "component", "component_args", "args", "command", "scheduler", "cfg"):
-        if options.pop(name, None) is not None:
-            raise SpecError(f"{name}: a Search has its own; give it there")
+    trial_options = _without_own(options)
     check_early(search)
     with TaskGroup(group_id) as group:
         common: dict[str, Any] = {
@@ -273,21 +303,38 @@ def search_group(
         }
         before: Any = None
         for number in range(math.ceil(search.trials / search.parallelism)):
-            # a failed trial is an answer too
-            rule = {"trigger_rule": "all_done"} if number else {}
+            rule: BaseOptions = {}
+            if number:  # a failed trial is an answer too
+                rule["trigger_rule"] = "all_done"
             suggest = SearchRoundOperator(
                 task_id=f"suggest_{number}", number=number, **common, **rule
             )
             trials = SearchTrialOperator.partial(
                 task_id=f"trials_{number}",
                 map_index_template="{{ task.label }}",
-                **{**common, **options},
+                **{**common, **trial_options},
             ).expand(trial=suggest.output)
             if before is not None:
                 before >> suggest
             before = trials
         before >> SearchBestOperator(task_id=BEST_KEY, trigger_rule="all_done", **common)
     return group
+
+
+_OWN: Final = ("app", "component", "component_args", "args", "command", "scheduler", "cfg")
+"""Options of an operator that a search decides."""
+
+
+def _without_own(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options without those that a search decides.
+
+    Raises:
+        SpecError: if one of these has a value.
+    """
+    for name in _OWN:
+        if options.get(name) is not None:
+            raise SpecError(f"{name}: a Search has its own; give it there")
+    return {name: value for name, value in options.items() if name not in _OWN}
 
 
 def ledger_of(task: SearchTask | SearchTrialOperator, context: Mapping[str, Any]) -> SearchLedger:
@@ -299,13 +346,9 @@ def ledger_of(task: SearchTask | SearchTrialOperator, context: Mapping[str, Any]
     """
     base = task.tracker_base
     if base is None:
-        from transload.schedulers.local.home import state_home
-
-        base, ti = (
-            defaults_of(task.conn_id).tracker_base or f"{state_home()}/airflow/searches",
-            context["ti"],
-        )
-        base = posixpath.join(base, ti.dag_id, ti.run_id, task.place)
+        above = defaults_of(task.conn_id).tracker_base or f"{state_home()}/airflow/searches"
+        ti = context["ti"]
+        base = posixpath.join(above, ti.dag_id, ti.run_id, task.place)
     return SearchLedger(Search.from_dict(task.search), base)
 
 
@@ -328,11 +371,11 @@ def check_round(ledger: SearchLedger, number: int) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Tell Airflow what went wrong in its own words: a search that has failed is not tried
+def _translating() -> Iterator[None]:
+    """Raise what Airflow acts on for an error of a search. One that has failed is not tried
     again.
     """
-    with translate_errors(pipelines.ExecutionOptions()):
+    with ADAPTER.translating(TaskContext()):
         try:
             yield
         except SearchFailed as exc:

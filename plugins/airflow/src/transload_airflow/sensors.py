@@ -1,4 +1,4 @@
-"""Waiting for an app that something else has started."""
+"""Waiting for a job that something else has started."""
 
 from __future__ import annotations
 
@@ -6,41 +6,43 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from airflow.providers.common.compat import sdk
 
-from transload import pipelines
 from transload.errors import ConfigError, StateUnknown
+from transload.pipelines import ExecutionOptions
 from transload.specs import AppState
+from transload_airflow.adapter import ADAPTER, TaskContext
+from transload_airflow.deferral import mark_deferred
+from transload_airflow.generation import Unit
 from transload_airflow.hooks import defaults_of
-from transload_airflow.run import hide_traceback, task_key, translate_errors
-from transload_airflow.runner import HOST, runner_for_tasks
 from transload_airflow.settings import default_deferrable
-from transload_airflow.settling import mark_deferred
-from transload_airflow.stores import CursorFile, TaskStore, state_store
+from transload_airflow.stores import CursorFile, TaskStore
+from transload_airflow.task_instance import state_store
 from transload_airflow.templates import TemplateRules
+from transload_airflow.tracebacks import hide_traceback
 from transload_airflow.values import plain
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution, ExecutionOptions
+    from transload.pipelines import Driver
     from transload.specs import AppStatus
 
 
 class AppSensor(TemplateRules, sdk.BaseSensorOperator):
-    """Waits until an app has ended; succeeds with its results if it ended well.
+    """Waits until a job has ended, and succeeds with its results if it ended well.
 
-    It never cancels the app: that is its starter's.
+    It never cancels the job, which belongs to the task that started it.
 
     Args:
-        conn_id: the connection of type ``transload`` that is the app's cluster, if it is one.
-        handle: the app, for example ``{{ ti.xcom_pull(task_ids='train', key='handle') }}``.
+        conn_id: the connection of type ``transload`` that is the job's cluster, if it is one.
+        handle: the job, for example ``{{ ti.xcom_pull(task_ids='train', key='handle') }}``.
         deferrable: wait in the triggerer; default: ``[operators] default_deferrable``.
-        patience: seconds for which the scheduler may be unable to say what the app does, counted
-            over all pokes of a try; with ``mode="reschedule"`` before Airflow 3.3 there is nowhere
+        patience: seconds for which the scheduler may be unable to say what the job does, counted
+            over all pokes of a try. With ``mode="reschedule"`` before Airflow 3.3 there is nowhere
             to count, and only ``timeout`` holds.
-        cancelled: ``fail`` or ``skip``: what the sensor is if somebody cancelled the app.
-        forward_logs: put the app's lines into the log of the sensor too (deferrable only).
+        cancelled: ``fail`` or ``skip``: what the sensor is if somebody cancelled the job.
+        forward_logs: put the job's lines into the log of the sensor too (deferrable only).
         kwargs: of ``BaseSensorOperator`` (``timeout``, ``poke_interval``, ``mode`` …).
 
     Raises:
@@ -61,18 +63,19 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         conn_id: str | None = None,
         deferrable: bool | None = None,
         patience: float = 300.0,
-        cancelled: str = "fail",
+        cancelled: Literal["fail", "skip"] = "fail",
         forward_logs: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.handle = handle
         self.conn_id = conn_id
-        self.deferrable = default_deferrable() if deferrable is None else deferrable
-        self.patience = patience
+        self.deferrable = deferrable
+        if deferrable is None:
+            self.deferrable = default_deferrable()
+        self.options = ExecutionOptions(patience=patience, on_kill="detach")
         self.cancelled = cancelled
         self.forward_logs = forward_logs
-        self._options()
         if cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={cancelled!r}: must be 'fail' or 'skip'")
 
@@ -81,15 +84,15 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         """Wait in the triggerer, or poke."""
         if not self.deferrable:
             return super().execute(context)
+        step = self._new_step(context)
         with self._softly():
-            with translate_errors(self._options(), cancelled=self.cancelled):
-                execution = self._execution(context)
-                self._must_exist(execution)
-            if execution.status is not None and execution.status.is_terminal():
-                return self._results(execution)
+            driver = self._driver(step)
+            status = self._look(step, driver)
+            if status.is_terminal():
+                return self._results(step, driver)
         from transload_airflow.triggers import AppStateTrigger
 
-        trigger = AppStateTrigger(execution.state(), self.forward_logs, mark_deferred())
+        trigger = AppStateTrigger(driver.state(), self.forward_logs, mark_deferred())
         return self.defer(
             trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout)
         )
@@ -101,23 +104,26 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
             self.log.warning("the triggerer cannot wait for %s: poking in place", self.handle)
             return super().execute(context)
         CursorFile(event["state"]["identity"]).delete()
-        execution = self._execution(context)
-        with translate_errors(self._options(), cancelled=self.cancelled):
-            return plain(pipelines.settle(execution, event).to_dict())
+        step = self._new_step(context)
+        results = ADAPTER.resume(step, self._driver(step), event)
+        return plain(results.to_dict())
 
     def poke(self, context: Any) -> Any:
         """Look once."""
-        with translate_errors(self._options(), cancelled=self.cancelled):
-            execution = self._execution(context)
-            self._bear(context, self._must_exist(execution))
-        if execution.status is None or not execution.status.is_terminal():
+        step = self._new_step(context)
+        driver = self._driver(step)
+        status = self._look(step, driver)
+        with ADAPTER.translating(step):
+            self._count_unknown(context, status)
+        if not status.is_terminal():
             return False
-        return sdk.PokeReturnValue(True, self._results(execution))
+        return sdk.PokeReturnValue(True, self._results(step, driver))
 
     @contextmanager
     def _softly(self) -> Iterator[None]:
-        """Do for the look before a deferral what Airflow does after it: ``soft_fail`` and
-        ``never_fail`` skip.
+        """Skip if the look before a deferral fails, with ``soft_fail`` and ``never_fail``.
+
+        Airflow does that itself after a deferral.
         """
         try:
             yield
@@ -126,17 +132,38 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
                 raise sdk.AirflowSkipException(str(exc)) from exc
             raise
 
-    def _results(self, execution: Execution) -> Any:
-        with translate_errors(self._options(), cancelled=self.cancelled):
-            return plain(execution.collect().to_dict())
+    def _new_step(self, context: Any) -> TaskContext:
+        """Return this task as the adapter sees it."""
+        return TaskContext(
+            airflow=context,
+            options=self.options,
+            unit=Unit("sensor"),
+            log=self.log.info,
+            owner=False,
+            cancelled=self.cancelled,
+        )
 
-    def _must_exist(self, execution: Execution) -> AppStatus:
-        seen = execution.poll()
+    def _driver(self, step: TaskContext) -> Driver:
+        """Return what looks at the job."""
+        with ADAPTER.translating(step):
+            step.cluster = defaults_of(self.conn_id).cluster
+            driver = ADAPTER.driver(step, None, step.options)
+            driver.attach(self.handle)
+            return driver
+
+    def _look(self, step: TaskContext, driver: Driver) -> AppStatus:
+        """Look once at the job, which must exist."""
+        with ADAPTER.translating(step):
+            seen = driver.poll()
         if seen.status is None:
             raise sdk.AirflowFailException(f"{self.handle} does not exist")
         return seen.status
 
-    def _bear(self, context: Any, status: AppStatus) -> None:
+    def _results(self, step: TaskContext, driver: Driver) -> Any:
+        with ADAPTER.translating(step):
+            return plain(driver.collect().to_dict())
+
+    def _count_unknown(self, context: Any, status: AppStatus) -> None:
         """Fail once the pokes of a try have learnt nothing for longer than ``patience``."""
         now = time.time()
         ti = context["ti"]
@@ -153,7 +180,7 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         self._unknown_since = since
         if store is not None and since != kept.get("since"):
             store.put({"since": since, "try": ti.try_number})
-        if since is not None and now - since >= self.patience:
+        if since is not None and now - since >= self.options.patience:
             raise StateUnknown(self.handle, now - since, status.msg)
 
     def _unknown_store(self, context: Any) -> TaskStore | None:
@@ -164,13 +191,3 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         if accessor is None:
             return None
         return TaskStore(accessor, "unknown")
-
-    def _options(self) -> ExecutionOptions:
-        return pipelines.ExecutionOptions(patience=self.patience, on_kill="detach")
-
-    def _execution(self, context: Any) -> Execution:
-        identity = pipelines.Identity(HOST, "sensor", task_key(context["ti"]))
-        runner = runner_for_tasks(cluster=defaults_of(self.conn_id).cluster)
-        execution = pipelines.Execution(runner, None, identity, self._options())
-        execution.attach(self.handle)
-        return execution

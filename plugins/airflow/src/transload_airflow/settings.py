@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
 from airflow.providers.common.compat.sdk import conf
 
 from transload.errors import ConfigError
+
+if TYPE_CHECKING:
+    from transload.schedulers import SchedulerBase
+
+_YES: Final = ("true", "yes", "on", "1")
+_NO: Final = ("false", "no", "off", "0")
 
 
 def setting(name: str, default: str) -> str:
@@ -18,21 +27,43 @@ def default_deferrable() -> bool:
 
 
 def triggerer_on_same_machine() -> bool:
-    """Tell whether triggers run where the workers run; ``auto``: if LocalExecutor is the only
-    executor.
+    """Tell whether triggers run where the workers run.
+
+    With ``auto`` they do if LocalExecutor is the only executor.
 
     Raises:
         ConfigError: for a setting that is none of auto, true, false.
     """
     value = setting("triggerer_on_same_machine", "auto").strip().lower()
-    if value in ("true", "yes", "on", "1", "false", "no", "off", "0"):
-        return value in ("true", "yes", "on", "1")
+    if value in _YES:
+        return True
+    if value in _NO:
+        return False
     if value != "auto":
         raise ConfigError(
             f"[transload] triggerer_on_same_machine={value!r}: must be 'auto', 'true' or 'false'"
         )
-    executors = {
-        each.strip().rsplit(".", 1)[-1].split(":")[-1]
-        for each in str(conf.get("core", "executor")).split(",")
-    }
+    executors = {_class_name(executor) for executor in str(conf.get("core", "executor")).split(",")}
     return executors <= {"LocalExecutor", "SequentialExecutor"}
+
+
+def _class_name(executor: str) -> str:
+    """Return the class of an executor: of ``LocalExecutor``, ``team:module.Class`` and such."""
+    return executor.strip().rsplit(".", 1)[-1].split(":")[-1]
+
+
+def deployment_id(scheduler: SchedulerBase, warn: Callable[[str], None]) -> str:
+    """Return the name of this installation, for an Airflow without task state store.
+
+    Args:
+        scheduler: where a job is to run.
+        warn: takes a line that says so if a name is needed and missing.
+    """
+    name = setting("deployment_id", "")
+    if not name and scheduler.capabilities.reachable_from == "network":
+        warn(
+            "[transload] deployment_id is not set: another Airflow with a DAG of this name, on "
+            f"the same {scheduler.name} scheduler, would take this job for its own. Set it in "
+            "airflow.cfg, differently for each installation."
+        )
+    return name

@@ -105,12 +105,16 @@ class TemplateRules(BaseOperator):
         ``expand_kwargs``.
         """
         dag = self.get_dag()
-        mapped: Any = None if dag is None else dag.task_dict.get(self.task_id)
+        mapped: Any = None
+        if dag is not None:
+            mapped = dag.task_dict.get(self.task_id)
         written: Mapping[str, Any] | None = getattr(mapped, "partial_kwargs", None)
         if written is None:
             return
         decorated = getattr(mapped, "op_kwargs_expand_input", None)
-        given = mapped.expand_input if decorated is None else decorated
+        given: Any = decorated
+        if given is None:
+            given = mapped.expand_input
         if given.EXPAND_INPUT_TYPE != "list-of-dicts" or _is_literal(
             given.value, context["ti"].map_index
         ):

@@ -1,5 +1,5 @@
 """Waiting in the triggerer: no worker slot is held, one thread for each scheduler watches all its
-apps.
+jobs.
 """
 
 from __future__ import annotations
@@ -12,31 +12,30 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from transload import pipelines
+from transload.pipelines import Driver, ExecutionOptions, Identity, LifecycleState
 from transload.runner import Cluster
 from transload.specs import make_app_handle, parse_app_handle
+from transload_airflow.adapter import ADAPTER, TaskContext, cancel
+from transload_airflow.deferral import lines_are_read, wait_until_released
+from transload_airflow.log_lines import log_line_in_pieces
 from transload_airflow.masks import Reads
-from transload_airflow.run import (
-    OVER,
-    cancel,
-    log_line_in_pieces,
-    task_state,
-)
-from transload_airflow.runner import HOST, runner_for_tasks
-from transload_airflow.settling import lines_are_read, wait_until_released
 from transload_airflow.stores import CursorFile
+from transload_airflow.task_instance import OVER, task_state
 
 
 class AppStateTrigger(BaseTrigger):
-    """Fires once an app has ended, or cannot be waited for here; hands on its log lines meanwhile.
+    """Fires once a job has ended, or cannot be waited for here; hands on its log lines meanwhile.
 
-    The event is what ``transload.pipelines.outcome`` returns. Stopping the triggerer leaves the app
-    alone; a person who marks or clears the deferred task ends it, if the operator said
-    ``on_kill="cancel"``.
+    The event is what ``transload.pipelines.outcome`` returns. A triggerer submits and stores
+    nothing of the job. What must be stored, it hands back with the state. Stopping the triggerer
+    leaves the job alone. A person who marks or clears the deferred task ends it, if the operator
+    has ``on_kill="cancel"``.
 
     Args:
-        state: from ``transload.pipelines.Execution.state``.
-        forward_logs: put the app's lines into the log of the task.
-        left: from ``transload_airflow.settling.mark_deferred``, of the process that defers; None: none.
+        state: from ``transload.pipelines.Driver.state``.
+        forward_logs: put the job's lines into the log of the task.
+        left: from ``transload_airflow.deferral.mark_deferred``, of the process that defers; None:
+            it need not be waited for.
         reads: from ``transload_airflow.masks.Reads.to_dict``: what to hide in the lines; None:
             nothing.
     """
@@ -56,79 +55,74 @@ class AppStateTrigger(BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return the import path and the arguments, JSON values all."""
-        return (
-            "transload_airflow.triggers.AppStateTrigger",
-            {
-                "state": self.state,
-                "forward_logs": self.forward_logs,
-                "left": self.left,
-                "reads": self.reads,
-            },
-        )
+        arguments = {
+            "state": self.state,
+            "forward_logs": self.forward_logs,
+            "left": self.left,
+            "reads": self.reads,
+        }
+        return "transload_airflow.triggers.AppStateTrigger", arguments
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Wait, and yield the one event."""
-        settling = asyncio.create_task(wait_until_released(self.left))
+        released = asyncio.create_task(wait_until_released(self.left))
         try:
-            outcome, store = await self._wait()
-            outcome["state"]["link"] = self.state.get("link")
-            await settling
+            positions = self._positions()
+            waited = await self._wait(positions)
+            waited["state"]["link"] = self.state.get("link")
+            await released
             await lines_are_read()
         except asyncio.CancelledError:
             await self._left_alone()
             raise
         except Exception:
-            await settling  # Airflow takes a trigger that breaks as an event
+            await released  # Airflow takes a trigger that breaks as an event
             raise
         finally:
-            settling.cancel()
-        yield TriggerEvent(outcome)
-        if store is not None and self.state.get("place") != pipelines.where():
-            # else the task does: should it die before it has come back, its next try goes on there
-            store.delete()
+            released.cancel()
+        yield TriggerEvent(waited)
+        if positions is not None and self.state.get("place") != pipelines.where():
+            # on its own machine the task deletes it: should the task die before it has come back,
+            # its next try goes on there
+            positions.delete()
 
     def _positions(self) -> CursorFile | None:
-        """Return where the log positions of this task are kept; None if it hands on none."""
-        return CursorFile(self.state["identity"]) if self.forward_logs else None
+        """Return where the log positions of this task are kept; None if it hands on no lines."""
+        if not self.forward_logs:
+            return None
+        return CursorFile(self.state["identity"])
 
-    async def _wait(self) -> tuple[dict[str, Any], CursorFile | None]:
+    async def _wait(self, positions: CursorFile | None) -> dict[str, Any]:
+        """Follow the job, and return what became of it."""
         await Reads.from_dict(self.reads).hide_all_async(self.log)
-        store = self._positions()
         state = dict(self.state)
-        kept = store.get() if store is not None else None
-        if kept is not None and kept.get("handle") == state["handle"]:
-            state["cursor"] = None  # an earlier triggerer came further than the task that deferred
-        execution = pipelines.Execution.from_state(
-            state,
-            runner_for_tasks(),
-            sink=log_line_in_pieces if self.forward_logs else None,
-            log_store=store,
-            log=self.log.info,
-        )
-        # a cluster may have secrets in a connection: asking for it blocks, which this event loop
-        # must not
-        await asyncio.to_thread(
-            execution.runner.scheduler, parse_app_handle(state["handle"]).scheduler_backend
-        )
-        return await pipelines.outcome(execution), store
+        step = TaskContext(log=self.log.info, may_save=False)
+        if positions is not None:
+            step.log_store = positions
+            step.sink = log_line_in_pieces
+            kept = positions.get()
+            if kept is not None and kept.get("handle") == state["handle"]:
+                state["cursor"] = None  # an earlier triggerer came further than the task
+        driver = await asyncio.to_thread(_restored, step, state)
+        return await pipelines.outcome(driver)
 
     async def on_kill(self) -> None:
-        """Cancel the app, or leave it: a person has marked or cleared the deferred task (Airflow
-        3.3).
+        """Cancel the job, or leave it: a person has marked or cleared the deferred task.
+
+        Airflow calls it from 3.3 on.
         """
         if self.state["options"].get("on_kill") != "cancel":
             return
-        execution = pipelines.Execution.from_state(
-            self.state, runner_for_tasks(), log=self.log.warning
-        )
-        self.log.info("the task was ended: %s is being cancelled", execution.handle)
-        await asyncio.to_thread(cancel, execution)
-        if (positions := self._positions()) is not None:
+        driver = ADAPTER.restore(TaskContext(log=self.log.warning, may_save=False), self.state)
+        self.log.info("the task was ended: %s is being cancelled", driver.handle)
+        await asyncio.to_thread(cancel, driver)
+        positions = self._positions()
+        if positions is not None:
             positions.delete()
 
     async def _left_alone(self) -> None:
-        """Do what `on_kill` does where Airflow is older and does not call it, if the task is no
-        longer to run.
+        """Do what `on_kill` does if the task is no longer to run, where an older Airflow does not
+        call it.
         """
         if hasattr(BaseTrigger, "on_kill"):
             return
@@ -139,19 +133,50 @@ class AppStateTrigger(BaseTrigger):
                 await self.on_kill()
         except Exception as exc:  # a trigger that breaks would fail the task
             self.log.warning(
-                "whether the task was ended cannot be found out, its app goes on: %s", exc
+                "whether the task was ended cannot be found out, its job goes on: %s", exc
             )
 
 
-async def end_app(record: dict[str, Any] | None = None, **trigger: Any) -> None:
-    """Do what `AppStateTrigger.on_kill` does, for a trigger that does not run, or what a task has
-    stored of its app.
+def _restored(step: TaskContext, state: dict[str, Any]) -> Driver:
+    """Return what watches the job of a state, once its scheduler is known.
+
+    A cluster may have secrets in a connection. Asking for them blocks.
+    """
+    driver = ADAPTER.restore(step, state)
+    driver.runner.scheduler(parse_app_handle(state["handle"]).scheduler_backend)
+    return driver
+
+
+async def end_app(
+    record: dict[str, Any] | None = None,
+    state: dict[str, Any] | None = None,
+    forward_logs: bool = True,
+    left: dict[str, Any] | None = None,
+    reads: dict[str, Any] | None = None,
+) -> None:
+    """End a job for whom no trigger runs, as `AppStateTrigger.on_kill` does.
+
+    Args:
+        record: what a task has stored of its job; None: the job is that of a trigger.
+        state: of `AppStateTrigger`, as the arguments after it.
+        forward_logs: likewise.
+        left: likewise.
+        reads: likewise.
     """
     if record is not None:
-        cluster = Cluster.from_dict(record["cluster"]) if record.get("cluster") else None
-        who = pipelines.Identity(HOST, "", (), record["generation"])
-        options = pipelines.ExecutionOptions(on_kill=record["on_kill"])
-        execution = pipelines.Execution(runner_for_tasks(cluster=cluster), None, who, options)
-        execution.attach(make_app_handle(record["scheduler"], HOST, record["app_id"]))
-        trigger = {"state": execution.state(), "forward_logs": False}
-    await AppStateTrigger(**trigger).on_kill()
+        state = _state_of(record)
+        forward_logs = False
+    assert state is not None
+    await AppStateTrigger(state, forward_logs, left, reads).on_kill()
+
+
+def _state_of(record: dict[str, Any]) -> dict[str, Any]:
+    """Return the state of a job that a task has stored: what is needed to cancel it."""
+    state = LifecycleState(
+        Identity(ADAPTER.name, "", (), record["generation"]),
+        ExecutionOptions(on_kill=record["on_kill"]),
+        handle=make_app_handle(record["scheduler"], ADAPTER.name, record["app_id"]),
+    )
+    if record.get("cluster"):
+        state.cluster = Cluster.from_dict(record["cluster"])
+    return state.to_dict(0.0)

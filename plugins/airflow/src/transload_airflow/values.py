@@ -1,4 +1,4 @@
-"""Values on their way into Airflow and back: apps as JSON, exit codes, what an XCom can hold."""
+"""Values on their way into Airflow and back: jobs as JSON, exit codes, what an XCom can hold."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_NAME: Final = 200
-"""Characters of an app's name; those of a task's are up to 250."""
+"""Characters of a job's name; those of a task's are up to 250."""
 
 
 @dataclass(frozen=True)
@@ -46,13 +46,15 @@ class AsIs:
 
 
 def as_values(app: Any, template: bool = True) -> tuple[Any, Callable[..., Any] | None]:
-    """Return an app as JSON values, so that Airflow's templates reach into it; and apart, if it is
-    a callable.
+    """Return a job as JSON values, so that Airflow's templates reach into it.
 
     Args:
-        app: as a user gives it; an upstream's output is resolved when the task runs, and never a
-            template.
+        app: as a user gives it. An upstream's output is resolved when the task runs, and is never
+            a template.
         template: False: keep templates out of it.
+
+    Returns:
+        The values, and apart from these the job if it is a callable.
     """
     if isinstance(app, AppDef):
         app = json.loads(app.to_json())
@@ -60,17 +62,20 @@ def as_values(app: Any, template: bool = True) -> tuple[Any, Callable[..., Any] 
         return app, None
     elif callable(app):
         return None, app
-    return (app if template else AsIs(app)), None
+    if not template:
+        app = AsIs(app)
+    return app, None
 
 
 def app_name(task_id: str) -> str:
-    """Return the name of an app that has none of its own, such as a command: that of its task."""
+    """Return the name of a job that has none of its own, such as a command: that of its task."""
     return task_id[:LONGEST_NAME].lstrip("-.") or "app"
 
 
 def as_component(component: Any) -> Any:
-    """Return a component as a template field holds it: a function out of Airflow's reach, anything
-    else as it is.
+    """Return a component as a template field holds it.
+
+    A function is put out of Airflow's reach; anything else stays as it is.
     """
     if component is None or isinstance(component, str) or hasattr(component, "resolve"):
         return component
@@ -79,7 +84,9 @@ def as_component(component: Any) -> Any:
 
 def unwrapped(value: Any) -> Any:
     """Return what a template field holds, as it was given."""
-    return value.value if isinstance(value, AsIs) else value
+    if isinstance(value, AsIs):
+        return value.value
+    return value
 
 
 def arguments(value: Any) -> Mapping[str, Any] | Sequence[str]:
@@ -108,9 +115,11 @@ def words_of(value: Any) -> Sequence[str] | None:
     Raises:
         SpecError: if it is no list.
     """
-    if not isinstance(value, (list, tuple, type(None))):
+    if value is None:
+        return None
+    if not isinstance(value, (list, tuple)):
         raise SpecError(f"command={value!r}: must be a list: the program, then its arguments")
-    return None if value is None else [str(word) for word in value]
+    return [str(word) for word in value]
 
 
 def run_options(value: Any) -> Mapping[str, Any]:
@@ -125,19 +134,18 @@ def run_options(value: Any) -> Mapping[str, Any]:
 
 
 def decoded(launch: Launch, runner: Runner) -> Launch:
-    """Return a launch whose run options have their types: rendered ones are texts, read as on the
-    command line.
+    """Return a launch whose run options have their types.
+
+    Rendered ones are texts, which are read as on the command line.
 
     Raises:
         PluginError: if there is no such scheduler.
         ConfigError: for a text that does not parse.
     """
-    from dataclasses import replace
-
     texts = {name: value for name, value in launch.cfg.items() if isinstance(value, str)}
     if not texts:
         return launch
-    known = runner.scheduler(launch.scheduler or runner.settings.scheduler).run_opts()
+    known = runner.scheduler(launch.scheduler_name(runner.settings)).run_opts()
     read = {
         name: known.parse(name, text) for name, text in texts.items() if known.get(name) is not None
     }
@@ -145,7 +153,7 @@ def decoded(launch: Launch, runner: Runner) -> Launch:
 
 
 def called(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
-    """Return the app that a user's callable makes, given what it asks for of the context.
+    """Return the job that a user's callable makes, given what it asks for of the context.
 
     Raises:
         SpecError: if it asks for something that the context has not.
@@ -160,11 +168,13 @@ def called(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
             f"app={function!r}: {exc} among what the task knows ({', '.join(sorted(context))})"
         ) from exc
     app = awaited(function(**given))
-    return json.loads(app.to_json()) if isinstance(app, AppDef) else app
+    if isinstance(app, AppDef):
+        return json.loads(app.to_json())
+    return app
 
 
 def awaited(value: Any) -> Any:
-    """Return what a user's function has returned; one that is ``async def`` is run to its end
+    """Return what a user's function has returned. One that is ``async def`` runs to its end
     here.
     """
     if not inspect.isawaitable(value):
@@ -189,22 +199,29 @@ def exit_codes(value: int | Collection[int] | None) -> tuple[int, ...]:
     """
     if value is None:
         return ()
-    codes = (value,) if isinstance(value, int) else tuple(value)
+    if isinstance(value, int):
+        value = [value]
+    codes = tuple(value)
     if any(isinstance(code, bool) or not isinstance(code, int) for code in codes):
         raise ConfigError(f"skip_on_exit_code={value!r}: must be an int, or several")
     return codes
 
 
 def plain(value: Any) -> Any:
-    """Return JSON values that Airflow's API takes: NaN and infinities, which JSON has not, as
-    texts.
+    """Return JSON values that Airflow's API takes.
+
+    NaN and infinities, which JSON has not, become texts.
     """
     if isinstance(value, float) and math.isnan(value):
         return "NaN"
     if isinstance(value, float) and math.isinf(value):
-        return "Infinity" if value > 0 else "-Infinity"
+        if value > 0:
+            return "Infinity"
+        return "-Infinity"
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
-    return value if value is None or isinstance(value, (str, int, float, bool)) else str(value)
+    if value is None or isinstance(value, (str, int, float, bool)):
+        return value
+    return str(value)

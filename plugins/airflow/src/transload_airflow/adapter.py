@@ -1,0 +1,268 @@
+"""Jobs as tasks of Airflow: what is Airflow's own. How a job is run is the core's.
+
+What the adapter is capable of is read without Airflow, so that is imported where it is used.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+
+import transload_airflow
+from transload.errors import AppFailed, TransloadError
+from transload.pipelines import (
+    FIRST_UNIT,
+    Adapter,
+    AdapterCapabilities,
+    AdapterIO,
+    Driver,
+    Ending,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    dry_run,
+)
+from transload_airflow.generation import Unit
+from transload_airflow.sources import is_search, launch_of
+from transload_airflow.states import ENDINGS, STATES
+from transload_airflow.task_instance import end_asked_for, task_key, will_reattach
+
+if TYPE_CHECKING:
+    from airflow.providers.common.compat.sdk import TaskGroup
+
+    from transload.pipelines import AttachStore, LogSink
+    from transload.runner import Cluster
+    from transload.specs import AppStatus
+    from transload_airflow.operators import TransloadOperator
+
+CANCEL_S: Final = 20.0
+"""Seconds for which a scheduler that cannot be reached is asked again to cancel. Airflow gives a
+trigger 30 by default (``[triggerer] on_kill_timeout``)."""
+
+PAUSE_S: Final = 1.0
+"""Seconds between two such questions."""
+
+
+def _log_line(text: str) -> None:
+    logging.getLogger("transload.pipelines").info("%s", text)
+
+
+@dataclass(kw_only=True)
+class TaskContext:
+    """One task that runs, or its trigger: what Airflow says of it, and what its user set.
+
+    Args:
+        airflow: Airflow's context of the task; empty in a trigger.
+        options: how the job is run.
+        unit: which job of the task it is.
+        cluster: where it runs, if a connection says that.
+        inherit_env: give the job the whole environment of the worker.
+        variables: what the job's environment has beside that: name → value.
+        store: where the job is found again; None: nowhere.
+        log_store: where it is kept how far log lines were handed on; None: nowhere.
+        sink: gets the job's log lines; None: nobody does.
+        log: takes one line for people.
+        on_change: gets the handle and each new status of the job.
+        context_args: arguments that a component may declare (``trial_idx`` …).
+        may_save: False: a trigger, which may neither submit nor use Airflow's store.
+        owner: the task has started the job, so its end may be the job's.
+        skip_on: exit codes of the first failed replica that make the task *skipped*.
+        cancelled: what a task is whose job somebody cancelled.
+
+    Attributes:
+        ended: something ends the task.
+        driver: what looks after the job, once it does.
+    """
+
+    airflow: Mapping[str, Any] = field(default_factory=dict)
+    options: ExecutionOptions = field(default_factory=ExecutionOptions)
+    unit: Unit = field(default_factory=Unit)
+    cluster: Cluster | None = None
+    inherit_env: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
+    store: AttachStore | None = None
+    log_store: AttachStore | None = None
+    sink: LogSink | None = None
+    log: Callable[[str], None] = _log_line
+    on_change: Callable[[str, AppStatus], None] | None = None
+    context_args: Mapping[str, Any] = field(default_factory=dict)
+    may_save: bool = True
+    owner: bool = True
+    skip_on: Collection[int] = ()
+    cancelled: Literal["fail", "skip"] = "fail"
+    ended: bool = field(default=False, init=False)
+    driver: Driver | None = field(default=None, init=False)
+
+    def end(self) -> None:
+        """Take note that something ends the task. It may be called in a signal handler."""
+        self.ended = True
+        if self.driver is not None:
+            self.driver.kill()
+
+
+class AirflowAdapter(Adapter[TaskContext]):
+    """The adapter that ``transload.pipelines.get_adapter("airflow")`` returns."""
+
+    name = "airflow"
+    states = STATES
+    endings: ClassVar[Mapping[Ending, str]] = ENDINGS
+    capabilities = AdapterCapabilities(
+        deferred=True,
+        notes={
+            "deferred": "jobs of the local scheduler only where the triggerer is on the worker's machine",
+            "cancel": "marking or clearing a deferred task cancels the job immediately from Airflow 3.3 on",
+            "reattach": "by the task state store from Airflow 3.3 on; before, by [transload] deployment_id",
+            "searches": "a group of tasks: each trial a mapped one, suggested round by round",
+        },
+    )
+
+    def convert(self, source: Any, **host_options: Any) -> TransloadOperator | TaskGroup:
+        """Return an operator, and of a Search a group of tasks.
+
+        See `operator_from_app` and `search_group`.
+        """
+        # by the package's own names, since operators import this module
+        if not is_search(source):
+            return transload_airflow.operator_from_app(source, **host_options)
+        group_id = host_options.pop("task_id", None)
+        if group_id is not None:
+            host_options["group_id"] = group_id
+        return transload_airflow.search_group(source, **host_options)
+
+    def dry_run(self, source: Any, **host_options: Any) -> str:
+        """Return what a task would submit, and of a Search what its first round would.
+
+        Options that only an operator has need Airflow.
+        """
+        if is_search(source):
+            return self._dry_run_of_search(source)
+        launch, other_options = launch_of(source, host_options)
+        if not other_options:
+            return dry_run(self.name, launch)
+        return transload_airflow.operator_from_app(source, **host_options).dry_run()
+
+    def _dry_run_of_search(self, search: Any) -> str:
+        from transload_search import next_round
+
+        trials, *_ = next_round(search, None, {})
+        texts = []
+        for trial in trials:
+            launch = Launch(
+                component=search.component,
+                args={**search.constants, **trial.parameters},
+                scheduler=search.scheduler,
+                cfg=dict(search.cfg),
+            )
+            texts.append(dry_run(self.name, launch, context_args={"trial_idx": trial.index}))
+        return "\n".join(texts)
+
+    def identity(self, context: TaskContext) -> Identity:
+        """Return whose job it is: equal for all tries of a task, another one once it is cleared."""
+        unit = context.unit
+        *above, task_id = task_key(context.airflow["ti"])
+        key = (*above, task_id)
+        if unit.name != FIRST_UNIT:
+            key = (*above, unit.name, task_id)
+        return Identity(self.name, unit.namespace, key, str(unit.number))
+
+    def io(self, context: TaskContext) -> AdapterIO:
+        """Return the task's stores and log, and how Airflow is asked about its end."""
+        from transload_airflow.runner import runner_for_tasks
+
+        runner = runner_for_tasks(context.inherit_env, context.cluster)
+        if context.variables:
+            runner = runner.with_environ({**os.environ, **context.variables})
+        io = AdapterIO(
+            runner=runner,
+            store=context.store,
+            log_store=context.log_store,
+            sink=context.sink,
+            log=context.log,
+            on_change=context.on_change,
+            context_args=context.context_args,
+            host_retries=getattr(context.airflow.get("task"), "retries", None),
+            may_save=context.may_save,
+        )
+        if "ti" in context.airflow:
+            io.asked = partial(end_asked_for, context.airflow["ti"])
+        return io
+
+    @contextmanager
+    def cancel_on_exit(self, context: TaskContext, driver: Driver) -> Iterator[None]:
+        """Give a context in which what ends the task reaches the driver.
+
+        Transload's own errors say what becomes of the job. After any other error, of a callback or
+        of Airflow's API, it goes on if a retry will reattach to it. A time limit of Airflow's
+        cancels it in any case.
+        """
+        from airflow.providers.common.compat.sdk import AirflowTaskTimeout
+
+        if not context.owner:
+            yield
+            return
+        context.driver = driver
+        if context.ended:  # before there was a driver
+            driver.kill()
+        try:
+            yield
+        except TransloadError:
+            raise
+        except AirflowTaskTimeout:
+            cancel(driver)
+            raise
+        except Exception as exc:
+            if not (context.options.durable and will_reattach(exc, context.airflow)):
+                driver.give_up(asked=True)
+            raise
+        except BaseException:
+            driver.give_up()
+            raise
+
+    def translate(self, error: TransloadError, context: TaskContext) -> BaseException:
+        """Return what Airflow acts on: skip, fail for good, or fail and perhaps retry."""
+        from airflow.providers.common.compat import sdk
+
+        ending = Ending.of(error)
+        kind = self.endings[ending]
+        message = str(error)
+        if ending is Ending.CANCELLED and context.ended:
+            # a person who marked the task has set its state, and a stopped worker's task is retried
+            kind = "AirflowException"
+            message = f"{message} (the task was asked to end)"
+        elif ending is Ending.CANCELLED:
+            if context.cancelled == "skip":
+                kind = "AirflowSkipException"
+        elif _failed_with(error, context.skip_on):
+            kind = "AirflowSkipException"
+        elif ending is not Ending.DETACHED and not context.options.host_may_retry(error):
+            kind = "AirflowFailException"
+        made: BaseException = getattr(sdk, kind)(message)
+        return made
+
+
+ADAPTER: Final = AirflowAdapter()
+
+
+def _failed_with(error: TransloadError, exit_codes: Collection[int]) -> bool:
+    """Tell whether a job failed because a replica ended with one of these exit codes."""
+    if not isinstance(error, AppFailed):
+        return False
+    replica = error.status.first_failure()
+    return replica is not None and replica.exit_code in exit_codes
+
+
+def cancel(driver: Driver) -> None:
+    """Cancel a job. A scheduler that cannot be reached is asked again, for `CANCEL_S`."""
+    end = time.monotonic() + CANCEL_S
+    cancelled = driver.cancel()
+    while not cancelled and time.monotonic() < end:
+        time.sleep(PAUSE_S)
+        cancelled = driver.cancel()
+    if not cancelled:
+        driver.log(f"the task was ended, but {driver.handle} could not be cancelled, and goes on")

@@ -1,0 +1,56 @@
+"""What a user may hand to ``convert``, read without Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final, TypeGuard
+
+from transload.errors import UnsupportedFeature
+from transload.pipelines import Launch
+
+if TYPE_CHECKING:
+    from transload.pipelines import LaunchSettings
+    from transload_search import Search
+
+LAUNCH_OPTIONS: Final = (
+    "component_args",
+    "scheduler",
+    "cfg",
+    "workspace",
+    "parent_run_id",
+    "tracker_base",
+)
+"""Options of an operator that say what to launch, and where."""
+
+_FIELDS: Final = {"component_args": "args"}
+"""Names of these options → what a Launch calls them, where that differs."""
+
+
+def is_search(source: object) -> TypeGuard[Search]:
+    """Tell whether a source is a Search. Nothing is without transload-search, which is an extra."""
+    return type(source).__module__.startswith("transload_search.")
+
+
+def launch_of(source: object, options: Mapping[str, Any]) -> tuple[Launch, dict[str, Any]]:
+    """Return what a source launches, and the options that only an operator has.
+
+    Args:
+        source: an AppDef, its JSON, a component (name or function), or a Launch.
+        options: of the operator.
+
+    Raises:
+        UnsupportedFeature: for a Search.
+        SpecError: if the source is none of these.
+    """
+    if is_search(source):
+        raise UnsupportedFeature(
+            "source: a Search needs a group of tasks: give it to search_group", "source"
+        )
+    settings: LaunchSettings = {}
+    other_options = {}
+    for name, value in options.items():
+        if name not in LAUNCH_OPTIONS:
+            other_options[name] = value
+        elif value is not None:
+            settings[_FIELDS.get(name, name)] = value  # type: ignore[literal-required]
+    return Launch.of(source, **settings), other_options

@@ -1,0 +1,130 @@
+"""What Airflow says of a task that runs: what it is called, where it is written, whether it is to
+end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.pipelines import interrupted
+
+if TYPE_CHECKING:
+    from transload.pipelines import ExecutionOptions
+
+OVER: Final = frozenset(
+    {
+        "success",
+        "failed",
+        "skipped",
+        "upstream_failed",
+        "removed",
+        "restarting",
+        "cleared",
+        "deleted",
+    }
+)
+"""States of a task instance whose present try is no longer to run. Airflow has no words for the
+last two."""
+
+_GONE: Final = (404, 409, 410)
+"""What Airflow's API answers about a try that somebody has cleared."""
+
+
+# -- its names and places
+
+
+def task_key(ti: Any) -> tuple[str, ...]:
+    """Return what Airflow calls a task instance: DAG, run, map index and task, in this order."""
+    return (ti.dag_id, ti.run_id, str(_map_index(ti)), ti.task_id)
+
+
+def _map_index(ti: Any) -> int:
+    index = getattr(ti, "map_index", None)
+    if index is None:
+        return -1
+    return int(index)
+
+
+def dag_folder(context: Mapping[str, Any]) -> str | None:
+    """Return the folder of the file that defines the DAG, where its bundle is in this process.
+
+    None: it is not known.
+    """
+    path = getattr(context.get("dag"), "fileloc", None)
+    if not path:
+        return None
+    return os.path.dirname(str(path))
+
+
+def state_store(context: Mapping[str, Any]) -> Any | None:
+    """Return the task state store (from Airflow 3.3 on), or None where there is none."""
+    return context.get("task_state_store")
+
+
+def within_time_limit(context: Mapping[str, Any], options: ExecutionOptions) -> ExecutionOptions:
+    """Return the options with the task's ``execution_timeout`` as an absolute end.
+
+    Airflow by itself does not apply that limit while the task is deferred.
+    """
+    limit = getattr(context.get("task"), "execution_timeout", None)
+    start = getattr(context["ti"], "start_date", None)
+    if limit is None or start is None:
+        return options
+    return replace(options, deadline=start.timestamp() + limit.total_seconds())
+
+
+# -- its end
+
+
+def task_state(ti: Any, absent: str | None = None) -> str | None:
+    """Ask Airflow for the state of a task instance.
+
+    Args:
+        ti: the task instance.
+        absent: what to return if Airflow does not know it.
+
+    Returns:
+        The state; ``cleared`` if it has none yet.
+    """
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    answer = RuntimeTaskInstance.get_task_states(
+        dag_id=ti.dag_id,
+        task_ids=[ti.task_id],
+        run_ids=[ti.run_id],
+        map_index=_map_index(ti),
+    )
+    states = list(answer.get(ti.run_id, {}).values())
+    if not states:
+        return absent
+    return str(states[0] or "cleared")
+
+
+def end_asked_for(ti: Any) -> bool:
+    """Tell whether somebody asked for the end of a task: marked it, cleared it, deleted its run.
+
+    A worker that is stopped, a supervisor that is killed and an API server that does not answer for
+    long arrive as the same SIGTERM. In ``dag.test()`` a person's Ctrl-C asks for the end.
+    """
+    if interrupted():
+        return True
+    return task_state(ti, absent="deleted") in OVER
+
+
+def will_reattach(error: Exception, context: Mapping[str, Any]) -> bool:
+    """Tell whether Airflow answers an error of its own, or of a user's code, with a retry.
+
+    That retry belongs to the same generation, so it reattaches.
+    """
+    from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
+
+    if isinstance(error, (AirflowFailException, AirflowSkipException)):
+        return False
+    detail = getattr(getattr(error, "error", None), "detail", None)
+    if isinstance(detail, Mapping) and detail.get("status_code") in _GONE:
+        return False
+    ti = context["ti"]
+    return bool(ti.try_number <= ti.max_tries)
