@@ -8,6 +8,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from airflow.sdk import Asset, AssetAlias
+from airflow.sdk.definitions.asset import BaseAsset
+from attr import define
+
 from transload.errors import TransloadError
 from transload_airflow.runner import runner_for_tasks
 from transload_airflow.values import plain
@@ -44,9 +48,6 @@ def announce_assets(
         outlets: of the task.
         results: what the job reported.
     """
-    from airflow.sdk import Asset, AssetAlias
-    from airflow.sdk.definitions.asset import BaseAsset
-
     extra = {"handle": results.handle, "results": plain(results.results)}
     events: dict[str, _Event] = {}
     for name, artifact in results.artifacts.items():
@@ -166,7 +167,6 @@ def sources_of(handle: str) -> list[str]:
 def _facet(handle: str, results: AppResults | None, status: AppStatus | None) -> Any:
     """Return OpenLineage's facet of a run: how its job ended, and what it reported."""
     from airflow.providers.common.compat.openlineage.facet import RunFacet
-    from attr import define
 
     @define
     class TransloadRunFacet(RunFacet):

@@ -176,7 +176,9 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
             before = kept.get("since")
         since = None
         if status.state is AppState.UNKNOWN:
-            since = now if before is None else before
+            since = before
+            if since is None:
+                since = now
         self._unknown_since = since
         if store is not None and since != kept.get("since"):
             store.put({"since": since, "try": ti.try_number})

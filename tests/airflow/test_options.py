@@ -1,0 +1,52 @@
+"""What makes operators declares their options: a type checker sees a misspelt one."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+from airflow.sdk import BaseOperator
+
+from transload_airflow import TransloadOperator
+from transload_airflow.options import (
+    BaseOptions,
+    DecoratedOptions,
+    JobOptions,
+    OperatorOptions,
+    TrialOptions,
+)
+
+
+def arguments(made: type) -> set[str]:
+    """Return the names of what a class takes by name."""
+    parameters = inspect.signature(made.__init__).parameters.values()  # type: ignore[misc]
+    return {each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY}
+
+
+def test_the_options_of_every_operator_are_airflow_s() -> None:
+    """No argument of Airflow's own operators is missing; a newer version may have had others."""
+    assert arguments(BaseOperator) - {"task_id"} <= set(BaseOptions.__annotations__)
+
+
+@pytest.mark.parametrize(
+    ("options", "apart"),
+    [
+        (OperatorOptions, set()),
+        (DecoratedOptions, set()),
+        (
+            TrialOptions,
+            {"app", "cfg", "command", "component", "component_args", "scheduler"},
+        ),
+        (
+            JobOptions,
+            {
+                *("app", "cfg", "command", "component", "component_args", "scheduler"),
+                *("conn_id", "tracker_base"),
+            },
+        ),
+    ],
+)
+def test_the_options_of_a_job_are_those_of_its_operator(options: type, apart: set[str]) -> None:
+    """Each argument of the operator is declared, but for what is said elsewhere."""
+    own = set(options.__annotations__) - set(BaseOptions.__annotations__) - {"task_id"}
+    assert own == arguments(TransloadOperator) - apart
