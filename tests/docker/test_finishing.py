@@ -1,0 +1,115 @@
+"""A program that keeps checkpoints finishes, whoever stops its containers, and repeats no step."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import transload
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, BindMount, Notice, Role, parse_app_handle
+from transload_docker import names
+
+CORE = str(Path(transload.__file__).parents[1])
+PROGRAM = """
+import json, time
+from transload.runtime import checkpoint, progress
+folder = checkpoint.latest()
+state = json.loads((folder / "state").read_text()) if folder else {"step": 0, "weight": 0.5}
+checkpoint.interrupted()
+while state["step"] < 120:
+    state["step"] += 1
+    state["weight"] = (state["weight"] * 1.1 + state["step"]) % 7
+    print("step", state["step"], flush=True)
+    progress(step=state["step"], total=120)
+    time.sleep(0.03)
+    if checkpoint.interrupted():
+        checkpoint.save(lambda folder: (folder / "state").write_text(json.dumps(state)))
+        checkpoint.exit_interrupted()
+print("weight", state["weight"])
+"""
+
+
+@pytest.fixture
+def training(engine: Any) -> AppDef:
+    """A job of one replica, which counts to 120 and has a weight at its end."""
+    image = engine.python_image("transload-test/finishing:1", packages=())
+    role = Role(
+        "trainer",
+        image,
+        entrypoint=sys.executable,
+        args=["-c", PROGRAM],
+        env={"PYTHONPATH": CORE},
+        mounts=[BindMount(CORE, CORE, read_only=True)],
+        checkpoints=True,
+        notice=Notice(30),
+        retry_delay=0.1,
+    )
+    return AppDef("training", [role])
+
+
+def undisturbed() -> str:
+    """Return the last line of the program, run by hand."""
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines(keepends=True)[-1]
+
+
+def strike_supervisor(home: Path) -> None:
+    """Kill the supervisor of a state folder."""
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            command = Path(f"/proc/{entry}/cmdline").read_bytes()
+            environ = Path(f"/proc/{entry}/environ").read_bytes()
+        except OSError:
+            continue
+        if b"transload_docker.keeper" in command and str(home).encode() in environ:
+            os.kill(int(entry), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("supervisor_dies", [False, True])
+def test_stopped_twice(
+    runner: Runner,
+    training: AppDef,
+    engine: Any,
+    transload_home: Path,
+    eventually: Callable[..., Any],
+    supervisor_dies: bool,
+) -> None:
+    """Each step is done once, and the weight is that of an undisturbed run to the last bit; also
+    where nobody looked as the container was stopped.
+    """
+    handle = runner.run(training, "docker")
+    app_id = parse_app_handle(handle).app_id
+    for attempt, step in enumerate((30, 70)):
+        eventually(lambda: f"step {step}\n" in runner.log_lines(handle, "trainer", 0), timeout=30)  # noqa: B023
+        if supervisor_dies:
+            strike_supervisor(transload_home)
+        engine.client.stop(names.container_name(app_id, "trainer", 0, attempt))
+        runner.status(handle)
+    status = runner.wait(handle, timeout=60)
+    assert status is not None
+    assert status.state is AppState.SUCCEEDED, status
+    assert status.num_restarts == 0
+    replica = status.roles[0].replicas[0]
+    assert replica.interruptions == 2
+    assert [each.cause for each in replica.earlier] == ["requested", "requested"]
+    lines = list(runner.log_lines(handle, "trainer", 0))
+    assert lines[:-1] == [f"step {step}\n" for step in range(1, 121)]
+    assert lines[-1] == undisturbed()
+    assert status.progress is not None
+    assert status.progress.step == 120
+    store = runner.scheduler("docker").checkpoint_store(app_id, "trainer")
+    assert store is not None
+    kept, refused = store.walk("")
+    assert refused == {}
+    assert json.loads(store.read(max(kept)))["step"] >= 70
