@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from transload.specs import (
 )
 from transload_docker import names
 from transload_docker.convert import DockerRequest, bind, convert, format_request, run_opts
-from transload_docker.plan import RolePlan, signal_number
+from transload_docker.plan import Plan, RolePlan, signal_number
 
 
 def request(
@@ -227,6 +228,19 @@ def test_a_plan_that_asks_for_nothing_new_is_read_by_earlier_versions() -> None:
     (asking,) = request(role(notice=Notice(3))).roles
     assert later & set(asking.as_dict()) == {"max_interruptions", "notice"}
     assert RolePlan.from_dict({**asking.as_dict(), "unknown": 1}) == asking
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"notice": "soon"}, {"max_interruptions": []}, {"stall_signal": "KILL"}]
+)
+def test_a_plan_with_a_wrong_role_is_none(wrong: dict[str, Any]) -> None:
+    """What stands in a record in a form that nobody wrote is damage, told as such."""
+    plan = Plan("app", "uid", "owner", tuple(request(role()).roles), 1.0)
+    data = json.loads(plan.to_json())
+    assert Plan.from_json(json.dumps(data)) == plan
+    data["roles"][0] |= wrong
+    with pytest.raises(ValueError, match="not a plan: a (number|signal) of a role is none"):
+        Plan.from_json(json.dumps(data))
 
 
 def test_segments_are_refused() -> None:

@@ -180,6 +180,20 @@ def test_stacks_of_what_has_stalled(
     assert replica.state is AppState.RUNNING
 
 
+def test_what_cannot_write_its_stacks_goes_on(
+    runner: Runner, shell: Any, eventually: Callable[..., Any]
+) -> None:
+    """A program without a handler for the signal is not sent it, which would end it."""
+    handle = runner.run(
+        shell(f"echo up; {WAIT}", stall_after=1.0, on_stall="dump", stall_signal="USR2"), "docker"
+    )
+    eventually(lambda: "stalled" in status_of(runner, handle).msg, timeout=30)
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        assert "stalled" in status_of(runner, handle).msg
+        time.sleep(0.2)
+
+
 def test_a_file_of_an_engine_elsewhere(runner: Runner, shell: Any, engine: Any) -> None:
     """Where nothing is mounted, a report is read out of the container."""
     handle = runner.run(shell(f"echo '{{\"step\": 3}}' > {names.PROGRESS_FILE}"), "docker")

@@ -121,9 +121,8 @@ def may_run_again(plan: Plan, facts: Facts, role: str, replica: int) -> bool:
         return False
     if states.replica_state(own.status, own.exit_code, own.error) is not AppState.SUCCEEDED:
         return True
-    wide = {item.retry_policy for item in plan.roles if item.max_retries} - {
-        RetryPolicy.REPLICA.value
-    }
+    starts_again = [item for item in plan.roles if item.max_retries or item.max_interruptions]
+    wide = {item.retry_policy for item in starts_again} - {RetryPolicy.REPLICA.value}
     return RetryPolicy.APPLICATION.value in wide or plan.role(role).retry_policy in wide
 
 

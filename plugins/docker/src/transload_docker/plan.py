@@ -84,6 +84,14 @@ class RolePlan:
     on_stall: str = "note"
     stall_signal: str = "USR1"
 
+    def check(self) -> None:
+        """Refuse what is of the wrong type among the later fields, with ValueError."""
+        numbers = (self.max_interruptions, self.notice or 0, self.stall_after or 0)
+        if not all(isinstance(number, int | float) for number in numbers):
+            raise ValueError("not a plan: a number of a role is none")
+        if self.notice_signal not in _NUMBERS or self.stall_signal not in _NUMBERS:
+            raise ValueError("not a plan: a signal of a role is none")
+
     def as_dict(self) -> dict[str, Any]:
         """Return its JSON form, without later fields that say nothing."""
         values = asdict(self)
@@ -200,6 +208,8 @@ class Plan:
                 raise ValueError("not a plan: a role is none")
             if not isinstance(least, int):
                 raise ValueError("not a plan: a role is none")
+        for role in self.roles:
+            role.check()
 
     def seconds_to_end(self, role: str) -> float:
         """Return the seconds between asking a replica to end and killing it."""

@@ -305,9 +305,8 @@ class Ear:
     def _listen(self) -> None:
         with contextlib.suppress(Exception):  # it has ended, or the engine has
             self._stream = self._engine.output(self._id)
-            for _ in self._stream:
-                self.has_heard = True
-                break
+            if not self._closed:
+                self.has_heard = any(True for _ in self._stream)
         self._shut()
 
     def close(self) -> None:
