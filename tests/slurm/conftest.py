@@ -76,6 +76,7 @@ def preempting_cluster_itself(needs_slurm: None) -> Iterator[object]:
         partitions=[
             f"PartitionName=low {low}",
             f"PartitionName=graceful {low} GraceTime=20",
+            f"PartitionName=cancelling {low[: -len('REQUEUE')]}CANCEL GraceTime=20",
             "PartitionName=high Nodes=node[1-3] State=UP PriorityTier=10 PreemptMode=OFF",
         ],
         PreemptType="preempt/partition_prio",
@@ -93,7 +94,7 @@ def preempting_cluster(
     preempting_cluster_itself: object, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[object]:
     """A cluster on which jobs of partition ``high`` take the nodes of those of ``low``, and of
-    ``graceful`` after 20 s of grace.
+    ``graceful`` and ``cancelling`` after 20 s of grace.
     """
     made = preempting_cluster_itself
     assert isinstance(made, cluster_module.Cluster)

@@ -194,7 +194,7 @@ def test_segments_of_several(runner: Runner, gang: bool) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("partition", ["low", "graceful"])
+@pytest.mark.parametrize("partition", ["low", "graceful", "cancelling"])
 def test_preempted(
     preempting: Runner,
     preempting_cluster: Any,
@@ -203,7 +203,8 @@ def test_preempted(
     partition: str,
 ) -> None:
     """Slurm takes the nodes for another job; with a time of grace its TERM is the notice. It goes
-    on from its checkpoint, and no retry is spent.
+    on from its checkpoint, and no retry is spent; within the time of grace even where Slurm would
+    cancel it.
     """
     app = shell_app(STEPS.format(signal="TERM", steps=40), checkpoints=True, notice=Notice(10))
     cfg = {"partition": partition, "exclusive": True, "nodelist": "node1"}
@@ -351,6 +352,18 @@ def test_another_code_after_a_notice_is_a_failure(runner: Runner, shell_app: She
     app.segment = 5.0
     status = _end(runner, runner.run(app, "slurm"))
     assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, 4)
+
+
+@pytest.mark.slow
+def test_segments_that_come_to_nothing(runner: Runner, shell_app: ShellApp) -> None:
+    """Five in a row without a new checkpoint end the job, with that reason."""
+    line = "trap 'exit 75' TERM; while :; do sleep 0.1; done"
+    app = shell_app(line, checkpoints=True, notice=Notice(2))
+    app.segment = 3.0
+    status = _end(runner, runner.run(app, "slurm"))
+    assert status.state is AppState.FAILED
+    assert "5 in a row without a new checkpoint or a larger step" in status.msg
+    assert _causes(status) == ["segment"] * 4
 
 
 # -- notices

@@ -30,7 +30,12 @@ REASONS: Final[Mapping[str, str]] = {
     "JobArrayTaskLimit": "as many of its replicas run as array_parallel allows",
     "JobHeldAdmin": "an administrator holds it: ask them",
     "JobHeldUser": "it is held: `scontrol release {job}` lets it start",
+    "JobHoldMaxRequeue": "Slurm has started it again too often: `scontrol release {job}` goes on",
     "JobLaunchFailure": "it could not be launched",
+    "job requeued in held state": "somebody holds it: `scontrol release {job}` lets it start",
+    "launch failed requeued held": (
+        "it could not be launched, and is held: `scontrol release {job}` tries again"
+    ),
     "Licenses": "other jobs have the licenses that it asks for",
     "NodeDown": "a node that it needs is down",
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": (
