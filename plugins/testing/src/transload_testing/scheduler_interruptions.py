@@ -108,6 +108,18 @@ class InterruptionTests(SchedulerSuite):
         assert stage.everything(app_id)[-1] == "1 0\n"
 
     @needs_programs
+    def test_what_is_a_jobs_own_is_not_inherited(
+        self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A job that another one submits does not find the other's checkpoints, nor its signal."""
+        names = ("TRANSLOAD_CHECKPOINT_DIR", "TRANSLOAD_NOTICE_SIGNAL", "TRANSLOAD_PROGRESS_FILE")
+        for name in names:
+            monkeypatch.setenv(name, "/of-the-submitter")
+        app_id = stage.submit(stage.app(Program(command="env")))
+        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        assert "/of-the-submitter" not in "".join(stage.everything(app_id))
+
+    @needs_programs
     def test_segment(self, stage: SchedulerStage) -> None:
         """At the end of a segment the job gets its notice, and goes on in the next one: no retry is
         spent.

@@ -62,6 +62,17 @@ _ALLOWED: Final = frozenset(_ALLOWED_NAMES.split())
 """Variables that every job gets; of others only those whose name begins as `_ALLOWED_PREFIXES`
 say."""
 
+_OF_THE_SUBMITTER: Final = frozenset(
+    (
+        b"TRANSLOAD_CHECKPOINT_DIR",
+        b"TRANSLOAD_INTERRUPTIONS",
+        b"TRANSLOAD_NOTICE_SIGNAL",
+        b"TRANSLOAD_PROGRESS_FILE",
+    )
+)
+"""Variables of a job that has checkpoints, a notice or progress: one that it submits may have none,
+and is not to write to its submitter's."""
+
 _ALLOWED_PREFIXES: Final = (b"LC_", b"CUDA", b"NVIDIA_", b"ROCR_", b"HIP_", b"NCCL_", b"GLOO_")
 
 # `cache` is not in Python 3.8, which the Slurm helper has on old login nodes
@@ -450,12 +461,12 @@ def machine_gpus() -> list[str]:
 def inherited(environ: Mapping[bytes, bytes], everything: bool) -> dict[str, str]:
     """Return what a job gets of the submitter's environment: everything, or what an allow-list
     names.
+
+    Where the submitter is a job itself, what is that job's alone is left out.
     """
-    names = [
-        each
-        for each in environ
-        if everything or each in _ALLOWED or each.startswith(_ALLOWED_PREFIXES)
-    ]
+    names = [each for each in environ if each not in _OF_THE_SUBMITTER]
+    if not everything:
+        names = [each for each in names if each in _ALLOWED or each.startswith(_ALLOWED_PREFIXES)]
     return {_text(name): _text(environ[name]) for name in names}
 
 
