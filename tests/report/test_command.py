@@ -94,8 +94,8 @@ def test_the_page_is_where_hosts_look_for_it(
 @pytest.mark.parametrize(
     ("args", "says"),
     [
-        (["local://transload/nothing"], "no such app: local://transload/nothing"),
-        (["nothing", "more"], "no such app: local://transload/nothing"),
+        (["local://transload/nothing"], "no such job: local://transload/nothing"),
+        (["nothing", "more"], "no such job: local://transload/nothing"),
         (["://"], "://"),
         ([], "give one or more handles"),
         (["x", "--all"], "give one or more handles, or one of"),

@@ -81,7 +81,7 @@ class AppNotFound(TransloadError):
 
     def __init__(self, app_handle: str, message: str | None = None) -> None:
         super().__init__(
-            message or f"no such app: {app_handle} (never submitted, or already deleted)"
+            message or f"no such job: {app_handle} (never submitted, or already deleted)"
         )
         self.app_handle = app_handle
 
@@ -96,7 +96,7 @@ class AppExists(TransloadError):
     def __init__(self, app_id: str, message: str | None = None) -> None:
         super().__init__(
             message
-            or f"app id {app_id!r} is taken by an app with another definition; choose another id"
+            or f"app id {app_id!r} is taken by a job with another definition; choose another id"
         )
         self.app_id = app_id
 
@@ -109,7 +109,7 @@ class AppFailed(TransloadError):
     """
 
     def __init__(self, status: AppStatus, *args: object) -> None:
-        super().__init__(*(args or (f"the app did not succeed: {status.summary()}",)))
+        super().__init__(*(args or (f"the job did not succeed: {status.summary()}",)))
         self.status = status
 
 

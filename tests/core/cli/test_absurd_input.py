@@ -105,7 +105,7 @@ def test_status_says_what_is_damaged(
     assert invoke("wait", bad).code == 0
     record = transload_home / "local" / "apps" / bad.rpartition("/")[2] / "record.json"
     damage_file(record, damage)
-    said = f"its record {record} is damaged; `transload delete --force` removes the app"
+    said = f"its record {record} is damaged; `transload delete --force` removes the job"
     for command in ("status", "describe"):
         result = invoke(command, bad)
         assert result.code == 0 and said in result.out, (command, result)

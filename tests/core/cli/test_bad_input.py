@@ -112,12 +112,12 @@ def test_stdin(invoke: Any, monkeypatch: pytest.MonkeyPatch, text: str, words: l
 @pytest.mark.parametrize(
     ("handle", "word"),
     [
-        ("local://transload/nothing-here", "no such app"),
-        ("nothing-here", "no such app"),
+        ("local://transload/nothing-here", "no such job"),
+        ("nothing-here", "no such job"),
         ("local:/transload/x", "SCHEDULER://SESSION/APP_ID"),
         ("two words", "SCHEDULER://SESSION/APP_ID"),
         ("nosuch://transload/x", "nosuch"),
-        ("local://transload/..", "no such app"),
+        ("local://transload/..", "no such job"),
     ],
 )
 def test_handles(invoke: Any, command: str, handle: str, word: str) -> None:

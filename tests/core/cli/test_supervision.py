@@ -455,5 +455,5 @@ def test_doctor_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("TRANSLOAD_HOME", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     shown = json.loads(transload("doctor", "--json", code=None, patience=90))["checks"]
-    assert [row["status"] for row in shown if row["name"] == "local runs an app"] == ["ok"]
+    assert [row["status"] for row in shown if row["name"] == "local runs a job"] == ["ok"]
     assert list(tmp_path.iterdir()) == []

@@ -109,7 +109,7 @@ def test_no_arguments(invoke: Any) -> None:
     """Without a command: the help, on stderr, exit code 2."""
     result = invoke()
     assert (result.code, result.out) == (2, "")
-    assert "Run apps:" in result.err
+    assert "Run jobs:" in result.err
 
 
 def test_version(invoke: Any) -> None:
@@ -283,7 +283,7 @@ def test_doctor_sees_what_is_broken(invoke: Any, plugin: None) -> None:
     result = invoke("doctor", "--json")
     rows = {(row["area"], row["name"]): row for row in result.json["checks"]}
     assert rows["scheduler", "moody"]["status"] == "missing"
-    assert rows["scheduler", "local runs an app"]["status"] == "ok"
+    assert rows["scheduler", "local runs a job"]["status"] == "ok"
     assert rows["scheduler", "local_cwd"]["detail"] == "the same as local"
     assert rows["python", "python"]["status"] == "ok"
 

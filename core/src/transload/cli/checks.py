@@ -147,7 +147,7 @@ def _check_schedulers(run_app: bool) -> Rows:
             yield name, worst, f"the same as {first}"
         if run_app:
             well, found = _run_tiny_app(runner)
-            yield "local runs an app", _ok_if(well), found
+            yield "local runs a job", _ok_if(well), found
 
 
 def _check_scheduler(runner: Runner, name: str) -> Rows:
@@ -163,7 +163,7 @@ def _check_scheduler(runner: Runner, name: str) -> Rows:
         for what, well, found in checks:
             yield f"{name}: {what}", OK if well else unwell, found
         if not checks:
-            yield name, OK, f"answers; knows {len(scheduler.list())} apps"
+            yield name, OK, f"answers; knows {len(scheduler.list())} jobs"
     except TransloadError as exc:
         yield name, unwell, str(exc)
 

@@ -8,26 +8,26 @@ if TYPE_CHECKING:
     import click
 
 _SECTIONS: Final[dict[str, dict[str, str]]] = {
-    "Run apps": {
-        "run": "Run a command or a component as an app, and stay with it.",
-        "wait": "Wait until an app has ended.",
-        "cancel": "Ask apps to end.",
-        "delete": "Forget ended apps: by handle, age or size.",
+    "Run jobs": {
+        "run": "Run a command or a component as a job, and wait for it.",
+        "wait": "Wait until a job has ended.",
+        "cancel": "Cancel jobs.",
+        "delete": "Delete ended jobs by handle, age or size.",
     },
-    "Look at apps": {
-        "list": "List apps.",
-        "status": "Show what an app and its replicas are doing.",
-        "log": "Show the logs of an app's replicas, or follow them.",
-        "describe": "Show the definition of an app.",
-        "results": "Show the results that an app reported.",
-        "get": "Copy files that an app has made.",
-        "put": "In a job: report results, as NAME=VALUE.",
-        "tracker": "Look into trackers: runs, metadata, artifacts, lineage.",
+    "Look at jobs": {
+        "list": "List jobs.",
+        "status": "Show the state of a job and its replicas.",
+        "log": "Show or follow the logs of a job's replicas.",
+        "describe": "Show the definition of a job.",
+        "results": "Show the results of a job.",
+        "get": "Copy the files of a job.",
+        "put": "Report results from within a job, as NAME=VALUE.",
+        "tracker": "Show runs, metadata, artifacts and lineage in trackers.",
     },
-    "Look at what there is": {
+    "Look at the installation": {
         "components": "List, show and check components.",
         "info": "List schedulers, adapters and plugins, or explain one.",
-        "config": "Show the settings in force and where each comes from.",
+        "config": "Show the current settings and the source of each.",
         "doctor": "Check what works here and what is missing.",
         "completion": "Print the completion script for a shell.",
     },
@@ -47,7 +47,7 @@ ALIASES: Final = {"runopts": "info", "builtins": "components", "configure": "con
 
 _USAGE: Final = "Usage: transload [--version] COMMAND [ARGUMENTS]...   (COMMAND --help says more)"
 _CLOSING: Final = """\
-A HANDLE is what `run` prints; the app id alone does for the default scheduler.
+A HANDLE is what `run` prints; for the default scheduler, the app id is enough.
 Exit: 0 done, 1 failed, 2 mistake, 3 unreachable, 4 cancelled, 5 late, 6 unknown"""
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -64,7 +64,7 @@ def find_job(runner: Runner, text: str) -> Job:
 
 def not_found(job: Job) -> AppNotFound:
     """Return the error for a job that does not exist, with the most similar id that does."""
-    message = f"no such app: {job.handle} (never submitted, or already deleted)"
+    message = f"no such job: {job.handle} (never submitted, or already deleted)"
     try:
         known = [row.app_id for row in job.scheduler.list()]
     except TransloadError:

@@ -539,7 +539,7 @@ class SchedulerBase(ABC):
         Raises:
             UnsupportedFeature: if this scheduler cannot delete jobs, which is the default.
         """
-        raise UnsupportedFeature(f"scheduler {self.name!r} cannot delete apps", "delete")
+        raise UnsupportedFeature(f"scheduler {self.name!r} cannot delete jobs", "delete")
 
     def prune(
         self,
@@ -564,9 +564,9 @@ class SchedulerBase(ABC):
         Raises:
             UnsupportedFeature: if this scheduler cannot do that, which is the default.
         """
-        advice = "delete its ended apps by their handles"
+        advice = "delete its ended jobs by their handles"
         raise UnsupportedFeature(
-            f"scheduler {self.name!r} cannot delete apps by age or size: {advice}", "prune"
+            f"scheduler {self.name!r} cannot delete jobs by age or size: {advice}", "prune"
         )
 
     def diagnose(self) -> Sequence[tuple[str, bool, str]]:
@@ -757,7 +757,7 @@ def damaged_message(what: str, why: str = "") -> str:
         why: what is wrong with it; ``""`` if that is unknown.
     """
     found = f"is damaged: {why}" if why else "is damaged"
-    return f"{what} {found}; `transload delete --force` removes the app"
+    return f"{what} {found}; `transload delete --force` removes the job"
 
 
 def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k: int) -> None:
@@ -777,7 +777,7 @@ def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k:
         raise AppNotFound(app_id)
     if role not in replicas:
         raise SpecError(
-            f"role {role!r}: app {app_id} has no such role; it has: {', '.join(sorted(replicas))}"
+            f"role {role!r}: job {app_id} has no such role; it has: {', '.join(sorted(replicas))}"
         )
     if isinstance(k, bool) or not isinstance(k, int) or not 0 <= k < replicas[role]:
         raise SpecError(f"replica {k!r}: role {role!r} has the replicas 0 to {replicas[role] - 1}")

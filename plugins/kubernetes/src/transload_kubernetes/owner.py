@@ -252,7 +252,7 @@ class Owner:
             SchedulerUnavailable: if a newer version wrote the record, or the cluster refuses.
         """
         if facts.newer:
-            raise SchedulerUnavailable(f"app {app_id}: {facts.unreadable}")
+            raise SchedulerUnavailable(f"job {app_id}: {facts.unreadable}")
         namespace, base = names.place(app_id)
         things = [("Job", job["metadata"]["name"]) for job in facts.jobs]
         if self._cluster.has_jobsets(namespace):

@@ -109,7 +109,7 @@ def list_apps(
     if environments:
         if states or name is not None or arguments:
             raise click.UsageError(
-                "--environments goes without --state, --name and --arguments, which are about apps",
+                "--environments goes without --state, --name and --arguments, which are about jobs",
                 ctx,
             )
         list_environments(scheduler, limit, as_json=as_json)
@@ -584,7 +584,7 @@ def delete(
         emit(f"{each}\t{done}")
     emit_deleted(unused, done)
     if by_rule:
-        note(f"{len(deleted)} apps {done}")
+        note(f"{len(deleted)} jobs {done}")
 
 
 def _prune(
