@@ -73,7 +73,7 @@ _NOT_INHERITED = (
     "__PYVENV_LAUNCHER__",
 )
 _PR_SET_PDEATHSIG = 1
-_VERSION_CODE = "import sys; print('.'.join(map(str, sys.version_info[:3])))"
+_VERSION_CODE = "import sys; print('.'.join(map(str, sys.version_info[:3])), sys.executable)"
 _CLAUSE = r"\s*(~=|==|!=|<=|>=|<|>)\s*([0-9]+(?:\.[0-9]+)*)(\.\*)?[a-z0-9.]*\s*\Z"
 
 Say = Callable[[str], None]
@@ -450,8 +450,7 @@ class Installer:
         if self._python:
             names = [self._python]
         for name in names:
-            path = shutil.which(name) or ""
-            version = self._version_of(path)
+            path, version = self._look_at(shutil.which(name) or "")
             if version and self._fits(version):
                 return path, version
             if version:
@@ -459,8 +458,7 @@ class Installer:
             elif self._python:
                 tried.append(f"no {name}")
         if self._uv and not self._python:
-            path = self._from_uv()
-            version = self._version_of(path)
+            path, version = self._look_at(self._from_uv())
             if version and self._fits(version):
                 return path, version
         here = ", ".join(dict.fromkeys(tried)) or "no Python"
@@ -481,10 +479,14 @@ class Installer:
             return False
         return satisfies(version, self._recipe.get("requires_python") or "")
 
-    def _version_of(self, python: str) -> str:
-        """Return the version of an interpreter; "" if there is none, or it does not run."""
+    def _look_at(self, python: str) -> tuple[str, str]:
+        """Return the path and the version of an interpreter; "" if there is none, or it does not
+        run.
+
+        The path is what the interpreter itself says: what was found may be a script that starts it.
+        """
         if not python:
-            return ""
+            return "", ""
         try:
             done = subprocess.run(
                 [python, "-I", "-c", _VERSION_CODE],
@@ -496,10 +498,11 @@ class Installer:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired):
-            return ""
-        if done.returncode:
-            return ""
-        return done.stdout.decode("ascii", "replace").strip()
+            return "", ""
+        version, _, path = done.stdout.decode("utf-8", "replace").strip().partition(" ")
+        if done.returncode or not version:
+            return "", ""
+        return path or python, version
 
     def _from_uv(self) -> str:
         """Return the path of a Python that uv knows, or fetches; "" if there is none."""
