@@ -36,7 +36,6 @@ from transload.specs import (
     AppState,
     AppStatus,
     CfgVal,
-    Progress,
     Role,
     make_app_handle,
     masked_url,
@@ -53,7 +52,7 @@ from transload_docker.keeper import cancel_note
 from transload_docker.logview import MAX_OPEN, Key, LogView, Reading
 from transload_docker.names import base_name
 from transload_docker.plan import DELETED, RECORD, STOP, Facts, Plan
-from transload_docker.signs import raw_progress
+from transload_docker.signs import add_last_reports
 from transload_docker.sizes import folder_size, sizes_of_apps
 from transload_docker.submit import release_checkpoints, submit
 from transload_docker.watch import EngineWatch, wait_until_ended
@@ -213,12 +212,12 @@ class DockerScheduler(SchedulerBase):
 
     def _status(self, facts: Facts) -> AppStatus:
         assert facts.plan is not None
-        self._home.complete(facts)
+        is_kept = facts.ended is None and facts.plan.owner == self._home.owner
+        if is_kept:
+            self._home.complete(facts)
+            add_last_reports(self._home, facts)
         try:
             status = decide(facts, time.time()).status
-            if status.is_terminal() and facts.ended is None:
-                last = Progress.from_value(raw_progress(self._home, facts))
-                status.progress = last or status.progress
         except (
             KeyError,
             ValueError,
@@ -226,9 +225,7 @@ class DockerScheduler(SchedulerBase):
             return AppStatus(
                 AppState.UNKNOWN, msg=f"its record on the engine cannot be read: {exc}"
             )
-        is_kept = facts.ended is None and facts.plan.owner == self._home.owner
-        if not is_kept:
-            self._kept.discard(facts.plan.app_id)
+        self._kept.discard(facts.plan.app_id)
         if is_kept:
             self._kept.add(facts.plan.app_id)
             # its keeper may have been killed; what cannot be started now is for the next one who

@@ -343,19 +343,28 @@ def signs_of(sources: Mapping[tuple[str, int], Source]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def raw_progress(home: Home, facts: Facts) -> dict[str, Any]:
-    """Return the progress that the containers of an ended job said last, in JSON form.
+def add_last_reports(home: Home, facts: Facts) -> None:
+    """Add to what was seen of a job what its containers that have ended said last.
 
-    That is for whoever sees the end before the job's supervisor has noted it.
+    That is for whoever sees an end before the job's supervisor has noted it.
     """
     assert facts.plan is not None
     folder = home.progress_folder(facts.plan.app_id)
     reports = []
-    for role, k in latest_containers(facts.containers):
+    is_over = True
+    for (role, k), container in latest_containers(facts.containers).items():
+        if container.finished is None:
+            is_over = False
+            continue
         with contextlib.suppress(OSError):
             data = read_end(folder, names.progress_file(role, k), LONGEST_REPORT)
-            reports.append(read_report(data, time.time()))
-    return furthest_behind(reports)
+            report = read_report(data, container.finished)
+            reports.append(report)
+            if "step" in report:
+                facts.signs.setdefault("steps", {})[f"{role}/{k}"] = report["step"]
+    last = furthest_behind(reports)
+    if is_over and last:
+        facts.signs["progress"] = last
 
 
 def _folders(plan: Plan, home: Home) -> dict[str, list[str]]:
