@@ -146,7 +146,6 @@ def test_refused_in_an_array(roles: list[Role], path: str) -> None:
         {"srun_args": ["--x=\ny"]},
         {"array_parallel": 2},
         {"gang": False, "array_parallel": 0},
-        {"grace_period": -1.0},
     ],
 )
 def test_bad_options(cfg: dict[str, CfgVal]) -> None:

@@ -51,6 +51,7 @@ RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 COMMENT: Final = "transload:"
 """Begins the comment of every job; the app id and the token of its submit follow."""
 
+_GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL, without a notice
 _STEP_S: Final = 20
 """Seconds for which ``srun`` waits for a step: Slurm may forget one that it has put off; the
 supervisor asks anew."""
@@ -132,7 +133,6 @@ class SlurmRequest:
         gang: tasks of one job; False: elements of an array.
         array_parallel: how many elements may run at the same time; None: all.
         timeout: seconds from the first start; None: no limit.
-        grace_period: seconds between SIGTERM and SIGKILL.
         job_dir: folder for logs, workspace and results; None: the app's own.
         python: the Python of the nodes.
         prologue: lines of shell that the script runs first, in the workspace of the first role.
@@ -148,7 +148,6 @@ class SlurmRequest:
     gang: bool
     array_parallel: int | None
     timeout: float | None
-    grace_period: float
     job_dir: str | None
     python: str
     prologue: str
@@ -202,9 +201,6 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         parallel = None
     elif parallel < 1:
         raise ConfigError(f"run option array_parallel={parallel}: must be 1 or more")
-    grace = cfg.get("grace_period", 5.0)
-    if not isinstance(grace, (int, float)) or not 0 <= grace < math.inf:
-        raise ConfigError(f"run option grace_period={grace!r}: must be 0 or more")
     keep = cfg.get("keep_days")
     if isinstance(keep, (int, float)) and not keep > 0:
         raise ConfigError(f"run option keep_days={keep!r}: must be more than 0")
@@ -223,7 +219,6 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         gang=gang,
         array_parallel=parallel,
         timeout=app.timeout,
-        grace_period=float(grace),
         job_dir=folder,
         python=plain("python", str(cfg.get("python") or "python3")),
         prologue=prologue(cfg.get("prologue")),
@@ -601,7 +596,7 @@ def plan(
         "python": request.python,
         "timeout": request.timeout,
         "segment": request.segment,
-        "grace": request.grace_period,
+        "grace": _GRACE_S,
         "roles": roles,
     }
 

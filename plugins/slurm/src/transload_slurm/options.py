@@ -66,7 +66,6 @@ def run_opts() -> runopts:
             "may Slurm start the job again (node lost, pre-empted); default: if roles retry",
             None,
         ),
-        "grace_period": (float, "seconds between SIGTERM and SIGKILL when a replica is ended", 5.0),
         "job_dir": (
             str,
             "shared folder of logs, workspace, results (<job_dir>/<app_id>); default: the app's",
