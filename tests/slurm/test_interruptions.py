@@ -109,6 +109,28 @@ def test_longer_than_a_segment(runner: Runner, shell_app: ShellApp, requeue: boo
     assert (status.num_restarts, replica.restarts, replica.interruptions) == (0, 0, 2)
 
 
+@pytest.mark.slow
+def test_time_in_the_queue_is_not_counted(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Any
+) -> None:
+    """The limit is one of work: a job that waits longer for its next segment than its whole limit
+    goes on.
+    """
+    line = STEPS.format(signal="TERM", steps=26)
+    app = shell_app(line, checkpoints=True, notice=Notice(2), timeout=16.0)
+    app.segment = 5.0
+    handle = runner.run(app, "slurm")
+    eventually(lambda: "interrupted (segment)" in _status(runner, handle).msg, 60)
+    eventually(lambda: _status(runner, handle).state is AppState.PENDING, 60)
+    cluster.tool("scontrol", "hold", _job(runner, handle))
+    time.sleep(17)
+    cluster.tool("scontrol", "release", _job(runner, handle))
+    status = _end(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    replica = status.roles[0].replicas[0]
+    assert replica.end_time - replica.earlier[0].start_time > 17
+
+
 def test_what_slurm_is_told_of_a_segment(runner: Runner, shell_app: ShellApp) -> None:
     """The queue gives the segment, not the whole time."""
     app = shell_app("true", notice=Notice(300), timeout=3 * 86400.0)
