@@ -281,6 +281,28 @@ def test_an_array_that_was_cancelled_before_it_began() -> None:
         assert state is not None and state["msg"] == msg
 
 
+def test_what_elements_say_while_they_run() -> None:
+    """The progress of an array is that of the element furthest behind; one that has stalled says
+    so.
+    """
+    role = {"name": "main", "num_replicas": 2, "min_replicas": None}
+    first = {
+        "state": "RUNNING",
+        "msg": "",
+        "num_restarts": 0,
+        "signalled": False,
+        "roles": [{"replicas": [{"id": 0, "state": "RUNNING"}]}],
+        "progress": {"fraction": 0.9, "at": 2.0},
+    }
+    behind = {**first, "msg": "it has stalled", "progress": {"fraction": 0.2, "at": 1.0}}
+    state = gather(role, [first, behind])
+    assert state is not None
+    assert (state["progress"]["fraction"], state["msg"]) == (0.2, "it has stalled")
+    for damaged in ("text", {"fraction": 0.1}, {"fraction": "much", "at": 1.0}):
+        state = gather(role, [first, {**behind, "progress": damaged}])
+        assert state is not None and state["progress"]["fraction"] == 0.9
+
+
 def test_rows_of_elements_that_wait() -> None:
     """The database writes those that wait in one row."""
     jobs = _merge(

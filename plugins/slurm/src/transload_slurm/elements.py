@@ -6,11 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from transload.retries import needed_replicas
+from transload.runtime.liveness import furthest_behind
 from transload.specs import AppState, AppStatus, is_terminal
 from transload_slurm.jobs import Job
 from transload_slurm.states import WHY, clean, to_state
 
 _ENDED: Final = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+_MOST_SAID: Final = 3
+"""So many elements may say in the message of the array what is with them."""
 
 ENDED_EARLY: Final = (
     "COMPLETED, but its batch script ended before the program started: does the prologue call exit?"
@@ -56,11 +60,28 @@ def gather(
         "roles": [{"role": role["name"], "replicas": replicas}],
         "elements": words,
     }
+    progress = furthest_behind(map(_progress_of, begun))
+    if progress:
+        found["progress"] = progress
+    if word not in _ENDED:
+        said = [state["msg"] for state in begun if state["msg"] and state["state"] not in _ENDED]
+        found["msg"] = "; ".join(said[:_MOST_SAID])
     bad = _first_of(begun, "FAILED") or _first_of(begun, "CANCELLED")
     if bad and word != "SUCCEEDED":
         found["msg"] = bad["msg"]
     if bad and "structured_error_msg" in bad:
         found["structured_error_msg"] = bad["structured_error_msg"]
+    return found
+
+
+def _progress_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the progress in a state; {} if there is none, or it is damaged."""
+    found = state.get("progress")
+    if not isinstance(found, dict):
+        return {}
+    numbers = [found.get("at"), found.get("fraction", 0.0)]
+    if not all(isinstance(number, (int, float)) for number in numbers):
+        return {}
     return found
 
 
