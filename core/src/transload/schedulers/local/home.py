@@ -79,7 +79,9 @@ def network_file_system(path: str) -> str | None:
             for line in mounts:
                 if line.split(" ", 3)[2] == mark:
                     kind = line.partition(" - ")[2].split(" ", 1)[0]
-                    return kind if kind in _NETWORK else None
+                    if kind in _NETWORK:
+                        return kind
+                    return None
     except OSError:
         pass
     return None
@@ -148,7 +150,9 @@ def ensure(local: str) -> None:
 
 def explain() -> tuple[bool, str]:
     """Return whether local apps can be kept, and in a line where, or why not."""
-    home, local, kind = state_home(), local_home(), network_home()
+    home = state_home()
+    local = local_home()
+    kind = network_home()
     if os.path.lexists(home) and not os.path.isdir(home):
         return False, f"{home} is not a folder; set {ENV_HOME} to another"
     if not kind:

@@ -61,7 +61,8 @@ def read_log(folder: str, query: LogQuery, ended: bool, *, limited: bool = False
             )
         if log < 0:
             return page
-        size, at = os.fstat(log).st_size, int(cursor[1:]) if cursor else 0
+        size = os.fstat(log).st_size
+        at = int(page.cursor[1:])
         if at > size:  # cut off by a size limit where files cannot have holes
             at = 0
         if cursor is None and query.last is not None:
@@ -74,9 +75,13 @@ def read_log(folder: str, query: LogQuery, ended: bool, *, limited: bool = False
             or (size and os.fstat(log).st_mtime >= query.until)
         ):
             limit = min(size, _size_at(index, number, query.until))
-        end, final = (size, ended) if limit is None else (limit, False)
+        end = size
+        is_final = ended
+        if limit is not None:
+            end = limit
+            is_final = False
         at, budget = _read(
-            page, log, index, number, at, end, max(1, query.max_bytes), final, limited
+            page, log, index, number, at, end, max(1, query.max_bytes), is_final, limited
         )
         page.cursor = f"@{at}"
         page.left = 0 if budget > 0 else max(0, end - at)
@@ -186,7 +191,8 @@ def _count(index: int) -> int:
 
 def _first(index: int, is_after: Callable[..., bool]) -> int:
     """Return the number of the first index entry, all entries after which are so, too."""
-    low, high = 0, _count(index)
+    low = 0
+    high = _count(index)
     while low < high:
         middle = (low + high) // 2
         if is_after(*ENTRY.unpack(os.pread(index, ENTRY.size, middle * ENTRY.size))):
@@ -236,7 +242,8 @@ def _stamp(
     """Note when the lines in ``data[:cut]``, which begins at ``start``, were whole; ``latest`` if
     no mark tells.
     """
-    index, at = len(page.lines), 0
+    index = len(page.lines)
+    at = 0
     for size, time in [*marks, (start + cut, latest)]:
         if size - start <= at:
             continue
@@ -258,7 +265,8 @@ def _lines_back(fd: int, first: int, end: int, count: int) -> int:
     """Return the beginning of the last ``count`` whole lines before ``end``: what lies before them
     is not read.
     """
-    at, wanted = end, count + 1  # the newline before the first of them, and one for each
+    at = end
+    wanted = count + 1  # the newline before the first of them, and one for each
     first = max(first, end - _FARTHEST)
     while at > first:
         start = max(first, at - _BACK)

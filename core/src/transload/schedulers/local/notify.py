@@ -37,8 +37,11 @@ class AppWatch:
         self._fresh: set[str] = set()
         self._lock = threading.Lock()
         self._rest = b""
-        name = f"{os.getpid()}.{os.urandom(6).hex()}{layout.WITH_LOGS if logs else ''}"
-        self._path, aside = f"{local}/events/{name}", f"{local}/events/.{name}"
+        name = f"{os.getpid()}.{os.urandom(6).hex()}"
+        if logs:
+            name += layout.WITH_LOGS
+        self._path = f"{local}/events/{name}"
+        aside = f"{local}/events/.{name}"
         os.mkfifo(aside, 0o600)
         try:
             # opened before it is shown: a FIFO that nobody reads is taken for a dead client's
@@ -68,20 +71,24 @@ class AppWatch:
 
     def wait(self, timeout: float | None) -> set[Change]:
         """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+        deadline = float("inf")
+        if timeout is not None:
+            deadline = time.monotonic() + timeout
         while True:
             changed, woken = self._take()
             now = time.monotonic()
-            if changed or woken or (deadline is not None and now >= deadline):
+            if changed or woken or now >= deadline:
                 return changed
-            limit = self._next_probe if deadline is None else min(deadline, self._next_probe)
+            limit = min(deadline, self._next_probe)
             self._poll.poll(max(0.0, limit - now) * 1000 + 0.5)
 
     def _take(self) -> tuple[set[Change], bool]:
         """Return what may have changed, and whether somebody called `wake`."""
         data = self._read()
         with self._lock:
-            ids, fresh, self._fresh = self._ids, self._fresh, set()
+            ids = self._ids
+            fresh = self._fresh
+            self._fresh = set()
             *lines, self._rest = (self._rest + data).split(b"\n")
         told = {os.fsdecode(line) for line in lines}
         if len(data) >= self._full:  # some lines may not have found room
@@ -116,7 +123,8 @@ class AppWatch:
 
     def close(self) -> None:
         """Free the descriptor."""
-        fd, self._fd = self._fd, -1
+        fd = self._fd
+        self._fd = -1
         if fd >= 0:
             with contextlib.suppress(OSError):
                 os.unlink(self._path)
