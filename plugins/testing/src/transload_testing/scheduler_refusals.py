@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from transload.errors import ConfigError, UnsupportedFeature
-from transload.specs import BindMount, DeviceMount, MountType, Notice, RetryPolicy, VolumeMount
+from transload.specs import (
+    BindMount,
+    DeviceMount,
+    Environment,
+    MountType,
+    Notice,
+    RetryPolicy,
+    VolumeMount,
+)
 from transload_testing.scheduler_stage import Program, SchedulerStage, SchedulerSuite
 
 _MOUNTS = {
@@ -95,6 +103,20 @@ class RefusalTests(SchedulerSuite):
         """``AppDef.timeout`` is offered, or refused by its path."""
         app = stage.app(Program(), timeout=100.0)
         self._offered_or_refused(stage, app, stage.scheduler.capabilities.timeout, "timeout")
+
+    def test_environments_are_offered_or_refused(self, stage: SchedulerStage) -> None:
+        """``Role.environment`` is offered, and shown with its digest in a dry-run, or refused by its
+        path.
+        """
+        wanted = Environment("requirements.txt", "packages.txt", "0123456789abcdef" * 4)
+        app = stage.app(Program(), environment=wanted)
+        offered = stage.scheduler.capabilities.environments
+        self._offered_or_refused(stage, app, offered, "roles[0].environment")
+        if offered:
+            request = stage.scheduler.convert(app, stage.cfg())
+            text = stage.scheduler.format_request(request)
+            assert "packages.txt" in text
+            assert "0123456789abcdef" in text
 
     @pytest.mark.parametrize("name", ["TERM", "USR1"])
     def test_notice_is_offered_or_refused(self, stage: SchedulerStage, name: str) -> None:
