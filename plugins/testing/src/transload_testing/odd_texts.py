@@ -33,7 +33,7 @@ ODD_TEXTS: Final = {
     "1 kB": "k" * 1024,
     "1 kB unicode": "雪" * 341 + "x",
 }
-"""Must all work and come back as they are; no two are the same."""
+"""Texts that must all work and come back unchanged; no two are the same."""
 
 BAD_TEXTS: Final = {
     "empty": "",
@@ -43,7 +43,7 @@ BAD_TEXTS: Final = {
     "float": 1.5,
     "bool": True,
 }
-"""Must all be refused."""
+"""Texts that must all be refused."""
 
 RESULT_VALUES: Final[dict[str, int | float | str]] = {
     "int": 7,

@@ -61,12 +61,12 @@ class ResultTrackerConformance:
 
     @pytest.fixture
     def tracker_base(self) -> str:
-        """The base of a store that is empty and this test's own."""
+        """The base of an empty store that only this test uses."""
         raise NotImplementedError("give a fixture tracker_base")
 
     @pytest.fixture
     def open_tracker(self, tracker_base: str) -> Callable[[], ResultTracker]:
-        """Open the store once more, as another program would."""
+        """Open the store again, like another program."""
         factory = resolve_name(self.factory)
         return lambda: factory(tracker_base)
 
@@ -79,7 +79,7 @@ class ResultTrackerConformance:
         return {"worker": worker, "factory": self.factory, "config": base, **parameters}
 
     def test_nothing_there(self, tracker: ResultTracker) -> None:
-        """A store that nobody has written to is empty, and reading it makes nothing."""
+        """A new store is empty, and reading does not create it."""
         assert tracker.get("k") == {}
         assert tracker["k"] == {}
         assert "k" not in tracker
@@ -142,7 +142,7 @@ class ResultTrackerConformance:
 
     @pytest.mark.parametrize("key", BAD_TEXTS.values(), ids=BAD_TEXTS.keys())
     def test_bad_key_is_refused(self, tracker: ResultTracker, key: Any) -> None:
-        """What is not a key is refused by name, and nothing is stored."""
+        """An invalid key is refused by name, and nothing is stored."""
         for call in (
             lambda: tracker.put(key, x=1),
             lambda: tracker.get(key),
@@ -168,7 +168,7 @@ class ResultTrackerConformance:
 
     @pytest.mark.parametrize("value", _BAD_VALUES.values(), ids=_BAD_VALUES.keys())
     def test_bad_value_is_refused(self, tracker: ResultTracker, value: Any) -> None:
-        """A value that cannot be kept is refused by name, and what was there stays."""
+        """An invalid value is refused by name, and the stored values stay."""
         tracker.put("k", x=1)
         with pytest.raises(TrackingError, match="'odd one'"):
             tracker.put("k", good=1, **{"odd one": value})
@@ -200,14 +200,14 @@ class ResultTrackerConformance:
         assert list(tracker.keys()) == list(tracker.to_dict()) == ["9", "10", "epoch-9", "epoch-10"]
 
     def test_wait_returns_at_once_what_is_there(self, tracker: ResultTracker) -> None:
-        """What is there already is not waited for."""
+        """Waiting for existing results returns immediately."""
         tracker.put("k", x=1)
         assert tracker.wait("k", timeout=0) == {"x": 1}
 
     def test_wait_sees_a_later_put(
         self, tracker: ResultTracker, open_tracker: Callable[[], ResultTracker]
     ) -> None:
-        """Waiting ends with the put of somebody else, be the results empty."""
+        """Waiting ends with a put of another tracker, even of empty results."""
         began = threading.Event()
 
         def put_later() -> None:
@@ -222,14 +222,14 @@ class ResultTrackerConformance:
         assert "k" in tracker
 
     def test_wait_runs_out(self, tracker: ResultTracker) -> None:
-        """Running out of time is a TimeoutError that names the key, and comes in time."""
+        """After the timeout, a TimeoutError names the key, without delay."""
         start = time.monotonic()
         with pytest.raises(TimeoutError, match="'missing'"):
             tracker.wait("missing", timeout=0.05)
         assert time.monotonic() - start < 5
 
     def test_no_torn_read(self, tracker: ResultTracker, tracker_base: str) -> None:
-        """While four writers replace one key, every read is whole."""
+        """While four writers replace one key, every read is complete."""
         tracker.put("k", **state(0))
         reads: list[dict[str, Any]] = []
         specs = [
@@ -245,7 +245,7 @@ class ResultTrackerConformance:
         assert list(tracker.keys()) == ["k"]
 
     def test_distinct_keys_are_all_there(self, tracker: ResultTracker, tracker_base: str) -> None:
-        """What four writers put under keys of their own is all there."""
+        """The results of four writers under different keys all exist."""
         specs = [
             self._spec("put_distinct", tracker_base, writer=writer, count=self.writes)
             for writer in range(self.writers)

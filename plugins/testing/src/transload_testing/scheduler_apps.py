@@ -1,4 +1,4 @@
-"""What becomes of jobs: states, exit codes, retries, limits."""
+"""Tests of the states, exit codes, retries and limits of jobs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class AppTests(SchedulerSuite):
     """Ends, roles and replicas, cancel, retries, timeouts."""
 
     def test_success(self, stage: SchedulerStage) -> None:
-        """A job whose program ends well has SUCCEEDED, its replica with exit code 0 and times."""
+        """A job whose program succeeds is SUCCEEDED; its replica has exit code 0 and times."""
         before = time.time()
         status = stage.ended(stage.submit(stage.app(Program(seconds=0.05))))
         assert status.state is AppState.SUCCEEDED, status
@@ -47,7 +47,7 @@ class AppTests(SchedulerSuite):
         assert [replica.exit_code for replica in stage.replicas(status)] == [7]
 
     def test_death_by_signal(self, stage: SchedulerStage) -> None:
-        """A replica that a signal ended has the signal's negative number."""
+        """The exit code of a replica that a signal ended is the negative number of the signal."""
         status = stage.ended(stage.submit(stage.app(Program(exit_code=-9))))
         assert status.state is AppState.FAILED
         assert [replica.exit_code for replica in stage.replicas(status)] == [-9]
@@ -65,7 +65,7 @@ class AppTests(SchedulerSuite):
         ] * 2
 
     def test_one_replica_fails_all_end(self, stage: SchedulerStage) -> None:
-        """Where replicas are a gang, the final failure of one ends the others."""
+        """In a gang, the final failure of one replica ends the others."""
         capabilities = stage.scheduler.capabilities
         if not (capabilities.gangs and capabilities.roles):
             pytest.skip("no gangs of several roles")
@@ -77,7 +77,7 @@ class AppTests(SchedulerSuite):
         assert states["good"].state is not AppState.RUNNING
 
     def test_min_replicas(self, stage: SchedulerStage) -> None:
-        """A job goes on, and succeeds, while enough replicas of a role end well."""
+        """A job goes on and succeeds if enough replicas of a role succeed."""
         capabilities = stage.scheduler.capabilities
         if not (capabilities.min_replicas and capabilities.replicas and self.runs_programs):
             pytest.skip("min_replicas is not offered")
@@ -98,7 +98,7 @@ class AppTests(SchedulerSuite):
             assert stage.everything(app_id, k=k) == [f"{k} kept kept\n", "rank0\n"]
 
     def test_cancel(self, stage: SchedulerStage) -> None:
-        """A cancel returns at once; the job ends as CANCELLED, and says that it was asked to."""
+        """A cancel does not wait; the job ends CANCELLED, and its status has the request."""
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(app_id, said="up")
         assert stage.scheduler.cancel(app_id) is True
@@ -109,13 +109,13 @@ class AppTests(SchedulerSuite):
         assert stage.status(app_id).state is AppState.CANCELLED
 
     def test_cancel_before_it_runs(self, stage: SchedulerStage) -> None:
-        """A cancel right after the submit ends the job, whatever it was doing."""
+        """A cancel right after the submit ends the job in any state."""
         app_id = stage.submit(stage.app(Program(hold=True)))
         stage.scheduler.cancel(app_id)
         assert stage.ended(app_id).state is AppState.CANCELLED
 
     def test_cancel_after_the_end(self, stage: SchedulerStage) -> None:
-        """A cancel that comes too late changes nothing."""
+        """A cancel of an ended job changes nothing."""
         app_id = stage.submit(stage.app(Program()))
         assert stage.ended(app_id).state is AppState.SUCCEEDED
         stage.scheduler.cancel(app_id)
@@ -125,7 +125,7 @@ class AppTests(SchedulerSuite):
         "policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION]
     )
     def test_retries(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
-        """A failure is answered by a new start, as often as ``max_retries`` says."""
+        """A failed replica is restarted up to ``max_retries`` times."""
         if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
             pytest.skip(f"retry policy {policy.value} is not offered")
         app = stage.app(
@@ -144,7 +144,7 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_retry_delay(self, stage: SchedulerStage) -> None:
-        """What a role says of the time before a retry is kept to, or refused by name."""
+        """The delay before a retry is respected, or refused by name."""
         capabilities = stage.scheduler.capabilities
         if RetryPolicy.REPLICA not in capabilities.retries:
             pytest.skip("no retries")
@@ -166,7 +166,7 @@ class AppTests(SchedulerSuite):
         "policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION]
     )
     def test_retries_used_up(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
-        """One failure more than ``max_retries`` allows is final."""
+        """One failure more than ``max_retries`` is final."""
         if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
             pytest.skip(f"retry policy {policy.value} is not offered")
         app = stage.app(
@@ -177,7 +177,7 @@ class AppTests(SchedulerSuite):
         assert [replica.exit_code for replica in stage.replicas(status)] == [9]
 
     def test_timeout(self, stage: SchedulerStage) -> None:
-        """A job that takes longer than its timeout fails, and is ended."""
+        """A job that takes longer than its timeout is ended and fails."""
         if not stage.scheduler.capabilities.timeout or not self.runs_programs:
             pytest.skip("no limit of time can be set")
         status = stage.ended(stage.submit(stage.app(Program(hold=True), timeout=0.5)))
@@ -223,7 +223,7 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_secrets_reach_the_job_and_nothing_else(self, stage: SchedulerStage) -> None:
-        """A resolved secret is in the job's environment, and in nothing that is shown or kept."""
+        """A resolved secret is only in the job's environment, not in any output or file."""
         app = stage.app(
             Program(command='test "${PASSWORD#hunter2-}" = value && echo same'),
             secrets={"PASSWORD": "env:X"},
@@ -259,7 +259,7 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_results_folder_is_visible_in_the_job(self, stage: SchedulerStage) -> None:
-        """What a job writes where its results belong can be read where it was submitted."""
+        """The submitter can read the results that a job writes into its results folder."""
         app_id = "suite-results"
         base = stage.scheduler.results_folder(app_id, stage.cfg())
         body = '{"schema": 1, "key": "0", "results": {"x": 1}}'

@@ -1,4 +1,4 @@
-"""Ids: adopting, refusing, remembering; and what is told of a job."""
+"""Tests of ids, which reattach, refuse and stay known, and of descriptions."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from transload_testing.scheduler_stage import (
 
 
 class IdentityTests(SchedulerSuite):
-    """Unknown jobs, adoption, deletion, lists, watches."""
+    """Tests of unknown jobs, reattaching, deletion, lists and watches."""
 
     def test_unknown_app(self, stage: SchedulerStage) -> None:
-        """What never was is None, not UNKNOWN, and never existed."""
+        """A job that never existed is None, not UNKNOWN."""
         assert stage.scheduler.describe("suite-never-was") is None
         assert not stage.scheduler.existed("suite-never-was")
         assert stage.scheduler.describe_many(["suite-never-was"]) == {"suite-never-was": None}
@@ -47,7 +47,7 @@ class IdentityTests(SchedulerSuite):
 
     @submits_once
     def test_same_id_other_app_is_refused(self, stage: SchedulerStage) -> None:
-        """An id that is taken by another job is refused, and that job goes on."""
+        """The id of another job is refused, and that job goes on."""
         app_id = stage.submit(stage.app(Program(out=("first",), seconds=0.2)))
         with pytest.raises(AppExists):
             stage.start(stage.app(Program(out=("second",))), app_id)
@@ -74,7 +74,7 @@ class IdentityTests(SchedulerSuite):
         assert app_id not in [row.app_id for row in stage.scheduler.list()]
 
     def test_delete_ends_a_running_app(self, stage: SchedulerStage) -> None:
-        """Deleting what runs ends it first."""
+        """Deleting a running job ends it first."""
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(app_id, said="up")
         _must_delete(stage)
@@ -102,7 +102,7 @@ class IdentityTests(SchedulerSuite):
             assert "hunter2-value" not in found.app.to_json()
 
     def test_describe_many_is_describe_for_each(self, stage: SchedulerStage) -> None:
-        """One query for many jobs tells of each what a query of its own does."""
+        """One query for many jobs gives the same as a query for each of them."""
         good = stage.submit(stage.app(Program()))
         bad = stage.submit(stage.app(Program(exit_code=2)))
         stage.ended(good)
@@ -153,7 +153,7 @@ class IdentityTests(SchedulerSuite):
             other.close()
 
     def test_damaged_record_of_a_running_app(self, stage: SchedulerStage) -> None:
-        """What runs is ended before a job is deleted whose record is damaged."""
+        """A running job with a damaged record is ended before it is deleted."""
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(app_id, said="up")
         self._damage(stage, app_id, "truncated")
@@ -189,7 +189,7 @@ class IdentityTests(SchedulerSuite):
         assert stage.ended(app_id).state is AppState.CANCELLED
 
     def test_app_goes_on_when_the_scheduler_object_is_closed(self, stage: SchedulerStage) -> None:
-        """Closing frees the object, not the job; closing twice is allowed."""
+        """Closing the scheduler object does not end the job; closing twice is allowed."""
         if stage.scheduler.capabilities.reachable_from == "process":
             pytest.skip("apps end with the submitting process")
         app_id = stage.submit(stage.app(Program(seconds=0.2, out=("done",))))
@@ -205,7 +205,7 @@ class IdentityTests(SchedulerSuite):
             stage.scheduler = first
 
     def test_watch(self, stage: SchedulerStage) -> None:
-        """A watch tells that a job may have changed, and can be woken."""
+        """A watch reports that a job may have changed, and can be woken."""
         watch = stage.scheduler.watch()
         if watch is None:
             pytest.skip("this scheduler can only be asked")

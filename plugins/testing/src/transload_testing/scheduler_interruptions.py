@@ -26,21 +26,21 @@ _WAIT = "while :; do sleep 0.1; done"
 
 
 def _needs(stage: SchedulerStage, *names: str) -> None:
-    """Skip a test of a scheduler that does not offer all of these capabilities."""
+    """Skip a test if the scheduler does not have all these capabilities."""
     missing = [name for name in names if not getattr(stage.scheduler.capabilities, name)]
     if missing:
         pytest.skip(f"not offered: {', '.join(missing)}")
 
 
 class InterruptionTests(SchedulerSuite):
-    """Jobs that finish although something comes between.
+    """Tests of jobs that finish despite interruptions.
 
     A program is told of its end by a signal, keeps what it has done in a folder, and says how far
     it is.
     """
 
     def _notice(self, stage: SchedulerStage) -> Notice:
-        """Return a notice that the scheduler can give: by TERM, or by another signal if it must."""
+        """Return a notice that the scheduler supports, by TERM or by another signal."""
         offered = stage.scheduler.capabilities.notice
         signal = "TERM" if "TERM" in offered else min(offered)
         return Notice(self.notice_seconds, signal)
@@ -70,7 +70,7 @@ class InterruptionTests(SchedulerSuite):
 
     @needs_programs
     def test_what_does_not_heed_its_notice_is_killed(self, stage: SchedulerStage) -> None:
-        """When the time after the notice is over, nothing is left of the job."""
+        """A program that ignores its notice is killed after the time of the notice."""
         _needs(stage, "notice")
         notice = self._notice(stage)
         command = f"trap 'echo noticed' {notice.signal}; echo up; {_WAIT}"
@@ -82,7 +82,7 @@ class InterruptionTests(SchedulerSuite):
 
     @needs_programs
     def test_75_without_a_notice_is_a_failure(self, stage: SchedulerStage) -> None:
-        """Exit code 75 asks for another start only after a notice that was delivered."""
+        """Exit code 75 leads to another start only after a delivered notice."""
         _needs(stage, "notice", "interruptions")
         app = stage.app(
             Program(exit_code=75), notice=self._notice(stage), max_interruptions=3, max_retries=0
@@ -144,7 +144,7 @@ class InterruptionTests(SchedulerSuite):
 
     @needs_programs
     def test_attempts_share_their_checkpoints(self, stage: SchedulerStage) -> None:
-        """What an attempt has kept, the next one finds, and so does whoever asks from outside."""
+        """The next attempt, and a reader from outside, find the checkpoints of an attempt."""
         _needs(stage, "checkpoints")
         command = (
             'cd "$TRANSLOAD_CHECKPOINT_DIR" || exit 4; [ -e kept ] && exit 0; echo x > kept; exit 1'
@@ -193,7 +193,7 @@ class InterruptionTests(SchedulerSuite):
 
     @needs_programs
     def test_progress(self, stage: SchedulerStage) -> None:
-        """What a program writes to its progress file comes to its status."""
+        """The status has the progress that a program writes to its progress file."""
         _needs(stage, "progress")
         command = (
             """echo '{"step": 710, "total": 1000, "text": "epoch 7"}' > "$TRANSLOAD_PROGRESS_FILE";"""
@@ -215,7 +215,7 @@ class InterruptionTests(SchedulerSuite):
 
     @needs_programs
     def test_progress_that_makes_no_sense(self, stage: SchedulerStage) -> None:
-        """NaN and a total of 0 are left out; the job goes on."""
+        """NaN and a total of 0 are ignored, and the job goes on."""
         _needs(stage, "progress")
         command = (
             """echo '{"fraction": NaN, "step": 3, "total": 0}' > "$TRANSLOAD_PROGRESS_FILE";"""
@@ -229,7 +229,7 @@ class InterruptionTests(SchedulerSuite):
 
     @needs_programs
     def test_stalled(self, stage: SchedulerStage) -> None:
-        """A replica without a sign of life is named in the status, and goes on."""
+        """The status names a stalled replica, and the replica goes on."""
         _needs(stage, "stall")
         app = stage.app(Program(out=("up",), hold=True), stall_after=self.stall_seconds)
         app_id = stage.submit(app)

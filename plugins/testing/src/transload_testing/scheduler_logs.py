@@ -1,4 +1,4 @@
-"""Logs: whole lines, each once, from any point on."""
+"""Tests of logs, which give complete lines, each once, from any place on."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transload_testing.scheduler_stage import Program, SchedulerStage, Scheduler
 
 
 class LogTests(SchedulerSuite):
-    """Streams, filters, cursors, tails."""
+    """Tests of streams, filters, cursors and last lines."""
 
     def test_streams(self, stage: SchedulerStage) -> None:
         """Stdout and stderr are kept apart; combined has both."""
@@ -38,14 +38,14 @@ class LogTests(SchedulerSuite):
         assert stage.everything(app_id, role="two") == ["second\n"]
 
     def test_unusual_lines(self, stage: SchedulerStage) -> None:
-        """Unicode, blanks, empty and long lines come out as they went in."""
+        """Lines with Unicode or blanks, empty lines and long lines are unchanged."""
         lines = ("日本語 ✓", "", "  spaces  ", "tab\there", "x" * 100_000)
         app_id = stage.submit(stage.app(Program(out=lines)))
         stage.ended(app_id)
         assert stage.everything(app_id) == [f"{line}\n" for line in lines]
 
     def test_last_line_without_newline(self, stage: SchedulerStage) -> None:
-        """The last line of a replica that has ended is there, newline or not."""
+        """The last line of an ended replica is read, even without a newline."""
         if not self.runs_programs:
             pytest.skip("this scheduler runs no programs")
         app_id = stage.submit(stage.app(Program(out=("whole", "ragged"), ragged=True)))
@@ -60,7 +60,7 @@ class LogTests(SchedulerSuite):
         assert stage.lines(app_id) == []
 
     def test_regex(self, stage: SchedulerStage) -> None:
-        """A pattern selects lines; one that is not valid is refused."""
+        """A pattern selects lines, and an invalid pattern is refused."""
         app_id = stage.submit(stage.app(Program(out=("apple", "pear", "pineapple"))))
         stage.ended(app_id)
         stage.everything(app_id)
@@ -69,7 +69,7 @@ class LogTests(SchedulerSuite):
             stage.lines(app_id, regex="(")
 
     def test_unknown_replica(self, stage: SchedulerStage) -> None:
-        """A role, replica or job that is not there is refused by name."""
+        """An unknown role, replica or job is refused by name."""
         app_id = stage.submit(stage.app(Program()))
         for role, k in (("other", 0), ("main", 1), ("main", -1)):
             with pytest.raises(SpecError):
@@ -116,7 +116,7 @@ class LogTests(SchedulerSuite):
             stage.scheduler = mine
 
     def test_read_while_it_runs(self, stage: SchedulerStage) -> None:
-        """Reading never waits; what is there comes, in whole lines, and the log is not complete."""
+        """Reading does not wait; it returns complete lines of a log that is not complete."""
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(app_id, said="up")
         page = stage.scheduler.log_read(app_id, LogQuery("main", 0, stage.stream))
@@ -131,7 +131,7 @@ class LogTests(SchedulerSuite):
 
     @pytest.mark.parametrize("ends", [True, False])
     def test_last_lines(self, stage: SchedulerStage, ends: bool) -> None:
-        """The last lines are those at the end; what is read on from there has no line twice."""
+        """The last lines are those at the end; reading on from there repeats no line."""
         lines = [f"line {number}\n" for number in range(200)]
         app_id = stage.submit(
             stage.app(Program(out=tuple(line.rstrip() for line in lines), hold=not ends))
@@ -183,7 +183,7 @@ class LogTests(SchedulerSuite):
         stage.scheduler.cancel(app_id)
 
     def test_times_of_lines(self, stage: SchedulerStage) -> None:
-        """Lines have the times at which they were written, ascending, and are chosen by them."""
+        """Lines have the ascending times of their writing, and can be chosen by them."""
         if not stage.scheduler.capabilities.since_until:
             pytest.skip("this scheduler keeps no times of lines")
         before = time.time()

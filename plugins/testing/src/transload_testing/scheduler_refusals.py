@@ -1,4 +1,4 @@
-"""What a scheduler cannot express it refuses, by name, before anything happens."""
+"""Tests that a scheduler refuses unsupported fields by name, before anything happens."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _MOUNTS = {
 
 
 class RefusalTests(SchedulerSuite):
-    """Dry-runs, options, fields."""
+    """Tests of dry-runs, options and fields."""
 
     def test_convert_is_pure(self, stage: SchedulerStage) -> None:
-        """Converting starts nothing, changes nothing, and gives the same each time."""
+        """Converting has no effect, and gives the same result each time."""
         app = stage.app(Program(out=("a",)))
         before = app.to_json()
         texts = [
@@ -65,7 +65,7 @@ class RefusalTests(SchedulerSuite):
 
     @pytest.mark.parametrize("kind", list(MountType))
     def test_mounts(self, stage: SchedulerStage, kind: MountType) -> None:
-        """A kind of mount that is not offered is refused by its path."""
+        """An unsupported kind of mount is refused by its path."""
         app = stage.app(Program(), mounts=[_MOUNTS[kind]])
         self._offered_or_refused(
             stage, app, kind in stage.scheduler.capabilities.mounts, "roles[0].mounts[0]"

@@ -24,11 +24,11 @@ T = TypeVar("T")
 
 
 Damage = Literal["empty", "truncated", "no JSON", "deep JSON", "other JSON", "folder", "FIFO"]
-"""What may become of the record of a job."""
+"""Kinds of damage to the record of a job."""
 
 
 def damaged_text(text: str, damage: Damage) -> str | None:
-    """Return a damaged text; None for what can only become of a file."""
+    """Return a damaged text; None for damage that only a file can have."""
     damaged: dict[str, str] = {
         "empty": "",
         "truncated": text[: len(text) // 2],
@@ -53,7 +53,7 @@ def damage_file(path: Path, damage: Damage) -> None:
 
 @dataclass(frozen=True)
 class Program:
-    """What each replica of a role does, in this order.
+    """The actions of each replica of a role, in this order.
 
     Args:
         out: lines for stdout.
@@ -79,7 +79,7 @@ class Program:
     only: tuple[int, ...] | None = None
 
     def shell(self, folder: Path) -> str:
-        """Return the program as a line of shell.
+        """Return the program as a shell command.
 
         Args:
             folder: where starts may be counted; visible to the replicas.
@@ -134,7 +134,7 @@ class SchedulerStage:
         return self.suite.make_app(programs, replicas, self.folder, fields)
 
     def submission(self, app: AppDef, *, given: bool = True, **more: Any) -> Submission:
-        """Return what goes with a submit."""
+        """Return the submission of an app definition."""
         values: dict[str, Any] = {"session": "suite", "cfg": self.cfg(), "id_given": given, **more}
         return Submission(app, app.digest(), **values)
 
@@ -143,7 +143,7 @@ class SchedulerStage:
         return self.scheduler.run_opts().resolve({**self.suite.cfg, **more})
 
     def runner(self) -> Runner:
-        """Return a runner that has this scheduler alone."""
+        """Return a runner that only has this scheduler."""
         return Runner(
             "suite",
             {self.scheduler.name: lambda session, **_: self.scheduler},
@@ -239,7 +239,7 @@ class SchedulerStage:
 
     @property
     def stream(self) -> Stream:
-        """The output to which programs write: stdout, where it is told apart."""
+        """The output to which programs write, which is stdout if it is separate."""
         streams = self.scheduler.capabilities.streams
         return Stream.STDOUT if Stream.STDOUT in streams else Stream.COMBINED
 

@@ -35,7 +35,7 @@ class SchedulerConformance(AppTests, IdentityTests, InterruptionTests, LogTests,
     """
 
     def test_only_tests_are_declared_impossible(self) -> None:
-        """What a scheduler is said not to be able to have exists, and has a reason."""
+        """Each test that is declared impossible exists, and has a reason."""
         for name, why in self.cannot.items():
             assert name.startswith("test_"), name
             assert not hasattr(getattr(self, name, None), "submits_once"), (

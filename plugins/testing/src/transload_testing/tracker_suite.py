@@ -67,12 +67,12 @@ class TrackerConformance:
 
     @pytest.fixture
     def tracker_config(self) -> str | None:
-        """The configuration of a store that is empty and this test's own."""
+        """The configuration of an empty store that only this test uses."""
         raise NotImplementedError("give a fixture tracker_config")
 
     @pytest.fixture
     def open_tracker(self, tracker_config: str | None) -> Callable[[], TrackerBase]:
-        """Open the store once more, as another program would."""
+        """Open the store again, like another program."""
         return lambda: build_trackers({self.factory: tracker_config})[0]
 
     @pytest.fixture
@@ -106,7 +106,7 @@ class TrackerConformance:
     def test_metadata_is_kept_exactly(
         self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase]
     ) -> None:
-        """Every value comes back equal and of the same type, whatever its name."""
+        """Every value comes back equal and of the same type, under any name."""
         tracker.add_metadata("run", **METADATA_VALUES)
         assert same(dict(open_tracker().metadata("run")), METADATA_VALUES)
         assert list(open_tracker().run_ids()) == ["run"]
@@ -119,7 +119,7 @@ class TrackerConformance:
 
     @pytest.mark.parametrize("value", _BAD_VALUES.values(), ids=_BAD_VALUES.keys())
     def test_bad_metadata_is_refused(self, tracker: TrackerBase, value: Any) -> None:
-        """A value that cannot be kept is refused by name, and nothing is stored."""
+        """An invalid value is refused by name, and nothing is stored."""
         tracker.add_metadata("run", good=0)
         with pytest.raises(TrackingError, match="odd one"):
             tracker.add_metadata("run", good=1, **{"odd one": value})
@@ -153,7 +153,7 @@ class TrackerConformance:
     # order of writes
 
     def test_last_write_wins(self, open_tracker: Callable[[], TrackerBase]) -> None:
-        """Of writes that follow each other the last one counts, from one writer or from many."""
+        """The last of several writes in a row counts, from one writer or from many."""
         trackers = [open_tracker() for _ in range(3)]
         for number in range(30):
             writer = trackers[number * 7 % 3]
@@ -203,7 +203,7 @@ class TrackerConformance:
 
     @pytest.mark.parametrize("run_id", BAD_TEXTS.values(), ids=BAD_TEXTS.keys())
     def test_bad_run_id_is_refused(self, tracker: TrackerBase, run_id: Any) -> None:
-        """What is not a run id is refused by name, and nothing is stored."""
+        """An invalid run id is refused by name, and nothing is stored."""
         for call in (
             lambda: tracker.add_metadata(run_id, x=1),
             lambda: tracker.add_artifact(run_id, "a", "/p"),
@@ -254,7 +254,7 @@ class TrackerConformance:
     def test_lineage_both_ways(
         self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase]
     ) -> None:
-        """Lineage goes all the way up and down, with the artifacts of everything on the way."""
+        """A lineage has all sources and descendants, with the artifacts of all."""
         tracker.add_source("prep", "raw")
         tracker.add_source("train", "prep", "data")
         tracker.add_source("eval", "train", "model")
@@ -281,7 +281,7 @@ class TrackerConformance:
         }
 
     def test_lineage_with_a_cycle(self, tracker: TrackerBase) -> None:
-        """Runs that came from each other, or from themselves, do not lead round in circles."""
+        """Runs that came from each other, or from themselves, do not lead to endless loops."""
         for child, parent in (("b", "a"), ("c", "b"), ("a", "c"), ("a", "a")):
             tracker.add_source(child, parent)
         lineage = tracker.lineage("a")
@@ -327,7 +327,7 @@ class TrackerConformance:
     def test_distinct_names_are_all_there(
         self, tracker: TrackerBase, tracker_config: str | None
     ) -> None:
-        """What four writers add to one run under names of their own is all there."""
+        """The values of four writers in one run under different names all exist."""
         specs = [
             self._spec("add_distinct", tracker_config, writer=w, count=self.writes)
             for w in range(self.writers)

@@ -53,12 +53,12 @@ class ScriptedControl:
         return {ENV_DIR: str(self.folder.root)}
 
     def open(self, gate: str, app_id: str | None = None) -> None:
-        """Open a gate: of one job, or of all."""
+        """Open a gate of one job, or of all jobs."""
         make_private(self.folder.root)
         self.folder.mark(gate, app_id)
 
     def outage(self, on: bool = True) -> None:
-        """Begin or end an outage: every question fails, every submit too."""
+        """Start or end an outage, in which all queries and submits fail."""
         if on:
             self.open(OUTAGE)
         else:

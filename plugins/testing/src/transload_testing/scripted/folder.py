@@ -47,7 +47,7 @@ class Folder:
         return self.root / "apps" / quote(app_id, safe="")
 
     def add(self, app_id: str, record: dict[str, Any]) -> bool:
-        """Put a job there; return False if one of that id is there already."""
+        """Add a job; return False if a job with that id exists already."""
         target = self._app(app_id)
         make_private(target.parent)
         aside = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
@@ -61,7 +61,7 @@ class Folder:
         return True
 
     def record(self, app_id: str) -> dict[str, Any] | None:
-        """Return what was put there for a job; None if it is not there."""
+        """Return the record of a job; None if there is none."""
         path = self._app(app_id)
         known = self._records.get(app_id)
         if known is not None and path.is_dir():
@@ -75,14 +75,14 @@ class Folder:
         return record
 
     def app_ids(self) -> list[str]:
-        """Return the ids of all jobs there."""
+        """Return the ids of all jobs in the folder."""
         try:
             return sorted(unquote(name) for name in os.listdir(self.root / "apps"))
         except (FileNotFoundError, NotADirectoryError):
             return []
 
     def remove(self, app_id: str) -> None:
-        """Take a job away."""
+        """Remove a job."""
         self._records.pop(app_id, None)
         aside = (
             Path(tempfile.mkdtemp(prefix=".old-", dir=self.root))
@@ -101,7 +101,7 @@ class Folder:
         self._touch(self.root / "records" / quote(app_id, safe=""))
 
     def forget(self, app_id: str) -> None:
-        """Drop the record that an id was submitted."""
+        """Remove the record that an id was submitted."""
         (self.root / "records" / quote(app_id, safe="")).unlink(missing_ok=True)
 
     def remembered(self, app_id: str) -> bool:
@@ -117,7 +117,7 @@ class Folder:
             self._touch(folder / f"mark-{quote(name, safe='')}")
 
     def unmark(self, name: str) -> None:
-        """Take a mark of the whole folder away."""
+        """Remove a mark of the whole folder."""
         path = self.root / f"mark-{quote(name, safe='')}"
         self._times.pop(str(path), None)
         path.unlink(missing_ok=True)

@@ -50,14 +50,14 @@ _app_of = functools.lru_cache(4096)(AppDef.from_json)  # of a job that is asked 
 
 @dataclass(frozen=True)
 class ScriptedRequest:
-    """The native request: the job, and the script that it will follow."""
+    """The native request, which has the app definition and the script."""
 
     app: AppDef
     script: Script
 
 
 class ScriptedScheduler(SchedulerBase):
-    """Runs nothing; each job is seen to do what its script says.
+    """Runs nothing; the states of each job follow its script.
 
     The script is JSON, in the run option ``script`` or in the metadata ``scripted`` of the first
     role.
@@ -92,14 +92,14 @@ class ScriptedScheduler(SchedulerBase):
         )
 
     def connection_opts(self) -> runopts:
-        """Return the setting that says where its scripts are."""
+        """Return the setting with the folder of the scripts."""
         opts = runopts()
         opts.add("scripted_dir", str, "the folder of its apps")
         opts.add("token", str, "not used; for tests of what becomes of secrets")
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:
-        """Play in the folder that these settings name."""
+        """Use the folder of these settings."""
         self.connection = dict(connection)
         if folder := connection.get("scripted_dir"):
             self.folder = Folder(str(folder))
@@ -136,7 +136,7 @@ class ScriptedScheduler(SchedulerBase):
         )
 
     def submit(self, request: ScriptedRequest, app_id: str, submission: Submission) -> bool:
-        """Put the job on stage, with the mishaps that its script asks for."""
+        """Start the job, with the failures in its script."""
         script = request.script
         self._play_mishaps(script, app_id, submission.app.name)
         record = {
@@ -195,12 +195,12 @@ class ScriptedScheduler(SchedulerBase):
         time.sleep(60)  # the signal is on its way
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is seen of a job now."""
+        """Return the current description of a job."""
         self.folder.log(call="describe", app_id=app_id)
         return self._describe(app_id, wait=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return what is seen of many jobs, as one query."""
+        """Return the current descriptions of many jobs, as one query."""
         self.folder.log(call="describe_many", count=len(app_ids), app_id=next(iter(app_ids), None))
         records = [self.folder.record(app_id) for app_id in app_ids]
         latency = max((record["script"]["latency"] for record in records if record), default=0.0)
@@ -272,7 +272,7 @@ class ScriptedScheduler(SchedulerBase):
         return sorted(rows, key=lambda row: -(row.created or 0.0))
 
     def cancel(self, app_id: str) -> bool:
-        """Have the rest of the script replaced by what follows a cancel."""
+        """Replace the rest of the script by the steps after a cancel."""
         self.folder.log(call="cancel", app_id=app_id)
         if self.folder.marked(OUTAGE):
             raise SchedulerUnavailable("the scripted scheduler plays an outage")
@@ -280,7 +280,7 @@ class ScriptedScheduler(SchedulerBase):
         return self.folder.record(app_id) is not None
 
     def delete(self, app_id: str) -> bool:
-        """Take the job off the stage."""
+        """Delete the job."""
         self.folder.log(call="delete", app_id=app_id)
         record = self.folder.record(app_id)
         self.folder.remove(app_id)

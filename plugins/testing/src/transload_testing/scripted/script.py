@@ -1,4 +1,4 @@
-"""The script of a job: what it will be seen to do, and when."""
+"""The script of a job, with the states that it will have, and when."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A while in which a job is seen in one state.
+    """A period in which a job has one state.
 
     Args:
         state: name of an AppState, ``UNAVAILABLE`` or ``GONE``.
@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Script:
-    """All that a scripted job will be seen to do.
+    """All states and failures of a scripted job.
 
     Args:
         steps: one after the other.
@@ -130,7 +130,7 @@ class Script:
     def at(
         self, now: float, began: float, cancelled: float | None, gates: Mapping[str, float]
     ) -> Moment:
-        """Return what is seen at a time.
+        """Return the situation at a time.
 
         Args:
             now: seconds since the epoch.
@@ -179,7 +179,7 @@ class Script:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is seen of a script at a time.
+    """The situation in a script at a time.
 
     Args:
         reached: the steps so far, each with the time at which it began.
@@ -191,12 +191,12 @@ class Moment:
 
     @property
     def step(self) -> Step:
-        """The present step."""
+        """The current step."""
         return self.reached[-1][0]
 
     @property
     def since(self) -> float:
-        """When the present step began."""
+        """When the current step started."""
         return self.reached[-1][1]
 
     @property
