@@ -131,7 +131,7 @@ class Overrides(NamedTuple):
         segment: seconds that the queue gives the app at a time.
         notice: the warning that the roles get before they are ended.
         checkpoints: the roles have a folder for checkpoints.
-        max_interruptions: how often an end that is nobody's fault is answered by starting again.
+        max_interruptions: largest number of restarts after interruptions.
         stall_after: seconds without a sign of life after which a replica has stalled.
         on_stall: what is done then: ``note`` or ``dump``.
         stall_signal: name of the signal of ``dump``.

@@ -643,9 +643,11 @@ class SchedulerBase(ABC):
 
 
 SchedulerFactory = Callable[..., SchedulerBase]
-"""``factory(session_name, …)`` gets those of the runner's parameters that its signature names. One
-that names ``name`` makes clusters with names of their own (``[schedulers.NAME] kind = …``); what
-says which cluster that is, is given to `SchedulerBase.connect`."""
+"""``factory(session_name, …)`` gets the runner's parameters that its signature has.
+
+With a parameter ``name``, it can create clusters with other names (``[schedulers.NAME] kind = …``).
+Their connection settings are passed to `SchedulerBase.connect`.
+"""
 
 
 def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) -> None:

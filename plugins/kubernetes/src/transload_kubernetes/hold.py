@@ -24,7 +24,7 @@ def on_hold(item: dict[str, Any], uid: str) -> dict[str, Any]:
     """Return an object in the form in which it is created before its submit is complete.
 
     Args:
-        item: the object. One that a queue, or its user, wants suspended stays as it is.
+        item: the object. It is returned unchanged if a queue or the user suspends it.
         uid: that of the job's record.
     """
     if item["kind"] not in _KINDS or item["spec"].get("suspend"):
@@ -59,7 +59,7 @@ def held(facts: Facts) -> list[tuple[str, str]]:
 def off(uid: str) -> list[dict[str, Any]]:
     """Return the JSON patch (RFC 6902) that resumes an object held for this record.
 
-    So what was cancelled, or suspended by somebody, in the meantime never runs by it.
+    The patch fails if the object was cancelled or suspended in the meantime.
     """
     return [
         {"op": "test", "path": _PATH, "value": uid},

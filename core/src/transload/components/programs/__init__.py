@@ -1,1 +1,1 @@
-"""Small programs that built-in components run."""
+"""The small programs of the built-in components."""

@@ -1,4 +1,4 @@
-"""Evaluates Booth's function and reports the value: what ``utils.booth`` runs."""
+"""The program of ``utils.booth``, which evaluates Booth's function and reports the value."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transload.runtime.tracking import (
 )
 
 DEFAULT_BASE = "/tmp/transload-util-booth"  # noqa: S108 - only where nobody named a place
-"""Default of ``utils.booth``; gives way to the place that the job was given."""
+"""The default of ``utils.booth``; the job's own place takes precedence."""
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,4 +1,4 @@
-"""Copies one file between two places that fsspec knows: what ``utils.copy`` runs."""
+"""The program of ``utils.copy``, which copies one file between two places of fsspec."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 
 def copy_file(src: str, dst: str, bufsize: int) -> None:
-    """Copy one file; folders that are missing at the destination are made."""
+    """Copy one file, and create missing folders at the destination."""
     import shutil
 
     import fsspec

@@ -1,4 +1,4 @@
-"""Starts a Python program as ``python`` itself does; what it dies of is told in its error file."""
+"""Start a Python program like ``python``, and write its last exception into its error file."""
 
 from __future__ import annotations
 
