@@ -185,6 +185,23 @@ def test_asking_to_go_on_without_a_notice_is_a_failure(runner: Runner, shell: An
     assert "failed (exit code 75)" in status.msg
 
 
+def test_a_stop_by_others_is_named(
+    runner: Runner, shell: Any, engine: Any, up: Callable[..., None], eventually: Any
+) -> None:
+    """A program that its stop signal ended has failed, and the reason says who did it; of one that
+    ends with its job it does not.
+    """
+    handle = runner.run(shell("echo up; exec sleep 300"), "docker")
+    up(handle)
+    stop(engine, handle)
+    status = ends(runner, handle)
+    assert status.state is AppState.FAILED
+    assert "killed by SIGTERM: somebody else stopped its container" in status.msg
+    app = shell({"main": "echo up; sleep 2; exit 3", "other": "exec sleep 300"})
+    status = ends(runner, runner.run(app, "docker"))
+    assert "somebody else" not in str(status)
+
+
 def test_interruptions_are_bounded(
     runner: Runner, shell: Any, engine: Any, up: Callable[..., None], eventually: Any
 ) -> None:

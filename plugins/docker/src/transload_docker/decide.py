@@ -283,7 +283,7 @@ class _Look:
         state = states.replica_state(container.status, container.exit_code, container.error)
         why = ""
         if state is not AppState.SUCCEEDED:
-            why = _why(container, self.facts.engine_since)
+            why = _why(container, self.facts)
         at = container.finished or 0.0
         replica.usage = container.used
         self.app.ended(
@@ -474,7 +474,7 @@ def _is_new(container: Container) -> bool:
     return container.status == "created" and not container.error
 
 
-def _why(container: Container, engine_since: float | None) -> str:
+def _why(container: Container, facts: Facts) -> str:
     """Return why a container ended badly."""
     if container.error:
         return f"could not be started: {container.error}"
@@ -482,13 +482,22 @@ def _why(container: Container, engine_since: float | None) -> str:
         return "out of memory: killed at its memory limit"
     text = exit_text(states.exit_code(container.exit_code))
     hint = _HINTS.get(container.exit_code or 0)
-    if engine_since is not None and (container.exit_code or 0) > 128:
-        # what an engine finds running when it is started it ends within a moment
-        started_before = (container.started or engine_since) < engine_since
-        ended_before = (container.finished or 0.0) - 1.0 < engine_since
-        hint = None
-        if started_before and ended_before:
-            hint = "the engine went away, and was started again since"
+    if (container.exit_code or 0) > 128:
+        hint = _killed_by(container, facts)
     if not hint:
         return text
     return f"{text}: {hint}"
+
+
+def _killed_by(container: Container, facts: Facts) -> str:
+    """Return who ended a container by a signal; "" if that is not known."""
+    since = facts.engine_since
+    if since is not None:
+        # what an engine finds running when it is started it ends within a moment
+        started_before = (container.started or since) < since
+        ended_before = (container.finished or 0.0) - 1.0 < since
+        if started_before and ended_before:
+            return "the engine went away, and was started again since"
+    if container.asked_to_end is not None and facts.notice_to(container) is None:
+        return "somebody else stopped its container"
+    return ""

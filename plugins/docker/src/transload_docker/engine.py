@@ -44,6 +44,7 @@ _LABEL_FILTER: Final = {"label": [names.LABEL_APP]}
 _LOOKS: Final = 5
 _LAST_LINES: Final = 200
 _REMEMBERED: Final = 10_000
+_SIGNAL_BASE: Final = 128
 _KILL: Final = ("9", "SIGKILL", "KILL")
 SERVER_ERROR: Final = 500
 NOT_FOUND: Final = 404
@@ -289,7 +290,7 @@ class Engine:
             raise
         if state["Status"] == "exited" and state["ExitCode"]:
             state["said"] = self._said(container_id, state["ExitCode"])
-        if state["Status"] == "exited" and state["ExitCode"] == ASKS_AGAIN:
+        if state["Status"] == "exited" and _may_have_been_asked(state["ExitCode"]):
             state["asked_to_end"] = self._asked_to_end(container_id, state)
         if self.meter is not None:
             if state["Status"] == "running":
@@ -598,6 +599,11 @@ def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
         interruptions=Interruptions.from_text(labels.get(names.LABEL_INTERRUPTIONS, "")),
         asked_to_end=state.get("asked_to_end"),
     )
+
+
+def _may_have_been_asked(code: int) -> bool:
+    """Tell whether an exit code is one of a program that was sent a signal from outside."""
+    return code == ASKS_AGAIN or code > _SIGNAL_BASE
 
 
 def _only_file(archive: Iterable[bytes]) -> bytes:

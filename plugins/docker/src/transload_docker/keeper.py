@@ -147,6 +147,7 @@ class Keeper:
                 self.engine.remove_network(names.network_name(app_id))
                 for kind in facts.kinds - {DELETED}:
                     self.engine.forget(app_id, kind)
+                self.home.remove_signs(app_id)
 
     # -- one job
 
@@ -184,6 +185,7 @@ class Keeper:
                 facts = self.engine.facts(app_id).get(app_id, Facts())
                 if facts.plan is not None and self.home.is_withdrawn(facts.plan.uid):
                     take_back(self.engine, app_id, facts)
+                    self.home.remove_signs(app_id)
                 elif facts.plan is not None and self._is_ours(facts):
                     self._see(facts, facts.plan)
                     self._act(facts, facts.plan, decide(facts, time.time()))

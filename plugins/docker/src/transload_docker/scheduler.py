@@ -207,8 +207,14 @@ class DockerScheduler(SchedulerBase):
             tracker_base=plan.tracker_base,
             parent_run_id=plan.parent_run_id,
             created=plan.created,
-            checkpoints=plan.checkpoints,
+            checkpoints=self._checkpoints_of(plan),
         )
+
+    def _checkpoints_of(self, plan: Plan) -> str | None:
+        """Return the name under which a job's checkpoints are kept here; None: they are not."""
+        if plan.owner != self._home.owner:
+            return None
+        return plan.checkpoints
 
     def _status(self, facts: Facts) -> AppStatus:
         assert facts.plan is not None
@@ -521,10 +527,11 @@ class DockerScheduler(SchedulerBase):
         if plan is None:
             raise AppNotFound(app_id)
         app = _read_app(plan.app)
-        if app is None or plan.checkpoints is None or plan.owner != self._home.owner:
+        name = self._checkpoints_of(plan)
+        if app is None or name is None:
             return {}
         return {
-            role.name: self._home.checkpoint_folder(plan.checkpoints, role.name)
+            role.name: self._home.checkpoint_folder(name, role.name)
             for role in app.roles
             if role.checkpoints
         }
