@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable
@@ -89,6 +90,24 @@ def test_prune_removes_what_no_job_names(
         os.utime(folder, (1, 1))
     assert list(runner.scheduler("slurm").prune(older_than=86400.0)) == []
     assert _kept(slurm_dir / ".checkpoints") == ["mine"]
+
+
+def test_a_damaged_record_removes_nothing_else(
+    runner: Runner, shell_app: ShellApp, slurm_dir: Path, tmp_path: Path
+) -> None:
+    """A record whose folder is not that of its own checkpoints is damaged: the folder stays."""
+    handle = runner.run(shell_app(COUNT.format(1), checkpoints=True), "slurm", app_id="mine")
+    assert _end(runner, handle).state is AppState.SUCCEEDED
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    path = slurm_dir / "mine" / "record.json"
+    record = json.loads(path.read_text())
+    record["checkpoint_folders"]["main"] = str(precious)
+    path.write_text(json.dumps(record))
+    status = runner.status(handle)
+    assert status is not None and "is damaged" in status.msg
+    runner.delete(handle)
+    assert precious.is_dir() and not path.exists()
 
 
 def test_places_that_are_none(runner: Runner, shell_app: ShellApp, tmp_path: Path) -> None:

@@ -82,6 +82,23 @@ def _make(folder: str) -> None:
         )
 
 
+def are_whole(record: Mapping[str, Any]) -> bool:
+    """Tell whether what a record says of checkpoints and notices has the form of a submit's.
+
+    A folder is named for the job's checkpoints and the role, so that no other one is removed.
+    """
+    name = record.get("checkpoints", "")
+    folders = record.get("checkpoint_folders", {})
+    if not isinstance(name, str) or not isinstance(folders, dict):
+        return False
+    if not isinstance(record.get("notice", 0.0), (int, float)):
+        return False
+    for role, path in folders.items():
+        if not isinstance(path, str) or not path.endswith(f"/{name}/{role}"):
+            return False
+    return True
+
+
 def found(record: Mapping[str, Any]) -> Sequence[CheckpointFolder]:
     """Return the folders of a job, with what is in them."""
     folders = []

@@ -398,6 +398,8 @@ def _is_whole(record: dict[str, Any]) -> bool:
     }
     if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
         return False
+    if not checkpoints.are_whole(record):
+        return False
     for role in record["roles"]:
         if not isinstance(role, dict) or not {"name", "num_replicas"} <= role.keys():
             return False
