@@ -4,6 +4,7 @@ none.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 
@@ -75,6 +76,23 @@ def test_prune_removes_checkpoints_that_nobody_names(local) -> None:
         os.utime(folder / name, (1, time.time() - 2 * 86400))
     local.scheduler.prune(older_than=3600.0)
     assert sorted(path.name for path in folder.iterdir()) == ["fresh", "used"]
+
+
+@pytest.mark.parametrize("name", ["..", "../apps", "/tmp", "", 5])
+def test_a_record_that_names_another_folder(local, name: object) -> None:
+    """A record in which a job has put another folder is damaged; with it nothing else is
+    removed.
+    """
+    other = local.run(local.sh("true"))
+    local.wait(other)
+    app_id = local.run(role(local, 1), checkpoints="job")
+    local.wait(app_id)
+    record = local.folder(app_id) / "record.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "checkpoints": name}))
+    assert "is damaged" in local.status(app_id).msg
+    local.scheduler.delete(app_id)
+    assert local.scheduler.describe(app_id) is None
+    assert local.status(other).state is AppState.SUCCEEDED
 
 
 def test_who_does_not_ask_has_no_folder(local) -> None:

@@ -154,7 +154,6 @@ def _is_record(record: dict[str, Any]) -> bool:
             "parent_run_id",
             "logs",
             "token",
-            "checkpoints",
         )
     )
     app, cfg, copies = (record.get(name) for name in ("app", "cfg", "workspaces"))
@@ -165,6 +164,7 @@ def _is_record(record: dict[str, Any]) -> bool:
         and isinstance(cfg, dict | None)
         and isinstance(copies, list | None)
         and _is_moment(record.get("created"))
+        and _is_checkpoints_name(record.get("checkpoints"))
     )
 
 
@@ -177,6 +177,13 @@ def _is_text(value: object) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def _is_checkpoints_name(value: object) -> bool:
+    """Tell whether a value names a folder of checkpoints, or is None: a job that wrote another one
+    is not to have a folder removed.
+    """
+    return value is None or (isinstance(value, str) and safe_id(value))
 
 
 def _is_moment(value: object) -> bool:
