@@ -134,6 +134,27 @@ def test_a_component_whose_entrypoint_is_a_script(script: Path) -> None:
     assert (found.num_replicas, found.env, found.resource.gpu) == (2, {"MODE": "slow"}, 2)
 
 
+def test_the_scheduler_of_a_header(scripts: Path) -> None:
+    """It counts where the script itself is run; the launch goes before it, the settings after."""
+    (scripts / "train.py").write_text(
+        "# /// script\n# [tool.transload]\n# scheduler = 'hpc'\n# ///\n"
+    )
+    (scripts / "transload.toml").write_text(
+        "scheduler = 'other'\n[schedulers.hpc]\nkind = 'local'\n[schedulers.other]\nkind = 'local'\n"
+    )
+    role = Role("main", "", entrypoint="python", args=["train.py"])
+    with Runner("t") as runner:
+        found = [
+            Launch(**launch).plan(runner).scheduler  # type: ignore[arg-type]
+            for launch in (
+                {"command": ["python", "train.py"]},
+                {"command": ["python", "train.py"], "scheduler": "local"},
+                {"app": AppDef("a", [role])},
+            )
+        ]
+    assert found == ["hpc", "local", "other"]
+
+
 def test_a_header_may_ask_for_a_notice(scripts: Path) -> None:
     """By its seconds, or as a text with a unit; what the role says itself goes before it."""
     for text in ("120", "'2m'"):

@@ -1,0 +1,44 @@
+"""A script with a header as an orchestrator's step: where it goes, and that it is met again."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
+from transload.runner import Runner
+from transload_testing.packages import PackageIndex
+from transload_testing.stores import MemoryStore
+
+
+def test_the_scheduler_of_the_header_is_the_one_that_is_asked(
+    index: PackageIndex, scripts: Path, transload_home: Path
+) -> None:
+    """The step is submitted to the header's cluster; run again, it meets its job there, and makes
+    nothing.
+    """
+    (scripts / "transload.toml").write_text("[schedulers.hpc]\nkind = 'local'\n")
+    (scripts / "train.py").write_text(
+        "# /// script\n# dependencies = ['tiny']\n# [tool.transload]\n# scheduler = 'hpc'\n# ///\n"
+        "import tiny; print('tiny', tiny.VERSION)\n"
+    )
+    store = MemoryStore()
+    lines: list[str] = []
+    handles = []
+    with Runner("host", inherit_env=False) as runner:
+        for _ in range(2):
+            step = Execution(
+                runner,
+                Launch(command=["python", "train.py"], folder=str(scripts)),
+                Identity("host", "here", ("step",)),
+                ExecutionOptions(),
+                store=store,
+                sink=lambda role, k, stream, line: lines.append(line),
+            )
+            step.run()
+            handles.append(str(step.handle))
+        found = runner.list("hpc")
+    assert handles[0] == handles[1]
+    assert handles[0].startswith("hpc://")
+    assert len(found) == 1
+    assert any(line.startswith("tiny 1.0") for line in lines)
+    assert index.requests.count("/simple/tiny/") == 1
