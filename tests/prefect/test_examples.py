@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pytest
 
 from transload.pipelines import host_runner
 from transload.tracker import FsspecTracker
+from transload_testing.packages import package_index
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "prefect"
 
@@ -25,6 +27,36 @@ def _flow_run(host: Any, name: str) -> dict[str, Any]:
     )
     found: dict[str, Any] = runs[0]
     return found
+
+
+def test_script(
+    host: Any,
+    script: Callable[[str], Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Any,
+) -> None:
+    """A script that brings its packages is a task: they are installed, and its lines are in the log.
+
+    The packages are those of an index on loopback.
+    """
+    folder = tmp_path / "script"
+    shutil.copytree(EXAMPLES.parent / "script", folder)
+    program = (folder / "fit.py").read_text(encoding="utf-8")
+    head = program.partition("# ///\n")[0] + "# ///\n"
+    (folder / "fit.py").write_text(head + "import numpy\nprint('numpy', numpy.VERSION)\n")
+    with package_index(tmp_path / "index") as index:
+        index.add("numpy", "2.0")
+        for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+            monkeypatch.setenv(name, index.url)
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+        made = script("")
+        process = made.start(sys.executable, str(folder / "prefect_flow.py"))
+        eventually(lambda: process.poll() is not None, 100)
+    said = made.log.read_text()
+    assert process.returncode == 0, said[-3000:]
+    assert "numpy 2.0" in said
+    assert _flow_run(host, "fit")["state_type"] == "COMPLETED"
 
 
 def test_chain(host: Any, script: Callable[[str], Any], tmp_path: Path, eventually: Any) -> None:
