@@ -41,7 +41,7 @@ _NUMBERS: Final = {
     "WINCH": 28,
 }
 """Numbers of signals on Linux, which containers run on, whatever this machine is."""
-_WHEN_SET: Final = ("checkpoints",)
+_WHEN_SET: Final = ("checkpoints", "progress")
 _LATER: Final = (
     "max_interruptions",
     "notice",
@@ -124,6 +124,8 @@ class Plan:
         results: folder of the host that was made for its results, ``""`` if none was.
         app: the job as JSON text, secret-looking values masked.
         checkpoints: the name under which its checkpoints are kept; None: it has none.
+        progress: folder of the host that is mounted for what its replicas say of their progress;
+            None: they say it in a file of their own.
     """
 
     app_id: str
@@ -144,6 +146,7 @@ class Plan:
     cfg: Mapping[str, Any] = field(default_factory=dict)
     app: str = ""
     checkpoints: str | None = None
+    progress: str | None = None
 
     def to_json(self) -> str:
         """Return the plan as JSON text, without later fields that say nothing."""
@@ -191,6 +194,7 @@ class Plan:
             self.name,
             self.app,
             self.checkpoints or "",
+            self.progress or "",
         )
         numbers = (self.created, self.grace, self.timeout or 0.0)
         roles = [

@@ -96,7 +96,7 @@ class Signs:
         return self._note()
 
     def _pause(self, took: float) -> float:
-        if self._engine.reach == "host":
+        if self._plan.progress is not None:
             return UPDATE_S
         return max(_REMOTE_S, _SHARE * took)
 
@@ -104,10 +104,9 @@ class Signs:
         data = b""
         container = source.container
         with contextlib.suppress(OSError, EngineError):
-            if self._engine.reach == "host":
+            if self._plan.progress is not None:
                 name = names.progress_file(container.role, container.replica)
-                folder = self._home.progress_folder(self._plan.app_id)
-                data = read_end(folder, name, LONGEST_REPORT)
+                data = read_end(self._plan.progress, name, LONGEST_REPORT)
             else:
                 data = self._engine.read_file(container.id, names.PROGRESS_FILE)
         source.take(data)
@@ -343,13 +342,15 @@ def signs_of(sources: Mapping[tuple[str, int], Source]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def add_last_reports(home: Home, facts: Facts) -> None:
+def add_last_reports(facts: Facts) -> None:
     """Add to what was seen of a job what its containers that have ended said last.
 
     That is for whoever sees an end before the job's supervisor has noted it.
     """
     assert facts.plan is not None
-    folder = home.progress_folder(facts.plan.app_id)
+    folder = facts.plan.progress
+    if folder is None:
+        return
     reports = []
     is_over = True
     for (role, k), container in latest_containers(facts.containers).items():

@@ -199,6 +199,11 @@ class _Submit:
         self.uid = uuid.uuid4().hex
         self.made: list[tuple[ContainerRequest, str]] = []
         self.network = False
+        self.progress: str | None = None
+        # an engine that is given no folder of this machine may not see its disk, as one whose
+        # socket was handed into a container
+        if engine.reach == "host" and request.folders:
+            self.progress = home.progress_folder(app_id)
 
     def run(self) -> bool:
         try:
@@ -246,9 +251,9 @@ class _Submit:
             images.ensure(self.engine, image, self.request.pull)
         for folder in self.request.folders:
             self.home.make_folder(folder)
-        if self.engine.reach == "host":
-            self.home.remove_signs(self.app_id)
-            self.home.make_folder(self.home.progress_folder(self.app_id))
+        self.home.remove_signs(self.app_id)
+        if self.progress is not None:
+            self.home.make_folder(self.progress)
         name = self.request.network
         if name:
             labels = {
@@ -294,17 +299,15 @@ class _Submit:
 
     def _progress_file(self, container: ContainerRequest) -> str:
         """Return where a container says how far it is."""
-        if self.engine.reach != "host":
+        if self.progress is None:
             return names.PROGRESS_FILE
-        folder = self.home.progress_folder(self.app_id)
-        return f"{folder}/{names.progress_file(container.role, container.replica)}"
+        return f"{self.progress}/{names.progress_file(container.role, container.replica)}"
 
     def _mount_progress(self, body: dict[str, Any]) -> None:
-        if self.engine.reach != "host":
+        if self.progress is None:
             return
-        folder = self.home.progress_folder(self.app_id)
         host = body.setdefault("HostConfig", {})
-        mount = mount_entry("bind", folder, folder, read_only=False)
+        mount = mount_entry("bind", self.progress, self.progress, read_only=False)
         host["Mounts"] = [*(host.get("Mounts") or ()), mount]
 
     def _has_python3_alone(self, container_id: str) -> bool:
@@ -345,6 +348,7 @@ class _Submit:
             cfg=_shown(submission),
             app=submission.app.masked().to_json(),
             checkpoints=submission.checkpoints,
+            progress=self.progress,
         )
 
     def _reattach(self) -> bool:
