@@ -16,7 +16,7 @@ from typing import Any
 
 from transload.errors import TransloadError
 from transload.pipelines import AppLost, host_runner
-from transload_ax.run import TrialApps
+from transload_ax.jobs import TrialJobs
 from transload_ax.trials import ENDED, Trials, TrialView
 from transload_ax.units import HANDLE, TrialLaunch, execution_options
 from transload_testing.adapter_driver import ChildJob
@@ -43,7 +43,7 @@ class Optimiser:
         self.options = execution_options(job.options)
         namespace = f"{job.namespace}/{job.generation}"
         self.trials = Trials(
-            TrialApps(namespace, job.scheduler, job.cfg, self.options), keep=self.keep
+            TrialJobs(namespace, job.scheduler, job.cfg, self.options), keep=self.keep
         )
         self._file = JsonFileStore(child.store)
         kept = self._file.get() or {}
@@ -105,7 +105,7 @@ def run(child: ChildJob) -> None:
         optimiser.become("CANDIDATE")  # somebody has it run again
     while optimiser.kept["status"] not in ENDED:
         if killed:
-            optimiser.trials.apps.close(cancel=None if child.asked() else False)
+            optimiser.trials.jobs.close(cancel=None if child.asked() else False)
             sys.exit(0)
         try:
             optimiser.step()

@@ -15,7 +15,14 @@ from transload_search import Search
 
 
 @pytest.mark.parametrize(
-    "module", ["transload_ax", "transload_ax.plugin", "transload_ax.convert", "transload_ax.run"]
+    "module",
+    [
+        "transload_ax",
+        "transload_ax.plugin",
+        "transload_ax.adapter",
+        "transload_ax.convert",
+        "transload_ax.jobs",
+    ],
 )
 def test_import_is_lazy(module: str) -> None:
     """None of these imports Ax, torch or pandas."""

@@ -323,7 +323,7 @@ class TestRunExperiment:
         told = [each.getMessage() for each in caplog.records if "go on" in each.getMessage()]
         assert len(told) == (1 if keep_running else 0)
         if keep_running:
-            assert told[0].startswith("apps that go on: 2; `transload list -s local`")
+            assert told[0].startswith("jobs that go on: 2; `transload list -s local`")
             handles = re.search(r"`transload cancel (.*?)`", told[0])
             assert handles is not None
             assert set(handles[1].split()) == {
@@ -423,17 +423,17 @@ class TestRunExperiment:
         """Trials of one call are submitted at once: none waits for another's submit; the metadata
         is each one's own.
         """
-        from transload_ax.run import TrialApps
+        from transload_ax.jobs import TrialJobs
 
         made = experiment()
         trials = [made.new_trial(_run_of(x)) for x in (0.0, 1.0, 2.0)]
-        together, start = threading.Barrier(3), TrialApps.start
+        together, start = threading.Barrier(3), TrialJobs.start
 
         def waits_for_the_others(self: Any, *args: Any, **more: Any) -> str:
             together.wait(30)
             return start(self, *args, **more)
 
-        monkeypatch.setattr(TrialApps, "start", waits_for_the_others)
+        monkeypatch.setattr(TrialJobs, "start", waits_for_the_others)
         found = made.runner.run_multiple(trials)
         assert sorted(found) == [0, 1, 2]
         assert len({each["transload_app_handle"] for each in found.values()}) == 3

@@ -542,7 +542,7 @@ def test_secret_options_of_the_one_who_goes_on(
         taken.append(dict(launch.cfg))
         raise ConfigError("seen")
 
-    monkeypatch.setattr("transload_ax.run.TrialApps.start", start)
+    monkeypatch.setattr("transload_ax.jobs.TrialJobs.start", start)
     with pytest.raises(ConfigError, match="seen"):
         run_experiment(given, 1, snapshot=kept.path)
     assert taken[0]["api_key"] == "s"

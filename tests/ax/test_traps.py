@@ -149,7 +149,7 @@ class TestIdempotence:
         first = made.runner.run(trial)
         forget(made.runner)
         again = made.runner.clone()
-        assert again.trials.apps.live == {}
+        assert again.trials.jobs.live == {}
         trial.run_metadata.clear()
         assert again.namespace == made.runner.namespace
         assert again.run(trial) == first
@@ -291,7 +291,7 @@ class TestPolling:
             raise RuntimeError("bug")
 
         with monkeypatch.context() as patch:
-            patch.setattr(made.runner.trials.apps, "poll", broken)
+            patch.setattr(made.runner.trials.jobs, "poll", broken)
             found = made.runner.poll_trial_status([trial])
         assert {status.name for status in found} == {"RUNNING"}
 
@@ -386,10 +386,10 @@ class TestPolling:
             patch.setattr(backend, "describe_many", away)
             for _ in range(3):
                 made.runner.poll_trial_status(trials)
-        assert lines() == ["apps on local out of reach, waiting: 3 (the network is down)"]
+        assert lines() == ["jobs on local out of reach, waiting: 3 (the network is down)"]
         made.runner.poll_trial_status(trials)
         made.runner.poll_trial_status(trials)
-        assert lines()[1:] == ["apps on local can be reached again"]
+        assert lines()[1:] == ["jobs on local can be reached again"]
 
     def test_an_outage_at_a_submit_is_told_once(
         self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: Any
@@ -410,7 +410,7 @@ class TestPolling:
         lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
         assert lines == [
             "local cannot be reached, waiting: the network is down",
-            "apps on local can be reached again",
+            "jobs on local can be reached again",
         ]
 
     @pytest.mark.parametrize(
@@ -803,8 +803,8 @@ class TestMetadata:
         for copied in (runner.clone(), kept.load()[0].runner):
             assert copied.cfg == {"log_dir": "/x"}
             assert (
-                runner.trials.apps.cfg
-                == copied.trials.apps.cfg
+                runner.trials.jobs.cfg
+                == copied.trials.jobs.cfg
                 == {"log_dir": "/x", "api_key": "s"}
             )
         assert "api_key" not in kept.path.read_text()

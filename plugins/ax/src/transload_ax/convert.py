@@ -8,87 +8,71 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from transload.components import ComponentArgumentError, decode_value
 from transload.errors import SpecError, UnsupportedFeature
-from transload.pipelines import AdapterCapabilities, Launch
+from transload.pipelines import Launch
 from transload_ax.arguments import CONSTANTS
-from transload_ax.states import STATES
-from transload_ax.units import HOST
 from transload_search.check import AUTOMATIC, check_names
 
 if TYPE_CHECKING:
+    from transload.pipelines import LaunchSettings
     from transload_ax.runner import TransloadRunner
 
 
-class AxAdapter:
-    """The adapter that ``transload.pipelines.get_adapter("ax")`` returns."""
+def trial_runner(
+    source: Any, *, launch: LaunchSettings | None = None, **host_options: Any
+) -> TransloadRunner:
+    """Return a runner of trials.
 
-    name = HOST
-    state_map = STATES
-    capabilities = AdapterCapabilities(
-        launch_parameters=False,
-        deferred=True,
-        searches=True,
-        notes={
-            "launch_parameters": "a trial has no upstream; what is searched may set image, replicas, resources",
-            "deferred": "the optimiser may be ended and started again while jobs run",
-            "results": "as metrics",
-        },
-    )
+    Args:
+        source: a component (name or function), or a `Launch` of one.
+        launch: arguments of `transload.pipelines.Launch` (``args``, ``scheduler``, ``cfg`` …).
+        host_options: more arguments of `TransloadRunner`.
 
-    def convert(
-        self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any
-    ) -> TransloadRunner:
-        """Return a runner of trials.
+    Raises:
+        UnsupportedFeature: for a job without parameters.
+        SpecError: if the source is wrong.
+        ConfigError: for a wrong option.
+    """
+    from transload_ax.runner import TransloadRunner
 
-        Args:
-            source: a component (name or function), or a `Launch` of one.
-            launch: arguments of `transload.pipelines.Launch` (``args``, ``scheduler``, ``cfg`` …).
-            host_options: more arguments of `TransloadRunner`.
+    made = _component_launch(source, launch)
+    assert made.component is not None
+    if not isinstance(made.args, Mapping):
+        raise SpecError(f"launch: args={made.args!r}: must be name → value")
+    given: dict[str, Any] = {
+        "tracker_base": made.tracker_base,
+        "component_const_params": made.args,
+        "scheduler": made.scheduler or "local",
+        "cfg": made.cfg,
+        "workspace": made.workspace,
+        "parent_run_id": made.parent_run_id,
+        "pass_env": made.pass_env,
+        "folder": made.folder,
+        "environment": made.environment,
+        **host_options,
+    }
+    return TransloadRunner(component=made.component, **given)
 
-        Raises:
-            UnsupportedFeature: for an app without parameters.
-            SpecError: if the source is wrong.
-            ConfigError: for a wrong option.
-        """
-        from transload_ax.runner import TransloadRunner
 
-        made = _component_launch(source, launch)
-        assert made.component is not None
-        if not isinstance(made.args, Mapping):
-            raise SpecError(f"launch: args={made.args!r}: must be name → value")
-        given: dict[str, Any] = {
-            "tracker_base": made.tracker_base,
-            "component_const_params": made.args,
-            "scheduler": made.scheduler or "local",
-            "cfg": made.cfg,
-            "workspace": made.workspace,
-            "parent_run_id": made.parent_run_id,
-            "pass_env": made.pass_env,
-            "folder": made.folder,
-            "environment": made.environment,
-            **host_options,
-        }
-        return TransloadRunner(component=made.component, **given)
+def dry_run_trial(source: Any, *, launch: LaunchSettings | None = None, **host_options: Any) -> str:
+    """Return what a trial would submit; arguments and errors as of `trial_runner`.
 
-    def dry_run(
-        self, source: Any, *, launch: Mapping[str, Any] | None = None, **host_options: Any
-    ) -> str:
-        """Return what a trial would submit; arguments and errors as of `convert`.
-
-        Arguments that are left to the search have values for show.
-        """
-        made = self.convert(source, launch=launch, **host_options)
-        found, constants = made.resolve_component(), made.component_const_params
-        settled = {*constants, *AUTOMATIC}
-        shown = {
-            each.name: _example(each)
-            for each in found.parameters
-            if each.required and each.name not in settled
-        }
-        check_names(found, constants, shown, CONSTANTS)
-        values = ", ".join(f"{name}={value!r}" for name, value in shown.items())
-        return (f"searched, with a value for show: {values}\n" if shown else "") + made.dry_run(
-            shown
-        )
+    Arguments that are left to the search have values for show.
+    """
+    made = trial_runner(source, launch=launch, **host_options)
+    found = made.resolve_component()
+    constants = made.component_const_params
+    settled = {*constants, *AUTOMATIC}
+    shown = {
+        each.name: _example(each)
+        for each in found.parameters
+        if each.required and each.name not in settled
+    }
+    check_names(found, constants, shown, CONSTANTS)
+    text = made.dry_run(shown)
+    if not shown:
+        return text
+    values = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+    return f"searched, with a value for show: {values}\n{text}"
 
 
 def _example(argument: Any) -> Any:
@@ -98,7 +82,7 @@ def _example(argument: Any) -> Any:
     return "1"
 
 
-def _component_launch(source: Any, launch: Mapping[str, Any] | None) -> Launch:
+def _component_launch(source: Any, launch: LaunchSettings | None) -> Launch:
     made = Launch.of(source, **(launch or {}))
     if made.component is None:
         raise UnsupportedFeature(

@@ -18,10 +18,10 @@ from ax.orchestration.orchestrator_options import OrchestratorOptions
 
 from transload.errors import ConfigError, SpecError
 from transload_ax.arguments import component_path
+from transload_ax.jobs import exit_on_sigterm
 from transload_ax.metric import TransloadCurveMetric, TransloadMetric
 from transload_ax.orchestrator import TransloadOrchestrator
 from transload_ax.resume import resume
-from transload_ax.run import cancel_on_exit
 from transload_ax.runner import TransloadRunner
 from transload_ax.snapshot import Keeper, Snapshot
 from transload_ax.spaces import metrics_of, optimization, search_space, strategy
@@ -164,7 +164,7 @@ def run_experiment(
         made = generation_strategy or strategy(seed=seed)
         keeper = Keeper(kept, experiment, made)
         with (
-            cancel_on_exit(),
+            exit_on_sigterm(),
             one_thread(),
             seeded(seed),
             _kept(runner, experiment, keeper, keep_running),
@@ -194,7 +194,7 @@ def _kept(
         cancel = (
             None
             if keep_running is None
-            else not keep_running and runner.trials.apps.end_was_asked_for()
+            else not keep_running and runner.trials.jobs.end_was_asked_for()
         )
         runner.close(cancel=cancel)
         if experiment.trials:

@@ -54,7 +54,7 @@ class TransloadOrchestrator(Orchestrator):
                 break  # Ax asks again, and leaves
             if idle_callback is not None:
                 idle_callback(self)
-            runner.trials.apps.wait(LONGEST_WAIT)
+            runner.trials.jobs.wait(LONGEST_WAIT)
         if idle_callback is not None:
             idle_callback(self)
         return dict(self.report_results(force_refit=force_refit))

@@ -113,4 +113,4 @@ def _lend_secrets(given: Experiment, stored: Experiment) -> None:
     """Give the stored runner what is not stored: run options whose name looks secret."""
     mine, its = given.runner, stored.runner
     if isinstance(mine, TransloadRunner) and isinstance(its, TransloadRunner):
-        its.trials.apps.cfg.update(mine.trials.apps.cfg)
+        its.trials.jobs.cfg.update(mine.trials.jobs.cfg)

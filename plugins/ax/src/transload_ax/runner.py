@@ -25,7 +25,7 @@ from transload.pipelines import Launch, caller_folder, dry_run
 from transload.runner.job_env import surrounding_run
 from transload.specs import AppState, CfgVal, looks_secret
 from transload_ax.arguments import Component, check_space, component_path, digest
-from transload_ax.run import TrialApps, cancel_on_exit
+from transload_ax.jobs import TrialJobs, exit_on_sigterm
 from transload_ax.states import STATES
 from transload_ax.trials import GIVEN_UP, Trials, TrialView
 from transload_ax.units import BASE, HANDLE, HOST, TrialLaunch, base_of, execution_options
@@ -144,7 +144,7 @@ class TransloadRunner(Runner):
         self.environment = environment
         self.folder = (caller_folder("transload_ax", "ax") or "") if folder is None else folder
         # a copy, made from what is stored, shares them: it must not take away what is not stored
-        self.trials.apps.cfg.update(cfg or {})
+        self.trials.jobs.cfg.update(cfg or {})
 
     @property
     def orchestrator(self) -> str:
@@ -159,11 +159,11 @@ class TransloadRunner(Runner):
         if not hasattr(self, "_trials"):
             key = (os.getpid(), repr([getattr(self, name) for name in ARGUMENTS]))
             options = execution_options(self.options)
-            apps = TrialApps(
+            jobs = TrialJobs(
                 self.namespace, self.scheduler, self.cfg, options, inherit_env=self.inherit_env
             )
             with _lock:
-                self._trials = _shared.setdefault(key, Trials(apps))
+                self._trials = _shared.setdefault(key, Trials(jobs))
         return self._trials
 
     def check(self, experiment: Experiment) -> None:
@@ -186,9 +186,9 @@ class TransloadRunner(Runner):
         Raises:
             ConfigError: for an unknown scheduler or option, or a value of the wrong type.
         """
-        runner = self.trials.apps.runner
+        runner = self.trials.jobs.runner
         opts = runner.scheduler_run_opts(self.scheduler)
-        opts.resolve({**runner.configured_options(self.scheduler), **self.trials.apps.cfg})
+        opts.resolve({**runner.configured_options(self.scheduler), **self.trials.jobs.cfg})
 
     def resolve_component(self) -> FoundComponent:
         """Return the component.
@@ -205,7 +205,7 @@ class TransloadRunner(Runner):
         known = {"trial_idx": 0, "experiment_name": "dry-run"}
         launch = self._launch("", parameters, None)
         return dry_run(
-            HOST, launch, self.trials.apps.options, context_args=known, inherit_env=self.inherit_env
+            HOST, launch, self.trials.jobs.options, context_args=known, inherit_env=self.inherit_env
         )
 
     # -- what Ax asks for
@@ -255,7 +255,7 @@ class TransloadRunner(Runner):
         return (
             -1
             if self.max_running is None
-            else max(0, self.max_running - len(self.trials.apps.live))
+            else max(0, self.max_running - len(self.trials.jobs.live))
         )
 
     def poll_trial_status(self, trials: Iterable[BaseTrial]) -> dict[TrialStatus, set[int]]:
@@ -304,11 +304,11 @@ class TransloadRunner(Runner):
                 ``on_kill="detach"``, or a signal ends this process that nobody is known to have
                 sent on purpose.
         """
-        self.trials.apps.close(cancel=cancel)
+        self.trials.jobs.close(cancel=cancel)
 
     def __enter__(self) -> TransloadRunner:
         self._within = ExitStack()
-        self._within.enter_context(cancel_on_exit())
+        self._within.enter_context(exit_on_sigterm())
         self._within.callback(self.close)
         return self
 
@@ -349,7 +349,7 @@ class TransloadRunner(Runner):
             component=self.component,
             args={**self.component_const_params, **parameters},
             scheduler=self.scheduler,
-            cfg=self.trials.apps.cfg,
+            cfg=self.trials.jobs.cfg,
             workspace=self.workspace,
             parent_run_id=self.parent_run_id or surrounding_run() or f"search/{self.namespace}",
             tracker_base=base_of(self.tracker_base, arm),

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from transload.errors import TransloadError
-from transload_ax.run import TrialApps, traces_of
-from transload_ax.units import HANDLE, JobView, TrialKey, TrialLaunch
+from transload_ax.jobs import TrialJobs
+from transload_ax.units import HANDLE, JobView, TrialKey, TrialLaunch, TrialNotes
 
 MINIMUM_PAUSE: Final = 0.1
 """Seconds between two looks at apps of which there is no news, whatever the host's loop asks
@@ -42,7 +42,7 @@ class TrialView:
     metadata: MutableMapping[str, Any]
     arms: Mapping[str, Mapping[str, Any]]
 
-    def unit(self, arm: str = "") -> TrialKey:
+    def key(self, arm: str = "") -> TrialKey:
         """Return what the app of an arm stands for."""
         return TrialKey(self.experiment, self.index, arm)
 
@@ -54,7 +54,7 @@ class TrialView:
             by_arm = found
         elif isinstance(found, str) and found:
             by_arm = {"": found}
-        return [(self.unit(str(arm)), str(handle)) for arm, handle in by_arm.items()]
+        return [(self.key(str(arm)), str(handle)) for arm, handle in by_arm.items()]
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Trials:
     """The trials of an experiment, as one process sees them.
 
     Args:
-        apps: their apps.
+        jobs: their jobs.
         reasons: trial → why it did not end well.
         lost_arms: trial → arm → why it did not end well, of batch trials that completed without it.
         left: trials whose apps must be left alone.
@@ -70,7 +70,7 @@ class Trials:
         keep: called when run metadata has changed, before a submit for one: it must be stored then.
     """
 
-    apps: TrialApps
+    jobs: TrialJobs
     reasons: dict[int, str] = field(default_factory=dict)
     lost_arms: dict[int, dict[str, str]] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
@@ -88,16 +88,11 @@ class Trials:
             launch: arm, parameters → what to submit.
 
         Raises:
-            TransloadError: if it was not taken; see `TrialApps.start`.
+            TransloadError: if it was not taken; see `TrialJobs.start`.
         """
         known = {"trial_idx": trial.index, "experiment_name": trial.experiment}
         handles = {
-            arm: self.apps.start(
-                trial.unit(arm),
-                launch(arm, parameters),
-                known,
-                self._traces(trial, trial.unit(arm)),
-            )
+            arm: self.jobs.start(trial.key(arm), launch(arm, parameters), self._notes(trial), known)
             for arm, parameters in trial.arms.items()
         }
         return handles.get("", handles)
@@ -116,8 +111,8 @@ class Trials:
         """
         pending = [trial for trial in trials if trial.status not in ENDED]
         try:
-            if self.apps.live and not self.apps.moved:
-                self.apps.wait(
+            if self.jobs.live and not self.jobs.moved:
+                self.jobs.wait(
                     MINIMUM_PAUSE
                 )  # a loop that does not pause must not become a storm of questions
             self._stop(given_up)
@@ -154,7 +149,7 @@ class Trials:
 
     def stop(self, trial: TrialView) -> None:
         """Cancel a trial's apps; what has ended stays as it is. Never raises."""
-        self._each(trial, "cancelled", self.apps.stop)
+        self._each(trial, "cancelled", self.jobs.stop)
 
     # -- inside
 
@@ -163,29 +158,29 @@ class Trials:
     ) -> None:
         """Follow each app of a trial, and do something about it; what cannot be done is logged."""
         try:
-            units = self._units(trial)
+            keys = self._jobs_of(trial)
         except Exception as exc:
             logger.warning("trial %s: its app cannot be looked for: %s", trial.index, exc)
             return
-        for unit, handle in units:
+        for key, handle in keys:
             try:
-                self._attach(trial, unit, handle)
+                self._attach(trial, key, handle)
                 if act is not None:
-                    act(unit)
+                    act(key)
             except Exception as exc:
                 logger.warning("trial %s: %s cannot be %s: %s", trial.index, handle, what, exc)
 
-    def _traces(self, trial: TrialView, unit: TrialKey) -> dict[str, Any]:
-        return traces_of(unit, trial.metadata, lambda: self.keep())
+    def _notes(self, trial: TrialView) -> TrialNotes:
+        return TrialNotes(trial.metadata, lambda: self.keep())
 
-    def _attach(self, trial: TrialView, unit: TrialKey, handle: str) -> None:
-        self.apps.attach(unit, handle, self._traces(trial, unit))
+    def _attach(self, trial: TrialView, key: TrialKey, handle: str) -> None:
+        self.jobs.attach(key, handle, self._notes(trial))
 
-    def _units(self, trial: TrialView) -> list[tuple[TrialKey, str]]:
+    def _jobs_of(self, trial: TrialView) -> list[tuple[TrialKey, str]]:
         """Return a trial's apps, found by their ids where the metadata was lost."""
-        units = [trial.unit(arm) for arm in trial.arms]
+        keys = [trial.key(arm) for arm in trial.arms]
         return trial.handles() or [
-            (unit, handle) for unit in units if (handle := self.apps.find(unit)) is not None
+            (key, handle) for key in keys if (handle := self.jobs.find(key)) is not None
         ]
 
     def _stop(self, given_up: Iterable[int]) -> None:
@@ -193,14 +188,14 @@ class Trials:
         marked them.
         """
         gone = set(given_up) - self.left
-        units = [unit for unit in self.apps.live if unit.trial in gone]
-        for unit in units:
-            if unit not in self.stopped:
-                self.stopped.add(unit)
-                logger.info("trial %s was given up: its app is cancelled", unit.trial)
-                self.apps.stop(unit)
-        if units:
-            self.apps.poll(units)
+        keys = [key for key in self.jobs.live if key.trial in gone]
+        for key in keys:
+            if key not in self.stopped:
+                self.stopped.add(key)
+                logger.info("trial %s was given up: its app is cancelled", key.trial)
+                self.jobs.stop(key)
+        if keys:
+            self.jobs.poll(keys)
 
     def _observe(self, trials: Iterable[TrialView]) -> dict[int, list[JobView]]:
         found: dict[int, list[JobView]] = {}
@@ -208,21 +203,21 @@ class Trials:
         for trial in trials:
             if trial.status == "CANDIDATE":
                 continue
-            units = self._units(trial)
-            if not units:
+            keys = self._jobs_of(trial)
+            if not keys:
                 why = "its run metadata has no app handle, and no app of its own is found"
                 found[trial.index] = [JobView("", "FAILED", f"trial {trial.index} is lost: {why}")]
-            for unit, handle in units:
+            for key, handle in keys:
                 try:
-                    self._attach(trial, unit, handle)
-                    wanted.append(unit)
+                    self._attach(trial, key, handle)
+                    wanted.append(key)
                 except TransloadError as exc:
                     seen = JobView(
                         handle, "FAILED", f"{handle!r} cannot be asked about: {exc}", abandoned=True
                     )
                     found.setdefault(trial.index, []).append(seen)
-        for unit, seen in self.apps.poll(wanted).items():
-            found.setdefault(unit.trial, []).append(seen)
+        for key, seen in self.jobs.poll(wanted).items():
+            found.setdefault(key.trial, []).append(seen)
         return found
 
     def _status(self, trial: TrialView, seen: list[JobView]) -> str:
@@ -239,7 +234,7 @@ class Trials:
             self.reasons[trial.index] = "\n".join(bad.values())
         if len(bad) < len(seen):
             self.lost_arms[trial.index] = {
-                unit.arm: bad[handle] for unit, handle in trial.handles() if handle in bad
+                key.arm: bad[handle] for key, handle in trial.handles() if handle in bad
             }
             return "COMPLETED"
         return "FAILED" if "FAILED" in names else "ABANDONED"

@@ -1,5 +1,6 @@
-"""What one app of an experiment stands for, how it is launched, and what is kept of it. Imports
-nothing of Ax.
+"""Which trial a job belongs to, how it is launched, and what is kept of it.
+
+Imports nothing of Ax.
 """
 
 from __future__ import annotations
@@ -34,24 +35,25 @@ handed on."""
 
 
 class TrialKey(NamedTuple):
-    """What one app stands for: a trial of an experiment, or an arm of a batch trial."""
+    """Which trial of an experiment, or which arm of a batch trial, a job belongs to."""
 
     experiment: str
     trial: int
     arm: str = ""
 
     @property
-    def key(self) -> tuple[str, ...]:
-        """The unit as an identity."""
-        parts = (self.experiment, str(self.trial))
-        return (*parts, self.arm) if self.arm else parts
+    def parts(self) -> tuple[str, ...]:
+        """The key as texts, for an identity."""
+        if not self.arm:
+            return (self.experiment, str(self.trial))
+        return (self.experiment, str(self.trial), self.arm)
 
 
 class JobView(NamedTuple):
-    """What is known of a unit's app now.
+    """What is known of a trial's job now.
 
     Args:
-        handle: the app.
+        handle: the job.
         status: name of the ``TrialStatus`` that it comes to; None: no news, all is as it was.
         reason: why it did not end well; ``""`` otherwise.
         abandoned: it may still be running and is to be left alone.
@@ -65,15 +67,18 @@ class JobView(NamedTuple):
 
 def base_of(tracker_base: str | None, arm: str = "") -> str | None:
     """Return the tracker base of a trial, or of one arm of a batch trial; None: none was given."""
-    return f"{tracker_base.rstrip('/')}/{arm}" if tracker_base and arm else tracker_base
+    if not tracker_base or not arm:
+        return tracker_base
+    return f"{tracker_base.rstrip('/')}/{arm}"
 
 
-def log_sink(unit: TrialKey) -> LogSink | None:
-    """Return what takes a unit's log lines: the logger ``transload_ax.<experiment>.<trial>``; None
-    if it is off.
+def log_sink(key: TrialKey) -> LogSink | None:
+    """Return what takes the log lines of a trial's job; None if its logger is off.
+
+    That is the logger ``transload_ax.<experiment>.<trial>``.
     """
-    name = re.sub(r"\.+", "_", unit.experiment) or "experiment"
-    log = logging.getLogger(f"transload_ax.{name}.{unit.arm or unit.trial}")
+    name = re.sub(r"\.+", "_", key.experiment) or "experiment"
+    log = logging.getLogger(f"transload_ax.{name}.{key.arm or key.trial}")
     if not log.isEnabledFor(logging.INFO):
         return None
     return lambda role, replica, stream, line: log.info(
@@ -105,6 +110,32 @@ class MetadataStore:
         """Keep a copy of ``record``."""
         self.metadata[self.key] = copy.deepcopy(record)
         self.changed()
+
+
+@dataclass(frozen=True)
+class TrialNotes:
+    """What is kept of a trial's jobs in its run metadata.
+
+    Args:
+        metadata: of the trial.
+        changed: called after each change.
+    """
+
+    metadata: MutableMapping[str, Any]
+    changed: Callable[[], None]
+
+    def record(self, key: TrialKey) -> MetadataStore:
+        """Return where it is kept which job belongs to the trial or arm."""
+        return self._store(RECORD, key)
+
+    def log_cursor(self, key: TrialKey) -> MetadataStore:
+        """Return where it is kept how far the job's logs were handed on."""
+        return self._store(LOGS, key)
+
+    def _store(self, name: str, key: TrialKey) -> MetadataStore:
+        if key.arm:
+            name = f"{name}/{key.arm}"
+        return MetadataStore(self.metadata, name, self.changed)
 
 
 @dataclass(kw_only=True)

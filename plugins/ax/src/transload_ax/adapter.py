@@ -1,0 +1,149 @@
+"""Trials of Ax as jobs: what is Ax's own. How a job is run is the core's. Imports nothing of Ax."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from transload.errors import TransloadError
+from transload.pipelines import (
+    Adapter,
+    AdapterCapabilities,
+    AdapterIO,
+    Driver,
+    Ending,
+    Identity,
+)
+from transload_ax.convert import dry_run_trial, trial_runner
+from transload_ax.states import ENDINGS, STATES
+from transload_ax.units import HOST, JobView, TrialKey, TrialNotes, log_sink
+
+if TYPE_CHECKING:
+    from transload.pipelines import LaunchSettings
+    from transload.runner import Runner
+    from transload_ax.runner import TransloadRunner
+
+logger = logging.getLogger("transload_ax")
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """A trial, or an arm of a batch trial, whose job this process looks after.
+
+    Args:
+        key: which trial it is.
+        namespace: tells this experiment from others of its name; see
+            `transload.pipelines.Identity`.
+        generation: raised when an earlier process submitted a job with other parameters for it.
+        runner: submits and asks.
+        notes: what is kept of it.
+        args: arguments that the component may declare.
+    """
+
+    key: TrialKey
+    namespace: str
+    generation: int
+    runner: Runner
+    notes: TrialNotes
+    args: Mapping[str, Any] = field(default_factory=dict)
+
+
+class JobEnded(Exception):
+    """A trial's job did not end well, or cannot be seen any more.
+
+    Args:
+        view: what Ax learns of it.
+    """
+
+    def __init__(self, view: JobView) -> None:
+        super().__init__(view.reason)
+        self.view = view
+
+
+class AxAdapter(Adapter[TrialContext]):
+    """The adapter that ``transload.pipelines.get_adapter("ax")`` returns."""
+
+    name = HOST
+    states = STATES
+    endings: ClassVar[Mapping[Ending, str]] = ENDINGS
+    capabilities = AdapterCapabilities(
+        launch_parameters=False,
+        deferred=True,
+        searches=True,
+        notes={
+            "launch_parameters": "a trial has no upstream; what is searched may set image, replicas, resources",
+            "deferred": "the optimiser may be ended and started again while jobs run",
+            "results": "as metrics",
+        },
+    )
+
+    def convert(
+        self, source: Any, *, launch: LaunchSettings | None = None, **host_options: Any
+    ) -> TransloadRunner:
+        """Return a runner of trials; see `transload_ax.convert.trial_runner`."""
+        return trial_runner(source, launch=launch, **host_options)
+
+    def dry_run(
+        self, source: Any, *, launch: LaunchSettings | None = None, **host_options: Any
+    ) -> str:
+        """Return what a trial would submit; arguments and errors as of `convert`."""
+        return dry_run_trial(source, launch=launch, **host_options)
+
+    def identity(self, context: TrialContext) -> Identity:
+        """Return whose job it is: equal whenever a trial is run again with its parameters."""
+        return identity_of(context.key, context.namespace, context.generation)
+
+    def io(self, context: TrialContext) -> AdapterIO:
+        """Return the trial's run metadata as the store, and its loggers."""
+        return AdapterIO(
+            runner=context.runner,
+            store=context.notes.record(context.key),
+            log_store=context.notes.log_cursor(context.key),
+            sink=log_sink(context.key),
+            log=_line_log(context.key),
+            context_args=context.args,
+        )
+
+    def cancel_on_exit(
+        self, context: TrialContext, driver: Driver
+    ) -> AbstractContextManager[object]:
+        """Return a context without effect: trials are ended together, by `TrialJobs.close`."""
+        return nullcontext()
+
+    def translate(self, error: TransloadError, context: TrialContext) -> JobEnded:
+        """Return what Ax learns of a job that did not end well.
+
+        A job that may still run is left alone.
+        """
+        ending = Ending.of(error)
+        abandoned = ending is Ending.UNKNOWN
+        return JobEnded(JobView("", self.endings[ending], str(error), abandoned=abandoned))
+
+
+ADAPTER: Final = AxAdapter()
+
+
+def identity_of(key: TrialKey, namespace: str, generation: int) -> Identity:
+    """Return whose job a trial's is; arguments as of `TrialContext`."""
+    return Identity(HOST, namespace, key.parts, str(generation))
+
+
+def _line_log(key: TrialKey) -> Callable[[str], None]:
+    """Return what takes lines about a trial's job.
+
+    A job that cannot be cancelled is a warning, once for each reason.
+    """
+    warned: set[str] = set()
+    name = "/".join(key.parts)
+
+    def log(line: str) -> None:
+        level = logging.INFO
+        if "could not be cancelled" in line and line not in warned:
+            warned.add(line)
+            level = logging.WARNING
+        logger.log(level, "trial %s: %s", name, line)
+
+    return log

@@ -1,0 +1,456 @@
+"""The jobs of an experiment's trials, as one process sees them. Imports nothing of Ax.
+
+Ax asks now and then about many trials at a time. So what other orchestrators do in one call is
+`TrialJobs` here: start, poll, stop, wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import count
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final
+
+from transload.errors import SchedulerUnavailable, StateUnknown, TransloadError
+from transload.pipelines import (
+    Driver,
+    ExecutionOptions,
+    app_id_of,
+    host_runner,
+    interrupted,
+    somebody_asked,
+)
+from transload.runner import Cluster
+from transload.runtime.tracking import FsspecResultTracker, TrackingError
+from transload.schedulers import (
+    Observation,
+    Subscription,
+    backoff,
+    patience_left,
+    unknown_for,
+    unknown_since,
+    watch,
+)
+from transload.specs import (
+    AppState,
+    AppStatus,
+    CfgVal,
+    is_terminal,
+    make_app_handle,
+    parse_app_handle,
+)
+from transload_ax.adapter import ADAPTER, JobEnded, TrialContext, identity_of
+from transload_ax.states import STATES
+from transload_ax.units import HOST, MARK, JobView, TrialKey, TrialLaunch, TrialNotes
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
+    from transload.schedulers import AppDescription
+
+CLOSE_SECONDS: Final = 30.0
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 2.0
+
+logger = logging.getLogger("transload_ax")
+
+
+@contextmanager
+def exit_on_sigterm() -> Iterator[None]:
+    """Have SIGTERM leave as an exit does, so that what runs is stored.
+
+    A handler that somebody else has set stays.
+    """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+
+    def leave(number: int, frame: Any) -> None:
+        raise SystemExit(128 + number)
+
+    signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+@dataclass(frozen=True)
+class _Live:
+    """A job that has not been seen to end."""
+
+    context: TrialContext
+    driver: Driver
+    handle: str
+
+
+class TrialJobs:
+    """The jobs of an experiment's trials, as one process sees them.
+
+    Args:
+        namespace: tells this experiment from others of its name; see
+            `transload.pipelines.Identity`.
+        scheduler: where they run.
+        cfg: its run options.
+        options: how jobs are run.
+        inherit_env: give jobs the whole environment of this process.
+    """
+
+    def __init__(
+        self,
+        namespace: str,
+        scheduler: str,
+        cfg: Mapping[str, CfgVal],
+        options: ExecutionOptions,
+        *,
+        inherit_env: bool = False,
+    ) -> None:
+        self.namespace = namespace
+        self.scheduler = scheduler
+        self.cfg = dict(cfg)
+        self.options = options
+        self._inherit_env = inherit_env
+        self._clusters: dict[str, Cluster] = {}
+        self._live: dict[TrialKey, _Live] = {}
+        self._known: dict[TrialKey, tuple[str, str]] = {}
+        self._watched: dict[TrialKey, Subscription] = {}
+        self._watching = False
+        self._news = threading.Event()
+        self._away = False
+        self.moved = True
+
+    @property
+    def runner(self) -> Runner:
+        """What submits and asks."""
+        return host_runner(HOST, inherit_env=self._inherit_env, clusters=self._clusters.values())
+
+    @property
+    def live(self) -> dict[TrialKey, str]:
+        """The jobs that have not been seen to end: trial → handle."""
+        return {key: live.handle for key, live in self._live.items()}
+
+    # -- start
+
+    def start(
+        self, key: TrialKey, launch: TrialLaunch, notes: TrialNotes, args: Mapping[str, Any]
+    ) -> str:
+        """Submit the job of a trial or attach to it; return its handle.
+
+        A second call with equal values changes nothing.
+
+        Args:
+            key: the trial, or an arm of it.
+            launch: what to submit; ``tracker_base`` is the trial's own.
+            notes: what is kept of it.
+            args: arguments that the component may declare.
+
+        Raises:
+            SubmitError: if it was not taken.
+            SpecError: if the app definition is wrong.
+            ConfigError: for an unknown scheduler or option.
+            AppLost: if it was started before and is gone.
+            StateUnknown: if the scheduler cannot say for longer than patience lasts.
+        """
+        before = self._known.get(key)
+        if before is not None and before[0] == launch.mark:
+            return before[1]
+        record = notes.record(key).get()
+        if record is not None:
+            generation = int(record["generation"])
+        else:
+            generation = self._generation(key, launch)
+        context = self._context(key, notes, generation, args)
+        driver = ADAPTER.driver(context, launch, self.options)
+        driver.start()
+        return self._add(context, driver, launch.mark)
+
+    def attach(self, key: TrialKey, handle: str, notes: TrialNotes) -> None:
+        """Follow a job that an earlier process started, on the cluster that it knew.
+
+        Raises:
+            TransloadError: if it is not a handle of a scheduler that is known here.
+        """
+        if key in self._live:
+            return
+        record = notes.record(key).get()
+        if record is not None and record.get("cluster"):
+            cluster = Cluster.from_dict(record["cluster"])
+            self._clusters[cluster.name] = cluster
+        context = self._context(key, notes, generation=0)
+        driver = ADAPTER.driver(context, None, self.options)
+        driver.attach(handle)
+        self.runner.status_many([handle])  # raises for what cannot be asked about
+        mark, _ = self._known.get(key, ("", ""))
+        self._add(context, driver, mark)
+
+    def _context(
+        self,
+        key: TrialKey,
+        notes: TrialNotes,
+        generation: int,
+        args: Mapping[str, Any] = MappingProxyType({}),
+    ) -> TrialContext:
+        return TrialContext(key, self.namespace, generation, self.runner, notes, args)
+
+    def find(self, key: TrialKey) -> str | None:
+        """Return the handle of the key's latest app, found by its id alone; None if there is none.
+
+        Raises:
+            SchedulerUnavailable: if that cannot be said.
+        """
+        found = None
+        for generation in count():
+            for attempt in count():
+                app_id = self._app_id(key, generation, attempt)
+                if self.runner.scheduler(self.scheduler).describe(app_id) is None:
+                    break
+                found = make_app_handle(self.scheduler, HOST, app_id)
+            if attempt == 0:
+                return found
+        raise AssertionError("generations do not end")
+
+    def _add(self, context: TrialContext, driver: Driver, mark: str) -> str:
+        handle = str(driver.handle)
+        self._live[context.key] = _Live(context, driver, handle)
+        self._known[context.key] = (mark, handle)
+        self.moved = True
+        if self._watching:
+            self._watch(context.key)
+        return handle
+
+    def _generation(self, key: TrialKey, launch: TrialLaunch) -> int:
+        """Return the first generation that no app of other parameters has; such an app is ended
+        first.
+
+        An optimiser that died after a submit and before it was saved may give the same number to
+        another trial.
+        """
+        base = launch.tracker_base
+        for generation in count():
+            app_id = self._app_id(key, generation)
+            found = self._describe(app_id)
+            if found is None and generation == 0 and base is not None:
+                self._warn_of_results(key, base)
+            mark = (
+                launch.mark
+                if found is None or found.app is None
+                else found.app.metadata.get(MARK, launch.mark)
+            )
+            if not launch.mark or mark == launch.mark:
+                return generation
+            handle = make_app_handle(self.scheduler, HOST, app_id)
+            logger.warning(
+                "%s has other parameters than trial %s now: it is ended", handle, key.trial
+            )
+            if found is not None and not is_terminal(found.status.state):
+                self.runner.cancel(handle)
+                self.runner.wait(handle, patience=self.options.patience)
+            if base is not None:
+                FsspecResultTracker(base)[key.trial] = {}
+        raise AssertionError("generations do not end")
+
+    def _app_id(self, key: TrialKey, generation: int, attempt: int = 0) -> str:
+        made = app_id_of(identity_of(key, self.namespace, generation), attempt)
+        return self.runner.qualified_id(made, self.scheduler, self.cfg)
+
+    def _describe(self, app_id: str) -> AppDescription | None:
+        since, pause = None, _FIRST_PAUSE
+        while True:
+            try:
+                found = self.runner.scheduler(self.scheduler).describe(app_id)
+                if since is not None:
+                    self._note_reach("")
+                return found
+            except SchedulerUnavailable as exc:
+                self._note_reach(f"{self.scheduler} cannot be reached, waiting: {exc}")
+                since = unknown_since(AppState.UNKNOWN, since)
+                left = patience_left(self.options.patience, since)
+                if left <= 0:
+                    handle = make_app_handle(self.scheduler, HOST, app_id)
+                    raise StateUnknown(handle, unknown_for(since), str(exc)) from exc
+                time.sleep(min(pause, left))
+                pause = backoff(pause, _LONGEST_PAUSE)
+
+    def _note_reach(self, away: str) -> None:
+        """Log once that jobs are out of reach, and once that they are reached again (``""``)."""
+        was_away = self._away
+        self._away = bool(away)
+        if was_away is self._away:
+            return
+        logger.warning("%s", away or f"jobs on {self.scheduler} can be reached again")
+
+    @staticmethod
+    def _warn_of_results(key: TrialKey, base: str) -> None:
+        try:
+            there = key.trial in FsspecResultTracker(base)
+        except (TrackingError, OSError):
+            return
+        if there:
+            warnings.warn(
+                f"tracker base {base}: key {str(key.trial)!r} is there before trial {key.trial} "
+                "is "
+                "submitted: if the trial reports nothing, that old value is taken for its own",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+    # -- look
+
+    def poll(self, keys: Iterable[TrialKey]) -> dict[TrialKey, JobView]:
+        """Look at the jobs of trials once; one query per scheduler. Never raises.
+
+        A job that has ended is looked at no more.
+        """
+        wanted = [self._live[key] for key in keys if key in self._live]
+        self._news.clear()
+        found = self._ask([live.handle for live in wanted])
+        seen: dict[TrialKey, JobView] = {}
+        for live in wanted:
+            key = live.context.key
+            try:
+                seen[key] = self._look(live, found.get(live.handle))
+            except Exception:
+                logger.exception("trial %s: %s could not be looked at", key.trial, live.handle)
+                seen[key] = JobView(live.handle, None)
+        self.moved = False
+        return seen
+
+    def _ask(self, handles: list[str]) -> dict[str, AppStatus | None]:
+        """Return the status of each job; note when jobs are out of reach, and when no more."""
+        if not handles:
+            return {}
+        try:
+            found = dict(self.runner.status_many(handles))
+        except Exception as exc:
+            unknown = AppStatus(AppState.UNKNOWN, msg=f"{type(exc).__name__}: {exc}")
+            found = dict.fromkeys(handles, unknown)
+        away = [
+            status.msg
+            for status in found.values()
+            if status is not None and status.state is AppState.UNKNOWN
+        ]
+        if away:
+            self._note_reach(
+                f"jobs on {self.scheduler} out of reach, waiting: {len(away)} ({away[0]})"
+            )
+        else:
+            self._note_reach("")
+        return found
+
+    def _look(self, live: _Live, status: AppStatus | None) -> JobView:
+        """Return what is known of a job, by what its scheduler has answered."""
+        try:
+            seen = ADAPTER.poll(live.context, live.driver, status, asked=True)
+        except JobEnded as exc:
+            self._drop(live.context.key)
+            return exc.view._replace(handle=live.handle)
+        if seen.is_terminal():
+            self._drop(live.context.key)
+        if seen.state is AppState.UNKNOWN:
+            return JobView(live.handle, None)
+        return JobView(live.handle, STATES[seen.state])
+
+    def wait(self, seconds: float) -> bool:
+        """Block until something changed with one of the live apps, or time ran out; return True for
+        a change.
+        """
+        if not self._watching:
+            self._watching = True
+            for key in self._live:
+                self._watch(key)
+        return self._news.wait(seconds)
+
+    def _watch(self, key: TrialKey) -> None:
+        def notify(observation: Observation) -> None:
+            self._news.set()
+
+        handle = self._live[key].handle
+        scheduler = self.runner.scheduler(parse_app_handle(handle).scheduler_backend)
+        self._watched[key] = watch(
+            scheduler,
+            handle,
+            notify,
+            patience=self.options.patience,
+            poll_interval=self.options.poll_interval,
+        )
+
+    def _drop(self, key: TrialKey) -> None:
+        del self._live[key]
+        self.moved = True
+        if key in self._watched:
+            self._watched.pop(key).close()
+
+    # -- stop
+
+    def stop(self, key: TrialKey) -> None:
+        """Cancel the job of a trial that is followed; if it is out of reach, `poll` tries again."""
+        driver = self._live[key].driver
+        driver.options = replace(driver.options, on_kill="cancel")
+        driver.give_up(asked=True)
+
+    def end_was_asked_for(self) -> bool:
+        """Tell whether what ends this process is its own doing (it is done, or failed) or
+        somebody's wish (Ctrl-C).
+
+        An exit that a signal brought about is neither: who sent the signal is not known.
+        """
+        ending = sys.exc_info()[1]
+        if ending is None or isinstance(ending, Exception):
+            return True
+        return somebody_asked(self.runner, interrupted)
+
+    def close(self, *, cancel: bool | None = None, seconds: float = CLOSE_SECONDS) -> None:
+        """Release all jobs.
+
+        Args:
+            cancel: end those that run, and wait for their end; None: with ``on_kill="cancel"``, if
+                somebody asked for the end of this process, or it ends by itself.
+            seconds: how long to try, and to wait for their end.
+        """
+        if cancel is None:
+            cancel = self.options.on_kill == "cancel" and self.end_was_asked_for()
+        end = time.monotonic() + seconds
+        if cancel:
+            self._cancel_all(end)
+        else:
+            self._leave_all()
+        for key in list(self._live):
+            self._drop(key)
+
+    def _cancel_all(self, end: float) -> None:
+        """Cancel the jobs and wait for their ends, until a moment of the steady clock."""
+        ending = list(self._live.values())
+        left = ending
+        pause = _FIRST_PAUSE
+        while left := [live for live in left if not live.driver.cancel()]:
+            if time.monotonic() >= end:
+                break
+            time.sleep(pause)
+            pause = backoff(pause, _LONGEST_PAUSE)
+        for live in ending:
+            rest = max(0.01, end - time.monotonic())
+            try:
+                self.runner.wait(live.handle, timeout=rest, patience=rest)
+            except TransloadError as exc:
+                logger.warning("%s may go on, its end was not seen: %s", live.handle, exc)
+
+    def _leave_all(self) -> None:
+        """Log which jobs go on, and how to end them."""
+        self.poll(list(self._live))  # those that have ended do not go on
+        handles = list(self.live.values())
+        if handles:
+            logger.warning(
+                "jobs that go on: %d; `transload list -s %s` shows them, `transload cancel %s` ends "
+                "them",
+                len(handles),
+                self.scheduler,
+                " ".join(handles),
+            )
