@@ -10,6 +10,7 @@ from transload.plugins.lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload_ax.client import *
+    from transload_ax.convert import *
     from transload_ax.experiment import *
     from transload_ax.metric import *
     from transload_ax.orchestrator import *
@@ -25,6 +26,7 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "client": "TransloadClientMetric TransloadClientRunner",
+        "convert": "dry_run_trial trial_runner",
         "experiment": "Outcome make_experiment run_experiment",
         "metric": "MetricMissing TransloadCurveMetric TransloadMetric",
         "orchestrator": "TransloadOrchestrator",

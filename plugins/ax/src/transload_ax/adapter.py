@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+import transload_ax
 from transload.errors import TransloadError
 from transload.pipelines import (
     Adapter,
@@ -17,7 +18,6 @@ from transload.pipelines import (
     Ending,
     Identity,
 )
-from transload_ax.convert import dry_run_trial, trial_runner
 from transload_ax.states import ENDINGS, STATES
 from transload_ax.units import HOST, JobView, TrialKey, TrialNotes, log_sink
 
@@ -84,13 +84,14 @@ class AxAdapter(Adapter[TrialContext]):
         self, source: Any, *, launch: LaunchSettings | None = None, **host_options: Any
     ) -> TransloadRunner:
         """Return a runner of trials; see `transload_ax.convert.trial_runner`."""
-        return trial_runner(source, launch=launch, **host_options)
+        # by the package's own names, since runners import this module
+        return transload_ax.trial_runner(source, launch=launch, **host_options)
 
     def dry_run(
         self, source: Any, *, launch: LaunchSettings | None = None, **host_options: Any
     ) -> str:
         """Return what a trial would submit; arguments and errors as of `convert`."""
-        return dry_run_trial(source, launch=launch, **host_options)
+        return transload_ax.dry_run_trial(source, launch=launch, **host_options)
 
     def identity(self, context: TrialContext) -> Identity:
         """Return whose job it is: equal whenever a trial is run again with its parameters."""

@@ -26,7 +26,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "adapter": "KfpAdapter",
         "backend": "RunDescription cancel_run describe_run wait_for_run",
         "component": "AppComponent pipeline_from_component pipeline_text",
-        "convert": "component_from_app component_spec_from_app",
+        "convert": "component_from_app component_spec_from_app dry_run_component",
         "launcher": "dry_run_launcher launcher_from_app",
         "search": "search_component search_pipeline",
         "settings": "TaskSettings",

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeGuard
 
+import transload_kfp
 from transload.errors import ConfigError, TransloadError
 from transload.pipelines import (
     Adapter,
@@ -110,31 +111,25 @@ class KfpAdapter(Adapter[TaskContext]):
             SpecError: for a wrong source, argument or input.
             ConfigError: for a wrong option.
         """
-        from transload_kfp.convert import component_from_app
-        from transload_kfp.launcher import launcher_from_app
-
+        # by the package's own names, since launchers import this module
         if _is_search(source):
             return _search_pipeline(source, host_options)
         source, launches = _launched(source, host_options)
         if launches:
-            return launcher_from_app(source, **host_options)
-        return component_from_app(source, **host_options)
+            return transload_kfp.launcher_from_app(source, **host_options)
+        return transload_kfp.component_from_app(source, **host_options)
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
         """Return a component's YAML, what a launcher would submit, or a search's pipeline.
 
         Arguments and errors as in `convert`.
         """
-        from transload_kfp.component import pipeline_text
-        from transload_kfp.convert import dry_run_component
-        from transload_kfp.launcher import dry_run_launcher
-
         if _is_search(source):
-            return pipeline_text(_search_pipeline(source, host_options))
+            return transload_kfp.pipeline_text(_search_pipeline(source, host_options))
         source, launches = _launched(source, host_options)
         if launches:
-            return dry_run_launcher(source, **host_options)
-        return dry_run_component(source, **host_options)
+            return transload_kfp.dry_run_launcher(source, **host_options)
+        return transload_kfp.dry_run_component(source, **host_options)
 
     def identity(self, context: TaskContext) -> Identity:
         """Return whose job it is."""
@@ -309,14 +304,12 @@ def _is_search(source: object) -> TypeGuard[Search]:
 
 
 def _search_pipeline(search: Search, host_options: Mapping[str, Any]) -> Any:
-    from transload_kfp.search import search_pipeline
-
     if "tracker_base" not in host_options:
         raise ConfigError(
             "a search needs tracker_base, a folder for its state and for what its trials report: "
             "give tracker_base='s3://…' or a folder that all tasks see"
         )
-    return search_pipeline(search, **host_options)
+    return transload_kfp.search_pipeline(search, **host_options)
 
 
 def _launched(source: Any, host_options: dict[str, Any]) -> tuple[Any, bool]:
