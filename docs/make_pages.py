@@ -97,6 +97,7 @@ SECTIONS: Mapping[str, list[str]] = {
         "runner",
         "configuration",
         "files",
+        "checkpoints",
         "tracking",
         "results-format",
         "searches",
