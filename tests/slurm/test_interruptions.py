@@ -102,11 +102,13 @@ def test_longer_than_a_segment(runner: Runner, shell_app: ShellApp, requeue: boo
     assert (_job(runner, handle) != first) == (requeue is False)
     lines = _lines(runner, handle)
     attempts = [line for line in lines if line.startswith("attempt")]
-    assert attempts == ["attempt 0 0", "attempt 0 1", "attempt 0 2"]
-    assert lines.count("noticed") == 2 and lines[-1] == "finished"
-    assert _causes(status) == ["segment", "segment"]
+    times = len(attempts) - 1  # on a slow machine more
+    assert times >= 2
+    assert attempts == [f"attempt 0 {number}" for number in range(times + 1)]
+    assert lines.count("noticed") == times and lines[-1] == "finished"
+    assert _causes(status) == ["segment"] * times
     replica = status.roles[0].replicas[0]
-    assert (status.num_restarts, replica.restarts, replica.interruptions) == (0, 0, 2)
+    assert (status.num_restarts, replica.restarts, replica.interruptions) == (0, 0, times)
 
 
 @pytest.mark.slow
@@ -276,7 +278,8 @@ def test_the_site_sends_the_users_signal(
         preempting_cluster.tool("sbatch", *command)
         status = _end(preempting, handle)
     finally:
-        preempting_cluster.reconfigure(SlurmctldParameters="")
+        del preempting_cluster.settings["SlurmctldParameters"]
+        preempting_cluster.reconfigure()
     assert status.state is AppState.SUCCEEDED, status
     assert _causes(status) == ["preempted"]
     assert "noticed" in _lines(preempting, handle)
