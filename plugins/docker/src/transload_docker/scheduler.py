@@ -221,7 +221,7 @@ class DockerScheduler(SchedulerBase):
         is_kept = facts.ended is None and facts.plan.owner == self._home.owner
         if is_kept:
             self._home.complete(facts)
-            add_last_reports(facts)
+            add_last_reports(self._engine, facts)
         try:
             status = decide(facts, time.time()).status
         except (

@@ -101,15 +101,7 @@ class Signs:
         return max(_REMOTE_S, _SHARE * took)
 
     def _read(self, source: Source) -> None:
-        data = b""
-        container = source.container
-        with contextlib.suppress(OSError, EngineError):
-            if self._plan.progress is not None:
-                name = names.progress_file(container.role, container.replica)
-                data = read_end(self._plan.progress, name, LONGEST_REPORT)
-            else:
-                data = self._engine.read_file(container.id, names.PROGRESS_FILE)
-        source.take(data)
+        source.take(_report(self._engine, self._plan, source.container))
 
     def _note(self) -> bool:
         """Write what was seen, if that is news."""
@@ -342,27 +334,33 @@ def signs_of(sources: Mapping[tuple[str, int], Source]) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value}
 
 
-def add_last_reports(facts: Facts) -> None:
+def _report(engine: Engine, plan: Plan, container: Container) -> bytes:
+    """Return the end of what a container has said of its progress; b"" for nothing."""
+    with contextlib.suppress(OSError, EngineError):
+        if plan.progress is None:
+            return engine.read_file(container.id, names.PROGRESS_FILE)
+        name = names.progress_file(container.role, container.replica)
+        return read_end(plan.progress, name, LONGEST_REPORT)
+    return b""
+
+
+def add_last_reports(engine: Engine, facts: Facts) -> None:
     """Add to what was seen of a job what its containers that have ended said last.
 
     That is for whoever sees an end before the job's supervisor has noted it.
     """
     assert facts.plan is not None
-    folder = facts.plan.progress
-    if folder is None:
-        return
     reports = []
     is_over = True
     for (role, k), container in latest_containers(facts.containers).items():
         if container.finished is None:
             is_over = False
             continue
-        with contextlib.suppress(OSError):
-            data = read_end(folder, names.progress_file(role, k), LONGEST_REPORT)
-            report = read_report(data, container.finished)
-            reports.append(report)
-            if "step" in report:
-                facts.signs.setdefault("steps", {})[f"{role}/{k}"] = report["step"]
+        data = _report(engine, facts.plan, container)
+        report = read_report(data, container.finished)
+        reports.append(report)
+        if "step" in report:
+            facts.signs.setdefault("steps", {})[f"{role}/{k}"] = report["step"]
     last = furthest_behind(reports)
     if is_over and last:
         facts.signs["progress"] = last
