@@ -243,6 +243,17 @@ def test_a_plan_with_a_wrong_role_is_none(wrong: dict[str, Any]) -> None:
         Plan.from_json(json.dumps(data))
 
 
+@pytest.mark.parametrize("name", ["", ".", "..", "../results", "/etc", "a/b"])
+def test_a_plan_whose_checkpoints_lie_elsewhere_is_none(name: str) -> None:
+    """A record leads to no folder beside those of checkpoints, which its delete would remove."""
+    plan = Plan("app", "uid", "owner", (), 1.0, checkpoints="mine")
+    data = json.loads(plan.to_json())
+    assert Plan.from_json(json.dumps(data)) == plan
+    data["checkpoints"] = name
+    with pytest.raises(ValueError, match="another folder"):
+        Plan.from_json(json.dumps(data))
+
+
 def test_segments_are_refused() -> None:
     """A job cannot go on in a further segment on an engine, which says so by the field's name."""
     app = AppDef("job", [role(notice=Notice(3))], segment=60.0)

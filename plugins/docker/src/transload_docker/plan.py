@@ -6,6 +6,7 @@ Data only.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
 from typing import Any, ClassVar, Final
@@ -207,6 +208,9 @@ class Plan:
             self.cfg, Mapping
         ):
             raise ValueError("not a plan: a number is none")
+        name = self.checkpoints
+        if name is not None and (os.path.basename(name) != name or name in ("", ".", "..")):
+            raise ValueError("not a plan: its checkpoints are another folder's")
         for name, policy, count, least in roles:
             if not (isinstance(name, str) and isinstance(policy, str) and isinstance(count, int)):
                 raise ValueError("not a plan: a role is none")
