@@ -74,11 +74,11 @@ class TransloadOperator(TemplateRules):
     """Runs a job as one task, whatever its roles and replicas, on any scheduler.
 
     Exactly one of ``app``, ``component`` and ``command`` is given. A component's AppDef is built
-    when the task runs, so outputs of upstream tasks can be its launch parameters (image, replicas,
-    resources): put them into ``component_args``; rendered texts are decoded as on the command line.
+    when the task runs. So outputs of upstream tasks can be its launch parameters (image, replicas,
+    resources) in ``component_args``, where rendered texts are decoded as on the command line.
 
-    Returns (as XCom) the JSON form of ``transload.runner.AppResults``; the handle is the XCom
-    ``handle`` as soon as the job is submitted.
+    Returns (as XCom) the JSON form of ``transload.runner.AppResults``. The XCom ``handle`` is there
+    as soon as the job is submitted.
 
     Args:
         app: an AppDef, its JSON (text or values), or a callable that returns one and takes any of
@@ -88,7 +88,7 @@ class TransloadOperator(TemplateRules):
         component_args: arguments of the component: name → value, or as on the command line.
         command: a program and its arguments, run as they are.
         scheduler: where to run it; None: the connection's, else the configured one, else ``local``.
-        cfg: run options of the scheduler; they go before those of the connection.
+        cfg: run options of the scheduler, which override those of the connection.
         workspace: local folder that travels with the job.
         tracker_base: where the job reports results; None: the connection's, else a folder of the
             job's own.
@@ -97,9 +97,8 @@ class TransloadOperator(TemplateRules):
         deferrable: wait in the triggerer where that is possible; default: ``[operators]
             default_deferrable``.
         defer_after: seconds for which a running job is waited for in place first; 0: none. To defer
-            and to come back costs about as much as the default, so a job that is done by then is
-            done sooner.
-        durable: False: no store, no attaching; every try submits a job of a fresh id.
+            and to come back costs about as much as the default.
+        durable: False: every try submits a job of a fresh id, and none reattaches.
         on_kill: ``cancel``: the job ends with a task that somebody marks or clears; ``detach``: it
             goes on.
         patience: seconds for which the scheduler may be unable to say what the job does.
@@ -107,15 +106,15 @@ class TransloadOperator(TemplateRules):
             changes.
         logging_interval: longest pause in seconds between looks at the logs.
         schedule_timeout: seconds in SUBMITTED before the job is cancelled and the task fails.
-        startup_timeout: seconds in PENDING before it first runs, likewise.
+        startup_timeout: seconds in PENDING before the job first runs, after which it is cancelled
+            and the task fails.
         skip_on_exit_code: exit code, or codes, of the first failed replica that make the task
             *skipped*.
         cancelled: ``fail`` (no retry) or ``skip``: what a task is whose job somebody cancelled.
         retries_by: ``nested`` (each retry of the task is a new attempt, within which the scheduler
             spends ``max_retries``), ``host`` (only the task retries) or ``scheduler`` (only the
             scheduler does).
-        max_log_rate: lines (``1000``) or bytes (``"5 MB/s"``) a second; None: all lines are handed
-            on.
+        max_log_rate: lines (``1000``) or bytes (``"5 MB/s"``) a second; None: no limit.
         tail_lines: how many last log lines go into the message of a failure.
         pass_env: patterns (``HF_*``) of the worker's variables that the job gets.
         inherit_env: give the job the whole environment of the worker; default: only an allow-list
@@ -124,9 +123,8 @@ class TransloadOperator(TemplateRules):
             (``requirements.txt``, ``uv.lock``, a script with a header), or ``none``; default: what
             the job, the settings or the header of its script say.
         template_app: False: ``{{`` in the job's own texts is left alone.
-        push_results: push each key of the results as an XCom of its own too, ``results.<key>``, and
-            the path of each artifact, files of the output folder among them, as
-            ``artifacts.<name>``.
+        push_results: push each key of the results as the XCom ``results.<key>`` too, and the path
+            of each artifact, files of the output folder among them, as ``artifacts.<name>``.
         callbacks: called while the job runs.
         kwargs: of ``BaseOperator``.
 
@@ -174,8 +172,8 @@ class TransloadOperator(TemplateRules):
     _asked_to_end = False
 
     _source_is_given: ClassVar[bool] = True
-    """Whether the constructor says what to run; False in classes that find that out when the task
-    runs."""
+    """Whether the constructor is given what to run. False in classes that find that out when the
+    task runs."""
 
     def __init__(
         self,
@@ -269,7 +267,7 @@ class TransloadOperator(TemplateRules):
         return wanted
 
     def _check(self) -> None:
-        """Refuse at once what would fail the task.
+        """Refuse what would fail the task.
 
         Raises:
             ConfigError: for a value that is not allowed.

@@ -1,7 +1,7 @@
 """A search as a group of tasks: rounds of mapped trials, a task between them that suggests, and one
 that sums up.
 
-All state is in the search's tracker base (``transload_search.SearchLedger``): every task may be
+All state is in the search's tracker base (``transload_search.SearchLedger``), so every task may be
 retried or cleared.
 """
 
@@ -46,6 +46,10 @@ BEST_KEY: Final = "best"
 """XCom key, of the last task of a group, of the best trial; the same word is that task's name."""
 
 
+_OWN: Final = ("app", "component", "component_args", "args", "command", "scheduler", "cfg")
+"""Options of an operator that a search decides."""
+
+
 class SearchTask(TemplateRules):
     """What the tasks of a search share: the search, and where its state is.
 
@@ -81,11 +85,11 @@ class SearchTask(TemplateRules):
 
 
 class SearchRoundOperator(SearchTask):
-    """Suggests the trials of a round; the same ones each time it runs.
+    """Suggests the trials of a round, the same ones each time it runs.
 
-    Returns (as XCom) one ``{"index": …, "parameters": {…}}`` for each trial. If it is not known how
-    a trial of the round before has ended, because its task was killed or the scheduler was out of
-    reach, this fails: clear that task.
+    Returns (as XCom) one ``{"index": …, "parameters": {…}}`` for each trial. It fails if it is not
+    known how a trial of the round before has ended. That happens if the trial's task was killed or
+    the scheduler was out of reach. Clear that task then.
     """
 
     def __init__(self, *, number: int, **kwargs: Unpack[SearchOptions]) -> None:
@@ -236,7 +240,7 @@ def _transload_error(error: BaseException) -> TransloadError | None:
 
 
 class SearchBestOperator(SearchTask):
-    """Sums a search up: returns its summary, and pushes the best trial as the XCom ``best``.
+    """Sums a search up. It returns the summary, and pushes the best trial as the XCom ``best``.
 
     The best trial is ``{"index", "parameters", "value", "handle"}``. Without any objective the task
     fails.
@@ -321,10 +325,6 @@ def search_group(
     return group
 
 
-_OWN: Final = ("app", "component", "component_args", "args", "command", "scheduler", "cfg")
-"""Options of an operator that a search decides."""
-
-
 def _without_own(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return options without those that a search decides.
 
@@ -353,8 +353,7 @@ def ledger_of(task: SearchTask | SearchTrialOperator, context: Mapping[str, Any]
 
 
 def check_round(ledger: SearchLedger, number: int) -> None:
-    """Refuse to go on while it is not known how a trial of a round has ended: nothing is to be
-    learnt from that.
+    """Refuse to go on while it is not known how a trial of a round has ended.
 
     Raises:
         SearchFailed: naming the trials.
@@ -365,8 +364,7 @@ def check_round(ledger: SearchLedger, number: int) -> None:
     if open_ones:
         raise SearchFailed(
             f"search: it is not known how trial {', '.join(open_ones)} ended: its task was killed, "
-            "or its scheduler "
-            "was out of reach; clear that task to go on"
+            "or its scheduler was out of reach; clear that task to go on"
         )
 
 

@@ -1,5 +1,5 @@
-"""The state table: AppState → name of an Airflow task state, and back. Total both ways; imports no
-Airflow.
+"""The state table: AppState → name of an Airflow task state, and back. It is total both ways, and
+imports no Airflow.
 """
 
 from __future__ import annotations
@@ -62,5 +62,5 @@ ENDINGS: Final[Mapping[Ending, str]] = {
     Ending.DETACHED: "AirflowException",
     Ending.MISCONFIGURED: "AirflowFailException",
 }
-"""Ending → name of the exception that Airflow is told it with; it never retries an
+"""Ending → name of the exception that a task raises for it. Airflow never retries an
 ``AirflowFailException``."""

@@ -1,9 +1,9 @@
-"""What Airflow's templates may look into, and what they make of it: less than Airflow lets them by
-itself.
+"""What Airflow's templates may look into, and what they make of it, which is less than Airflow
+allows by itself.
 
 A text that holds no template stays as it was written, also where templates make values of other
 types (``render_template_as_native_obj``): ``"1.10"`` stays that text. What an upstream task
-returned is data, never a template; Airflow itself keeps to that for ``expand``, but not for lists
+returned is data, never a template. Airflow itself keeps to that for ``expand``, but not for lists
 and mappings that come by ``expand_kwargs``.
 """
 

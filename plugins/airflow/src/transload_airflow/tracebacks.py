@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import ParamSpec, TypeVar
 
 from airflow.providers.common.compat.sdk import AirflowException, AirflowTaskTimeout
 
 from transload.errors import TransloadError
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
-def hide_traceback(method: F) -> F:
+def hide_traceback(method: Callable[P, T]) -> Callable[P, T]:
     """Have Airflow log the failures of an operator's method with their message alone.
 
     Without it, a page of this package's frames follows. What somebody else raised keeps its
@@ -21,7 +22,7 @@ def hide_traceback(method: F) -> F:
     """
 
     @functools.wraps(method)
-    def brief(*args: Any, **kwargs: Any) -> Any:
+    def brief(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             return method(*args, **kwargs)
         except (AirflowException, AirflowTaskTimeout) as exc:
@@ -29,4 +30,4 @@ def hide_traceback(method: F) -> F:
                 raise
             raise exc.with_traceback(None) from None
 
-    return brief  # type: ignore[return-value]
+    return brief

@@ -158,10 +158,10 @@ async def end_app(
 
     Args:
         record: what a task has stored of its job; None: the job is that of a trigger.
-        state: of `AppStateTrigger`, as the arguments after it.
-        forward_logs: likewise.
-        left: likewise.
-        reads: likewise.
+        state: see `AppStateTrigger`.
+        forward_logs: see `AppStateTrigger`.
+        left: see `AppStateTrigger`.
+        reads: see `AppStateTrigger`.
     """
     if record is not None:
         state = _state_of(record)
