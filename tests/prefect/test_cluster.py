@@ -101,7 +101,7 @@ def test_blocks_of_one_name_have_their_own_secrets(host: Any) -> None:
     another's.
     """
     from transload_prefect import TransloadCluster
-    from transload_prefect.run import runner_of
+    from transload_prefect.adapter import runner_of
 
     name = f"prod-{uuid4().hex[:6]}"
     blocks = [

@@ -135,6 +135,6 @@ def test_nothing_imports_prefect_for_the_table() -> None:
     import subprocess
     import sys
 
-    modules = "transload_prefect.plugin, transload_prefect.states, transload_prefect.run"
+    modules = "transload_prefect.plugin, transload_prefect.states, transload_prefect.adapter"
     code = f"import sys, {modules}; assert 'prefect' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -13,12 +13,12 @@ import pytest
 
 
 def _notes(host: Any) -> tuple[UUID, Any]:
+    from transload_prefect.context import RunContext
     from transload_prefect.notes import notes_of
-    from transload_prefect.run import Context
 
     flow = host.post("/flows/", name="notes")
     flow_run_id = UUID(host.post("/flow_runs/", flow_id=flow["id"])["id"])
-    return flow_run_id, notes_of(Context("train", "train#0", flow_run_id))
+    return flow_run_id, notes_of(RunContext("train", "train#0", flow_run_id))
 
 
 def _kept(host: Any, flow_run_id: UUID) -> dict[str, str]:
@@ -74,7 +74,7 @@ def test_notes_outlive_the_process(
 ) -> None:
     """Another process reads what was kept; a note whose artifact was deleted is made again."""
     from transload_prefect import notes
-    from transload_prefect.run import Context
+    from transload_prefect.context import RunContext
 
     flow_run_id, made = _notes(host)
     made.put({"handle": "local://x/app"})
@@ -82,7 +82,7 @@ def test_notes_outlive_the_process(
     made.cursor.put({"n": 1})
     drain()
     notes._notes_in.cache_clear()
-    again = notes.notes_of(Context("train", "train#0", flow_run_id))
+    again = notes.notes_of(RunContext("train", "train#0", flow_run_id))
     assert again is not None and again is not made
     assert (again.get(), again.cursor.get()) == ({"handle": "local://x/app"}, {"n": 1})
     host.ask("DELETE", f"/artifacts/{host.artifacts(flow_run_id)[0]['id']}")
@@ -95,14 +95,14 @@ def test_a_zero_byte_does_not_reach_the_server() -> None:
     unreadable.
     """
     from transload.schedulers.api import Stream
-    from transload_prefect.run import Context
+    from transload_prefect.context import RunContext
     from transload_prefect.traces import Traces
 
     lines: list[str] = []
     logger = logging.getLogger("test_notes.zero")
     logger.setLevel(logging.INFO)
     logger.addFilter(lambda record: lines.append(record.getMessage()) or False)
-    context = Context("train", None, None)
+    context = RunContext("train", None, None)
     traces = Traces(context, logger, artifacts=False, events=False, stderr_level=logging.WARNING)
     traces.sink("main", 0, Stream.STDOUT, "a\0b\n")
     assert lines == ["main/0 a\ufffdb"]
@@ -159,10 +159,10 @@ def test_a_handle_is_noted_before_its_submit_has_returned(
     from jobs import job
     from prefect import flow
 
-    from transload.pipelines import Execution
+    from transload.pipelines import Driver
     from transload_prefect import app_task
 
-    def late(self: Execution, handle: str, really: Any = Execution.attach) -> None:
+    def late(self: Driver, handle: str, really: Any = Driver.attach) -> None:
         noted = [
             dict(each["metadata_"] or {})
             for each in eventually(lambda: host.artifacts(flow_run_ids[0]), 30)
@@ -178,5 +178,5 @@ def test_a_handle_is_noted_before_its_submit_has_returned(
         app_task(job, name="train", artifacts=False)()
 
     flow_run_ids: list[UUID] = []
-    monkeypatch.setattr(Execution, "attach", late)
+    monkeypatch.setattr(Driver, "attach", late)
     work()

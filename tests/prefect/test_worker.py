@@ -487,7 +487,7 @@ def test_a_scheduler_of_containers_needs_an_image(
     from types import SimpleNamespace
 
     from transload.errors import SpecError
-    from transload_prefect.run import runner_of
+    from transload_prefect.adapter import runner_of
     from transload_prefect.worker import AppJobConfiguration, TransloadWorker
     from transload_testing.scripted import ScriptedScheduler
 

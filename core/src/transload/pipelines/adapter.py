@@ -274,7 +274,10 @@ class Adapter(ABC, Generic[Context]):
         try:
             yield
         except TransloadError as exc:
-            raise self.translate(exc, context) from exc
+            translated = self.translate(exc, context)
+            if translated is exc:
+                raise
+            raise translated from exc
 
 
 def adapters() -> list[str]:

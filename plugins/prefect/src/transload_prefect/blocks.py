@@ -11,14 +11,14 @@ from prefect.blocks.abstract import JobBlock, JobRun
 from pydantic import Field, PrivateAttr, model_validator
 
 from transload.errors import ConfigError
-from transload.pipelines import Execution, ExecutionOptions, Launch, caller_folder
+from transload.pipelines import Driver, ExecutionOptions, Launch, caller_folder
 from transload.runner import AppResults
+from transload_prefect.adapter import ADAPTER, JobContext, on_cluster, within_time_limit
 from transload_prefect.again import note_done
 from transload_prefect.cluster import TransloadCluster
-from transload_prefect.run import Context, cancel_on_exit, execution_of, identity_of
+from transload_prefect.context import RunContext
 from transload_prefect.traces import Traces
 from transload_prefect.units import in_async_code, next_unit
-from transload_prefect.watch import watching
 
 
 class AppJobRun(JobRun[AppResults]):
@@ -30,18 +30,18 @@ class AppJobRun(JobRun[AppResults]):
         handle: the app.
     """
 
-    def __init__(self, execution: Execution, traces: Traces) -> None:
-        self._execution = execution
-        self._traces = traces
+    def __init__(self, context: JobContext, driver: Driver) -> None:
+        self._context = context
+        self._driver = driver
 
     @property
     def handle(self) -> str:
         """The app's handle."""
-        return self._execution.handle or ""
+        return self._driver.handle or ""
 
     def status(self) -> Any:
         """Return the app's `transload.specs.AppStatus`; None if there is no such app any more."""
-        return self._execution.runner.status(self.handle)
+        return self._driver.runner.status(self.handle)
 
     def wait_for_completion(self) -> Any:
         """Wait until the app has ended, its logs in the run logger.
@@ -65,24 +65,25 @@ class AppJobRun(JobRun[AppResults]):
 
     def cancel(self) -> Any:
         """Ask for the app's end; return at once."""
-        cancel = partial(self._execution.runner.cancel, self.handle)
+        cancel = partial(self._driver.runner.cancel, self.handle)
         return asyncio.to_thread(cancel) if in_async_code() else cancel()
 
     def _wait(self) -> None:
-        with cancel_on_exit(self._execution), watching(self._traces.context, self._execution):
-            self._execution.follow()
+        with ADAPTER.cancel_on_exit(self._context, self._driver):
+            self._driver.follow()
         self._collect()
 
     async def _wait_async(self) -> None:
-        with cancel_on_exit(self._execution), watching(self._traces.context, self._execution):
-            await self._execution.follow_async()
+        with ADAPTER.cancel_on_exit(self._context, self._driver):
+            await self._driver.follow_async()
         await asyncio.to_thread(self._collect)
 
     def _collect(self) -> AppResults:
-        if self._execution.status is None or not self._execution.status.is_terminal():
-            self._execution.poll()
-        results = self._execution.collect()
-        self._traces.collected(results)
+        status = self._driver.status
+        if status is None or not status.is_terminal():
+            self._driver.poll()
+        results = self._driver.collect()
+        self._context.traces.collected(results)
         return results
 
 
@@ -180,30 +181,26 @@ class AppJob(JobBlock[AppResults]):
             ConfigError: for an unknown scheduler or option.
         """
         name = self._block_document_name or self._name
-        context = Context.here(name, next_unit(f"block:{name}"))
-        in_flow = context.flow is not None
-        traces = Traces(context, self.logger, artifacts=True, events=in_flow)
-        # elsewhere each start is another app
-        generation = "0" if traces.notes is None else traces.notes.generation
-        identity = identity_of(
-            context, namespace=None if in_flow else uuid4().hex, generation=generation
-        )
-        note_done(traces.notes, by_task=False)
-        execution = execution_of(
-            self._launch(),
-            self._options(),
-            identity,
-            traces,
+        run = RunContext.here(name, next_unit(f"block:{name}"))
+        in_flow = run.flow is not None
+        context = JobContext(
+            run,
+            Traces(run, self.logger, artifacts=True, events=in_flow),
+            namespace=None if in_flow else uuid4().hex,  # elsewhere each start is another job
             cluster=self.cluster,
             inherit_env=self.inherit_env,
         )
+        launch = on_cluster(self._launch(), self.cluster)
+        options = within_time_limit(run, self._options())
+        driver = ADAPTER.driver(context, launch, options)
+        note_done(context.traces.notes, by_task=False)
         if in_async_code():
-            return self._start_async(execution, traces)
-        with cancel_on_exit(execution):
-            execution.start()
-        return AppJobRun(execution, traces)
+            return self._start_async(context, driver)
+        with ADAPTER.cancel_on_exit(context, driver):
+            driver.start()
+        return AppJobRun(context, driver)
 
-    async def _start_async(self, execution: Execution, traces: Traces) -> AppJobRun:
-        with cancel_on_exit(execution):
-            await execution.start_async()
-        return AppJobRun(execution, traces)
+    async def _start_async(self, context: JobContext, driver: Driver) -> AppJobRun:
+        with ADAPTER.cancel_on_exit(context, driver):
+            await driver.start_async()
+        return AppJobRun(context, driver)

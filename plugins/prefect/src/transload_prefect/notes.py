@@ -24,7 +24,7 @@ from transload_prefect.artifacts import artifact_key, log_note
 from transload_prefect.background import background
 
 if TYPE_CHECKING:
-    from transload_prefect.run import Context
+    from transload_prefect.context import RunContext
 
 MARGIN: Final = 1.0
 """Seconds that a batch of log lines is given to arrive, once Prefect has begun to send it."""
@@ -170,7 +170,7 @@ class Cursor:
 _lock = threading.Lock()
 
 
-def notes_of(context: Context) -> Notes | None:
+def notes_of(context: RunContext) -> Notes | None:
     """Return the notes about an app of a flow run, read from the server the first time that this
     process asks.
 

@@ -17,12 +17,20 @@ from transload.specs import AppState
 from transload_prefect import api
 from transload_prefect.artifacts import artifact_key, table, trial_rows
 from transload_prefect.background import background
+from transload_prefect.convert import dry_run_task
 from transload_prefect.states import APP_CANCELLED
 from transload_prefect.task import AppTask
 from transload_prefect.task_runner import AppTaskRunner
 from transload_prefect.tasks import app_task
 from transload_prefect.watch import watch_of
-from transload_search import Search, SearchLedger, SearchTrial, get_suggester, stopped_early
+from transload_search import (
+    Search,
+    SearchLedger,
+    SearchTrial,
+    get_suggester,
+    next_round,
+    stopped_early,
+)
 from transload_search.check import check_early
 
 if TYPE_CHECKING:
@@ -181,7 +189,7 @@ class SearchRun:
             f"{self._name}-{index}",
             namespace=ledger.id,
             context_args=ledger.known(index),
-            meanwhile=lambda execution: stopped_early(ledger, index, execution.cancel),
+            meanwhile=lambda driver: stopped_early(ledger, index, driver.cancel),
         )
         launch = self._ledger.launch(trial)
         where = {"scheduler": launch.scheduler, "cfg": {**task.spec.launch.cfg, **launch.cfg}}
@@ -214,3 +222,20 @@ class SearchRun:
             value if value is not None else (self._ledger.ended(trial.index) or {}).get("reason")
         )
         self._logger.info("trial %s: %s=%s, %s", trial.index, objective, shown, trial.parameters)
+
+
+def dry_run_search(search: Search, **settings: Any) -> str:
+    """Return what the first trial of a search would submit; arguments as of `search_flow`."""
+    made = search_flow(search, **settings)
+    of_flow = ("name", "tracker_base", "flow")
+    of_tasks = {name: value for name, value in settings.items() if name not in of_flow}
+    trials, _ = next_round(search, None, {}, 1)
+    launch = {
+        "args": {**search.constants, **trials[0].parameters},
+        "scheduler": search.scheduler,
+    }
+    given = {"launch": launch, "cfg": dict(search.cfg), **of_tasks}
+    trial = app_task(search.component, name=f"{made.name}-trial", **given)
+    how = f"{search.trials} trials, {search.parallelism} at once, as {search.suggester} suggests"
+    shown = dry_run_task(trial, context_args={"trial_idx": 0})
+    return f"Prefect flow {made.name!r}: {how}\n{shown}"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prefect import Task
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Execution, ExecutionOptions, Launch
+from transload.pipelines import Driver, ExecutionOptions, Launch
 from transload.specs import nearest
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class AppSpec:
             of itself (``WARNING:root:…``), else INFO.
         namespace: tells the app from those of others, instead of the flow run's id.
         context_args: arguments that the component may declare (``trial_idx``).
-        meanwhile: entered while the app is waited for, with its execution.
+        meanwhile: entered while the job is waited for, with what looks after it.
     """
 
     launch: Launch
@@ -54,7 +54,7 @@ class AppSpec:
     stderr_level: str | None = None
     namespace: str | None = None
     context_args: Mapping[str, Any] = field(default_factory=dict)
-    meanwhile: Callable[[Execution], AbstractContextManager[object]] = nullcontext
+    meanwhile: Callable[[Driver], AbstractContextManager[object]] = nullcontext
 
     def __post_init__(self) -> None:
         if self.cluster is not None and self.launch.scheduler is not None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
@@ -24,9 +24,16 @@ from prefect.utilities.collections import isiterable
 from prefect.utilities.hashing import hash_objects
 
 from transload.errors import ConfigError, SpecError, TransloadError
-from transload.pipelines import Execution
-from transload.runner import AppResults
 from transload.specs import masked_env, nearest
+from transload_prefect.adapter import (
+    ADAPTER,
+    JobContext,
+    ReturnedState,
+    StateReturned,
+    on_cluster,
+    runner_of,
+    within_time_limit,
+)
 from transload_prefect.again import ROLLED_BACK, note_done
 from transload_prefect.arguments import (
     LAUNCH,
@@ -41,22 +48,16 @@ from transload_prefect.arguments import (
     values_left_open,
 )
 from transload_prefect.cluster import cluster_named
-from transload_prefect.run import (
-    Context,
-    ReturnedState,
-    execution_of,
-    identity_of,
-    run_app,
-    run_app_async,
-    runner_of,
-)
+from transload_prefect.context import RunContext
 from transload_prefect.settings import AppSpec, split_settings
 from transload_prefect.traces import Traces
 from transload_prefect.units import in_async_code, next_unit
-from transload_prefect.watch import watch_of, watching
+from transload_prefect.watch import watch_of
 
 if TYPE_CHECKING:
     from prefect.transactions import Transaction
+
+    from transload.pipelines import Driver
 
 _HOOKS: Final = ("on_completion", "on_failure", "on_running", "on_rollback", "on_commit")
 _SETTINGS: Final = [
@@ -369,59 +370,88 @@ def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any]:
+    """Return the function of a task that runs a job, with the component's signature."""
     signature = signature_of(spec.launch)
 
     async def run(*args: Any, **kwargs: Any) -> Any:
-        with _prepared(spec, signature.bind(*args, **kwargs)) as (execution, traces):
-            return _returned(await run_app_async(execution), traces, spec)
+        made = _task_job(spec, signature.bind(*args, **kwargs))
+        try:
+            with ADAPTER.guard(made.context, made.driver), spec.meanwhile(made.driver):
+                results = await made.driver.run_async()
+        except StateReturned as exc:
+            return _prefect_state(exc.state)
+        made.context.traces.collected(results, spec.assets)
+        return results
 
     def run_blocking(*args: Any, **kwargs: Any) -> Any:
-        with _prepared(spec, signature.bind(*args, **kwargs)) as (execution, traces):
-            return _returned(run_app(execution), traces, spec)
+        made = _task_job(spec, signature.bind(*args, **kwargs))
+        try:
+            with ADAPTER.guard(made.context, made.driver), spec.meanwhile(made.driver):
+                results = made.driver.run()
+        except StateReturned as exc:
+            return _prefect_state(exc.state)
+        made.context.traces.collected(results, spec.assets)
+        return results
 
-    function: Any = run if asynchronous else run_blocking
+    function: Any = run_blocking
+    if asynchronous:
+        function = run
     function.__signature__ = signature
     function.__name__ = function.__qualname__ = name
     function.__doc__ = description_of(spec.launch)
     return function  # type: ignore[no-any-return]
 
 
-@contextmanager
-def _prepared(spec: AppSpec, call: inspect.BoundArguments) -> Iterator[tuple[Execution, Traces]]:
-    """Give the execution of this task run, watched, and its traces."""
+@dataclass(frozen=True)
+class _TaskJob:
+    """The job of a task run, and what looks after it."""
+
+    context: JobContext
+    driver: Driver
+
+
+def _task_job(spec: AppSpec, call: inspect.BoundArguments) -> _TaskJob:
+    """Return the job of the task run around this code. Nothing is submitted yet.
+
+    Raises:
+        ConfigError: outside of a task run.
+    """
     launch, unit = launch_of(spec.launch, call)
     task = TaskRunContext.get()
     if task is None:
         raise ConfigError("an app task runs inside a task run: call the task, not its function")
-    context = Context.here(task.task.name, unit)
-    traces = Traces(
-        context,
+    run = RunContext.here(task.task.name, unit)
+    cluster = None
+    if spec.cluster is not None:
+        cluster = cluster_named(spec.cluster)
+    context = JobContext(
+        run,
+        _traces(spec, run),
+        key=spec.key,
+        namespace=spec.namespace,
+        cluster=cluster,
+        inherit_env=spec.inherit_env,
+        context_args=spec.context_args,
+        retries=task.task.retries,
+    )
+    options = within_time_limit(run, spec.options)
+    driver = ADAPTER.driver(context, on_cluster(launch, cluster), options)
+    note_done(context.traces.notes, by_task=True)
+    return _TaskJob(context, driver)
+
+
+def _traces(spec: AppSpec, run: RunContext) -> Traces:
+    stderr_level = None
+    if spec.stderr_level is not None:
+        stderr_level = logging.getLevelNamesMapping()[spec.stderr_level]
+    return Traces(
+        run,
         get_run_logger(),
         artifacts=spec.artifacts,
         events=spec.events,
-        stderr_level=None
-        if spec.stderr_level is None
-        else logging.getLevelNamesMapping()[spec.stderr_level],
+        stderr_level=stderr_level,
     )
-    generation = "0" if traces.notes is None else traces.notes.generation
-    identity = identity_of(context, spec.key, spec.namespace, generation)
-    note_done(traces.notes, by_task=True)
-    execution = execution_of(
-        launch,
-        spec.options,
-        identity,
-        traces,
-        cluster=None if spec.cluster is None else cluster_named(spec.cluster),
-        inherit_env=spec.inherit_env,
-        context_args=spec.context_args,
-        host_retries=task.task.retries,
-    )
-    with watching(context, execution), spec.meanwhile(execution):
-        yield execution, traces
 
 
-def _returned(outcome: AppResults | ReturnedState, traces: Traces, spec: AppSpec) -> Any:
-    if isinstance(outcome, ReturnedState):
-        return State(type=StateType(outcome.type), name=outcome.name, message=outcome.message)
-    traces.collected(outcome, spec.assets)
-    return outcome
+def _prefect_state(state: ReturnedState) -> State[Any]:
+    return State(type=StateType(state.type), name=state.name, message=state.message)

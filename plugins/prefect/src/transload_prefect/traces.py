@@ -28,10 +28,10 @@ from transload_prefect.background import background
 from transload_prefect.notes import notes_of
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution, LogSink
+    from transload.pipelines import LogSink
     from transload.runner import AppResults
     from transload.specs import AppStatus
-    from transload_prefect.run import Context
+    from transload_prefect.context import RunContext
 
 
 _LOGGED: Final = re.compile(r"\d\d:\d\d:\d\d\.\d{3} \| ")
@@ -126,7 +126,7 @@ class Traces:
 
     def __init__(
         self,
-        context: Context,
+        context: RunContext,
         logger: Any,
         *,
         artifacts: bool,
@@ -176,9 +176,8 @@ class Traces:
             if not isinstance(exc.__context__, BrokenPipeError):
                 raise
 
-    def changed(self, execution: Execution, status: AppStatus) -> None:
-        """Take note of a new status."""
-        handle = execution.handle or ""
+    def changed(self, handle: str, status: AppStatus) -> None:
+        """Take note of a new status of the job."""
         first = self._seen is None
         self._seen = status
         if first:

@@ -25,8 +25,8 @@ from transload_prefect import api
 from transload_prefect.background import background
 
 if TYPE_CHECKING:
-    from transload.pipelines import Execution
-    from transload_prefect.run import Context
+    from transload.pipelines import Driver
+    from transload_prefect.context import RunContext
 
 TICK: Final = 0.25
 """Seconds between two looks at what is watched."""
@@ -57,7 +57,7 @@ class FlowRunWatch:
         self.cancelled = False
         self.running: Callable[[], bool] = lambda: True  # whether the flow's own code does
         self._lock = threading.Lock()
-        self._watched: dict[Execution, Callable[[], bool]] = {}
+        self._watched: dict[Driver, Callable[[], bool]] = {}
         self._line: list[Any] | None = None
         self._asked = time.monotonic()
         self._asking = False
@@ -84,12 +84,12 @@ class FlowRunWatch:
             return self._answer
 
     @contextmanager
-    def around(self, execution: Execution, stop: Callable[[], bool]) -> Iterator[None]:
+    def around(self, driver: Driver, stop: Callable[[], bool]) -> Iterator[None]:
         """Watch for the time of a ``with``; ``stop`` tells whether the task itself was told to
         stop.
         """
         with self._lock:
-            self._watched[execution] = stop
+            self._watched[driver] = stop
             if not self._looking:
                 self._looking = True
                 background("watch").post(self._tick)
@@ -97,7 +97,7 @@ class FlowRunWatch:
             yield
         finally:
             with self._lock:
-                self._watched.pop(execution, None)
+                self._watched.pop(driver, None)
 
     def _tick(self) -> None:
         """Look again and again, for the last time when the process ends."""
@@ -112,12 +112,12 @@ class FlowRunWatch:
     def _look(self, last: bool) -> bool:
         with self._lock:
             watched = dict(self._watched)
-        for execution, stop in watched.items():
+        for driver, stop in watched.items():
             if self.cancelled or stop():
                 self._watched.pop(
-                    execution, None
+                    driver, None
                 )  # told once: it asks again by itself, until that came through
-                execution.kill(asked=True if self.cancelled else None)
+                driver.kill(asked=True if self.cancelled else None)
         due = time.monotonic() - self._asked >= ASK_INTERVAL
         if watched and due and not (self.cancelled or self._asking or last):
             self._asking = True
@@ -201,7 +201,7 @@ def watch_of(flow_context: Any) -> FlowRunWatch:
         return found
 
 
-def end_asked_for(context: Context) -> bool | None:
+def end_asked_for(context: RunContext) -> bool | None:
     """Tell whether somebody asked for the end of what runs in a context; None: Prefect does not
     answer.
 
@@ -225,13 +225,13 @@ def _time_is_up(flow_context: Any) -> bool:
     return bool((datetime.now(UTC) - flow_context.start_time).total_seconds() >= limit)
 
 
-def watching(context: Context, execution: Execution) -> AbstractContextManager[None]:
-    """Have an execution killed, for the time of a ``with``, once its flow run or its task is to
+def watching(context: RunContext, driver: Driver) -> AbstractContextManager[None]:
+    """Have a driver killed, for the time of a ``with``, once its flow run or its task is to
     end.
     """
     if context.flow is None:
         return nullcontext()
-    return watch_of(context.flow).around(execution, told_to_stop(context.flow))
+    return watch_of(context.flow).around(driver, told_to_stop(context.flow))
 
 
 def told_to_stop(flow_context: Any) -> Callable[[], bool]:

@@ -10,6 +10,7 @@ import shlex
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -29,11 +30,20 @@ from transload.errors import (
     SpecError,
     TransloadError,
 )
-from transload.pipelines import AppLost, Execution, ExecutionOptions, Identity, Launch
+from transload.pipelines import (
+    AdapterIO,
+    AppLost,
+    Driver,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    LifecycleState,
+)
 from transload.specs import AppDef, AppState, Resource, Role, parse_mounts, resource
+from transload_prefect.adapter import HOST, runner_of
 from transload_prefect.adopt import can_be_seen, is_cancelling, orphans
 from transload_prefect.cluster import TransloadCluster
-from transload_prefect.run import HOST, Context, runner_of
+from transload_prefect.context import RunContext
 from transload_prefect.traces import Traces, without_prefects
 
 if TYPE_CHECKING:
@@ -229,19 +239,19 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         """
         self._followed.add(flow_run.id)
         try:
-            execution = await asyncio.to_thread(self._start, flow_run, configuration)
-            handle = execution.handle or ""
+            driver = await asyncio.to_thread(self._start, flow_run, configuration)
+            handle = driver.handle or ""
             self._logger.info("flow run %s is %s", flow_run.name, handle)
             if task_status is not None:
                 task_status.started(handle)
-            status = await self._follow(flow_run.id, execution)
+            status = await self._follow(flow_run.id, driver)
             code = _exit_status(status)
             if code:
                 cancelled = await self._was_cancelled(flow_run.id, handle)
                 if cancelled or not await self._is_open(flow_run, handle):
                     code = 0  # or Prefect would call it crashed
                 else:
-                    await asyncio.to_thread(self._tell_failure, flow_run, execution)
+                    await asyncio.to_thread(self._log_failure, flow_run, driver)
             return AppWorkerResult(identifier=handle, status_code=code)
         finally:
             self._followed.discard(flow_run.id)
@@ -251,8 +261,8 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         flow_run: FlowRun,
         configuration: AppJobConfiguration,
         resubmit_on: frozenset[AppState] = ENDED,
-    ) -> Execution:
-        """Submit the app of a flow run, unless it is there already; return its execution.
+    ) -> Driver:
+        """Submit the app of a flow run, unless it is there already; return what looks after it.
 
         Args:
             flow_run: what the app is to run.
@@ -281,42 +291,62 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             environment=configuration.environment,
         )
         stream = configuration.stream_output
-        execution = self._execution_of(flow_run, runner, launch, stream, resubmit_on=resubmit_on)
+        driver = self._driver_of(flow_run, runner, launch, stream, resubmit_on=resubmit_on)
         try:
-            execution.start()
+            driver.start()
         except SpecError as exc:
             if not configuration.image and ".image" in str(exc):
                 raise SpecError(
                     f"{exc} (set the variable image of the work pool; it needs Prefect)"
                 ) from exc
             raise
-        return execution
+        return driver
 
-    def _execution_of(
-        self, flow_run: FlowRun, runner: Runner, launch: Launch | None, stream: bool, **more: Any
-    ) -> Execution:
-        # a flow run that is run again (a retry, a resume) is another app; submitting one twice is
+    def _driver_of(
+        self,
+        flow_run: FlowRun,
+        runner: Runner,
+        launch: Launch | None,
+        stream: bool,
+        *,
+        resubmit_on: frozenset[AppState] | None = None,
+    ) -> Driver:
+        # a flow run that is run again (a retry, a resume) is another job; submitting one twice is
         # not
         identity = Identity(
             HOST, str(flow_run.id), ("flow-run", flow_run.name), str(flow_run.run_count)
         )
-        options = ExecutionOptions(patience=float("inf"), tail_lines=0 if stream else _TAIL, **more)
-        told: dict[str, Any] = {"log": self._logger.info}
+        tail_lines = _TAIL
         if stream:
-            context = Context(flow_run.name, f"flow-run-{flow_run.run_count}", flow_run.id)
-            logger = self.get_flow_run_logger(flow_run)
-            traces = Traces(
-                context, logger, artifacts=False, events=False, stderr_level=logging.WARNING
-            )
-            told |= {"sink": without_prefects(traces.sink), "log_store": traces.cursor}
-        return Execution(runner, launch, identity, options, **told)
+            tail_lines = 0
+        options = ExecutionOptions(patience=float("inf"), tail_lines=tail_lines)
+        if resubmit_on is not None:
+            options = replace(options, resubmit_on=resubmit_on)
+        state = LifecycleState(identity, options)
+        if not stream:
+            return Driver(launch, state, AdapterIO(runner=runner, log=self._logger.info))
+        run = RunContext(flow_run.name, f"flow-run-{flow_run.run_count}", flow_run.id)
+        traces = Traces(
+            run,
+            self.get_flow_run_logger(flow_run),
+            artifacts=False,
+            events=False,
+            stderr_level=logging.WARNING,
+        )
+        io = AdapterIO(
+            runner=runner,
+            log=self._logger.info,
+            sink=without_prefects(traces.sink),
+            log_store=traces.cursor,
+        )
+        return Driver(launch, state, io)
 
-    def _tell_failure(self, flow_run: FlowRun, execution: Execution) -> None:
+    def _log_failure(self, flow_run: FlowRun, driver: Driver) -> None:
         """Put the end of an app into its flow run's log: it may have died before Prefect started in
         it.
         """
         try:
-            execution.collect()
+            driver.collect()
         except TransloadError as exc:
             self.get_flow_run_logger(flow_run).error("%s", exc)
 
@@ -385,18 +415,18 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
     async def _look_after(self, flow_run: FlowRun, counted: asyncio.Task[None]) -> None:
         if flow_run.infrastructure_pid:
             configuration = await self._configuration(flow_run)
-            execution = await asyncio.to_thread(self._found, flow_run, configuration)
+            driver = await asyncio.to_thread(self._found, flow_run, configuration)
         else:
             await counted
-            execution = await self._start_again(flow_run.id)
-        if execution is None:
+            driver = await self._start_again(flow_run.id)
+        if driver is None:
             return
-        handle, status = execution.handle or "", None
+        handle, status = driver.handle or "", None
         self.get_flow_run_logger(flow_run).info(
             "Worker %r looks after %s from here on", self.name, handle
         )
         with suppress(AppLost):
-            status = await self._follow(flow_run.id, execution)
+            status = await self._follow(flow_run.id, driver)
         if await self._was_cancelled(flow_run.id, handle):
             return
         if status is not None and not _exit_status(status):
@@ -405,22 +435,22 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             return
         how = "is lost"
         if status is not None:
-            await asyncio.to_thread(self._tell_failure, flow_run, execution)
+            await asyncio.to_thread(self._log_failure, flow_run, driver)
             how = f"ended: {status.summary()}"
         await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
 
-    def _found(self, flow_run: FlowRun, configuration: AppJobConfiguration) -> Execution | None:
-        """Return the execution of an app that an earlier worker submitted; None if it cannot be
+    def _found(self, flow_run: FlowRun, configuration: AppJobConfiguration) -> Driver | None:
+        """Return what looks after an app that an earlier worker submitted; None if it cannot be
         seen from here.
         """
         runner, handle = runner_of(configuration.cluster), flow_run.infrastructure_pid or ""
         if not can_be_seen(runner, handle):
             return None
-        execution = self._execution_of(flow_run, runner, None, configuration.stream_output)
-        execution.attach(handle)
-        return execution
+        driver = self._driver_of(flow_run, runner, None, configuration.stream_output)
+        driver.attach(handle)
+        return driver
 
-    async def _start_again(self, flow_run_id: UUID) -> Execution | None:
+    async def _start_again(self, flow_run_id: UUID) -> Driver | None:
         """Submit a flow run whose worker died around the submit: what was submitted is found by its
         id.
         """
@@ -433,15 +463,13 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             return None
         try:
             configuration = await self._configuration(flow_run)
-            execution = await asyncio.to_thread(self._start, flow_run, configuration, frozenset())
+            driver = await asyncio.to_thread(self._start, flow_run, configuration, frozenset())
         except (ValueError, PluginError) as exc:  # a person must mend something
             message = f"Failed to submit flow run to infrastructure: {type(exc).__name__}: {exc}"
             await self._propose_crashed_state(flow_run, message)
             return None
-        await self.client.update_flow_run(
-            flow_run_id=flow_run.id, infrastructure_pid=execution.handle
-        )
-        return execution
+        await self.client.update_flow_run(flow_run_id=flow_run.id, infrastructure_pid=driver.handle)
+        return driver
 
     async def _configuration(self, flow_run: FlowRun) -> AppJobConfiguration:
         made: AppJobConfiguration = await self.job_configuration.resolve_for_flow_run(
@@ -493,20 +521,20 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
 
     # -- following
 
-    async def _follow(self, flow_run_id: UUID, execution: Execution) -> AppStatus:
+    async def _follow(self, flow_run_id: UUID, driver: Driver) -> AppStatus:
         """Wait for the end of an app; cancel it if its flow run is cancelled.
 
         Raises:
             AppLost: if it is gone.
         """
-        asking = asyncio.create_task(self._pass_cancel_on(flow_run_id, execution))
+        asking = asyncio.create_task(self._pass_cancel_on(flow_run_id, driver))
         try:
-            return await execution.follow_async()
+            return await driver.follow_async()
         finally:
             asking.cancel()
             await asyncio.gather(asking, return_exceptions=True)
 
-    async def _pass_cancel_on(self, flow_run_id: UUID, execution: Execution) -> None:
+    async def _pass_cancel_on(self, flow_run_id: UUID, driver: Driver) -> None:
         """Cancel an app whose flow run was cancelled; one that has begun to run it hears of that,
         and cleans up.
         """
@@ -520,7 +548,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
                     flow_run.state is not None and flow_run.state.type is StateType.CANCELLED
                 )
                 if cancelled or (is_cancelling(flow_run) and not begun):
-                    execution.kill(asked=True)
+                    driver.kill(asked=True)
                     return
                 if flow_run.state is not None and flow_run.state.is_final():
                     return
