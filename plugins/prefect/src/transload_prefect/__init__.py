@@ -9,7 +9,8 @@ from transload.plugins.lazy import lazy_names
 if TYPE_CHECKING:
     from transload_prefect.blocks import AppJob, AppJobRun
     from transload_prefect.cluster import TransloadCluster
-    from transload_prefect.search import search_flow
+    from transload_prefect.convert import dry_run_task
+    from transload_prefect.search import dry_run_search, search_flow
     from transload_prefect.states import STATES
     from transload_prefect.task import AppTask
     from transload_prefect.task_runner import AppTaskRunner
@@ -28,6 +29,8 @@ __all__ = [
     "TransloadWorker",
     "__version__",
     "app_task",
+    "dry_run_search",
+    "dry_run_task",
     "run_app",
     "run_app_async",
     "search_flow",
@@ -38,7 +41,8 @@ __getattr__, __dir__, _ = lazy_names(
     {
         "blocks": "AppJob AppJobRun",
         "cluster": "TransloadCluster",
-        "search": "search_flow",
+        "convert": "dry_run_task",
+        "search": "dry_run_search search_flow",
         "states": "STATES",
         "task": "AppTask",
         "task_runner": "AppTaskRunner",

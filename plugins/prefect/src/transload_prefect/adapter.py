@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeGuard
 
+import transload_prefect
 from transload.errors import TransloadError, TransloadTimeout
 from transload.pipelines import (
     Adapter,
@@ -117,13 +118,10 @@ class PrefectAdapter(Adapter[JobContext]):
             SpecError: if the source is wrong.
             ConfigError: for a wrong or unknown setting.
         """
+        # by the package's own names, since tasks import this module
         if _is_search(source):
-            from transload_prefect.search import search_flow
-
-            return search_flow(source, **host_options)
-        from transload_prefect.tasks import app_task
-
-        return app_task(source, **host_options)
+            return transload_prefect.search_flow(source, **host_options)
+        return transload_prefect.app_task(source, **host_options)
 
     def dry_run(self, source: Any, **host_options: Any) -> str:
         """Return what the task, or the first trial of a search, would submit.
@@ -131,13 +129,9 @@ class PrefectAdapter(Adapter[JobContext]):
         Arguments and errors as of `convert`.
         """
         if _is_search(source):
-            from transload_prefect.search import dry_run_search
-
-            return dry_run_search(source, **host_options)
-        from transload_prefect.convert import dry_run_task
-        from transload_prefect.tasks import app_task
-
-        return dry_run_task(app_task(source, **host_options), context_args={})
+            return transload_prefect.dry_run_search(source, **host_options)
+        task = transload_prefect.app_task(source, **host_options)
+        return transload_prefect.dry_run_task(task, context_args={})
 
     def identity(self, context: JobContext) -> Identity:
         """Return whose job it is.
