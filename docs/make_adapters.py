@@ -30,8 +30,6 @@ METHODS = {
     "translate": "what the orchestrator acts on, for an error",
 }
 """Methods that every `Adapter` gives, in this order."""
-EARLIER = {"identity": "identity_of", "io": "execution_of", "translate": "ending_of"}
-"""What a method is called as a function of a `run.py`, where an adapter has no class for it yet."""
 SHOWN = ("identity", "translate")
 """Those that are shown whole."""
 
@@ -55,10 +53,8 @@ def methods(folder: str) -> dict[str, Method]:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         for node in tree.body:
             if isinstance(node, ast.ClassDef) and _is_adapter(node):
-                return _named(f"{folder}/{path.name}", node.body, {})
-    file = f"{folder}/run.py"
-    tree = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-    return _named(file, tree.body, EARLIER)
+                return _named(f"{folder}/{path.name}", node.body)
+    raise LookupError(f"{folder}: no class is based on Adapter[…]")
 
 
 def _is_adapter(node: ast.ClassDef) -> bool:
@@ -66,12 +62,12 @@ def _is_adapter(node: ast.ClassDef) -> bool:
     return any(ast.unparse(base).startswith("Adapter[") for base in node.bases)
 
 
-def _named(file: str, body: list[ast.stmt], called: dict[str, str]) -> dict[str, Method]:
+def _named(file: str, body: list[ast.stmt]) -> dict[str, Method]:
     """Return the functions of a body that are one of `METHODS`, by the name of the method."""
     there = {node.name: node for node in body if isinstance(node, Function)}
     found = {}
     for name in METHODS:
-        node = there.get(called.get(name, name))
+        node = there.get(name)
         if node is not None:
             found[name] = Method(file, node)
     return found

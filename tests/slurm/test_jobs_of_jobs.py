@@ -17,7 +17,7 @@ from transload.specs import AppDef, AppState, Role
 
 PROGRAM = """
 import os, signal, sys
-from transload.pipelines import Execution, Identity, Launch
+from transload.pipelines import AdapterIO, Driver, ExecutionOptions, Identity, Launch, LifecycleState
 from transload.runner import Runner
 from transload.specs import AppDef, Resource, Role
 
@@ -29,7 +29,8 @@ signal.signal(signal.SIGTERM, leave)
 role = Role("main", "", entrypoint="sleep", args=["600"], resource=Resource(cpu=1, gpu=0, memMB=100))
 with Runner("host") as runner:
     launch = Launch(app=AppDef("inner", [role]), scheduler="slurm")
-    one = Execution(runner, launch, Identity("host", "here", (mark,)))
+    state = LifecycleState(Identity("host", "here", (mark,)), ExecutionOptions())
+    one = Driver(launch, state, AdapterIO(runner=runner))
     one.start()
     open(mark, "w").write(f"{os.getppid()} {os.getpid()} {one.handle}")
     one.run()

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
+from transload.pipelines import ExecutionOptions, Identity, Launch
 from transload.runner import Runner
+from transload_testing.drivers import driver_of
 from transload_testing.packages import PackageIndex
 from transload_testing.stores import MemoryStore
 
@@ -26,7 +27,7 @@ def test_the_scheduler_of_the_header_is_the_one_that_is_asked(
     handles = []
     with Runner("host", inherit_env=False) as runner:
         for _ in range(2):
-            step = Execution(
+            step = driver_of(
                 runner,
                 Launch(command=["python", "train.py"], folder=str(scripts)),
                 Identity("host", "here", ("step",)),

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from transload.pipelines import Execution, ExecutionOptions, Identity, Launch
+from transload.pipelines import ExecutionOptions, Identity, Launch
 from transload.runner import Runner, get_runner
 from transload.specs import AppDef, AppState, Role
+from transload_testing.drivers import driver_of, restored_driver
 
 START = """
 import json, sys
@@ -75,12 +76,12 @@ def _check(
     assert runner.wait(made["cancelled"], timeout=60).state is AppState.CANCELLED
 
     launch = Launch(app=AppDef("a", [Role("r", "", entrypoint="true")]), scheduler="local")
-    again = Execution(
+    again = driver_of(
         runner, launch, Identity("upgrade", "n", ("t",)), ExecutionOptions(on_kill="detach")
     )
     again.start()
     assert again.handle == made["attached"], "a second job in place of the one that runs"
-    taken_up = Execution.from_state(state, runner)
+    taken_up = restored_driver(state, runner)
     gate.touch()
     assert runner.wait(made["waited"], timeout=60).state is AppState.SUCCEEDED
     assert runner.results(made["waited"]).results["0"]["loss"] == 0.5

@@ -83,22 +83,6 @@ class Cron(Adapter[str]):
         return CronError(f"{context}: {self.endings[Ending.of(error)]}: {error}")
 
 
-class Before:
-    """An adapter that does not use the base class yet."""
-
-    name = "before"
-    state_map = Cron.states
-    capabilities = Cron.capabilities
-
-    def convert(self, source: Any, **host_options: Any) -> Any:
-        """Return the source."""
-        return source
-
-    def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return a text."""
-        return "dry"
-
-
 class Vague(Cron):
     """An adapter that does not say what it can do in the way that all do."""
 
@@ -116,7 +100,6 @@ class CronPlugin:
     @hookimpl
     def transload_adapters(self, register: Register) -> None:
         """Register them."""
-        register("before", Before)
         register("cron", Cron)
         register("broken", broken)
         register("half", lambda: object())
@@ -135,7 +118,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_get_adapter() -> None:
     """By name, with the nearest one suggested."""
-    assert adapters() == ["absent", "before", "broken", "cron", "half", "vague"]
+    assert adapters() == ["absent", "broken", "cron", "half", "vague"]
     assert get_adapter("cron").convert("x") == "x"
     with pytest.raises(ConfigError, match="'cron'"):
         get_adapter("corn")
@@ -145,7 +128,7 @@ def test_get_adapter() -> None:
     ("name", "says"),
     [
         ("broken", "no cron"),
-        ("half", "lacks name"),
+        ("half", "lacks the base class"),
         ("vague", "lacks capabilities of"),
         ("absent", "cannot be loaded"),
     ],
@@ -165,7 +148,6 @@ def test_describe_adapters() -> None:
     assert rows["cron"]["notes"] == {"ports": "not yet"}
     assert rows["cron"]["states"]["SUCCEEDED"] == "succeeded"
     assert rows["cron"]["plugin"] == "crons"
-    assert rows["before"]["states"] == rows["cron"]["states"]
     assert "no cron here" in rows["broken"]["status"]
     assert "lacks" in rows["vague"]["status"]
 

@@ -22,27 +22,28 @@ from transload.pipelines import (
     AppCancelled,
     Asked,
     Detached,
-    Execution,
+    Driver,
     ExecutionOptions,
     Identity,
     Launch,
 )
 from transload.pipelines.end_requests import LONGEST
 from transload.runner import Runner
-from transload.specs import AppDef, AppState, Role
+from transload.specs import AppDef, AppState, AppStatus, Role
+from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedControl, scripted_app
 
 HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": {"0": {"x": 1}}}
 
 
-def held(runner: Runner, **more: Any) -> Execution:
+def held(runner: Runner, **more: Any) -> Driver:
     """Return the execution of an app that runs until it is let on, or cancelled."""
     launch = Launch(app=scripted_app("a", HELD), scheduler="scripted")
     options = ExecutionOptions(poll_interval=0.05, on_kill=more.pop("on_kill", "cancel"))
-    return Execution(runner, launch, Identity("host", "here", ("unit",)), options, **more)
+    return driver_of(runner, launch, Identity("host", "here", ("unit",)), options, **more)
 
 
-def killed_while_it_runs(one: Execution, asked: bool | None = None) -> None:
+def killed_while_it_runs(one: Driver, asked: bool | None = None) -> None:
     """Run an execution that is killed once its app runs."""
     one.start()
     timer = threading.Timer(0.2, one.kill, (asked,))
@@ -129,7 +130,7 @@ def test_what_is_raised(
 ) -> None:
     """Ctrl-C is a person's wish; a signal's exception and a cancelled task are not."""
 
-    def stop(_: object) -> None:
+    def stop(handle: str, status: AppStatus) -> None:
         try:
             raise OSError("something else is handled meanwhile")
         except OSError:
@@ -148,7 +149,7 @@ async def test_a_cancelled_task(control: ScriptedControl, runner: Runner) -> Non
         launch = Launch(
             app=scripted_app("a", {**HELD, "submit_seconds": seconds}), scheduler="scripted"
         )
-        one = Execution(runner, launch, Identity("host", "here", (str(seconds),)))
+        one = driver_of(runner, launch, Identity("host", "here", (str(seconds),)))
         task = asyncio.create_task(one.run_async())
         await asyncio.sleep(0.3)
         task.cancel()
@@ -161,7 +162,7 @@ async def test_a_cancelled_task(control: ScriptedControl, runner: Runner) -> Non
 
 PROGRAM = """
 import asyncio, os, signal, sys, time
-from transload.pipelines import Execution, Identity, Launch
+from transload.pipelines import AdapterIO, Driver, ExecutionOptions, Identity, Launch, LifecycleState
 from transload.runner import Runner
 from transload.specs import AppDef, Role
 
@@ -172,7 +173,8 @@ how, mark = sys.argv[1:3]
 signal.signal(signal.SIGTERM, leave)
 inner = AppDef("inner", [Role("main", "", entrypoint="sleep", args=["600"])])
 with Runner("host") as runner:
-    one = Execution(runner, Launch(app=inner, scheduler="local"), Identity("host", "here", ("inner",)))
+    state = LifecycleState(Identity("host", "here", ("inner",)), ExecutionOptions())
+    one = Driver(Launch(app=inner, scheduler="local"), state, AdapterIO(runner=runner))
     one.start()
     open(mark, "w").write(f"{os.getpid()} {one.handle}")
     asyncio.run(one.run_async()) if how == "async" else one.run()
@@ -316,7 +318,7 @@ def test_ctrl_c_inside_a_job_is_no_persons(
     )
     monkeypatch.setenv("TRANSLOAD_JOB_ID", handle)
 
-    def stop(_: object) -> None:
+    def stop(handle: str, status: AppStatus) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):

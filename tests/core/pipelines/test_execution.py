@@ -33,7 +33,6 @@ from transload.pipelines import (
     Detached,
     Driver,
     Ending,
-    Execution,
     ExecutionOptions,
     Identity,
     Launch,
@@ -48,6 +47,7 @@ from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
 from transload.runtime.tracking import app_folder
 from transload.specs import AppDef, AppState, AppStatus, Role
+from transload_testing.drivers import driver_of, restored_driver
 from transload_testing.scripted import ScriptedControl, scripted_app
 from transload_testing.scripted.scheduler import ScriptedScheduler, create_scheduler
 from transload_testing.stores import MemoryStore
@@ -63,7 +63,7 @@ def execution(
     *,
     name: str = "a",
     **more: Any,
-) -> Execution:
+) -> Driver:
     """Return an execution with fast settings."""
     fields = ExecutionOptions.__dataclass_fields__
     options = {
@@ -74,7 +74,7 @@ def execution(
     launch = more.pop("launch", None) or Launch(
         app=scripted_app(name, script), scheduler="scripted"
     )
-    return Execution(runner, launch, who, ExecutionOptions(**options), **more)
+    return driver_of(runner, launch, who, ExecutionOptions(**options), **more)
 
 
 def test_run(control: ScriptedControl, runner: Runner) -> None:
@@ -86,7 +86,7 @@ def test_run(control: ScriptedControl, runner: Runner) -> None:
         {"state": "SUCCEEDED", "lines": ["bye"]},
     ]
 
-    def on_change(status: AppStatus) -> None:
+    def on_change(handle: str, status: AppStatus) -> None:
         states.append(status.state)
         control.open("seen")
 
@@ -327,10 +327,10 @@ def test_deferred(control: ScriptedControl, runner: Runner) -> None:
     state = json.loads(json.dumps(first.state()))
     control.open("go")
     with Runner("host") as elsewhere:
-        there = Execution.from_state(state, elsewhere, sink=sink)
+        there = restored_driver(state, elsewhere, sink=sink)
         outcome = json.loads(json.dumps(asyncio.run(pipelines.outcome(there))))
     assert outcome["kind"] == "ended"
-    back = Execution.from_state(state, runner)
+    back = restored_driver(state, runner)
     assert pipelines.settle(back, outcome).value("x") == 1
     assert lines == ["one\n", "two\n"]
     with pytest.raises(ConfigError, match="not start"):
@@ -359,7 +359,7 @@ def test_deferred_failures(
     first = execution(runner, script, patience=0.2, startup_timeout=0.3, store=store)
     first.start()
     state = first.state()
-    outcome = asyncio.run(pipelines.outcome(Execution.from_state(state, runner)))
+    outcome = asyncio.run(pipelines.outcome(restored_driver(state, runner)))
     assert outcome["kind"] == kind
     with pytest.raises(error) as raised:
         pipelines.settle(first, json.loads(json.dumps(outcome)))
@@ -427,7 +427,7 @@ def test_a_waiter_that_is_elsewhere_says_so(
         first = execution(runner, HELD, log=said.append)
         first.start()
         state = {**first.state(), "place": "another/machine"}
-        outcome = asyncio.run(pipelines.outcome(Execution.from_state(state, runner)))
+        outcome = asyncio.run(pipelines.outcome(restored_driver(state, runner)))
         assert outcome["kind"] == "elsewhere"
         control.open("go")
         assert pipelines.settle(first, outcome).value("x") == 1
@@ -485,7 +485,7 @@ class Stop(BaseException):
 def test_exception_of_a_signal_cancels(control: ScriptedControl, runner: Runner) -> None:
     """What is no ordinary error is a kill, as somebody wished."""
 
-    def stop(_: AppStatus) -> None:
+    def stop(handle: str, status: AppStatus) -> None:
         raise Stop
 
     with pytest.raises(Stop):
@@ -851,7 +851,7 @@ def test_an_app_that_is_known_by_its_handle(control: ScriptedControl, runner: Ru
     handle = first.start().handle
     first.poll()
     control.open("go")
-    other = Execution(
+    other = driver_of(
         runner, None, WHO, first.options, sink=lambda *each: lines.append(each[3]), log_store=kept
     )
     other.attach(handle)
@@ -930,7 +930,7 @@ def test_endings(error: BaseException, ending: Ending) -> None:
 def test_states_of_other_things_are_refused(control: ScriptedControl, runner: Runner) -> None:
     """Nonsense and newer schemas are refused; collecting too early too."""
     with pytest.raises(SpecError):
-        Execution.from_state({}, runner)
+        restored_driver({}, runner)
     one = execution(runner, HELD)
     with pytest.raises(ConfigError, match="start"):
         one.follow()
@@ -938,7 +938,7 @@ def test_states_of_other_things_are_refused(control: ScriptedControl, runner: Ru
     with pytest.raises(ConfigError, match="has not ended"):
         one.collect()
     with pytest.raises(SpecError, match="newer"):
-        Execution.from_state({**one.state(), "schema": 99}, runner)
+        restored_driver({**one.state(), "schema": 99}, runner)
     outcome = {"kind": "error", "message": "boom", "state": one.state()}
     with pytest.raises(TransloadError, match="boom"):
         pipelines.settle(one, outcome)

@@ -19,13 +19,14 @@ from transload.errors import SchedulerUnavailable, TransloadTimeout
 from transload.pipelines import (
     AppCancelled,
     Detached,
-    Execution,
+    Driver,
     ExecutionOptions,
     Identity,
     Launch,
 )
 from transload.runner import Runner
 from transload.specs import AppState
+from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedControl, ScriptedScheduler, scripted_app
 from transload_testing.stores import MemoryStore
 
@@ -34,7 +35,7 @@ SOON = 20.0
 
 
 @contextmanager
-def killed_after(execution: Execution, seconds: float) -> Iterator[None]:
+def killed_after(execution: Driver, seconds: float) -> Iterator[None]:
     """Have a real signal's handler kill an execution, so many seconds from now."""
     before = signal.signal(signal.SIGUSR1, lambda number, frame: execution.kill(asked=True))
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
@@ -47,11 +48,11 @@ def killed_after(execution: Execution, seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
-def held(runner: Runner, name: str, **options: Any) -> Execution:
+def held(runner: Runner, name: str, **options: Any) -> Driver:
     """Return the execution of an app that ends when it is cancelled."""
     app = scripted_app("a", HELD)
     sink = lambda role, replica, stream, line: None  # noqa: E731
-    return Execution(
+    return driver_of(
         runner,
         Launch(app=app, scheduler="scripted"),
         Identity("t", "n", (name,)),
@@ -148,9 +149,9 @@ def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
             raise SchedulerUnavailable("scripted")
         return cancel(self, app_id)
 
-    def of(generation: str) -> Execution:
+    def of(generation: str) -> Driver:
         launch = Launch(app=scripted_app("a", HELD), scheduler="scripted")
-        return Execution(
+        return driver_of(
             runner, launch, Identity("t", "n", ("again",), generation), store=store, log=said.append
         )
 
@@ -246,7 +247,7 @@ def test_a_limit_that_passes_during_a_submit_is_no_detach(
     """
     app = scripted_app("a", {**HELD, "submit_seconds": 1.0})
     options = ExecutionOptions(on_kill="detach", deadline=time.time() + 0.3)
-    one = Execution(
+    one = driver_of(
         runner, Launch(app=app, scheduler="scripted"), Identity("t", "n", ("slow",)), options
     )
 

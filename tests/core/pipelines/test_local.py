@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from transload.errors import AppFailed, TransloadTimeout
-from transload.pipelines import AppCancelled, Execution, ExecutionOptions, Identity, Launch
+from transload.pipelines import AppCancelled, Driver, ExecutionOptions, Identity, Launch
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
+from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedControl
 from transload_testing.stores import MemoryStore
 
@@ -29,10 +30,10 @@ print("reported", sys.argv[1])
 """
 
 
-def execution(runner: Runner, role: Role, name: str = "step", **options: object) -> Execution:
+def execution(runner: Runner, role: Role, name: str = "step", **options: object) -> Driver:
     """Return an execution of one role on the local scheduler."""
     lines: list[str] = []
-    made = Execution(
+    made = driver_of(
         runner,
         Launch(app=AppDef("a", [role]), scheduler="local"),
         Identity("host", "here", (name,)),
@@ -73,7 +74,7 @@ def test_the_last_words_of_a_long_log(control: ScriptedControl) -> None:
     )
     with Runner("host") as runner:
         launch = Launch(app=AppDef("a", [role("-c", script)]), scheduler="local")
-        one = Execution(runner, launch, Identity("host", "here", ("long",)))
+        one = driver_of(runner, launch, Identity("host", "here", ("long",)))
         with pytest.raises(AppFailed, match="that was it"):
             one.run()
 

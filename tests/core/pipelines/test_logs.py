@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from transload.errors import AppFailed, AppNotFound, ConfigError, SchedulerUnavailable, SpecError
-from transload.pipelines import Execution, ExecutionOptions, Identity, LogSink
+from transload.pipelines import ExecutionOptions, Identity, LogSink
 from transload.pipelines.logs import LogForwarder, parse_rate
 from transload.runner import Launch, Runner
 from transload.runner.failures import failure_message
 from transload.schedulers.api import AppDescription, Capabilities, LogPage, LogQuery, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
+from transload_testing.drivers import driver_of, restored_driver
 from transload_testing.scripted import ScriptedControl, scripted_app
 from transload_testing.stores import MemoryStore
 
@@ -246,13 +247,13 @@ def test_last_lines_of_both_streams(control: ScriptedControl, tmp_path: Path, ho
         seen.append(line)
 
     with Runner("host") as runner:
-        one = Execution(runner, launch, who, options, sink=None if host == "is deaf" else sink)
+        one = driver_of(runner, launch, who, options, sink=None if host == "is deaf" else sink)
         one.start()
         while host == "starts again" and len(seen) < 8:
             one.poll()
             time.sleep(0.02)
         if seen:
-            one = Execution.from_state(json.loads(json.dumps(one.state())), runner, sink=sink)
+            one = restored_driver(json.loads(json.dumps(one.state())), runner, sink=sink)
         gate.touch()
         with pytest.raises(AppFailed) as caught:
             one.resume()

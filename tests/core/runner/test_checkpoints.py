@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
-from transload.pipelines import Execution, ExecutionOptions, Identity
+from transload.pipelines import ExecutionOptions, Identity
 from transload.runner import Launch, Runner
 from transload.runner.checkpoints import safe_name
 from transload.runner.config import Settings
 from transload.schedulers import AppDescription, Submission
 from transload.specs import AppDef, AppState, Notice, Role
+from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedScheduler
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ def test_attempts_of_a_unit_share_a_folder(runner: Runner) -> None:
         for attempt in (0, 1):
             options = ExecutionOptions(checkpoints=which)  # type: ignore[arg-type]
             launch = Launch(app=app(), scheduler="scripted")
-            effects = Execution(runner, launch, identity, options)._effects
+            effects = driver_of(runner, launch, identity, options)._effects
             names[which].append(effects._build(effects._app_id(attempt)).checkpoints)
     assert len(set(names["keep"])) == 1
     assert len(set(names["new"])) == 2

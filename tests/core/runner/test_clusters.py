@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from transload.errors import ConfigError
-from transload.pipelines import Execution, Identity, Launch, host_runner
+from transload.pipelines import Driver, Identity, Launch, host_runner
 from transload.runner import Cluster, Runner, get_runner
 from transload.schedulers.local.home import state_home
 from transload.specs import AppState, UnknownSchedulerException
 from transload_testing import scripted_app
+from transload_testing.drivers import driver_of
 from transload_testing.stores import MemoryStore
 
 pytestmark = pytest.mark.unit
@@ -258,8 +259,8 @@ def test_a_host_finds_its_app_on_the_cluster_that_it_stored(plain_folder: str, m
     launch = Launch(app=scripted_app("a"), scheduler="prod")
     identity = Identity("test", "n", ("k",))
 
-    def execution(runner: Runner) -> Execution:
-        return Execution(runner, launch, identity, store=stored)
+    def execution(runner: Runner) -> Driver:
+        return driver_of(runner, launch, identity, store=stored)
 
     first = Cluster("prod", "scripted", {"scripted_dir": "one"}, {"token": "env:HOME"})
     began = execution(host_runner("test", clusters=[first]))
@@ -272,7 +273,7 @@ def test_a_host_finds_its_app_on_the_cluster_that_it_stored(plain_folder: str, m
     assert (
         again.start().action in ("attach", "collect") and again.follow().state is AppState.SUCCEEDED
     )
-    elsewhere = Execution(host_runner("test", clusters=now), None, identity)
+    elsewhere = driver_of(host_runner("test", clusters=now), None, identity)
     elsewhere.restore(state)
     assert elsewhere.follow().state is AppState.SUCCEEDED
     if moved:

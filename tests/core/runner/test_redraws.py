@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from transload.runner.redraws import Redraws, drawn
 from transload.schedulers.api import LogQuery, Stream
 from transload.schedulers.local.logs import read_log
+from transload_testing.drivers import driver_of
 
 
 @pytest.mark.parametrize(
@@ -175,11 +176,11 @@ def test_log_shows_the_line_that_is_not_finished(
 
 def test_orchestrators_get_a_bar_as_lines(transload_home: Path) -> None:
     """What an orchestrator's log shows of a bar are states, the last one among them."""
-    from transload.pipelines import Execution, ExecutionOptions, Identity, Launch, host_runner
+    from transload.pipelines import ExecutionOptions, Identity, Launch, host_runner
 
     lines: list[str] = []
     with host_runner("bars") as runner:
-        execution = Execution(
+        execution = driver_of(
             runner,
             Launch(command=[sys.executable, "-c", BAR]),
             Identity("bars", "one", ("bar",)),

@@ -13,10 +13,11 @@ import pytest
 
 from transload.components import Overrides
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Execution, Identity, Launch
+from transload.pipelines import Identity, Launch
 from transload.runner import Runner
 from transload.runner import packaging as _travel
 from transload.specs import AppDef, Role, Workspace
+from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedScheduler
 
 JOB = """
@@ -199,7 +200,7 @@ def test_variables_are_passed_by_pattern(
             said: list[str] = []
             launch = Launch(app=app, scheduler="scripted", pass_env=["HF_*"])
             monkeypatch.setenv("WANDB_MODE", "offline")
-            Execution(runner, launch, Identity("test", "n", ("k",)), log=said.append).run()
+            driver_of(runner, launch, Identity("test", "n", ("k",)), log=said.append).run()
             (line,) = [line for line in said if "not passed" in line]
             assert "WANDB_MODE" in line and "HF_HOME" not in line and "OTHER" not in line
             return

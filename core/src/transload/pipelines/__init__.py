@@ -19,7 +19,6 @@ from transload.pipelines.end_requests import (
     somebody_asked,
 )
 from transload.pipelines.errors import AppCancelled, AppLost, Detached, Ending, ended_state
-from transload.pipelines.execution import Execution
 from transload.pipelines.handover import outcome, settle
 from transload.pipelines.identity import Identity, app_id_of, where
 from transload.pipelines.lifecycle import LifecycleState
@@ -42,7 +41,6 @@ __all__ = [
     "Detached",
     "Driver",
     "Ending",
-    "Execution",
     "ExecutionOptions",
     "ExecutionSettings",
     "Identity",

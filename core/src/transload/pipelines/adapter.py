@@ -318,29 +318,16 @@ def get_adapter(name: str) -> Adapter[Any]:
 
 
 _OF_ALL = {"name": str, "states": StateMap, "endings": Mapping, "capabilities": AdapterCapabilities}
-_OF_THOSE_BEFORE = {"name": str, "state_map": StateMap, "capabilities": AdapterCapabilities}
-"""Attributes of an adapter and their types; the latter where the base class is not used yet."""
+"""Attributes of an adapter and their types."""
 
 
 def _lacking(adapter: object) -> list[str]:
     """Return the names of what an adapter lacks."""
-    expected = _OF_THOSE_BEFORE
-    if isinstance(adapter, Adapter):
-        expected = _OF_ALL
-    lacking = [
-        name
-        for name, kind in expected.items()
-        if not isinstance(getattr(adapter, name, None), kind)
+    if not isinstance(adapter, Adapter):
+        return ["the base class"]
+    return [
+        name for name, kind in _OF_ALL.items() if not isinstance(getattr(adapter, name, None), kind)
     ]
-    methods = [name for name in ("convert", "dry_run") if not hasattr(adapter, name)]
-    return lacking + methods
-
-
-def states_of(adapter: Any) -> StateMap[Any]:
-    """Return the state table of an adapter, also of one that does not use the base class yet."""
-    if isinstance(adapter, Adapter):
-        return adapter.states
-    return cast("StateMap[Any]", adapter.state_map)
 
 
 def describe_adapters() -> list[dict[str, Any]]:
@@ -371,7 +358,7 @@ def describe_adapters() -> list[dict[str, Any]]:
             row |= {
                 "notes": able.pop("notes"),
                 "capabilities": able,
-                "states": states_of(adapter).names(),
+                "states": adapter.states.names(),
             }
         rows.append(row)
     return rows
