@@ -60,6 +60,7 @@ def test_names_in_the_pages_exist(page: str) -> None:
     import transload.errors
     import transload.runner
     import transload.schedulers
+    import transload.schedulers.environments
     import transload.specs
 
     known = {"TinyflowAdapter", "TestTinyflow", "Watch", "Identity", "Role", "SubmitError"}
@@ -69,6 +70,7 @@ def test_names_in_the_pages_exist(page: str) -> None:
         transload.errors,
         transload.specs,
         transload.schedulers,
+        transload.schedulers.environments,
     ):
         known |= set(module.__all__)
     known |= set(transload.runner.__all__) | {"Exception"}
