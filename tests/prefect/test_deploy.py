@@ -31,7 +31,7 @@ async def test_deployments(host: Any, tmp_path: Path, script: Callable[[str], An
 
     page = (Path(__file__).parents[2] / "docs" / "prefect.md").read_text(encoding="utf-8")
     yaml, code = re.search(
-        r"```yaml\n(.*?)```\n\nor by.*?```python\n(.*?)```", page, re.DOTALL
+        r"```yaml\n(.*?)```\n\n`flow.deploy.*?```python\n(.*?)```", page, re.DOTALL
     ).groups()  # type: ignore[union-attr]
     Path(tmp_path, "flow.py").write_text(FLOW)
     Path(tmp_path, "prefect.yaml").write_text(yaml.replace("/shared/project", str(tmp_path)))
