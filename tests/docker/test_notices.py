@@ -127,8 +127,12 @@ def test_a_notice_that_was_noted_and_not_sent(
             notices.send(own, facts.plan, facts.containers, "", home.owner)
     assert any(kind.startswith(NOTICE) for kind in own.notes(app_id)[app_id].kinds)
     assert "warned\n" not in lines(runner, handle)
-    runner.status(handle)
-    eventually(lambda: lines(runner, handle).count("warned\n") == 1, timeout=30)
+
+    def is_warned() -> bool:
+        runner.status(handle)  # whoever looks has a killed supervisor replaced
+        return lines(runner, handle).count("warned\n") == 1
+
+    eventually(is_warned, timeout=30)
     eventually(lambda: not own.notes(app_id)[app_id].undelivered(home.owner))
     own.close()
 

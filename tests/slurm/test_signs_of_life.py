@@ -123,8 +123,10 @@ def test_stalled_is_noted(
 ) -> None:
     """A replica that shows no sign of life is named in the status; it goes on."""
     go = tmp_path / "go"
+    end = tmp_path / "end"
     os.mkfifo(go)
-    line = f"read x < {go}; echo on; read x < {go}"
+    os.mkfifo(end)
+    line = f"read x < {go}; echo on; read x < {end}"
     handle = runner.run(shell_app(line, stall_after=1.5), "slurm")
     eventually(lambda: "stalled" in _status(runner, handle).msg, 60)
     status = _status(runner, handle)
@@ -135,7 +137,7 @@ def test_stalled_is_noted(
     time.sleep(5)  # what it writes at a signal of ours is no sign of life: not that long, though
     go.write_text("go\n")
     eventually(lambda: "stalled" not in _status(runner, handle).msg, 20)
-    go.write_text("go\n")
+    end.write_text("go\n")
     assert _end(runner, handle).msg == ""
 
 

@@ -4,28 +4,40 @@ trackers.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from transload.pipelines import AdapterCapabilities, StateMap
+from transload.errors import TransloadError
+from transload.pipelines import (
+    Adapter,
+    AdapterCapabilities,
+    AdapterIO,
+    Driver,
+    Ending,
+    Identity,
+    StateMap,
+)
 from transload.plugins import get_plugins, hookimpl
 from transload.plugins.hookspecs import Register
 from transload.schedulers.local.home import local_home
 from transload.specs import AppState
 
 
-class Host:
-    """An adapter of a host that only has a name."""
+class NamedAdapter(Adapter[None]):
+    """An adapter of an orchestrator that only has a name."""
+
+    endings: ClassVar[dict[Ending, str]] = dict.fromkeys(Ending, "ended")
 
     def __init__(self, name: str, capabilities: AdapterCapabilities) -> None:
-        self.name = name
-        self.state_map = StateMap(
+        self.name = name  # type: ignore[misc]
+        self.states = StateMap(  # type: ignore[misc]
             name, {state: f"{name} {state.name.lower()}" for state in AppState}
         )
-        self.capabilities = capabilities
+        self.capabilities = capabilities  # type: ignore[misc]
 
     def convert(self, source: Any, **host_options: Any) -> Any:
         """Return the source."""
@@ -35,6 +47,24 @@ class Host:
         """Return a text."""
         return "dry"
 
+    def identity(self, context: None) -> Identity:
+        """Return whose job it is."""
+        return Identity(self.name, "here", ("step",))
+
+    def io(self, context: None) -> AdapterIO:
+        """Refuse: no step of it runs."""
+        raise NotImplementedError
+
+    def cancel_on_exit(
+        self, context: None, driver: Driver
+    ) -> contextlib.AbstractContextManager[object]:
+        """Return a context without effect."""
+        return contextlib.nullcontext()
+
+    def translate(self, error: TransloadError, context: None) -> BaseException:
+        """Return the error."""
+        return error
+
 
 class Adapters:
     """Registers two of them."""
@@ -42,10 +72,12 @@ class Adapters:
     @hookimpl
     def transload_adapters(self, register: Register) -> None:
         """Register them."""
-        register("cron", lambda: Host("cron", AdapterCapabilities(deferred=True)))
+        register("cron", lambda: NamedAdapter("cron", AdapterCapabilities(deferred=True)))
         register(
             "nightly",
-            lambda: Host("nightly", AdapterCapabilities(notes={"deferred": "not at night"})),
+            lambda: NamedAdapter(
+                "nightly", AdapterCapabilities(notes={"deferred": "not at night"})
+            ),
         )
 
 

@@ -39,6 +39,8 @@ def test_out_of_descriptors(local, eventually) -> None:
     goes on.
     """
     local.run(local.sh("sleep 300"))
+    # what it has just forked looks like it for a moment
+    eventually(lambda: len(local.fork_servers()) == 1, 10)
     (pid,) = local.fork_servers()
     opened = len(os.listdir(f"/proc/{pid}/fd"))
     soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)

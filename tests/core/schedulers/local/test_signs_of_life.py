@@ -24,12 +24,14 @@ def progress(status) -> Progress:
 def test_progress_reaches_the_status(local) -> None:
     """What is written to the file is in the status within seconds, with the time that is left."""
     go = local.home / "go"
+    end = local.home / "end"
     os.mkfifo(go)
+    os.mkfifo(end)
     script = f"""{REPORT}
     report '{{"step": 10, "total": 100, "text": "epoch 1"}}'
     read x < {go}
     report '{{"step": 60, "total": 100}}'
-    read x < {go}
+    read x < {end}
     """
     before = time.time()
     app_id = local.run(local.sh(script))
@@ -43,7 +45,7 @@ def test_progress_reaches_the_status(local) -> None:
     second = progress(status)
     assert second.text is None
     assert second.eta_seconds == pytest.approx(0.4 * (second.at - first.at) / 0.5, abs=0.2)
-    go.write_text("go\n")
+    end.write_text("go\n")
     assert progress(local.wait(app_id)).step == 60
 
 
@@ -141,8 +143,10 @@ def stuck(local, **fields: object):
 def test_stalled_is_noted(local) -> None:
     """A replica that shows no sign of life is named in the status; it goes on."""
     go = local.home / "go"
+    end = local.home / "end"
     os.mkfifo(go)
-    app_id = local.run(local.sh(f"read x < {go}; echo on; read x < {go}", stall_after=0.5))
+    os.mkfifo(end)
+    app_id = local.run(local.sh(f"read x < {go}; echo on; read x < {end}", stall_after=0.5))
     status = local.wait(app_id, lambda status: "stalled" in status.msg, 20)
     assert status.state is AppState.RUNNING
     assert status.msg == (
@@ -150,7 +154,7 @@ def test_stalled_is_noted(local) -> None:
     )
     go.write_text("go\n")
     local.wait(app_id, lambda status: "stalled" not in status.msg, 20)
-    go.write_text("go\n")
+    end.write_text("go\n")
     assert local.wait(app_id).msg == ""
 
 
