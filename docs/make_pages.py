@@ -34,6 +34,7 @@ HOST_PACKAGES = [
     *(
         "airflow",
         "anyio",
+        "attr",
         "asgiref",
         "ax",
         "botorch",

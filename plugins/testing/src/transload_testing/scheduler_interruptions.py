@@ -112,6 +112,7 @@ class InterruptionTests(SchedulerSuite):
         self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A job that another one submits does not find the other's checkpoints, nor its signal."""
+        _needs(stage, "checkpoints")
         names = ("TRANSLOAD_CHECKPOINT_DIR", "TRANSLOAD_NOTICE_SIGNAL", "TRANSLOAD_PROGRESS_FILE")
         for name in names:
             monkeypatch.setenv(name, "/of-the-submitter")
