@@ -68,6 +68,8 @@ MODULES = {
     "transload.runner": "Submitting jobs, waiting for them, their logs line by line: see [the runner](runner.md).",
     "transload.schedulers": "The contract of schedulers, and what watches jobs until they end: see "
     "[writing a scheduler](writing-a-scheduler.md).",
+    "transload.schedulers.environments": "Packages that a job needs, made where it runs: see "
+    "[environments](environments.md).",
     "transload.schedulers.local": "See [the local scheduler](local-scheduler.md).",
     "transload.workspace": "How local code reaches where a job runs.",
     "transload.runtime": "Results, for applications, in one line: see [results and tracking](tracking.md).",
