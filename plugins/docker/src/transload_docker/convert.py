@@ -48,6 +48,9 @@ from transload_docker.plan import RolePlan
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 WORKSPACE_REPOSITORY: Final = "transload-workspace"
+ENVIRONMENT_REPOSITORY: Final = "transload-environment"
+ENVIRONMENT_IMAGE: Final = "docker.environment"
+"""Key of a role's metadata: the image with its packages, where ``image`` is a folder to mount."""
 PULL_POLICIES: Final = ("never", "missing", "always")
 PUBLISH: Final = ("auto", "random", "none")
 BUILT_IN: Final = ("bridge", "default", "none")
@@ -83,6 +86,7 @@ def capabilities(reach: Visibility) -> Capabilities:
         interruptions=True,
         stall=True,
         progress=True,
+        environments=True,
         reachable_from=reach,
     )
 
@@ -168,6 +172,7 @@ class DockerRequest:
         timeout: seconds for the whole job, or None.
         gpus: ids of the GPUs to choose from at submit; empty: all of the machine.
         secrets: role → variable → source; the values come with the submission.
+        environments: role → which packages it needs, for people.
     """
 
     app_id: str
@@ -180,6 +185,7 @@ class DockerRequest:
     timeout: float | None = None
     gpus: list[str] = field(default_factory=list)
     secrets: dict[str, dict[str, str]] = field(default_factory=dict)
+    environments: dict[str, str] = field(default_factory=dict)
 
 
 def convert(
@@ -220,6 +226,8 @@ def convert(
     for index, role in enumerate(app.roles):
         _check_role(role, f"roles[{index}]", cfg)
         request.secrets[role.name] = dict(role.secrets)
+        if role.environment is not None:
+            request.environments[role.name] = str(role.environment)
         request.roles.append(_role_plan(role))
         folder = None
         if reach == "host":
@@ -327,6 +335,15 @@ def is_folder(image: str) -> bool:
     return image.startswith("/")
 
 
+def base_image(role: Role, cfg: Mapping[str, CfgVal]) -> str:
+    """Return the name of the image of a role, or of the one for roles that have none, or a folder
+    of this machine.
+    """
+    if role.image and not is_folder(role.image):
+        return role.image
+    return str(cfg.get("image") or "")
+
+
 def _check_role(role: Role, path: str, cfg: Mapping[str, CfgVal]) -> None:
     if not role.image and not cfg.get("image"):
         advice = "name one, or set one for all that have none: run option image, [schedulers.docker] image = …"
@@ -389,9 +406,7 @@ def _body(
     )
     role = values.apply(role)
     cfg = context.cfg
-    image = role.image
-    if root or not image:
-        image = str(cfg["image"])
+    image = role.metadata.get(ENVIRONMENT_IMAGE, base_image(role, cfg))
     if role.workspace:
         image = f"{WORKSPACE_REPOSITORY}:<content hash>"
     body: dict[str, Any] = {
@@ -559,6 +574,7 @@ def format_request(request: DockerRequest) -> str:
     lines += [f"folder {folder}" for folder in (*request.folders, *request.checkpoints)]
     for role, sources in request.secrets.items():
         lines += [f"role {role}: secret {name} from {source}" for name, source in sources.items()]
+    lines += [f"role {role}: environment {name}" for role, name in request.environments.items()]
     for container in request.containers:
         body = copy.deepcopy(container.body)
         body["Env"] = [_masked(item) for item in body.get("Env", [])]

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 _TIMEOUT_S: Final = 60
+_COMMIT_S: Final = 3600
 _DEFAULT_URL: Final = "unix:///var/run/docker.sock"
+_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WORKERS: Final = 8
 _LABEL_FILTER: Final = {"label": [names.LABEL_APP]}
 _LOOKS: Final = 5
@@ -418,6 +420,17 @@ class Engine:
 
         return bool(self.query(look) == 200)
 
+    def find_program(self, container_id: str, name: str, path: str) -> str:
+        """Return where a container has a program, whether it runs or not; "" if it has none.
+
+        Args:
+            container_id: which.
+            name: of the program.
+            path: the folders to look in, as PATH has them.
+        """
+        places = (f"{folder}/{name}" for folder in path.split(":"))
+        return next((place for place in places if self.has_file(container_id, place)), "")
+
     def measure(self) -> None:
         """Note from now on what containers use until they end."""
         if self.meter is None:
@@ -461,6 +474,26 @@ class Engine:
         with ignoring(NOT_FOUND, 403, CONFLICT):
             self.call(lambda api: api.remove_network(name))
 
+    def commit(self, container_id: str, changes: list[str]) -> str:
+        """Make an image without a name of a container as it is, however long that takes; return its
+        id.
+
+        Args:
+            container_id: which.
+            changes: lines of a Dockerfile.
+        """
+        params: dict[str, Any] = {"container": container_id, "changes": changes, "pause": "false"}
+
+        def ask(api: APIClient) -> Any:
+            url = f"{api.base_url}/v{api.api_version}/commit"
+            return api.post(url, params=params, json={}, timeout=_COMMIT_S)
+
+        answer = self.call(ask)
+        found = answer.json()
+        if answer.status_code >= 400:
+            raise EngineError(str(found.get("message", found)), answer.status_code)
+        return str(found["Id"])
+
     def stop(self, container_id: str) -> None:
         """Ask a container to end, and kill it after its grace period; an ended one stays."""
         with ignoring(NOT_FOUND):
@@ -470,6 +503,13 @@ class Engine:
         """Send a signal to a container; nothing happens if it has ended."""
         with ignoring(NOT_FOUND, CONFLICT):
             self.call(lambda api: api.kill(container_id, number))
+
+
+def path_of(config: dict[str, Any]) -> str:
+    """Return the PATH of an image or a container, from its ``Config``."""
+    pairs = (item.partition("=") for item in config.get("Env") or ())
+    found = {name: value for name, _, value in pairs}
+    return str(found.get("PATH", _PATH))
 
 
 @contextlib.contextmanager

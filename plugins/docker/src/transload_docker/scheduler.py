@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Collection, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from transload.errors import (
     AppNotFound,
@@ -42,7 +42,7 @@ from transload.specs import (
     runopts,
 )
 from transload_docker import convert as _convert
-from transload_docker import images, names, notices
+from transload_docker import environments, images, names, notices
 from transload_docker.decide import END, decide, is_alive
 from transload_docker.diagnose import diagnose
 from transload_docker.engine import Engine, EngineError, in_parallel
@@ -56,6 +56,9 @@ from transload_docker.signs import add_last_reports
 from transload_docker.sizes import folder_size, sizes_of_apps
 from transload_docker.submit import release_checkpoints, submit
 from transload_docker.watch import EngineWatch, wait_until_ended
+
+if TYPE_CHECKING:
+    from transload.schedulers.environments import MadeEnvironment, Recipe
 
 _DELETE_S: Final = 30.0
 
@@ -153,6 +156,32 @@ class DockerScheduler(SchedulerBase):
             return images.with_workspaces(self._engine, self._home, app, str(cfg["pull"]), default)
         except EngineError as exc:
             raise SubmitError(f"the image of a workspace cannot be built: {exc}") from exc
+
+    def provide_environment(
+        self,
+        role: Role,
+        recipe: Recipe,
+        cfg: Mapping[str, CfgVal],
+        variables: Mapping[str, str],
+    ) -> Role:
+        """Return a role that runs in an image with its packages, made once for both.
+
+        Raises:
+            SubmitError: if it cannot be made, with the installer's last lines.
+        """
+        return environments.provide(self._engine, self._home, role, recipe, cfg, variables)
+
+    def environments(self) -> Sequence[MadeEnvironment]:
+        """Return the images that carry packages, and which of them jobs use that are kept."""
+        return environments.listed(self._engine)
+
+    def delete_environments(
+        self, older_than: float | None = None, *, dry_run: bool = False
+    ) -> Sequence[MadeEnvironment]:
+        """Delete images that carry packages, unless a job uses them that is kept, or one may that is
+        being submitted.
+        """
+        return environments.delete(self._engine, self._home, older_than, dry_run=dry_run)
 
     def submit(self, request: _convert.DockerRequest, app_id: str, submission: Submission) -> bool:
         """Start the job under ``app_id``, or reattach to it: all or nothing.

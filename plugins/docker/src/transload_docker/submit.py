@@ -32,6 +32,7 @@ from transload_docker.engine import (
     Engine,
     EngineError,
     in_parallel,
+    path_of,
 )
 from transload_docker.gpus import assigned
 from transload_docker.home import Home
@@ -39,8 +40,6 @@ from transload_docker.host_config import mount_entry
 from transload_docker.plan import GRACE_S, RECORD, Container, Facts, Plan
 
 _STALE_S: Final = 300.0
-_PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-_PYTHONS: Final = ("python", "python3")
 _PERMANENT: Final = (
     "already allocated",
     "executable",
@@ -163,11 +162,6 @@ def _clear_rubbish(engine: Engine, home: Home, app_id: str, facts: Facts) -> Non
 def _row(engine: Engine, container: Container) -> dict[str, Any]:
     row: dict[str, Any] = engine.query(lambda api: api.inspect_container(container.id))
     return row
-
-
-def _environment(row: dict[str, Any]) -> dict[str, str]:
-    pairs = (item.partition("=") for item in row["Config"].get("Env") or ())
-    return {name: value for name, _, value in pairs}
 
 
 def _age(created: str) -> float:
@@ -312,15 +306,11 @@ class _Submit:
 
     def _has_python3_alone(self, container_id: str) -> bool:
         """Tell whether a container has no ``python``, and a ``python3`` in its place."""
-        environment = _environment(
-            self.engine.query(lambda api: api.inspect_container(container_id))
-        )
-        folders = environment.get("PATH", _PATH).split(":")
-        found = (
-            any(self.engine.has_file(container_id, f"{folder}/{name}") for folder in folders)
-            for name in _PYTHONS
-        )
-        return not next(found) and next(found)
+        row = self.engine.query(lambda api: api.inspect_container(container_id))
+        path = path_of(row["Config"])
+        if self.engine.find_program(container_id, "python", path):
+            return False
+        return bool(self.engine.find_program(container_id, "python3", path))
 
     def _record(self) -> bool:
         return self.engine.note(self.app_id, RECORD, self._plan().to_json(), self.uid)
