@@ -6,11 +6,12 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable
+from transload.schedulers import environments
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
@@ -28,11 +29,15 @@ from transload_slurm import diagnose as _diagnose
 from transload_slurm.blobs import Blobs
 from transload_slurm.convert import COMMENT, SlurmRequest, comment_of
 from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
+from transload_slurm.environments import Environments, choose_python
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended
 from transload_slurm.store import AppFolders, last_line, read_json, read_state, write_file
 from transload_slurm.waiting import Never
 from transload_slurm.watch import OVER, SlurmWatch
+
+if TYPE_CHECKING:
+    from transload.schedulers.environments import Recipe
 
 _CANCEL_S: Final = 60.0
 _DELETE_S: Final = 120.0
@@ -70,6 +75,7 @@ class Apps:
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
         self._never = Never()
+        self.kept_environments = Environments(self.store, self.describe_many)
 
     where: Final = "this machine's Slurm"
 
@@ -121,6 +127,43 @@ class Apps:
             with contextlib.suppress(SchedulerUnavailable, OSError):
                 self.prune(older_than=keep * _DAY_S)
         return started or (self.store.record(app_id) or {}).get("mark") == mark
+
+    def make_environment(
+        self, recipe: Recipe, python: str, prologue: str, variables: Mapping[str, str]
+    ) -> str:
+        """Return the folder of an environment, made if it is not there.
+
+        Args:
+            recipe: what is to be installed.
+            python: the run option ``python``.
+            prologue: the run option ``prologue``, which may load a module of Python.
+            variables: for the installer alone.
+
+        Raises:
+            SubmitError: if it cannot be made; with the installer's last lines.
+        """
+        self.store.ensure()
+        chosen = choose_python(python, prologue)
+        folder, lock = environments.make_here(
+            self.kept_environments.root,
+            recipe.to_dict(),
+            recipe.environment,
+            python=chosen.path,
+            place=chosen.place,
+            variables={**chosen.variables, **variables},
+        )
+        os.close(lock)  # it stays for some minutes, and then a record says that it is used
+        return folder
+
+    def environments(self) -> Sequence[dict[str, Any]]:
+        """Return the records of the environments, each with ``in_use``."""
+        return self.kept_environments.listed()
+
+    def delete_environments(
+        self, older_than: float | None, *, dry_run: bool
+    ) -> Sequence[dict[str, Any]]:
+        """Delete environments that no job uses; see `Environments.delete`."""
+        return self.kept_environments.delete(older_than, dry_run=dry_run)
 
     def results_store(self, app_id: str) -> None:
         """Results are on a disk of this machine."""

@@ -43,10 +43,14 @@ CAPABILITIES: Final = Capabilities(
     interruptions=True,
     stall=True,
     progress=True,
+    environments=True,
 )
 """Reached from any machine that shares the folder of the apps and can ask Slurm."""
 
 ENV_CHECKPOINT_DIR: Final = "TRANSLOAD_CHECKPOINT_DIR"
+PACKAGES: Final = "TRANSLOAD_ENVIRONMENT"
+"""Variable of a role: the folder of the environment that it runs in."""
+
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 COMMENT: Final = "transload:"
 """Begins the comment of every job; the app id and the token of its submit follow."""
@@ -91,6 +95,8 @@ class RoleRequest:
         stall_after: see `transload.specs.Role`.
         on_stall: likewise.
         stall_signal: likewise.
+        environment: the packages that it runs with, for people; "": none of its own.
+        packages: the folder where they are installed; "": they are not yet.
     """
 
     name: str
@@ -118,6 +124,8 @@ class RoleRequest:
     stall_after: float | None = None
     on_stall: str = "note"
     stall_signal: str = "USR1"
+    environment: str = ""
+    packages: str = ""
 
 
 @dataclass(frozen=True)
@@ -353,6 +361,12 @@ def _role(
     checkpoints = None
     if role.checkpoints:
         checkpoints = role.env.get(ENV_CHECKPOINT_DIR)
+    environment = ""
+    packages = ""
+    if role.environment is not None and not role.environment.is_none:
+        _refuse_inside(kind, index)
+        environment = str(role.environment)
+        packages = role.env.get(PACKAGES, "")
     always = ("--kill-on-bad-exit=0", "--wait=0", f"--immediate={_STEP_S}", "--export=ALL")
     return RoleRequest(
         name=role.name,
@@ -380,6 +394,20 @@ def _role(
         stall_after=role.stall_after,
         on_stall=role.on_stall,
         stall_signal=role.stall_signal,
+        environment=environment,
+        packages=packages,
+    )
+
+
+def _refuse_inside(kind: str, index: int) -> None:
+    """Refuse an environment that would have to be made inside of an image."""
+    if kind == "none":
+        return
+    path = f"roles[{index}].environment"
+    raise UnsupportedFeature(
+        f"{path}: not possible on scheduler 'slurm' with container={kind}: build an image that has "
+        "these packages, and switch this off by --environment none",
+        path,
     )
 
 
@@ -644,6 +672,8 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
             lines.append(f"  min_replicas: {role.min_replicas}")
         if role.workspace:
             lines.append(f"  workspace: {role.workspace}")
+        if role.environment:
+            lines.append(f"  environment: {role.environment}")
         if role.container != "none":
             lines.append(f"  in {role.container}, image {role.image}")
             lines += [f"  mount {source} at {target}" for source, target, _ in role.binds]

@@ -14,9 +14,11 @@ from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable, SubmitError, TransloadError
 from transload.runtime import untrusted
+from transload.schedulers.environments.program import Child, Failure, find_uv, make
 from transload_slurm import wire
 from transload_slurm.apps import Apps
 from transload_slurm.blobs import Blobs
+from transload_slurm.environments import choose_python
 from transload_slurm.watch import SlurmWatch
 
 _PER_MINUTE: Final = 12  # a login node has many users
@@ -38,12 +40,17 @@ class Helper:
         self._blobs = Blobs(root)
         self._apps = Apps(root, _PER_MINUTE, self._blobs)
         self._watches: dict[int, SlurmWatch] = {}
+        self._makers: set[Child] = set()
+        self._is_over = False
         self._busy = 0
         self._lock = threading.Lock()
         self.heard = time.monotonic()
 
     def serve(self) -> None:
-        """Answer until the input ends; what is being done then may take another minute."""
+        """Answer until the input ends; what is being done then may take another minute.
+
+        An environment that is being made then is given up.
+        """
         for message, payload in self._channel.messages():
             self.heard = time.monotonic()
             with self._lock:
@@ -52,6 +59,11 @@ class Helper:
                 self._answer(message, payload)
                 continue
             threading.Thread(target=self._answer, args=(message, payload), daemon=True).start()
+        with self._lock:
+            self._is_over = True
+            makers = list(self._makers)
+        for child in makers:
+            child.stop()
         end = time.monotonic() + _END_S
         while self._busy and time.monotonic() < end:
             time.sleep(0.05)
@@ -117,6 +129,54 @@ class Helper:
         """Return the folders of checkpoints of a job."""
         found = self._apps.checkpoints(app_id)
         return [[each.role, each.path, each.size, each.changed] for each in found]
+
+    def do_make_environment(
+        self,
+        listener: int,
+        recipe: dict[str, Any],
+        python: str,
+        prologue: str,
+        variables: dict[str, str],
+    ) -> dict[str, Any]:
+        """Make an environment, unless it is there; tell meanwhile what its installer says."""
+
+        def say(line: str) -> None:
+            with contextlib.suppress(OSError):
+                self._channel.send({"listener": listener, "line": line})
+
+        self._apps.store.ensure()
+        chosen = choose_python(python, prologue)
+        order = {
+            "root": self._apps.kept_environments.root,
+            "recipe": recipe,
+            "python": chosen.path,
+            "place": chosen.place,
+            "variables": {**chosen.variables, **variables},
+        }
+        child = Child()
+        with self._lock:
+            self._makers.add(child)
+            if self._is_over:
+                child.stop()
+        try:
+            return make(order, say, child)
+        except Failure as exc:
+            return {"error": str(exc), "lines": exc.lines, "transient": exc.transient}
+        finally:
+            with self._lock:
+                self._makers.discard(child)
+
+    def do_has_uv(self) -> bool:
+        """Tell whether uv is here."""
+        return bool(find_uv())
+
+    def do_environments(self) -> list[Any]:
+        """Return the records of the environments."""
+        return list(self._apps.environments())
+
+    def do_delete_environments(self, **arguments: Any) -> list[Any]:
+        """Delete environments that no job uses."""
+        return list(self._apps.delete_environments(**arguments))
 
     def do_list(self) -> list[Any]:
         """Return the rows of `Apps.list`."""

@@ -83,7 +83,10 @@ def run_opts() -> runopts:
         ),
         "python": (
             str,
-            "Python (3.8 or newer) on the nodes, for the supervisor of the replicas",
+            (
+                "Python (3.8 or newer) of the nodes: for the supervisor of the replicas, and, if it "
+                "is named, for environments"
+            ),
             "python3",
         ),
     }

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import queue
 import time
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.cli.progress import progress
 from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
 from transload.runtime.tracking import local_path
+from transload.schedulers import environments
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
@@ -26,12 +29,16 @@ from transload_slurm.convert import SlurmRequest
 from transload_slurm.diagnose import Check
 from transload_slurm.results import RemoteStore
 
+if TYPE_CHECKING:
+    from transload.schedulers.environments import Recipe
+
 _SUBMIT_S: Final = 180.0
 _AGAIN_S: Final = 60.0
 _SOON_S: Final = 2.0
 _WITHDRAW_S: Final = 10.0
 _DELETE_S: Final = 200.0
 _AHEAD: Final = 16
+_LOOK_S: Final = 0.5
 
 
 class RemoteApps:
@@ -123,7 +130,46 @@ class RemoteApps:
         except SchedulerUnavailable:
             pass  # it cannot be reached: what has been submitted runs, under its id
 
+    def make_environment(
+        self, recipe: Recipe, python: str, prologue: str, variables: Mapping[str, str]
+    ) -> str:
+        """Return the folder of an environment there; see `Apps.make_environment`.
+
+        Raises:
+            SubmitError: if it cannot be made, or the login node cannot be reached.
+        """
+        try:
+            if recipe.needs_uv and not self.connection.call("has_uv"):
+                recipe = environments.as_requirements(recipe)
+            making = _Making(self.connection.link())
+            order = {
+                "recipe": recipe.to_dict(),
+                "python": python,
+                "prologue": prologue,
+                "variables": dict(variables),
+            }
+            made = environments.follow_making(making.lines(order), recipe.environment)
+        except SchedulerUnavailable as exc:
+            raise SubmitError(
+                f"environment {recipe.environment}: cannot be made: {exc}",
+                transient=not isinstance(exc, ssh.Refused),
+            ) from exc
+        return str(made["path"])
+
     # -- afterwards
+
+    def environments(self) -> Sequence[dict[str, Any]]:
+        """Return the records of the environments there, each with ``in_use``."""
+        return list(self.connection.call("environments", _DELETE_S))
+
+    def delete_environments(
+        self, older_than: float | None, *, dry_run: bool
+    ) -> Sequence[dict[str, Any]]:
+        """Delete environments there that no job uses; see `Environments.delete`."""
+        found = self.connection.call(
+            "delete_environments", _DELETE_S, older_than=older_than, dry_run=dry_run
+        )
+        return list(found)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Return what is known of apps.
@@ -243,6 +289,45 @@ def _bring(link: Link, workspace: Any) -> str | None:
         for answer in under_way:
             link.answer(answer, _SUBMIT_S)
     return str(name)
+
+
+class _Making:
+    """An environment that the helper makes: what it says meanwhile.
+
+    Args:
+        link: the connection.
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._heard: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def lines(self, order: Mapping[str, Any]) -> Iterator[bytes]:
+        """Give the order; yield lines as the program writes them that makes environments.
+
+        Raises:
+            SchedulerUnavailable: if the connection breaks: the helper stops then.
+        """
+        began = time.monotonic()
+        last = ""
+        key = self._link.listen(self._hear)
+        try:
+            asked = self._link.ask("make_environment", listener=key, **order)
+            while not asked.done():
+                try:
+                    last = self._heard.get(timeout=_LOOK_S)
+                except queue.Empty:
+                    if not last or asked.done():
+                        continue
+                seconds = round(time.monotonic() - began, 1)
+                yield json.dumps({"line": last, "seconds": seconds}).encode()
+            result, _ = asked.result()
+            yield json.dumps(result).encode()
+        finally:
+            self._link.unlisten(key)
+
+    def _hear(self, message: Mapping[str, Any]) -> None:
+        self._heard.put(str(message["line"]))
 
 
 class _RemoteWatch(FedWatch):

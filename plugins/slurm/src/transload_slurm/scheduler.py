@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from transload.runtime.tracking import LocalStore, Store
+from transload.schedulers import environments
 from transload.schedulers.api import (
     AppDescription,
     Capabilities,
@@ -27,6 +30,9 @@ from transload_slurm.containers import BINDS_WRITABLE
 from transload_slurm.diagnose import Check
 from transload_slurm.remote import RemoteApps
 from transload_slurm.store import root_folder
+
+if TYPE_CHECKING:
+    from transload.schedulers.environments import MadeEnvironment, Recipe
 
 
 class SlurmScheduler(SchedulerBase):
@@ -147,6 +153,40 @@ class SlurmScheduler(SchedulerBase):
         """
         return self.apps.results_store(app_id)
 
+    # -- the packages that jobs need
+
+    def provide_environment(
+        self,
+        role: Role,
+        recipe: Recipe,
+        cfg: Mapping[str, CfgVal],
+        variables: Mapping[str, str],
+    ) -> Role:
+        """Have an environment made on the login node, once for its content; return the role that
+        runs in it.
+
+        Raises:
+            SubmitError: if it cannot be made; with the installer's last lines.
+        """
+        folder = self.apps.make_environment(
+            recipe,
+            str(cfg.get("python") or ""),
+            str(cfg.get("prologue") or ""),
+            variables,
+        )
+        return replace(role, env={**role.env, _convert.PACKAGES: folder})
+
+    def environments(self) -> Sequence[MadeEnvironment]:
+        """Return the environments that were made for jobs here, and which of them jobs use."""
+        return [_as_made(record) for record in self.apps.environments()]
+
+    def delete_environments(
+        self, older_than: float | None = None, *, dry_run: bool = False
+    ) -> Sequence[MadeEnvironment]:
+        """Delete environments that no job uses, nor used in the last ten minutes (see the base)."""
+        deleted = self.apps.delete_environments(older_than, dry_run=dry_run)
+        return [_as_made(record) for record in deleted]
+
     # -- what happens where the cluster's tools and disk are
 
     def submit(self, request: _convert.SlurmRequest, app_id: str, submission: Submission) -> bool:
@@ -203,6 +243,11 @@ class SlurmScheduler(SchedulerBase):
     def close(self) -> None:
         """Let the connection go, if there is one."""
         self.apps.close()
+
+
+def _as_made(record: Mapping[str, Any]) -> MadeEnvironment:
+    """Return an environment by its record."""
+    return environments.MadeEnvironment.of_record(record, bool(record["in_use"]))
 
 
 def create_slurm(session_name: str, name: str = "slurm") -> SlurmScheduler:

@@ -151,6 +151,7 @@ def _record(
         "files": f"{_elsewhere(store, request) or store.root}/{app_id}",
         **_checkpoints(request, submission),
         **_notice(request),
+        **_environments(request),
     }
 
 
@@ -168,6 +169,25 @@ def _notice(request: SlurmRequest) -> dict[str, Any]:
     if not seconds:
         return {}
     return {"notice": max(seconds)}
+
+
+def _environments(request: SlurmRequest) -> dict[str, Any]:
+    """Return what a record says of environments, the folders that it uses; nothing without them."""
+    folders = sorted({role.packages for role in request.roles if role.packages})
+    if not folders:
+        return {}
+    return {"environments": folders}
+
+
+def _check_environments(request: SlurmRequest) -> None:
+    """Raise SubmitError if an environment is not there: from now on the record keeps it there."""
+    for role in request.roles:
+        if role.packages and not os.path.exists(f"{role.packages}/venv/bin/python"):
+            raise SubmitError(
+                f"role {role.name!r}: its environment {role.packages} was removed before the job "
+                "was submitted",
+                transient=True,
+            )
 
 
 def _elsewhere(store: AppFolders, request: SlurmRequest) -> str | None:
@@ -360,6 +380,7 @@ def _launch(
             return
         request = preemption.with_signals(request, os.environ)
         _fill(folder, store.record(app_id) or {}, request, token, lay, again=not fresh)
+        _check_environments(request)
         check()
         job_id = _sbatch(folder, request, app_id, submission)
         _check_again(check, job_id)  # before anybody can see that it was submitted

@@ -30,8 +30,10 @@ import time
 from typing import IO, Any, Callable, Iterable
 
 __all__ = [
+    "Child",
     "Failure",
     "find",
+    "find_uv",
     "hold",
     "key_of",
     "listed",

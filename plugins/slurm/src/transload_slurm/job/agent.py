@@ -58,6 +58,7 @@ _DEATH_SIGNAL = 1
 _RANK0 = "TRANSLOAD_RANK0_HOST"
 
 
+_PACKAGES = "TRANSLOAD_ENVIRONMENT"
 _OPTIONAL = ("notice", "notice_signal", "checkpoints", "stall_after", "on_stall", "stall_signal")
 
 
@@ -69,6 +70,14 @@ def task_of(plan: dict[str, Any], role: int) -> dict[str, Any]:
         "grace": plan["grace"],
         **{name: plan["roles"][role][name] for name in (*names, *_OPTIONAL)},
     }
+
+
+def _enter(venv: str, env: dict[str, str]) -> None:
+    """Have programs that get this environment find those of a virtual environment first."""
+    env["VIRTUAL_ENV"] = venv
+    path = env.get("PATH") or os.defpath
+    env["PATH"] = os.pathsep.join([os.path.join(venv, "bin"), path])
+    env.pop("PYTHONHOME", None)
 
 
 def _make_mount_points(container: list[str]) -> None:
@@ -310,6 +319,9 @@ class Agent:
             self.logs, ERROR_FILE
         )
         env.update({name: _replace(value, values) for name, value in self.task["env"].items()})
+        packages = env.get(_PACKAGES)
+        if packages and _PACKAGES in self.task["env"]:
+            _enter(f"{packages}/venv", env)
         if self.task["container"]:  # these want to know
             env.setdefault("USER", os.environ.get("SLURM_JOB_USER", ""))
         env["TRANSLOAD_APP_ID"] = self.task["app_id"]

@@ -1,0 +1,182 @@
+"""The environments of a cluster's jobs, on its login node: made once for their content, below the
+folder of the jobs, and removed when no job uses them.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Optional
+
+from transload.errors import SchedulerUnavailable
+from transload.schedulers.api import AppDescription
+from transload.schedulers.environments.program import listed, remove
+from transload_slurm.store import AppFolders
+
+_IDLE_S: Final = 600.0
+"""So long an environment stays after its last use: a submit may be about to use it."""
+_SHELL_S: Final = 60.0
+_RECORD: Final = "environment.json"
+_MODULE: Final = r"\s*(module|ml)\s"
+_FIND_PYTHON: Final = """\
+before=$(command -v python3)
+{{
+{lines}
+}} >/dev/null 2>&1 </dev/null
+after=$(command -v python3)
+[ "$before" = "$after" ] || printf '\\n%s\\n%s\\n' "$LD_LIBRARY_PATH" "$after"
+"""
+
+Describe = Callable[[Collection[str]], Mapping[str, Optional[AppDescription]]]
+"""Returns what is known of jobs, by their ids."""
+
+
+def environments_folder(root: str) -> str:
+    """Return the folder of the environments of all jobs below a folder of jobs."""
+    return f"{root}/.environments"
+
+
+@dataclass(frozen=True)
+class ChosenPython:
+    """The Python that an environment is made of.
+
+    Args:
+        path: that interpreter and no other; ``""``: the first ``python3`` on PATH that fits.
+        place: which one that is, as far as it is known; another one makes another environment.
+        variables: what it needs to run.
+    """
+
+    path: str
+    place: str
+    variables: dict[str, str] = field(default_factory=dict)
+
+
+def choose_python(named: str, prologue: str) -> ChosenPython:
+    """Return the Python that the user has named, else that of a module which the prologue loads.
+
+    Of a prologue only the lines that begin with ``module`` or ``ml`` are run here.
+
+    Args:
+        named: the run option ``python``; ``python3`` names none.
+        prologue: the run option ``prologue``.
+    """
+    place = os.path.realpath(shutil.which("python3") or sys.executable)
+    if named not in ("", "python3"):
+        return ChosenPython(os.path.expanduser(named), place)
+    lines = [line for line in prologue.splitlines() if re.match(_MODULE, line)]
+    if not lines:
+        return ChosenPython("", place)
+    script = _FIND_PYTHON.format(lines="\n".join(lines))
+    try:
+        done = subprocess.run(
+            ["bash", "-lc", script],  # noqa: S607 - the one on PATH
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_SHELL_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ChosenPython("", place)
+    said = done.stdout.decode("utf-8", "replace").splitlines()
+    if len(said) < 2 or not said[-1].startswith("/"):
+        return ChosenPython("", place)
+    variables = {}
+    if said[-2]:
+        variables["LD_LIBRARY_PATH"] = said[-2]
+    return ChosenPython(said[-1], place, variables)
+
+
+class Environments:
+    """What was made below a folder of jobs, and which of it jobs use.
+
+    Args:
+        store: the jobs.
+        describe: tells which of them have ended.
+    """
+
+    def __init__(self, store: AppFolders, describe: Describe) -> None:
+        self._store = store
+        self._describe = describe
+
+    @property
+    def root(self) -> str:
+        """The folder of all environments."""
+        return environments_folder(self._store.root)
+
+    def listed(self) -> list[dict[str, Any]]:
+        """Return the records of those that were made, each with ``in_use``.
+
+        Raises:
+            SchedulerUnavailable: if Slurm cannot be asked.
+        """
+        found = listed(self.root)
+        if not found:
+            return []
+        used = self._used()
+        for record in found:
+            record["in_use"] = used is None or record["path"] in used
+        return found
+
+    def delete(self, older_than: float | None, *, dry_run: bool) -> list[dict[str, Any]]:
+        """Delete those that no job uses, nor used a moment ago; return their records.
+
+        Args:
+            older_than: seconds since the last use; less than ten minutes count as ten minutes.
+            dry_run: delete nothing.
+
+        Raises:
+            SchedulerUnavailable: if Slurm cannot be asked, or one cannot be removed.
+        """
+        idle = max(_IDLE_S, older_than or 0.0)
+        deleted = []
+        for record in self.listed():
+            if record["in_use"] or not _is_idle(record["path"], idle):
+                continue
+            if dry_run or self._remove(record, idle):
+                deleted.append(record)
+        return deleted
+
+    def _remove(self, record: Mapping[str, Any], idle: float) -> bool:
+        try:
+            # whoever was given it since the jobs were read has used it just now
+            return remove(self.root, record["key"], lambda folder: not _is_idle(folder, idle))
+        except OSError as exc:
+            raise SchedulerUnavailable(
+                f"environment {record['path']} cannot be removed: {exc.strerror}"
+            ) from exc
+
+    def _used(self) -> set[str] | None:
+        """Return the folders that jobs use which have not ended; None: it may be any of them."""
+        asked: dict[str, Collection[str]] = {}
+        for app_id in self._store.ids():
+            try:
+                record = self._store.record(app_id)
+                if record is None and self._store.damage(app_id):
+                    asked[app_id] = ()
+            except SchedulerUnavailable:
+                return None
+            if record is not None and record.get("environments"):
+                asked[app_id] = record["environments"]
+        used: set[str] = set()
+        for app_id, found in self._describe(list(asked)).items():
+            if found is None or found.status.is_terminal():
+                continue
+            if not asked[app_id]:
+                return None
+            used.update(asked[app_id])
+        return used
+
+
+def _is_idle(folder: str, seconds: float) -> bool:
+    """Tell whether an environment was last used so many seconds ago, or earlier."""
+    try:
+        return time.time() - os.stat(f"{folder}/{_RECORD}").st_mtime >= seconds
+    except FileNotFoundError:
+        return True

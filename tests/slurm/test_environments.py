@@ -1,0 +1,404 @@
+"""The packages that jobs need, on a cluster: made once on its login node, and kept while jobs use
+them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.errors import SubmitError, UnsupportedFeature
+from transload.runner import Job, Launch, Runner
+from transload.specs import AppDef, Role
+from transload_slurm.environments import choose_python
+from transload_testing.packages import PackageIndex, package_index
+
+UV = shutil.which("uv") or ""
+Eventually = Callable[..., Any]
+PRINT = "import sys, tiny; print(tiny.VERSION, sys.prefix)"
+WAIT = "import time, tiny; time.sleep(200)"
+CONTENT = "requirements.txt"
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    """An index with the package ``tiny``, and a file in the working directory that names it."""
+    with package_index(tmp_path / "index") as served:
+        served.add("tiny", "1.0")
+        for name, value in installer(served).items():
+            monkeypatch.setenv(name, value)
+        for name in ("UV_FIND_LINKS", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "UV_LINK_MODE"):
+            monkeypatch.delenv(name, raising=False)
+        yield served
+
+
+@pytest.fixture
+def needs_tiny(index: PackageIndex) -> Path:
+    """A file in the working directory that names the package; tests take their cluster first."""
+    file = Path(CONTENT)
+    file.write_text("tiny\n", encoding="utf-8")
+    return file
+
+
+def installer(index: PackageIndex) -> dict[str, str]:
+    """Return the variables that lead an installer to an index, with a cache of its own."""
+    return {
+        "UV_DEFAULT_INDEX": index.url,
+        "UV_INDEX_URL": index.url,
+        "PIP_INDEX_URL": index.url,
+        "UV_CACHE_DIR": str(index.folder.parent / "uv-cache"),
+        "UV_PYTHON_DOWNLOADS": "never",
+        "UV_HTTP_TIMEOUT": "5",
+    }
+
+
+def submit(
+    runner: Runner, index: PackageIndex, code: str = PRINT, app_id: str | None = None, **cfg: Any
+) -> Job:
+    """Submit a line of Python that runs with what the file names."""
+    role = Role("main", "/tmp", entrypoint="python3", args=["-c", code], env=installer(index))
+    launch = Launch(app=AppDef("test", [role]), scheduler="slurm", cfg=cfg, environment=CONTENT)
+    return launch.plan(runner, app_id=app_id).submit()
+
+
+def output_of(job: Job) -> str:
+    """Wait until a job has succeeded; return the only line that it wrote."""
+    status = job.wait(90)
+    lines = [line.rstrip() for line in job.logs("main", 0)]
+    assert status.state.name == "SUCCEEDED", (status, lines)
+    (line,) = lines
+    return line
+
+
+def leftovers(root: Path) -> list[str]:
+    """Return what lies there beside finished environments and their locks."""
+    links = [each for each in root.iterdir() if each.is_symlink()]
+    kept = {each.name for each in links}
+    kept |= {os.readlink(each) for each in links}
+    kept |= {f"{each.name}.lock" for each in links}
+    return sorted({each.name for each in root.iterdir()} - kept)
+
+
+def grow_old(path: str, seconds: float = 3600.0) -> None:
+    """Have an environment look as if it was last used so long ago."""
+    when = time.time() - seconds
+    os.utime(f"{path}/environment.json", (when, when))
+
+
+def test_made_once_below_the_folder_of_the_jobs(
+    runner: Runner, index: PackageIndex, needs_tiny: Path, slurm_dir: Path
+) -> None:
+    """The program finds its package; the next job fetches nothing, and runs in the same folder."""
+    first = submit(runner, index, app_id="one")
+    version, prefix = output_of(first).split()
+    assert version == "1.0"
+    folder = Path(prefix).parent
+    assert folder.parent == slurm_dir / ".environments"
+    record = json.loads((slurm_dir / "one" / "record.json").read_text())
+    assert record["environments"] == [str(folder)]
+    fetched = list(index.requests)
+    assert output_of(submit(runner, index)) == f"1.0 {prefix}"
+    assert index.requests == fetched
+    assert leftovers(folder.parent) == []
+
+
+def test_a_dry_run_says_which_and_makes_none(
+    runner: Runner, index: PackageIndex, needs_tiny: Path, slurm_dir: Path
+) -> None:
+    """What would be submitted names the file and its digest."""
+    role = Role("main", "/tmp", entrypoint="true")
+    launch = Launch(app=AppDef("test", [role]), scheduler="slurm", environment=CONTENT)
+    assert "environment: requirements.txt sha256:" in str(launch.plan(runner).request)
+    assert index.requests == []
+    assert not (slurm_dir / ".environments").exists()
+
+
+@pytest.mark.engine("sshd")
+def test_made_once_on_the_login_node(
+    far: Runner, login: Any, index: PackageIndex, needs_tiny: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By ssh it is made there, below the folder of the jobs; it is listed, kept while a job uses
+    it, and deleted.
+    """
+    root = login.home / ".transload" / "slurm" / ".environments"
+    with caplog.at_level("INFO", "transload"):
+        version, prefix = output_of(submit(far, index)).split()
+    said = [each.getMessage() for each in caplog.records if "environment" in each.getMessage()]
+    assert len(said) == 1 and ": made in " in said[0], said
+    assert version == "1.0"
+    assert Path(prefix).parent.parent == root
+    fetched = list(index.requests)
+    job = submit(far, index, WAIT)
+    assert index.requests == fetched
+    scheduler = far.scheduler("slurm")
+    (found,) = scheduler.environments()
+    assert (found.path, found.name, found.in_use) == (str(Path(prefix).parent), CONTENT, True)
+    assert found.size and found.files
+    grow_old(found.path)
+    assert scheduler.delete_environments() == []
+    job.cancel()
+    job.wait(60)
+    assert [each.key for each in scheduler.delete_environments()] == [found.key]
+    assert list(root.iterdir()) == []
+
+
+def test_kept_while_a_job_uses_it_or_may_be_about_to(
+    runner: Runner, index: PackageIndex, needs_tiny: Path, slurm_dir: Path
+) -> None:
+    """One that a job uses, or that was used a moment ago, is not deleted; old ones are."""
+    job = submit(runner, index, WAIT)
+    scheduler = runner.scheduler("slurm")
+    (found,) = scheduler.environments()
+    assert found.in_use
+    grow_old(found.path)
+    assert scheduler.delete_environments() == []
+    job.cancel()
+    job.wait(60)
+    os.utime(f"{found.path}/environment.json")
+    assert scheduler.delete_environments() == []
+    grow_old(found.path)
+    assert scheduler.delete_environments(older_than=7200.0) == []
+    assert [each.key for each in scheduler.delete_environments(dry_run=True)] == [found.key]
+    assert Path(found.path).exists()
+    assert [each.in_use for each in scheduler.delete_environments()] == [False]
+    assert list((slurm_dir / ".environments").iterdir()) == []
+
+
+def test_a_damaged_record_may_use_any(
+    runner: Runner, index: PackageIndex, needs_tiny: Path, slurm_dir: Path
+) -> None:
+    """As long as the record of a job that may run cannot be read, none is deleted."""
+    job = submit(runner, index, WAIT, app_id="one")
+    scheduler = runner.scheduler("slurm")
+    (found,) = scheduler.environments()
+    grow_old(found.path)
+    record = slurm_dir / "one" / "record.json"
+    text = record.read_text()
+    record.write_text("{")
+    assert scheduler.delete_environments() == []
+    record.write_text(text)
+    job.cancel()
+    job.wait(60)
+    assert len(scheduler.delete_environments()) == 1
+
+
+def test_removed_before_the_job_was_submitted(
+    runner: Runner, index: PackageIndex, needs_tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is submitted that would not find its packages."""
+    scheduler = runner.scheduler("slurm")
+    before = scheduler.apps.make_environment
+
+    def remove(*args: Any) -> str:
+        folder = before(*args)
+        grow_old(folder)
+        assert scheduler.delete_environments()
+        return str(folder)
+
+    monkeypatch.setattr(scheduler.apps, "make_environment", remove)
+    with pytest.raises(SubmitError, match="was removed before the job was submitted"):
+        submit(runner, index)
+    assert runner.list("slurm") == []
+
+
+SUBMIT = """\
+import sys
+from transload.runner import Launch, Runner
+from transload.specs import AppDef, Role
+with Runner("tests") as runner:
+    role = Role("main", "/tmp", entrypoint="true", env={env!r})
+    launch = Launch(app=AppDef("test", [role]), scheduler={name!r}, environment="requirements.txt")
+    job = launch.plan(runner).submit()
+    code = job.wait(90).state.name != "SUCCEEDED"
+    job.delete()
+    sys.exit(code)
+"""
+
+
+def submitter(index: PackageIndex, name: str) -> subprocess.Popen[str]:
+    """Start a process that submits a job, waits for it and deletes it."""
+    code = SUBMIT.format(env=installer(index), name=name)
+    return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def hpc(login: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the jobs of ``hpc``, a cluster in the settings, behind the login node."""
+    folder = tmp_path / "hpc"
+    settings = tmp_path / "transload.toml"
+    settings.write_text(
+        f'[schedulers.hpc]\nkind = "slurm"\nssh = "login"\nfolder = "{folder}"\n', encoding="utf-8"
+    )
+    monkeypatch.setenv("TRANSLOAD_CONFIG", str(settings))
+    return folder
+
+
+@pytest.mark.engine("sshd")
+def test_two_submits_at_once_make_one(hpc: Path, index: PackageIndex, needs_tiny: Path) -> None:
+    """Two processes, each with a helper of its own: one makes it, the other waits."""
+    both = [submitter(index, "hpc") for _ in range(2)]
+    said = [each.communicate(timeout=100)[1] for each in both]
+    assert [each.returncode for each in both] == [0, 0], said
+    assert index.requests.count("/simple/tiny/") == 1
+    root = hpc / ".environments"
+    assert len([each for each in root.iterdir() if each.is_symlink()]) == 1
+    assert leftovers(root) == []
+
+
+@pytest.mark.engine("sshd")
+def test_a_lock_of_uv_where_there_is_none(
+    hpc: Path, login: Any, cluster: Any, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The submitter's uv turns it into requirements, and pip installs them on the login node."""
+    monkeypatch.setenv("PATH", f"{login.leads['PATH']}:{Path(UV).parent}")
+    places = [each for each in cluster.env["PATH"].split(":") if not Path(each, "uv").exists()]
+    python = hpc.parent / "python3"
+    python.write_text(
+        f'#!/bin/sh\nPATH="{":".join(places)}" exec {sys.executable} "$@"\n', encoding="utf-8"
+    )
+    python.chmod(0o755)
+    settings = hpc.parent / "transload.toml"
+    settings.write_text(settings.read_text() + f'login_python = "{python}"\n', encoding="utf-8")
+    Path("pyproject.toml").write_text(
+        '[project]\nname = "mine"\nversion = "0"\nrequires-python = ">=3.9"\n'
+        'dependencies = ["tiny"]\n',
+        encoding="utf-8",
+    )
+    subprocess.run([UV, "lock", "-q"], check=True, timeout=60)
+    index.add("tiny", "2.0")
+    role = Role("main", "/tmp", entrypoint="python3", args=["-c", PRINT], env=installer(index))
+    launch = Launch(
+        app=AppDef("test", [role]),
+        scheduler="hpc",
+        environment="uv.lock",
+        cfg={"python": sys.executable},
+    )
+    with Runner("tests") as runner:
+        job = launch.plan(runner).submit()
+        assert output_of(job).startswith("1.0 ")
+        job.delete()
+    (record,) = hpc.glob(".environments/*/environment.json")
+    assert json.loads(record.read_text())["installer"] == "pip"
+
+
+def makers_of(root: Path) -> list[str]:
+    """Return the processes that work in a folder."""
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        try:
+            place = os.readlink(each / "cwd")
+            words = (each / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+        except OSError:
+            continue
+        if place.startswith(str(root)):
+            found.append(words)
+    return found
+
+
+@pytest.mark.engine("sshd")
+@pytest.mark.parametrize("killed", ["helper", "submitter"])
+def test_a_killed_maker_leaves_nothing_that_is_trusted(
+    killed: str,
+    hpc: Path,
+    login: Any,
+    index: PackageIndex,
+    needs_tiny: Path,
+    eventually: Eventually,
+) -> None:
+    """What it started ends, nothing was submitted, and the next submit makes it anew."""
+    root = hpc / ".environments"
+    index.answers.clear()
+    first = submitter(index, "hpc")
+    eventually(lambda: index.requests, 60)
+    assert makers_of(root)
+    if killed == "helper":
+        for pid in login.helpers():
+            os.kill(pid, 9)
+        said = first.communicate(timeout=60)[1]
+        assert first.returncode != 0
+        assert "cannot be made: ssh login: the connection was lost" in said
+    else:
+        first.kill()
+        first.communicate(timeout=60)
+    eventually(lambda: not makers_of(root), 30)
+    index.answers.set()
+    assert [each for each in root.iterdir() if each.is_symlink()] == []
+    assert [each.name for each in hpc.iterdir() if not each.name.startswith(".")] == ["bin"]
+    second = submitter(index, "hpc")
+    said = second.communicate(timeout=100)[1]
+    assert second.returncode == 0, said
+    assert leftovers(root) == []
+
+
+@pytest.mark.parametrize("way", ["here", pytest.param("ssh", marks=pytest.mark.engine("sshd"))])
+def test_what_cannot_be_made_is_a_submit_that_failed(
+    way: str, index: PackageIndex, request: pytest.FixtureRequest
+) -> None:
+    """The installer's last lines are in the message; a Python that does not fit is named, and so is
+    what was wanted; nothing was submitted.
+    """
+    runner = request.getfixturevalue({"here": "runner", "ssh": "far"}[way])
+    Path(CONTENT).write_text("absent\n", encoding="utf-8")
+    with pytest.raises(SubmitError, match=r"(?s)cannot be made.*\n.*absent") as caught:
+        submit(runner, index)
+    assert not caught.value.transient
+    Path("script.py").write_text(
+        '# /// script\n# requires-python = ">=3.99"\n# dependencies = ["tiny"]\n# ///\n',
+        encoding="utf-8",
+    )
+    role = Role("main", "/tmp", entrypoint="true")
+    launch = Launch(
+        app=AppDef("test", [role]),
+        scheduler="slurm",
+        environment="script.py",
+        cfg={"python": sys.executable},
+    )
+    have = ".".join(map(str, sys.version_info[:3]))
+    with pytest.raises(SubmitError, match=rf"wants Python >=3\.99; here is {have} \("):
+        launch.plan(runner).submit()
+    launch.cfg = {"python": "/nowhere/python3"}
+    with pytest.raises(SubmitError, match=r"here is no /nowhere/python3"):
+        launch.plan(runner).submit()
+    assert runner.list("slurm") == []
+
+
+def test_not_inside_of_a_container(runner: Runner, index: PackageIndex, needs_tiny: Path) -> None:
+    """A role that runs in an image is refused by the name of the field, before anything is made."""
+    role = Role("main", "docker://python:3.11", entrypoint="true")
+    launch = Launch(
+        app=AppDef("test", [role]),
+        scheduler="slurm",
+        environment=CONTENT,
+        cfg={"container": "apptainer"},
+    )
+    with pytest.raises(UnsupportedFeature, match=r"roles\[0\]\.environment: .*--environment none"):
+        launch.plan(runner)
+    assert index.requests == []
+
+
+def test_the_python_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lines of the prologue that load modules say which Python; others are not run here."""
+    loaded = tmp_path / "loaded" / "bin"
+    loaded.mkdir(parents=True)
+    python = loaded / "python3"
+    python.symlink_to(sys.executable)
+    (tmp_path / ".bash_profile").write_text(
+        f'module() {{ export PATH="{loaded}:$PATH" LD_LIBRARY_PATH="/a lib"; }}\n',
+        encoding="utf-8",
+    )
+    monkeypatch.setenv("HOME", str(tmp_path))
+    prologue = f"touch {tmp_path}/ran\nmodule load python/3.11\n"
+    chosen = choose_python("python3", prologue)
+    assert (chosen.path, chosen.variables) == (str(python), {"LD_LIBRARY_PATH": "/a lib"})
+    assert not (tmp_path / "ran").exists()
+    assert choose_python("", "export X=1").path == ""
+    assert choose_python("/opt/python3", prologue).path == "/opt/python3"
