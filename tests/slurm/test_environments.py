@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from transload.errors import SubmitError, UnsupportedFeature
+from transload.errors import ConfigError, SubmitError, UnsupportedFeature
 from transload.runner import Job, Launch, Runner
 from transload.specs import AppDef, Role
 from transload_slurm.environments import choose_python
@@ -49,6 +49,27 @@ def needs_tiny(index: PackageIndex) -> Path:
     return file
 
 
+@pytest.fixture
+def hpc(login: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the jobs of ``hpc``, a cluster in the settings, behind the login node."""
+    folder = tmp_path / "hpc"
+    settings = tmp_path / "transload.toml"
+    settings.write_text(
+        f'[schedulers.hpc]\nkind = "slurm"\nssh = "login"\nfolder = "{folder}"\n', encoding="utf-8"
+    )
+    monkeypatch.setenv("TRANSLOAD_CONFIG", str(settings))
+    return folder
+
+
+@pytest.fixture
+def afar(hpc: Path) -> Iterator[Runner]:
+    """A runner whose jobs on ``hpc`` are all ended when the test is over."""
+    with Runner("tests") as made:
+        yield made
+        for row in made.list("hpc"):
+            made.delete(row.app_handle)
+
+
 def installer(index: PackageIndex) -> dict[str, str]:
     """Return the variables that lead an installer to an index, with a cache of its own."""
     return {
@@ -62,11 +83,16 @@ def installer(index: PackageIndex) -> dict[str, str]:
 
 
 def submit(
-    runner: Runner, index: PackageIndex, code: str = PRINT, app_id: str | None = None, **cfg: Any
+    runner: Runner,
+    index: PackageIndex,
+    code: str = PRINT,
+    *,
+    app_id: str | None = None,
+    scheduler: str = "slurm",
 ) -> Job:
     """Submit a line of Python that runs with what the file names."""
     role = Role("main", "/tmp", entrypoint="python3", args=["-c", code], env=installer(index))
-    launch = Launch(app=AppDef("test", [role]), scheduler="slurm", cfg=cfg, environment=CONTENT)
+    launch = Launch(app=AppDef("test", [role]), scheduler=scheduler, environment=CONTENT)
     return launch.plan(runner, app_id=app_id).submit()
 
 
@@ -117,29 +143,29 @@ def test_a_dry_run_says_which_and_makes_none(
     """What would be submitted names the file and its digest."""
     role = Role("main", "/tmp", entrypoint="true")
     launch = Launch(app=AppDef("test", [role]), scheduler="slurm", environment=CONTENT)
-    assert "environment: requirements.txt sha256:" in str(launch.plan(runner).request)
+    assert "environment: requirements.txt sha256:" in str(launch.plan(runner))
     assert index.requests == []
     assert not (slurm_dir / ".environments").exists()
 
 
 @pytest.mark.engine("sshd")
 def test_made_once_on_the_login_node(
-    far: Runner, login: Any, index: PackageIndex, needs_tiny: Path, caplog: pytest.LogCaptureFixture
+    afar: Runner, hpc: Path, index: PackageIndex, needs_tiny: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """By ssh it is made there, below the folder of the jobs; it is listed, kept while a job uses
     it, and deleted.
     """
-    root = login.home / ".transload" / "slurm" / ".environments"
+    root = hpc / ".environments"
     with caplog.at_level("INFO", "transload"):
-        version, prefix = output_of(submit(far, index)).split()
+        version, prefix = output_of(submit(afar, index, scheduler="hpc")).split()
     said = [each.getMessage() for each in caplog.records if "environment" in each.getMessage()]
     assert len(said) == 1 and ": made in " in said[0], said
     assert version == "1.0"
     assert Path(prefix).parent.parent == root
     fetched = list(index.requests)
-    job = submit(far, index, WAIT)
+    job = submit(afar, index, WAIT, scheduler="hpc")
     assert index.requests == fetched
-    scheduler = far.scheduler("slurm")
+    scheduler = afar.scheduler("hpc")
     (found,) = scheduler.environments()
     assert (found.path, found.name, found.in_use) == (str(Path(prefix).parent), CONTENT, True)
     assert found.size and found.files
@@ -198,8 +224,8 @@ def test_removed_before_the_job_was_submitted(
     scheduler = runner.scheduler("slurm")
     before = scheduler.apps.make_environment
 
-    def remove(*args: Any) -> str:
-        folder = before(*args)
+    def remove(*args: Any, **more: Any) -> str:
+        folder = before(*args, **more)
         grow_old(folder)
         assert scheduler.delete_environments()
         return str(folder)
@@ -228,18 +254,6 @@ def submitter(index: PackageIndex, name: str) -> subprocess.Popen[str]:
     """Start a process that submits a job, waits for it and deletes it."""
     code = SUBMIT.format(env=installer(index), name=name)
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-
-
-@pytest.fixture
-def hpc(login: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of the jobs of ``hpc``, a cluster in the settings, behind the login node."""
-    folder = tmp_path / "hpc"
-    settings = tmp_path / "transload.toml"
-    settings.write_text(
-        f'[schedulers.hpc]\nkind = "slurm"\nssh = "login"\nfolder = "{folder}"\n', encoding="utf-8"
-    )
-    monkeypatch.setenv("TRANSLOAD_CONFIG", str(settings))
-    return folder
 
 
 @pytest.mark.engine("sshd")
@@ -286,8 +300,43 @@ def test_a_lock_of_uv_where_there_is_none(
         job = launch.plan(runner).submit()
         assert output_of(job).startswith("1.0 ")
         job.delete()
-    (record,) = hpc.glob(".environments/*/environment.json")
+    (record,) = hpc.glob(".environments/*.*/environment.json")
     assert json.loads(record.read_text())["installer"] == "pip"
+
+
+@pytest.mark.engine("sshd")
+def test_wheels_that_are_fetched_here_and_sent(
+    afar: Runner, hpc: Path, index: PackageIndex
+) -> None:
+    """A login node that knows no index installs what the submitter has fetched for its Python."""
+    minor = f"{sys.version_info[0]}{sys.version_info[1]}"
+    index.add("tiny", "2.0", tag=f"cp{minor}-cp{minor}-manylinux_2_17_{os.uname().machine}")
+    index.add("tiny", "3.0", tag="cp37-cp37m-manylinux_2_17_x86_64")
+    Path(CONTENT).write_text("tiny\n", encoding="utf-8")
+    role = Role("main", "/tmp", entrypoint="python3", args=["-c", PRINT])
+    launch = Launch(
+        app=AppDef("test", [role]),
+        scheduler="hpc",
+        cfg={"offline": True, "python": sys.executable},
+        environment=CONTENT,
+    )
+    assert output_of(launch.plan(afar).submit()).startswith("2.0 ")
+    fetched = list(index.requests)
+    assert output_of(launch.plan(afar).submit()).startswith("2.0 ")
+    assert index.requests == fetched
+    Path(CONTENT).write_text("tiny==3.0\n", encoding="utf-8")
+    with pytest.raises(SubmitError, match=r"(?s)its wheels for Python .* cannot be.*tiny==3\.0"):
+        launch.plan(afar).submit()
+    assert leftovers(hpc / ".environments") == []
+
+
+def test_offline_is_for_clusters_behind_ssh(
+    runner: Runner, shell_app: Callable[..., AppDef]
+) -> None:
+    """Where the login node is this machine there is nothing to send."""
+    launch = Launch(app=shell_app("true"), scheduler="slurm", cfg={"offline": True})
+    with pytest.raises(ConfigError, match="run option offline=true: only for a cluster behind ssh"):
+        launch.plan(runner)
 
 
 def makers_of(root: Path) -> list[str]:
@@ -339,17 +388,19 @@ def test_a_killed_maker_leaves_nothing_that_is_trusted(
     assert leftovers(root) == []
 
 
-@pytest.mark.parametrize("way", ["here", pytest.param("ssh", marks=pytest.mark.engine("sshd"))])
+@pytest.mark.parametrize(
+    "scheduler", ["slurm", pytest.param("hpc", marks=pytest.mark.engine("sshd"))]
+)
 def test_what_cannot_be_made_is_a_submit_that_failed(
-    way: str, index: PackageIndex, request: pytest.FixtureRequest
+    scheduler: str, index: PackageIndex, request: pytest.FixtureRequest
 ) -> None:
     """The installer's last lines are in the message; a Python that does not fit is named, and so is
     what was wanted; nothing was submitted.
     """
-    runner = request.getfixturevalue({"here": "runner", "ssh": "far"}[way])
+    runner = request.getfixturevalue({"slurm": "runner", "hpc": "afar"}[scheduler])
     Path(CONTENT).write_text("absent\n", encoding="utf-8")
     with pytest.raises(SubmitError, match=r"(?s)cannot be made.*\n.*absent") as caught:
-        submit(runner, index)
+        submit(runner, index, scheduler=scheduler)
     assert not caught.value.transient
     Path("script.py").write_text(
         '# /// script\n# requires-python = ">=3.99"\n# dependencies = ["tiny"]\n# ///\n',
@@ -358,7 +409,7 @@ def test_what_cannot_be_made_is_a_submit_that_failed(
     role = Role("main", "/tmp", entrypoint="true")
     launch = Launch(
         app=AppDef("test", [role]),
-        scheduler="slurm",
+        scheduler=scheduler,
         environment="script.py",
         cfg={"python": sys.executable},
     )
@@ -368,7 +419,7 @@ def test_what_cannot_be_made_is_a_submit_that_failed(
     launch.cfg = {"python": "/nowhere/python3"}
     with pytest.raises(SubmitError, match=r"here is no /nowhere/python3"):
         launch.plan(runner).submit()
-    assert runner.list("slurm") == []
+    assert runner.list(scheduler) == []
 
 
 def test_not_inside_of_a_container(runner: Runner, index: PackageIndex, needs_tiny: Path) -> None:

@@ -104,7 +104,7 @@ def test_thirty_at_once_make_one(index: PackageIndex, scripts: Path, root: Path)
 
 STALLS = {
     "before anything is written": ("os", "mkdir"),
-    "before Python is chosen": ("Installer", "_choose_python"),
+    "before Python is chosen": ("Installer", "choose_python"),
     "before the packages": ("Installer", "_what"),
     "before its record": ("json", "dumps"),
     "before it counts": ("os", "rename"),

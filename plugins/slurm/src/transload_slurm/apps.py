@@ -129,7 +129,13 @@ class Apps:
         return started or (self.store.record(app_id) or {}).get("mark") == mark
 
     def make_environment(
-        self, recipe: Recipe, python: str, prologue: str, variables: Mapping[str, str]
+        self,
+        recipe: Recipe,
+        python: str,
+        prologue: str,
+        variables: Mapping[str, str],
+        *,
+        offline: bool = False,
     ) -> str:
         """Return the folder of an environment, made if it is not there.
 
@@ -138,6 +144,7 @@ class Apps:
             python: the run option ``python``.
             prologue: the run option ``prologue``, which may load a module of Python.
             variables: for the installer alone.
+            offline: only behind ssh, which the request was checked for.
 
         Raises:
             SubmitError: if it cannot be made; with the installer's last lines.

@@ -185,6 +185,11 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     mounts: frozenset[MountType] = frozenset()
     if kind != "none":
         mounts = frozenset({MountType.BIND})
+    if cfg.get("offline") and here:
+        raise ConfigError(
+            "run option offline=true: only for a cluster behind ssh: here the login node is this "
+            "machine"
+        )
     refuse_unsupported(app, CAPABILITIES._replace(mounts=mounts), "slurm")
     gang = cfg.get("gang") is not False
     if app.segment is not None:

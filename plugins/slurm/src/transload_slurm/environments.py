@@ -5,6 +5,7 @@ folder of the jobs, and removed when no job uses them.
 from __future__ import annotations
 
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -16,7 +17,13 @@ from typing import Any, Final, Optional
 
 from transload.errors import SchedulerUnavailable
 from transload.schedulers.api import AppDescription
-from transload.schedulers.environments.program import listed, remove
+from transload.schedulers.environments.program import (
+    find,
+    key_of,
+    listed,
+    python_of,
+    remove,
+)
 from transload_slurm.store import AppFolders
 
 _IDLE_S: Final = 600.0
@@ -91,6 +98,27 @@ def choose_python(named: str, prologue: str) -> ChosenPython:
     if said[-2]:
         variables["LD_LIBRARY_PATH"] = said[-2]
     return ChosenPython(said[-1], place, variables)
+
+
+def python_there(root: str, recipe: dict[str, Any], chosen: ChosenPython) -> dict[str, Any]:
+    """Return what wheels must fit that are fetched elsewhere; ``{}`` if the environment is here.
+
+    Args:
+        root: the folder of all environments.
+        recipe: what is to be installed.
+        chosen: the Python that it is made of.
+
+    Raises:
+        Failure: if there is no Python that fits.
+    """
+    if find(root, key_of(recipe, chosen.path or chosen.place)) is not None:
+        return {}
+    libc, version = platform.libc_ver()
+    glibc = ""
+    if libc == "glibc":
+        glibc = version
+    order = {"recipe": recipe, "python": chosen.path, "variables": chosen.variables}
+    return {"version": python_of(order), "machine": platform.machine(), "glibc": glibc}
 
 
 class Environments:

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from typing import Any, Final
@@ -18,7 +19,7 @@ from transload.schedulers.environments.program import Child, Failure, find_uv, m
 from transload_slurm import wire
 from transload_slurm.apps import Apps
 from transload_slurm.blobs import Blobs
-from transload_slurm.environments import choose_python
+from transload_slurm.environments import choose_python, python_there
 from transload_slurm.watch import SlurmWatch
 
 _PER_MINUTE: Final = 12  # a login node has many users
@@ -137,8 +138,12 @@ class Helper:
         python: str,
         prologue: str,
         variables: dict[str, str],
+        wheels: str = "",
     ) -> dict[str, Any]:
-        """Make an environment, unless it is there; tell meanwhile what its installer says."""
+        """Make an environment, unless it is there; tell meanwhile what its installer says.
+
+        Wheels that were sent lie in the workspace of that name.
+        """
 
         def say(line: str) -> None:
             with contextlib.suppress(OSError):
@@ -159,12 +164,24 @@ class Helper:
             if self._is_over:
                 child.stop()
         try:
-            return make(order, say, child)
+            with tempfile.TemporaryDirectory(prefix="transload-wheels-") as folder:
+                if wheels:
+                    self._blobs.lay(wheels, f"{folder}/wheels")
+                    order["wheels"] = f"{folder}/wheels"
+                return make(order, say, child)
         except Failure as exc:
             return {"error": str(exc), "lines": exc.lines, "transient": exc.transient}
         finally:
             with self._lock:
                 self._makers.discard(child)
+
+    def do_python_there(self, recipe: dict[str, Any], python: str, prologue: str) -> dict[str, Any]:
+        """Return what the wheels of an environment must fit; see `python_there`."""
+        chosen = choose_python(python, prologue)
+        try:
+            return python_there(self._apps.kept_environments.root, recipe, chosen)
+        except Failure as exc:
+            raise SubmitError(f"environment {recipe['name']}: cannot be made: {exc}") from exc
 
     def do_has_uv(self) -> bool:
         """Tell whether uv is here."""

@@ -76,6 +76,11 @@ def run_opts() -> runopts:
             "shared folder of checkpoints (<checkpoint_base>/<name>/<role>); default: the apps'",
             None,
         ),
+        "offline": (
+            bool,
+            "behind ssh: packages of environments are fetched here and sent, as wheels",
+            False,
+        ),
         "keep_days": (
             float,
             "days after which a submit removes apps that have ended, once a day; none: never",

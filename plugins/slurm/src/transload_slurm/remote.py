@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import tempfile
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +23,8 @@ from transload.schedulers.api import (
     Submission,
 )
 from transload.schedulers.feeding import FedWatch, Feeder
-from transload.specs import AppState
-from transload_slurm import blobs, ssh, wire
+from transload.specs import AppState, Workspace
+from transload_slurm import blobs, ssh, wheels, wire
 from transload_slurm.connection import THREAD, Connection, InDoubt, Link, shared
 from transload_slurm.convert import SlurmRequest
 from transload_slurm.diagnose import Check
@@ -131,24 +132,35 @@ class RemoteApps:
             pass  # it cannot be reached: what has been submitted runs, under its id
 
     def make_environment(
-        self, recipe: Recipe, python: str, prologue: str, variables: Mapping[str, str]
+        self,
+        recipe: Recipe,
+        python: str,
+        prologue: str,
+        variables: Mapping[str, str],
+        *,
+        offline: bool = False,
     ) -> str:
         """Return the folder of an environment there; see `Apps.make_environment`.
+
+        With ``offline`` its packages are fetched here, and sent.
 
         Raises:
             SubmitError: if it cannot be made, or the login node cannot be reached.
         """
         try:
-            if recipe.needs_uv and not self.connection.call("has_uv"):
+            if recipe.needs_uv and (offline or not self.connection.call("has_uv")):
                 recipe = environments.as_requirements(recipe)
-            making = _Making(self.connection.link())
-            order = {
+            link = self.connection.link()
+            order: dict[str, Any] = {
                 "recipe": recipe.to_dict(),
                 "python": python,
                 "prologue": prologue,
                 "variables": dict(variables),
             }
-            made = environments.follow_making(making.lines(order), recipe.environment)
+            if offline:
+                order["variables"] = {}
+                order["wheels"] = _bring_wheels(link, recipe, order, variables)
+            made = environments.follow_making(_Making(link).lines(order), recipe.environment)
         except SchedulerUnavailable as exc:
             raise SubmitError(
                 f"environment {recipe.environment}: cannot be made: {exc}",
@@ -261,6 +273,23 @@ class RemoteApps:
         return wire.page_from_dict(
             self.connection.call("log", app_id=app_id, **wire.query_to_dict(query))
         )
+
+
+def _bring_wheels(
+    link: Link, recipe: Recipe, order: Mapping[str, Any], variables: Mapping[str, str]
+) -> str:
+    """Fetch the wheels of an environment here, and send them; return the name of their list.
+
+    Nothing is fetched if the environment is there.
+    """
+    asked = {name: order[name] for name in ("recipe", "python", "prologue")}
+    wanted = link.call("python_there", _SUBMIT_S, **asked)
+    if not wanted:
+        return ""
+    with tempfile.TemporaryDirectory(prefix="transload-") as folder:
+        wheels.fetch(recipe, wanted, variables, folder)
+        sent = _bring(link, Workspace({f"{folder}/wheels": ""}))
+    return sent or ""
 
 
 def _bring(link: Link, workspace: Any) -> str | None:

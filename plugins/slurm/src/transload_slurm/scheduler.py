@@ -173,6 +173,7 @@ class SlurmScheduler(SchedulerBase):
             str(cfg.get("python") or ""),
             str(cfg.get("prologue") or ""),
             variables,
+            offline=bool(cfg.get("offline")),
         )
         return replace(role, env={**role.env, _convert.PACKAGES: folder})
 

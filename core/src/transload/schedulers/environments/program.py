@@ -38,6 +38,7 @@ __all__ = [
     "key_of",
     "listed",
     "make",
+    "python_of",
     "remove",
     "satisfies",
 ]
@@ -397,7 +398,7 @@ class Installer:
         Raises:
             Failure: if they cannot be installed.
         """
-        python, version = self._choose_python()
+        python, version = self.choose_python()
         self._say(f"Python {version} ({python})")
         inner = os.path.join(self._venv, "bin", "python")
         if not self._uv:
@@ -438,7 +439,7 @@ class Installer:
             words += ["--extra", extra]
         return words + self._offline()
 
-    def _choose_python(self) -> tuple[str, str]:
+    def choose_python(self) -> tuple[str, str]:
         """Return path and version of the Python to use.
 
         Raises:
@@ -552,6 +553,22 @@ class Installer:
             passing = any(word in text for word in _PASSING_WORDS)
             raise Failure("the packages cannot be installed", lines, transient=passing)
         return lines
+
+
+def python_of(order: dict[str, Any]) -> str:
+    """Return the version of the Python that an environment would be made of.
+
+    Args:
+        order: see `make`.
+
+    Raises:
+        Failure: if there is none that fits.
+    """
+    uv = order.get("uv")
+    if uv is None:
+        uv = find_uv()
+    installer = Installer("", order, uv, lambda line: None, Child())
+    return installer.choose_python()[1]
 
 
 def satisfies(version: str, requires: str) -> bool:
