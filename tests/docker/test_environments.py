@@ -310,6 +310,46 @@ def test_a_killed_maker_leaves_nothing(
     assert len(images(engine)) == 1 and builders(engine) == []
 
 
+@pytest.mark.parametrize("moment", ["before it is kept", "before it has a name"])
+def test_a_maker_killed_at_the_end(
+    submit: Callable[..., Job],
+    engine: Any,
+    index: Index,
+    image: str,
+    eventually: Any,
+    moment: str,
+) -> None:
+    """Killed when all is installed: what was kept without a name is not used, and goes."""
+    code = (
+        "import os, signal, sys\n"
+        "from test_environments import launch, Runner\n"
+        "from transload_docker.engine import Engine\n"
+        "commit = Engine.commit\n"
+        "def commit_and_die(*args):\n"
+        "    if sys.argv[3] == 'before it has a name':\n"
+        "        commit(*args)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "Engine.commit = commit_and_die\n"
+        "with Runner('t') as runner:\n"
+        "    launch(sys.argv[1], sys.argv[2], None, {}).plan(runner).submit()\n"
+    )
+    path = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-c", code, image, index.url, moment],
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == -signal.SIGKILL
+    nameless = engine.client.images(filters={"dangling": True})
+    assert len(nameless) == int(moment == "before it has a name")
+    eventually(lambda: builders(engine) == [])
+    assert images(engine) == []
+    assert output_of(submit())[0].startswith("1.0 ")
+    assert index.times_resolved() == 2 and len(images(engine)) == 1
+    assert engine.client.images(filters={"dangling": True}) == []
+
+
 def test_what_cannot_be_made(
     submit: Callable[..., Job],
     engine: Any,
