@@ -191,9 +191,11 @@ class Helper:
         """Return the records of the environments."""
         return list(self._apps.environments())
 
-    def do_delete_environments(self, **arguments: Any) -> list[Any]:
+    def do_delete_environments(
+        self, older_than: float | None = None, dry_run: bool = False
+    ) -> list[Any]:
         """Delete environments that no job uses."""
-        return list(self._apps.delete_environments(**arguments))
+        return list(self._apps.delete_environments(older_than, dry_run=dry_run))
 
     def do_list(self) -> list[Any]:
         """Return the rows of `Apps.list`."""

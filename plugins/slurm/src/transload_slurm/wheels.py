@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -32,11 +33,17 @@ def fetch(
         folder: an empty one.
 
     Raises:
-        SubmitError: if they cannot be fetched; with the last lines of pip.
+        SubmitError: if this Python has no pip, or they cannot be fetched; with the last lines of
+            pip.
     """
     title = f"environment {recipe.environment}"
     if recipe.needs_uv:
         raise SubmitError(f"{title}: not possible with offline=true: {recipe.needs_uv} needs uv")
+    if importlib.util.find_spec("pip") is None:
+        raise SubmitError(
+            f"{title}: with offline=true, the pip of {sys.executable} fetches the wheels, and it has "
+            f"none; install it: {sys.executable} -m ensurepip, or uv pip install pip"
+        )
     files = os.path.join(folder, "files")
     for name, text in recipe.files.items():
         path = os.path.join(files, name)
