@@ -392,7 +392,7 @@ def test_a_killed_maker_leaves_nothing_that_is_trusted(
     "scheduler", ["slurm", pytest.param("hpc", marks=pytest.mark.engine("sshd"))]
 )
 def test_what_cannot_be_made_is_a_submit_that_failed(
-    scheduler: str, index: PackageIndex, request: pytest.FixtureRequest
+    scheduler: str, index: PackageIndex, needs_slurm: None, request: pytest.FixtureRequest
 ) -> None:
     """The installer's last lines are in the message; a Python that does not fit is named, and so is
     what was wanted; nothing was submitted.
