@@ -24,7 +24,7 @@ IMPORTED = {
         "airflow.providers.openlineage.plugins.macros",
     ),
     "ax": (
-        "transload_ax.run",
+        "transload_ax.jobs",
         "transload_ax.trials",
         "transload_ax.units",
         "transload_ax.experiment",
