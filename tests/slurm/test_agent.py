@@ -188,6 +188,41 @@ def test_replica_is_signalled_before_its_supervisor(
     assert written["roles"][0]["replicas"][0]["exit_code"] == -15
 
 
+_DELAYED = """
+import json, os, sys
+from transload_slurm.job import agent
+
+def spawn(*given):
+    pid = started(*given)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    return pid
+
+started, agent.spawn = agent.spawn, spawn
+agent.Agent(sys.argv[1], json.loads(sys.argv[2]), 0, 0, 0, os.dup(1)).main()
+"""
+
+
+def test_what_an_attempt_writes_is_never_older_than_its_start(tmp_path: Path) -> None:
+    """On a busy node a program may have written all, before its agent has time to report."""
+    task = {
+        "app_id": "a", "grace": 1.0, "name": "main", "num_replicas": 1, "cwd": str(tmp_path),
+        "entrypoint": "sleep", "container": [], "args": ["0.3"], "env": {}, "secrets": [],
+        "notice": None, "notice_signal": "TERM", "checkpoints": None, "stall_after": None,
+        "on_stall": "note", "stall_signal": "USR1",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", _DELAYED, str(tmp_path), json.dumps(task)],
+        input="start 0 1 here 1\n",
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [report["e"] for report in reports] == ["started", "ended"]
+    assert reports[1]["time"] - reports[0]["time"] >= 0.3
+
+
 def test_a_replica_is_started_again_on_a_disk_that_its_log_has_filled(tmp_path: Path) -> None:
     """Its log breaks off at the end of a block, without room for a newline: that is no reason not
     to run it.

@@ -427,11 +427,18 @@ def test_a_cancel_gives_notice(runner: Runner, shell_app: ShellApp, eventually: 
     assert _lines(runner, handle) == ["ready", "saved"]
 
 
-def test_a_notice_that_is_not_heeded(runner: Runner, shell_app: ShellApp, eventually: Any) -> None:
-    """After its time the program is killed, and nothing else is sent before."""
+def test_a_notice_that_is_not_heeded(
+    runner: Runner, shell_app: ShellApp, eventually: Any, slurm_dir: Path
+) -> None:
+    """After its time the program is killed, and nothing else is sent before; not even where the
+    supervisor has not come to write that it runs.
+    """
     line = "trap 'echo TERM' TERM; trap 'echo USR1' USR1; echo ready; while :; do sleep 0.1; done"
     handle = runner.run(shell_app(line, notice=Notice(2, "USR1")), "slurm")
     _says(runner, handle, "ready", eventually)
+    eventually(lambda: _status(runner, handle).state is AppState.RUNNING, 30)
+    state = slurm_dir / parse_app_handle(handle).app_id / "state.json"
+    state.write_text(state.read_text().replace("RUNNING", "PENDING"))
     runner.cancel(handle)
     status = _end(runner, handle, 30)
     assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.CANCELLED, -9)

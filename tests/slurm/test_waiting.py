@@ -15,7 +15,7 @@ from transload.errors import SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Resource
 from transload_slurm.jobs import Job
-from transload_slurm.waiting import expected_start, in_words, meaning
+from transload_slurm.waiting import Never, expected_start, in_words, meaning
 
 ShellApp = Callable[..., AppDef]
 
@@ -44,7 +44,27 @@ def test_more_nodes_than_the_partition_has(
     assert "partition 'main' has 3 node(s)" in said
     assert "its largest have 16 CPUs, 8000 MB of memory, 4 GPUs" in said
     assert "-c partition=NAME" in said
-    assert runner.status(handle).why_waiting() == said  # type: ignore[union-attr]
+    status = runner.status(handle)  # Slurm may have another word for the reason by now
+    assert status is not None and status.why_waiting() == status.msg
+
+
+def test_a_partition_that_could_not_be_asked_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the partition has is said as soon as Slurm answers; then it is asked no more."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    for name, line in (("squeue", "echo main"), ("sinfo", "exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    never = Never()
+    record = {"app": {"roles": [{"num_replicas": 5}]}, "cfg": {}}
+    job = Job("7", "a", "PENDING", {}, "PartitionConfig")
+    assert never.why(record, job) == ""
+    (tmp_path / "sinfo").write_text("#!/bin/sh\necho 'main*|3|16|8000|gpu:4|idle|infinite|1'\n")
+    said = never.why(record, job)
+    assert "asked for: 5 replica(s) of 1 CPU(s); partition 'main' has 3 node(s)" in said
+    (tmp_path / "sinfo").unlink()
+    assert never.why(record, job) == said
 
 
 def test_more_tasks_than_the_cluster_has_cpus(

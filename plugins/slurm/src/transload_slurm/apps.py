@@ -543,8 +543,7 @@ class Apps:
             first: nobody has asked for the end before.
         """
         seconds = float(record.get("notice") or 0.0)
-        state = self.store.state(app_id, record)
-        if not seconds or state is None or state.get("state") != "RUNNING":
+        if not seconds or not self._may_run(app_id, record):
             return commands.run(["scancel", job_id], _CANCEL_S)
         asked = time.time()
         if not first:
@@ -552,10 +551,17 @@ class Apps:
                 asked = os.stat(f"{self.store.folder(app_id)}/cancel").st_mtime
         if time.time() - asked > seconds + _OVERDUE_S:  # its supervisor has not heard it
             return commands.run(["scancel", job_id], _CANCEL_S)
-        if not record["gang"]:  # elements that wait get no notice
-            commands.run(["scancel", "--state=PENDING", job_id], _CANCEL_S)
+        # what waits gets no notice: elements of an array, or a job that waits once more
+        commands.run(["scancel", "--state=PENDING", job_id], _CANCEL_S)
         # the batch script alone gets it: its supervisor looks for the file
         return commands.run(["scancel", "--batch", "--signal=CONT", job_id], _CANCEL_S)
+
+    def _may_run(self, app_id: str, record: dict[str, Any]) -> bool:
+        """Tell whether replicas may run now. Their supervisor writes a moment later that they do."""
+        if not os.path.exists(f"{self.store.folder(app_id)}/claim"):
+            return False
+        states = [read_state(path) for path in self.store.state_files(app_id, record)]
+        return any(state is None or not _is_away(state) for state in states)
 
     def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
         """Tell, from the folder alone, whether an app has ended."""
@@ -738,6 +744,11 @@ class Apps:
         over = self._over(app_id)  # asked before the log is read: nothing is written after an end
         folder = f"{self.store.folder(app_id)}/logs/{query.role}/{query.replica}"
         return read_log(folder, query, over)
+
+
+def _is_away(state: Mapping[str, Any]) -> bool:
+    """Tell whether a supervisor has written that it has ended, or left its allocation."""
+    return written_end(state) or bool(state.get("left_at"))
 
 
 def _last_word(folder: str) -> Job | None:

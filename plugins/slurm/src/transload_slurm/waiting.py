@@ -315,7 +315,8 @@ class Never:
         if reason == job.reason and now - at < _KNOWN_FOR_S:
             return text
         found = advice(record["app"], record["cfg"], _partition_of(job))
-        if found:
-            found = f"it never starts as it is; {found}"
+        if not found:  # Slurm did not answer just now: it is asked again
+            return ""
+        found = f"it never starts as it is; {found}"
         self._known[job.id] = (job.reason, now, found)
         return found

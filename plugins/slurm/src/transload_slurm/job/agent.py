@@ -275,8 +275,10 @@ class Agent:
             if task["checkpoints"] and not os.path.isdir(task["checkpoints"]):
                 raise FileNotFoundError(errno.ENOENT, _NOT_SHARED, task["checkpoints"])
             self._begin_watch(env)
+            # before it starts: the next look at its logs may already see all that it has written
+            began = time.time()
             self.child = spawn(argv, task["cwd"], env, streams)
-            self._tell("started")
+            self._tell("started", when=began)
         except OSError as exc:
             why = f"cannot run {argv[0]!r}: {exc.strerror}: {exc.filename}"
             if len(streams) == len(STREAMS):
@@ -409,11 +411,14 @@ class Agent:
             self.watch = None
         self._tell("ended", f'{ended}, "signalled": {str(self.signalled).lower()}')
 
-    def _tell(self, event: str, more: str = "") -> None:
+    def _tell(self, event: str, more: str = "", when: float | None = None) -> None:
+        """Report an event, of now or of a time given (seconds since the epoch)."""
+        if when is None:
+            when = time.time()
         host = _plain(self.host)
         head = f'"e": "{event}", "k": {self.k}, "run": {self.run_number}, "host": "{host}", "began_at": {self.began_at}'
         try:
-            os.write(self.report, f'{{{head}, "time": {time.time():.3f}{more}}}\n'.encode())
+            os.write(self.report, f'{{{head}, "time": {when:.6f}{more}}}\n'.encode())
         except BrokenPipeError:
             pass
 
