@@ -7,10 +7,10 @@ many of that time" is a place in it.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable, SpecError
@@ -51,6 +51,10 @@ class Place:
         else:
             self.time = moment
             self.count = 1
+
+    def copy(self) -> Place:
+        """Return a place of its own that is the same: far quicker than `copy.copy`."""
+        return Place(self.time, self.count)
 
 
 @dataclass(slots=True)
@@ -128,8 +132,13 @@ def nanoseconds(text: str) -> int:
         ValueError: if it is not one.
     """
     whole, _, rest = text.rstrip("Z").partition(".")
-    seconds = int(datetime.fromisoformat(whole + "+00:00").timestamp())
-    return seconds * NS + int((rest or "0").ljust(9, "0")[:9])
+    return _seconds(whole) * NS + int((rest or "0").ljust(9, "0")[:9])
+
+
+@lru_cache(maxsize=64)
+def _seconds(text: str) -> int:
+    """Return a time without fractions as seconds since the epoch; lines that follow share it."""
+    return int(datetime.fromisoformat(text + "+00:00").timestamp())
 
 
 class Reader:
@@ -153,7 +162,7 @@ class Reader:
         start: int = 0,
         tail: int | None = None,
     ) -> None:
-        self._seen = {stream: copy.copy(cursor.places[stream]) for stream in streams}
+        self._seen = {stream: cursor.places[stream].copy() for stream in streams}
         self._skip = {stream: cursor.places[stream].count for stream in streams}
         self._parts: dict[int, list[bytes]] = {stream: [] for stream in streams}
         self._began = dict.fromkeys(streams, 0)
@@ -227,7 +236,7 @@ class Reader:
         data = b"".join(self._parts[stream])
         self._parts[stream].clear()
         text = data.decode("utf-8", "replace")
-        return Line(text, self._began[stream], len(data), stream, copy.copy(self._seen[stream]))
+        return Line(text, self._began[stream], len(data), stream, self._seen[stream].copy())
 
     def rest(self) -> Iterator[Line]:
         """Yield the unfinished last line of each stream, once the container has ended."""

@@ -76,6 +76,8 @@ class Reading:
     def fill(self, cursor: Cursor, lines: list[Line], budget: int) -> bool:
         """Add lines until there are about so many bytes, moving the cursor.
 
+        What was written after the newest message is not waited for.
+
         Returns:
             Whether there may be more.
         """
@@ -84,7 +86,7 @@ class Reading:
             cursor.take(line)
             lines.append(line)
             used += line.size
-            if used >= budget:
+            if used >= budget or 0 < self.newest < line.time:
                 return True
         return False
 
@@ -265,8 +267,7 @@ class LogView:
         query = self._query
         place = Cursor.of(query.cursor)
         if query.last is not None and query.cursor is None:
-            # an unfinished last line may come behind them
-            piece = Piece(self._last(place, query.last), left=None)
+            piece = self._last(place, query.last)
         else:
             start = int((query.since or 0) * NS)
             piece = self.page(place, max(1, query.max_bytes), start)
@@ -274,10 +275,14 @@ class LogView:
         text = [line.text for line in piece.lines]
         return LogPage(text, place.text(), piece.complete, stamps=stamps, left=piece.left)
 
-    def _last(self, place: Cursor, count: int) -> list[Line]:
-        """Return at least the last whole lines; the cursor is moved behind them."""
+    def _last(self, place: Cursor, count: int) -> Piece:
+        """Return at least the last whole lines; the cursor is moved behind them.
+
+        Nothing is left behind them if the replica runs. Else an unfinished last line may be.
+        """
         lines: list[Line] = []
         attempts = self._attempts(self._facts())
+        runs = bool(attempts) and is_alive(attempts[-1])
         for container in reversed(attempts):
             is_newest = container is attempts[-1]
             at = place if is_newest else Cursor()
@@ -285,7 +290,7 @@ class LogView:
             lines[:0] = self._last_of_attempt(container, wanted, at, ended=not is_newest)
             if len(lines) >= count:
                 break
-        return lines
+        return Piece(lines, left=0 if runs else None)
 
     def _last_of_attempt(
         self, container: Container, count: int, place: Cursor, *, ended: bool
