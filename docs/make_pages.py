@@ -116,7 +116,7 @@ SECTIONS: Mapping[str, list[str]] = {
 
 ABOUT_STATES = """\
 `transload.specs.is_terminal` decides everywhere what is final. UNKNOWN is never read as a failure: see
-[adapters](adapters.md#what-is-the-same-in-every-host).
+[adapters](adapters.md#what-is-the-same-in-every-orchestrator).
 
 ## From a scheduler's words
 

@@ -36,7 +36,7 @@ def test_an_app_that_nobody_understands(
     monkeypatch.setattr(keeper, "_look", look)
     keeper._look_safely("odd")
     assert keeper._due["odd"] > time.monotonic()
-    assert "app odd" in capsys.readouterr().err
+    assert "job odd" in capsys.readouterr().err
 
 
 def test_an_engine_that_is_away_is_not_an_apps_trouble(keeper: Keeper) -> None:

@@ -156,7 +156,7 @@ def test_info_of_a_scheduler(invoke: Any) -> None:
     """``info NAME`` shows options with type and default, and what the scheduler can do."""
     result = invoke("info", "local")
     assert f"scheduler local (leads to: {local_home()})" in result.lines
-    assert "  state_folder (connection setting, str): folder of its apps" in result.out
+    assert "  state_folder (connection setting, str): folder of its jobs" in result.out
     assert "log_dir (str)" in result.out
     assert "  reachable_from: host" in result.lines
     document = invoke("info", "local", "--json").json

@@ -320,7 +320,7 @@ def test_doctor_fails_where_nothing_can_run(
     assert result.code == 3
     (state,) = [line for line in result.lines if line.startswith("broken\tstate\tfolder")]
     assert str(tmp_path / "file") in state
-    (kept,) = [line for line in result.lines if "\tlocal: apps\t" in line]
+    (kept,) = [line for line in result.lines if "\tlocal: jobs\t" in line]
     assert kept.startswith("broken")
     assert "Errno" not in result.out, "an error of the system's own says nothing to a user"
 

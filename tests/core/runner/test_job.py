@@ -60,7 +60,7 @@ def test_an_app_in_every_form() -> None:
         with pytest.raises(SpecError, match=error):
             transload.run(**wrong)  # type: ignore[arg-type]
     with pytest.raises(
-        TypeError, match="colour=: unknown argument; over an app can be set: role, name"
+        TypeError, match="colour=: unknown argument; over a job can be set: role, name"
     ):
         _sh("true", colour="red")
     with pytest.raises(

@@ -47,7 +47,7 @@ ALIASES: Final = {"runopts": "info", "builtins": "components", "configure": "con
 
 _USAGE: Final = "Usage: transload [--version] COMMAND [ARGUMENTS]...   (COMMAND --help says more)"
 _CLOSING: Final = """\
-A HANDLE is what `run` prints; for the default scheduler, the app id is enough.
+A HANDLE is what `run` prints; for the default scheduler, the job id is enough.
 Exit: 0 done, 1 failed, 2 mistake, 3 unreachable, 4 cancelled, 5 late, 6 unknown"""
 
 SETTINGS: Final[dict[str, Any]] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}

@@ -35,7 +35,7 @@ def _completing(
 
 
 def _handles(incomplete: str) -> list[tuple[str, str]]:
-    """Return app ids of the default scheduler, or handles once ``://`` is typed."""
+    """Return job ids of the default scheduler, or handles once ``://`` is typed."""
     from transload.cli.session import open_runner
 
     scheduler, typed, _ = incomplete.partition("://")
@@ -71,7 +71,7 @@ def complete_components(
 
 
 def handle_argument(**settings: Any) -> Callable[[F], F]:
-    """Add the argument HANDLE, a full handle or an app id of the default scheduler.
+    """Add the argument HANDLE, a full handle or a job id of the default scheduler.
 
     With ``nargs=-1`` there may be several.
     """

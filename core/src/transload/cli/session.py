@@ -37,7 +37,7 @@ def open_runner() -> Iterator[Runner]:
 
 
 def full_handle(text: str) -> AppHandle:
-    """Return the full handle for a handle or an app id of the default scheduler."""
+    """Return the full handle for a handle or a job id of the default scheduler."""
     if text in AppState.__members__:
         raise SpecError(
             f"{text!r} is a state, not a handle (of a line of `transload list`, give the first "
@@ -52,7 +52,7 @@ def full_handle(text: str) -> AppHandle:
 
 
 def find_job(runner: Runner, text: str) -> Job:
-    """Return the job for a handle or app id, which may not exist.
+    """Return the job for a handle or job id, which may not exist.
 
     Raises:
         UnknownSchedulerException: if there is no such scheduler.

@@ -22,7 +22,7 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
 
     Args:
         command: the program and its arguments.
-        name: the name of the app; default: the name of an interpreter's script, else of the program.
+        name: the name of the job; default: the name of an interpreter's script, else of the program.
 
     Raises:
         SpecError: if the command is not a list of texts that starts with a program.
@@ -98,7 +98,7 @@ def _is_number(word: str) -> bool:
 
 
 def _name_of(command: Sequence[str]) -> str:
-    """Return a name for the app of a command, from the program or from Python's script."""
+    """Return a name for the job of a command, from the program or from Python's script."""
     file = os.path.basename(str(command[0]))
     if file.startswith("python") and len(command) > 1:
         script = str(command[1])
@@ -117,8 +117,8 @@ class Overrides(NamedTuple):
 
     Args:
         role: the role to change; None for all roles.
-        name: name of the app.
-        time_limit: time limit of the app, in seconds.
+        name: name of the job.
+        time_limit: time limit of the job, in seconds.
         env: variables to add to those of the roles.
         image: image of the roles.
         replicas: number of replicas of each role.
@@ -128,7 +128,7 @@ class Overrides(NamedTuple):
         gpu: GPUs of each replica.
         mem: main memory of each replica, in bytes.
         mounts: what is mounted into each replica, in place of what is mounted there already.
-        segment: seconds that the queue gives the app at a time.
+        segment: seconds that the queue gives the job at a time.
         notice: the warning that the roles get before they are ended.
         checkpoints: the roles have a folder for checkpoints.
         max_interruptions: largest number of restarts after interruptions.

@@ -42,7 +42,7 @@ class ComponentTestCase(unittest.TestCase):
         timeout: float = 60,
     ) -> AppStatus | None:
         """Run a component with ``args`` and wait for its end; return the final status, None if the
-        app is gone.
+        job is gone.
 
         ``scheduler_params`` are for the schedulers' factories (see `transload.runner.get_runner`),
         ``timeout`` is in

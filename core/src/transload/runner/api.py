@@ -56,9 +56,9 @@ class RunOptions(TypedDict, total=False):
 
 
 class Runner:
-    """Submits apps to schedulers, and tells what became of them.
+    """Submits jobs to schedulers, and tells what became of them.
 
-    An app belongs to its scheduler, not to the runner that submitted it: any runner of the same
+    A job belongs to its scheduler, not to the runner that submitted it: any runner of the same
     user can attach to it by its handle. A runner may be used from several threads. It installs no
     signal handler and leaves no thread behind.
 
@@ -116,7 +116,7 @@ class Runner:
         return f"Runner(name={self._name!r}, schedulers={self.scheduler_backends()})"
 
     def close(self) -> None:
-        """Free what the runner holds; running apps go on. May be called more than once."""
+        """Free what the runner holds; running jobs go on. May be called more than once."""
         self._schedulers.close()
 
     def with_environ(self, environ: Mapping[str, str]) -> Runner:
@@ -213,7 +213,7 @@ class Runner:
         opts.add(
             "tracker_base",
             str,
-            "where the app reports results: a folder or fsspec URL; may hold ${app_id}",
+            "where the job reports results: a folder or fsspec URL; may hold ${app_id}",
         )
         opts.add("pass_env", list[str], "variables of the submitter to pass on, by patterns: HF_*")
         opts.add(
@@ -287,7 +287,7 @@ class Runner:
     def qualified_id(
         self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None
     ) -> str:
-        """Return the full id that `run` submits an app under: some schedulers add a namespace or a
+        """Return the full id that `run` submits a job under: some schedulers add a namespace or a
         cluster.
 
         Raises:
@@ -313,7 +313,7 @@ class Runner:
         """Return the request that `run` would submit; nothing outside of this process is touched.
 
         Args:
-            app: the job: an app, its JSON, a component (its name or function), or a `Launch`.
+            app: what is to run: an `AppDef`, its JSON, a component (its name or function), or a `Launch`.
             scheduler: where to run it; default: the configured one, else ``local``.
             cfg: run options of the scheduler.
             workspace: a local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role
@@ -321,12 +321,12 @@ class Runner:
             parent_run_id: run that this one derives from; default: the job that this process is
                 part of, else ``TRANSLOAD_PARENT_RUN_ID``.
             app_id: the caller's own id; default: a fresh one.
-            tracker_base: where the app reports results; default: from ``cfg``, else a folder of the
-                app's own. It is also given to a component that declares an argument of that name.
-            overrides: what is set in the app over what it says.
+            tracker_base: where the job reports results; default: from ``cfg``, else a folder of the
+                job's own. It is also given to a component that declares an argument of that name.
+            overrides: what is set in the job over what it says.
 
         Raises:
-            SpecError: if the app or id is not valid, there is no such component or its arguments
+            SpecError: if the job or id is not valid, there is no such component or its arguments
                 are wrong, or the scheduler cannot express it.
             ConfigError: for an unknown scheduler or option, or a tracker that is wrongly
                 configured.
@@ -347,11 +347,11 @@ class Runner:
         """Submit what `dryrun` returned, its request changed by the caller or not.
 
         Returns:
-            The handle of the app. With a caller-given id, an app of that id and digest is adopted:
+            The handle of the job. With a caller-given id, a job of that id and digest is adopted:
                 nothing is started.
 
         Raises:
-            AppExists: if the id is taken by another app.
+            AppExists: if the id is taken by another job.
             SubmitError: if the scheduler did not take it; nothing runs.
             SpecError: if a secret cannot be resolved.
             SchedulerUnavailable: if the scheduler cannot be reached.
@@ -369,7 +369,7 @@ class Runner:
         parent_run_id: str | None = None,
         **options: Unpack[RunOptions],
     ) -> AppHandle:
-        """Submit an app; return its handle at once. Arguments and errors as in `dryrun` and
+        """Submit a job; return its handle at once. Arguments and errors as in `dryrun` and
         `schedule`.
         """
         plan = self.dryrun(
@@ -417,7 +417,7 @@ class Runner:
         parent_run_id: str | None = None,
         **options: Unpack[RunOptions],
     ) -> AppHandle:
-        """Build an app from a component and submit it. Arguments and errors as in
+        """Build a job from a component and submit it. Arguments and errors as in
         `dryrun_component` and `schedule`.
         """
         return self.run(
@@ -440,7 +440,7 @@ class Runner:
         return Job(app_handle, self)
 
     def description(self, app_handle: AppHandle) -> AppDescription | None:
-        """Return all that the scheduler knows of an app; None if there is no such app.
+        """Return all that the scheduler knows of a job; None if there is no such job.
 
         Raises:
             MalformedAppHandleException: if it is not a handle.
@@ -449,22 +449,22 @@ class Runner:
         return self.job(app_handle).description()
 
     def attach(self, app_handle: AppHandle) -> AppStatus:
-        """Return the status of an app that must be there.
+        """Return the status of a job that must be there.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
         return self.job(app_handle).need_description().status
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
-        """Return the status of an app; None if there is no such app; UNKNOWN if the scheduler
+        """Return the status of a job; None if there is no such job; UNKNOWN if the scheduler
         cannot say.
         """
         return self.job(app_handle).status()
 
     def status_many(self, app_handles: Sequence[AppHandle]) -> dict[AppHandle, AppStatus | None]:
-        """Return `status` of many apps, with one query per scheduler."""
+        """Return `status` of many jobs, with one query per scheduler."""
         return self._schedulers.statuses(app_handles)
 
     def wait(
@@ -476,10 +476,10 @@ class Runner:
         patience: float = 300.0,
         on_change: Callable[[AppStatus], None] | None = None,
     ) -> AppStatus | None:
-        """Block until the app has ended.
+        """Block until the job has ended.
 
         Args:
-            app_handle: the app.
+            app_handle: the job.
             wait_interval: ignored; waiting is driven by changes. Kept for those who come from
                 TorchX.
             timeout: seconds to wait at most; None: no limit.
@@ -488,11 +488,11 @@ class Runner:
                 or wish to cancel.
 
         Returns:
-            The final status, or None if there is no such app.
+            The final status, or None if there is no such job.
 
         Raises:
-            TransloadTimeout: when the time ran out (also a TimeoutError); the app goes on.
-            StateUnknown: when patience ran out (also a SchedulerUnavailable); the app is not
+            TransloadTimeout: when the time ran out (also a TimeoutError); the job goes on.
+            StateUnknown: when patience ran out (also a SchedulerUnavailable); the job is not
                 touched.
         """
         job = self.job(app_handle)
@@ -506,10 +506,10 @@ class Runner:
         return await job.wait_if_there_async(timeout=timeout, patience=patience)
 
     def cancel(self, app_handle: AppHandle) -> None:
-        """Ask for the end of an app; return at once. Nothing happens if it has ended already.
+        """Ask for the end of a job; return at once. Nothing happens if it has ended already.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
         self.job(app_handle).cancel()
@@ -519,21 +519,21 @@ class Runner:
         self.cancel(app_handle)
 
     def delete(self, app_handle: AppHandle) -> None:
-        """Forget an app, ending it first. Nothing happens if it is gone already.
+        """Forget a job, ending it first. Nothing happens if it is gone already.
 
         Raises:
-            UnsupportedFeature: if its scheduler cannot delete apps.
+            UnsupportedFeature: if its scheduler cannot delete jobs.
         """
         self.job(app_handle).delete()
 
     def describe(self, app_handle: AppHandle) -> AppDef | None:
-        """Return the app as it was submitted, secret-looking values masked; None if it is not
+        """Return the job as it was submitted, secret-looking values masked; None if it is not
         known.
         """
         return self.job(app_handle).describe()
 
     def list(self, scheduler: str | None = None) -> list[ListAppResponse]:
-        """Return the apps that a scheduler knows, newest first, each with its handle."""
+        """Return the jobs that a scheduler knows, newest first, each with its handle."""
         name = scheduler or self.settings.scheduler
         apps = self.scheduler(name).list()
         for app in apps:
@@ -554,7 +554,7 @@ class Runner:
         """Return an iterator over the log lines of replica ``k`` of a role, newline included.
 
         Args:
-            app_handle: the app.
+            app_handle: the job.
             role_name: the role.
             k: number of the replica within the role.
             regex: only lines in which it is found.
@@ -564,7 +564,7 @@ class Runner:
             streams: which output; None: combined.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
             SpecError: for an unknown role or replica, or a bad regex.
             UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times of
                 lines.
@@ -583,27 +583,27 @@ class Runner:
         )
 
     def results(self, app_handle: AppHandle, *, shared: bool = False) -> AppResults:
-        """Return what an app reported so far: results, and what the configured trackers know of the
+        """Return what a job reported so far: results, and what the configured trackers know of the
         run.
 
         Args:
-            app_handle: the app.
+            app_handle: the job.
             shared: also what was written into the tracker base that was given for it by programs
-                that do not say of which run they are. Apps that share a base then share those
+                that do not say of which run they are. Jobs that share a base then share those
                 results.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
             TrackingError: if the results, or what a tracker knows, cannot be read; the message says
                 where they are.
         """
         return self.job(app_handle).results(shared=shared)
 
     def steps(self, app_handle: AppHandle) -> dict[str, dict[str, dict[float, float]]]:
-        """Return the curves that an app reported step by step so far: key → name → step → value.
+        """Return the curves that a job reported step by step so far: key → name → step → value.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
             TrackingError: if they cannot be read.
         """
         return self.job(app_handle).steps()
@@ -611,20 +611,20 @@ class Runner:
     def fetch(
         self, app_handle: AppHandle, pattern: str = "*", folder: str = ".", *, replace: bool = True
     ) -> Sequence[str]:
-        """Copy files that an app has made (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new
+        """Copy files that a job has made (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new
         paths.
 
-        Only regular files are copied, and no link is followed out of the app's folder: what is left
+        Only regular files are copied, and no link is followed out of the job's folder: what is left
         out is logged as a warning.
 
         Args:
-            app_handle: the app.
+            app_handle: the job.
             pattern: which of them, with ``*`` (which matches ``/``, too), ``?`` and ``[a-z]``.
             folder: where to; made if it is not there.
             replace: whether files of the same names are replaced.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
             SpecError: if a file is there already that must not be replaced; nothing has been
                 copied.
             TrackingError: if they cannot be read.

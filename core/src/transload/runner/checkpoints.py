@@ -30,7 +30,7 @@ def safe_name(name: str) -> str:
 
 
 def all_with_checkpoints(app: AppDef) -> AppDef:
-    """Return the app with checkpoints: those roles have them that ask, or all if none does."""
+    """Return the job with checkpoints: those roles have them that ask, or all if none does."""
     if any(role.checkpoints for role in app.roles):
         return app
     return replace(app, roles=[replace(role, checkpoints=True) for role in app.roles])
@@ -74,10 +74,10 @@ def name_of_ended(runner: Runner, handle: str, scheduler: str) -> str:
 def with_checkpoint_folders(
     app: AppDef, name: str, scheduler: SchedulerBase, cfg: Mapping[str, CfgVal]
 ) -> AppDef:
-    """Return an app whose roles that ask for checkpoints find the folder in their environment.
+    """Return a job whose roles that ask for checkpoints find the folder in their environment.
 
     Args:
-        app: the app; it is not changed.
+        app: the job; it is not changed.
         name: the name under which they are kept.
         scheduler: where it goes.
         cfg: its run options.

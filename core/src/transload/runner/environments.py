@@ -157,7 +157,7 @@ def headers_of(app: AppDef, folders: Mapping[str, Sequence[str]]) -> dict[str, H
     """Return the headers of the scripts that roles run, by role.
 
     Args:
-        app: the app.
+        app: the job.
         folders: role → where its script may lie, if it has no workspace.
 
     Raises:
@@ -177,12 +177,12 @@ def headers_of(app: AppDef, folders: Mapping[str, Sequence[str]]) -> dict[str, H
 def with_header_settings(
     app: AppDef, headers: Mapping[str, Header], *, names_app: bool = False
 ) -> AppDef:
-    """Return an app with what the headers of its scripts say filled in where it is open.
+    """Return a job with what the headers of its scripts say filled in where it is open.
 
     Args:
-        app: the app; it is not changed.
+        app: the job; it is not changed.
         headers: role → header.
-        names_app: the name that a header gives goes before the app's, which nobody has chosen.
+        names_app: the name that a header gives goes before the job's, which nobody has chosen.
 
     Raises:
         SpecError: for an unknown key or a wrong value, with file and line.
@@ -200,13 +200,13 @@ def with_environments(
     headers: Mapping[str, Header],
     folder: str,
 ) -> AppDef:
-    """Return an app whose roles say what must be installed for them.
+    """Return a job whose roles say what must be installed for them.
 
     What was named for the launch goes before what a role says, then comes what the settings say,
     then the header of the role's script.
 
     Args:
-        app: the app; it is not changed.
+        app: the job; it is not changed.
         named: for the launch.
         configured: by the settings of the scheduler.
         headers: role → header of its script.
@@ -301,7 +301,7 @@ class HeaderSettings:
         return self._table.get("scheduler")
 
     def apply(self, app: AppDef, role_name: str, *, names_app: bool) -> AppDef:
-        """Return an app where what it leaves open, it and one of its roles, is filled in.
+        """Return a job where what it leaves open, it and one of its roles, is filled in.
 
         Raises:
             SpecError: for a value that is not allowed.

@@ -1,4 +1,4 @@
-"""What a Python function that ran as an app has returned or raised: read, found to be genuine,
+"""What a Python function that ran as a job has returned or raised: read, found to be genuine,
 unpickled.
 """
 
@@ -41,7 +41,7 @@ def read_reply(job: Job, *, safe: bool) -> Reply | None:
     """Return what the last attempt of a function wrote; None if it wrote nothing.
 
     Raises:
-        SpecError: if the app is no function.
+        SpecError: if the job is no function.
         ConfigError: if its key is not here, and ``safe`` is not given.
         TrackingError: if what is there was not written by this job.
     """
@@ -93,7 +93,7 @@ def _checked(handle: str, data: bytes, key: str | None, attempt: int) -> Reply |
 
     Raises:
         TrackingError: if it is not signed with the key, where there is one, or was signed for
-            another app.
+            another job.
     """
     signed, _, said = data.partition(b"\n")
     if key is not None and not hmac.compare_digest(signed, signature(key, said).encode()):
@@ -106,7 +106,7 @@ def _checked(handle: str, data: bytes, key: str | None, attempt: int) -> Reply |
     head = _head(line)
     if head is None or head.get("app") != parse_app_handle(handle).app_id:
         raise TrackingError(
-            f"{handle}: its result ({RESULT}) is not one that a job of this app wrote"
+            f"{handle}: its result ({RESULT}) is not one that this job wrote"
         )
     if head.get("attempt") != attempt:
         return None

@@ -1,4 +1,4 @@
-"""Python functions as apps: `transload.submit`, `transload.map`."""
+"""Python functions as jobs: `transload.submit`, `transload.map`."""
 
 from __future__ import annotations
 
@@ -235,14 +235,14 @@ def map(  # noqa: A001
     parallelism: int = 8,
     **options: Unpack[SubmitOptions],
 ) -> Iterator[T]:
-    """Call a function for each item, each call an app; return the results in order, as they come.
+    """Call a function for each item, each call a job; return the results in order, as they come.
 
-    When a call fails, or nobody wants the rest, the apps that still run are cancelled.
+    When a call fails, or nobody wants the rest, the jobs that still run are cancelled.
 
     Args:
         fn: the function; it gets the item.
         items: the items.
-        parallelism: how many apps at a time.
+        parallelism: how many jobs at a time.
         options: see `submit`.
 
     Raises:

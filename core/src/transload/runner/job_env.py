@@ -1,4 +1,4 @@
-"""What the runner adds to an app before it is converted: who it is, where it reports."""
+"""What the runner adds to a job before it is converted: who it is, where it reports."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
     The other macros are left for the scheduler.
 
     Raises:
-        SpecError: for ``${output_dir}`` where the app has no such folder.
+        SpecError: for ``${output_dir}`` where the job has no such folder.
     """
     outputs = environment.get(ENV_OUTPUT_DIR)
     values = {"app_id": app_id} | ({} if outputs is None else {"output_dir": outputs})
@@ -109,7 +109,7 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
 def tracker_base_of(
     backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], given: str | None
 ) -> str | None:
-    """Return the base of an app's results: the given one (``${app_id}`` replaced), else the
+    """Return the base of a job's results: the given one (``${app_id}`` replaced), else the
     scheduler's; None: none.
 
     A relative path is taken from the working directory: the job may run in another one, and so may
@@ -137,8 +137,8 @@ def surrounding_run() -> str | None:
 def own_folder(
     backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], base: str | None
 ) -> str | None:
-    """Return where an app reports: the scheduler's folder as it is, below any other base a folder
-    of the app's own.
+    """Return where a job reports: the scheduler's folder as it is, below any other base a folder
+    of the job's own.
     """
     if base is None or base == backend.results_folder(app_id, cfg):
         return base

@@ -20,12 +20,12 @@ _ADVICE = "copy them (transload get {job}), and let them travel as a workspace"
 def with_job_mounts(
     runner: Runner, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]
 ) -> AppDef:
-    """Return an app whose mounts of jobs are binds, or whose texts name the folders where nothing
+    """Return a job whose mounts of jobs are binds, or whose texts name the folders where nothing
     is mounted.
 
     Args:
         runner: asks for the other jobs.
-        app: the app; it is not changed.
+        app: the job; it is not changed.
         scheduler: where it goes.
         cfg: its run options.
 

@@ -1,4 +1,4 @@
-"""What to launch: an app, a component or a command, and where it goes."""
+"""What to launch: a job, a component or a command, and where it goes."""
 
 from __future__ import annotations
 
@@ -55,9 +55,9 @@ class LaunchSettings(TypedDict, total=False):
 
 @dataclass(kw_only=True)
 class Launch:
-    """An app to be built when it is submitted, and where it goes.
+    """A job to be built when it is submitted, and where it goes.
 
-    Exactly one of ``app``, ``component`` and ``command`` is given. Since the app is built when a
+    Exactly one of ``app``, ``component`` and ``command`` is given. Since the job is built when a
     host runs it, an upstream's output can set anything in it: image, replicas, resources.
 
     Args:
@@ -67,16 +67,16 @@ class Launch:
         args: arguments of the component: name → value, or as on the command line. A text given for
             an argument of another type is decoded as on the command line.
         command: a program and its arguments, to be run as they are.
-        command_name: name of the app that a command becomes; None: that of its script or program.
+        command_name: name of the job that a command becomes; None: that of its script or program.
         scheduler: where to run it; None: the configured one, else ``local``.
         cfg: run options of the scheduler.
         workspace: local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that
             has none.
         parent_run_id: run that this one derives from.
-        tracker_base: where the app reports results; None: from ``cfg``, else a folder of the app's
+        tracker_base: where the job reports results; None: from ``cfg``, else a folder of the job's
             own.
         folder: what relative paths (component file, workspace, ``file:`` secrets) are relative to,
-            and where the app works: the folder of the file that defines the host's unit; None: the
+            and where the job works: the folder of the file that defines the host's unit; None: the
             working directory.
         pass_env: patterns (``HF_*``) of variables that are passed on.
         checkpoints: handle of an ended job whose checkpoints this one goes on with.
@@ -135,7 +135,7 @@ class Launch:
 
     @property
     def name(self) -> str:
-        """A name for people: of the app or the component."""
+        """A name for people: of the job or the component."""
         if isinstance(self.app, AppDef):
             return self.app.name
         if self.command is not None:
@@ -244,7 +244,7 @@ class Launch:
         context_args: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> AppDef:
-        """Return the app, validated.
+        """Return the job, validated.
 
         Args:
             context_args: what the host knows (``tracker_base``, ``trial_idx`` …): given to the component
@@ -252,7 +252,7 @@ class Launch:
             defaults: component argument → text, for what is still open.
 
         Raises:
-            SpecError: if the app is not valid, there is no such component, or its arguments are
+            SpecError: if the job is not valid, there is no such component, or its arguments are
                 wrong.
         """
         if self.component is None:
@@ -325,9 +325,9 @@ class Launch:
             runner: knows schedulers and settings, and will submit it.
             app_id: the caller's own id; default: a fresh one.
             context_args: as in `build`.
-            change: done to the app first of all.
+            change: done to the job first of all.
             checkpoint_name: the name under which its checkpoints are kept, which a later attempt
-                may have, too; default: the app's id.
+                may have, too; default: the job's id.
 
         Raises:
             SpecError: as in `build`, or if the id is not valid or the scheduler cannot express it.

@@ -93,7 +93,7 @@ class LogReader:
         """Return the next page without waiting; the cursor moves behind it.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
             SpecError: for an unknown role or replica.
             SchedulerUnavailable: if the scheduler cannot be asked.
         """
@@ -327,7 +327,7 @@ def last_lines(
     scheduler does not keep the times of lines.
 
     Raises:
-        AppNotFound: if there is no such app.
+        AppNotFound: if there is no such job.
         SpecError: for an unknown role or replica.
         SchedulerUnavailable: if the scheduler cannot be asked.
     """
@@ -491,7 +491,7 @@ def log_lines(
     The arguments are those of `LogReader`, `LineFilter` and `follow_logs`.
 
     Raises:
-        AppNotFound: if there is no such app.
+        AppNotFound: if there is no such job.
         SpecError: for an unknown role or replica, or a bad pattern.
         UnsupportedFeature: if the scheduler cannot tell that output apart, or keeps no times.
     """

@@ -1,4 +1,4 @@
-"""What an app takes along from where it is submitted: local folders, variables; and what its paths
+"""What a job takes along from where it is submitted: local folders, variables; and what its paths
 are relative to.
 """
 
@@ -44,7 +44,7 @@ WANTED: Final = (
 
 
 def resolve_relative_paths(app: AppDef, folder: str) -> None:
-    """Make the local paths of an app absolute that are relative to a folder; ``app`` is changed."""
+    """Make the local paths of a job absolute that are relative to a folder; ``app`` is changed."""
     for role in app.roles:
         if role.workspace:
             projects = role.workspace.projects
@@ -71,7 +71,7 @@ def add_default_workspace(
     A role whose image is a folder says itself where its files are. ``app`` is changed.
 
     Args:
-        app: the app.
+        app: the job.
         code: the folder of the component file that it comes from, if it does.
         folder: what a role without an image works in.
         without_image: roles that were written without one, whatever was set over them since.
@@ -123,10 +123,10 @@ def pass_env(app: AppDef, patterns: Iterable[str], environ: Mapping[str, str]) -
 
 
 def not_passed(app: AppDef | None, environ: Mapping[str, str], inherited: bool) -> list[str]:
-    """Return the variables that programs usually want, are set here, and reach no role of the app.
+    """Return the variables that programs usually want, are set here, and reach no role of the job.
 
     Args:
-        app: the app as it is submitted.
+        app: the job as it is submitted.
         environ: the variables that are set here.
         inherited: the job inherits all of them.
     """

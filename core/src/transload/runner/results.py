@@ -376,11 +376,11 @@ def fetch_checkpoints(
     replace: bool = True,
     refuse: Callable[[str], object] | None = None,
 ) -> list[str]:
-    """Copy the checkpoints of an app; of several roles each into a folder that is named like it.
+    """Copy the checkpoints of a job; of several roles each into a folder that is named like it.
 
     Args:
         backend: the scheduler that keeps them.
-        app_id: the app.
+        app_id: the job.
         pattern: which of the files, as in `Runner.fetch`.
         folder: where to.
         replace: whether files of the same names are replaced.

@@ -142,7 +142,7 @@ class Schedulers:
         return self._make(*self._find(name))
 
     def statuses(self, handles: Sequence[str]) -> dict[str, AppStatus | None]:
-        """Return the status of each app, with one query per scheduler; UNKNOWN where that one
+        """Return the status of each job, with one query per scheduler; UNKNOWN where that one
         cannot be reached.
         """
         grouped: dict[str, dict[str, str]] = {}
@@ -268,13 +268,13 @@ class Schedulers:
                 )
 
     def close(self) -> None:
-        """Close all that were made; running apps go on."""
+        """Close all that were made; running jobs go on."""
         with self._lock:
             schedulers = list(self._made.values())
             self._made.clear()
         following = sys.modules.get(
             "transload.schedulers.follower"
-        )  # without it nobody has followed an app
+        )  # without it nobody has followed a job
         for scheduler in schedulers:
             if following is not None:
                 following.release(scheduler)

@@ -64,7 +64,7 @@ def overrides_of(values: OverrideOptions) -> Overrides:
     """
     if unknown := sorted(values.keys() - {*Overrides._fields}):
         raise TypeError(
-            f"{unknown[0]}=: unknown argument; over an app can be set: "
+            f"{unknown[0]}=: unknown argument; over a job can be set: "
             f"{', '.join(Overrides._fields)}"
         )
     mem = values.get("mem")
@@ -128,18 +128,18 @@ def run(
         cfg: run options of the scheduler.
         workspace: a local folder that travels with it.
         pass_env: patterns (``HF_*``) of variables that are passed on.
-        app_id: an id of your own: an equal app of that id is attached to, not started.
+        app_id: an id of your own: an equal job of that id is attached to, not started.
         parent_run_id: the run that this one derives from.
         tracker_base: where it reports results.
         environment: what must be installed where it runs: a file (``requirements.txt``, ``uv.lock``,
             a script with a header), or ``none``; see `Launch`.
         runner: submits; default: the one that this process shares.
-        overrides: what is set over what the app says: ``name, env, image, replicas, retries,
+        overrides: what is set over what the job says: ``name, env, image, replicas, retries,
             retry_delay, time_limit, cpu, gpu, mem, role, notice, checkpoints, segment`` and so on
             (see `transload.components.Overrides`).
 
     Raises:
-        SpecError: if the app or an argument is not valid.
+        SpecError: if the job or an argument is not valid.
         ConfigError: for an unknown scheduler or option.
         SubmitError: if it was not taken; nothing runs.
 
@@ -175,7 +175,7 @@ def attach(handle: AppHandle, runner: Runner | None = None) -> Job:
     """Return the job of a handle, whoever submitted it.
 
     Raises:
-        AppNotFound: if there is no such app.
+        AppNotFound: if there is no such job.
         MalformedAppHandleException: if it is no handle.
         SchedulerUnavailable: if its scheduler cannot be reached.
     """

@@ -140,7 +140,7 @@ class AppDescription:
         log_url: folder or page of its logs.
         checkpoints: the name under which its checkpoints are kept (`Submission.checkpoints`); None:
             it has none.
-        needs_reconcile: something is left to do that only the process which waits for the app as its owner
+        needs_reconcile: something is left to do that only the process which waits for the job as its owner
             does: see ``reconcile``.
     """
 
@@ -245,12 +245,12 @@ class Submission:
         cfg: the resolved run options.
         tracker_base: where the job reports results.
         parent_run_id: the run from which the job derives; ``describe`` shows it.
-        id_given: whether the caller gave the app id, so that a record must outlive ``delete``.
+        id_given: whether the caller gave the job id, so that a record must outlive ``delete``.
         inherit_env: whether the job gets the whole environment of the submitting process, or only
             allowed variables.
         secrets: role name → environment variable → value; never written to disk, never shown.
-        checkpoints: the name under which the app's checkpoints are kept, safe as the name of a
-            folder; other apps may have the same. None: no role asks for them.
+        checkpoints: the name under which the job's checkpoints are kept, safe as the name of a
+            folder; other jobs may have the same. None: no role asks for them.
     """
 
     app: AppDef
@@ -586,7 +586,7 @@ class SchedulerBase(ABC):
         Args:
             name: the name under which they are kept (`Submission.checkpoints`).
             role: the role.
-            cfg: the app's run options.
+            cfg: the job's run options.
 
         Returns:
             Default: None, there is no such folder.
@@ -598,10 +598,10 @@ class SchedulerBase(ABC):
         return None
 
     def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
-        """Return the folders of checkpoints of an app, of the roles that have one. Default: none.
+        """Return the folders of checkpoints of a job, of the roles that have one. Default: none.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
         """
         return ()
 

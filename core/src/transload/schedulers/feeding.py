@@ -28,7 +28,7 @@ class FedWatch:
     called from any thread.
 
     Args:
-        key: app id → the job's key in events; default: the id itself.
+        key: job id → the job's key in events; default: the id itself.
         everything: also report jobs of `feed_ids` that are not watched.
     """
 

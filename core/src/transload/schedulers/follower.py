@@ -456,14 +456,14 @@ def _news_key(status: AppStatus | None) -> tuple[object, ...]:
 
 
 def _twentieth(status: AppStatus) -> int | None:
-    """Return how many twentieths of its work an app has done; None if it does not say."""
+    """Return how many twentieths of its work a job has done; None if it does not say."""
     if status.progress is None or status.progress.fraction is None:
         return None
     return int(status.progress.fraction * 20 + 1e-9)
 
 
 def emit(handle: str, status: AppStatus) -> None:
-    """Tell plugins of a new state of an app."""
+    """Tell plugins of a new state of a job."""
     from transload.plugins import AppEvent, get_plugins
 
     get_plugins().emit(AppEvent(handle, status.state, status.num_restarts, status, time.time()))

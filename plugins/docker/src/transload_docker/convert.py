@@ -113,7 +113,7 @@ def run_opts() -> runopts:
     opts.add(
         "network",
         str,
-        "name of an existing network to use (or host) instead of one made for the app",
+        "name of an existing network to use (or host) instead of one made for the job",
     )
     opts.add(
         "publish",
@@ -127,7 +127,7 @@ def run_opts() -> runopts:
     opts.add(
         "gpu_ids",
         list[str],
-        "ids of the GPUs to choose from, each given to one app at a time; default: all",
+        "ids of the GPUs to choose from, each given to one job at a time; default: all",
     )
     opts.add(
         "user",
@@ -538,7 +538,7 @@ def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
     for name in found:
         if name.startswith(f"Labels.{names.PREFIX}"):
             raise SpecError(
-                f"{path}: {name!r} is set by transload itself: apps are found by it; use another "
+                f"{path}: {name!r} is set by transload itself: jobs are found by it; use another "
                 "label"
             )
         if name in _OWN:
@@ -568,7 +568,7 @@ def _merge(target: dict[str, Any], overlay: Mapping[str, Any]) -> None:
 
 def format_request(request: DockerRequest) -> str:
     """Return a request as text, one JSON body per container, secrets masked."""
-    lines = [f"app {request.app_id}"]
+    lines = [f"job {request.app_id}"]
     if request.network:
         lines.append(f"network {request.network}")
     lines += [f"folder {folder}" for folder in (*request.folders, *request.checkpoints)]

@@ -90,7 +90,7 @@ def _home(home: Home) -> Check:
     if descriptor is None:
         return "state folder", True, f"{home.folder}; a keeper runs"
     os.close(descriptor)
-    return "state folder", True, f"{home.folder}; no keeper runs (one is started with the next app)"
+    return "state folder", True, f"{home.folder}; no keeper runs (one is started with the next job)"
 
 
 def _user() -> str:

@@ -204,7 +204,7 @@ class Engine:
     # -- facts
 
     def facts(self, app_id: str | None = None) -> dict[str, Facts]:
-        """Return all that the engine knows of one job, or of all, by app id.
+        """Return all that the engine knows of one job, or of all, by job id.
 
         What is noted is read before and after the containers, so that no conclusion mixes two
         moments: a container counts as lost only if the job was recorded both before and after it

@@ -65,13 +65,13 @@ def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> li
         has = f"this machine has {len(known)}"
         if request.gpus:
             has = f"gpu_ids names {len(known)}"
-        raise UnsupportedFeature(f"{path}: the app wants {wanted} GPUs in all, {has}", path)
+        raise UnsupportedFeature(f"{path}: the job wants {wanted} GPUs in all, {has}", path)
     free = [each for each in known if each not in held]
     if wanted > len(free):
         home.ensure_keeper()  # it clears what a submit that was killed still holds
         holders = sorted({held[each] for each in known if each in held})
         raise SubmitError(
-            f"app {request.app_id} was not started: it wants {wanted} GPUs, and {len(free)} of "
+            f"job {request.app_id} was not started: it wants {wanted} GPUs, and {len(free)} of "
             f"{len(known)} are free; the others are held by {', '.join(holders)}",
             transient=True,
         )

@@ -243,7 +243,7 @@ class Home:
             got = _take(descriptor, patience)
             if not got and patience:
                 raise SchedulerUnavailable(
-                    f"app {app_id}: another process has been submitting it for {patience:g} s"
+                    f"job {app_id}: another process has been submitting it for {patience:g} s"
                 )
             yield got
         finally:
@@ -299,7 +299,7 @@ class Home:
                 start_new_session=True,
             )
         except OSError as exc:
-            raise SchedulerUnavailable(f"cannot start the keeper of apps: {exc}") from exc
+            raise SchedulerUnavailable(f"cannot start the keeper of jobs: {exc}") from exc
         finally:
             os.close(descriptor)
         child.returncode = (

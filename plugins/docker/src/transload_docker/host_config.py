@@ -35,7 +35,7 @@ class Gpus:
             return [str(number) for number in range(first, self._next)]
         if self._next > len(self._ids):
             raise SpecError(
-                f"{path}.resource.gpu={count}: the app needs more GPUs than gpu_ids={self._ids} "
+                f"{path}.resource.gpu={count}: the job needs more GPUs than gpu_ids={self._ids} "
                 "names"
             )
         return self._ids[first : self._next]

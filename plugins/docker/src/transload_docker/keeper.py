@@ -50,9 +50,9 @@ class Keeper:
         self.home = home
         self.linger = linger
         self._killed: dict[str, float] = {}  # container id → when it is killed again (monotonic)
-        self._due: dict[str, float] = {}  # app id → when to look again (monotonic)
+        self._due: dict[str, float] = {}  # job id → when to look again (monotonic)
         self._refused: dict[str, int] = {}  # container id → how often the engine would not start it
-        self._signs: dict[str, Signs] = {}  # app id → its signs of life
+        self._signs: dict[str, Signs] = {}  # job id → its signs of life
         self._watch: EngineWatch | None = None
         self.stopped = False
 
@@ -156,12 +156,12 @@ class Keeper:
         try:
             self._look(app_id)
         except EngineError as exc:
-            _log(f"app {app_id}: {exc}")
+            _log(f"job {app_id}: {exc}")
             self._due[app_id] = time.monotonic() + 1.0
         except SchedulerUnavailable:
             raise
         except Exception:  # facts that nobody foresaw, of another version say
-            _log(f"app {app_id}: {traceback.format_exc()}")
+            _log(f"job {app_id}: {traceback.format_exc()}")
             self._due[app_id] = time.monotonic() + _RESYNC_S
 
     def _look(self, app_id: str) -> None:
@@ -205,7 +205,7 @@ class Keeper:
             try:
                 signs.look()
             except EngineError as exc:
-                _log(f"app {app_id}: {exc}")
+                _log(f"job {app_id}: {exc}")
 
     def _forget(self, app_id: str) -> None:
         """Look after a job no more."""

@@ -129,7 +129,7 @@ class LogView:
         """Return what is known of the job, which has that replica."""
         facts = self._look()
         if facts.unread:
-            raise SchedulerUnavailable(f"app {self._app_id}: {facts.unread}")
+            raise SchedulerUnavailable(f"job {self._app_id}: {facts.unread}")
         replicas = None
         if facts.plan is not None:
             replicas = {role.name: role.num_replicas for role in facts.plan.roles}

@@ -194,7 +194,7 @@ class DockerScheduler(SchedulerBase):
         try:
             started = submit(self._engine, self._home, request, app_id, submission)
         except EngineError as exc:
-            raise SubmitError(f"app {app_id} was not started: {exc}") from exc
+            raise SubmitError(f"job {app_id} was not started: {exc}") from exc
         self._home.ensure_keeper()
         return started
 
@@ -319,7 +319,7 @@ class DockerScheduler(SchedulerBase):
         with self._home.lock(app_id):
             facts = self._facts(app_id)
             if facts.newer:
-                raise SchedulerUnavailable(f"app {app_id}: {facts.unread}")
+                raise SchedulerUnavailable(f"job {app_id}: {facts.unread}")
             if facts.unread:
                 self._end_unread(facts)
                 return True
@@ -329,7 +329,7 @@ class DockerScheduler(SchedulerBase):
                 self._engine.note(app_id, STOP, cancel_note(self._home.owner), facts.plan.uid)
                 self._warn(facts, facts.plan)
             except EngineError as exc:  # a full disk
-                raise SchedulerUnavailable(f"app {app_id} could not be cancelled: {exc}") from exc
+                raise SchedulerUnavailable(f"job {app_id} could not be cancelled: {exc}") from exc
         self._home.ensure_keeper()
         return True
 
@@ -366,7 +366,7 @@ class DockerScheduler(SchedulerBase):
             with self._home.lock(app_id):
                 self._remove(app_id)
         except EngineError as exc:
-            raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
+            raise SchedulerUnavailable(f"job {app_id} could not be deleted: {exc}") from exc
         return True
 
     def _delete_damaged(self, app_id: str) -> bool:
@@ -379,7 +379,7 @@ class DockerScheduler(SchedulerBase):
             with self._home.lock(app_id):
                 facts = self._facts(app_id)
                 if facts.newer:
-                    raise SchedulerUnavailable(f"app {app_id}: {facts.unread}")
+                    raise SchedulerUnavailable(f"job {app_id}: {facts.unread}")
                 if not facts.unread:
                     return False  # somebody else was faster
                 alive = [container for container in facts.containers if is_alive(container)]
@@ -390,7 +390,7 @@ class DockerScheduler(SchedulerBase):
                 self._engine.remove_network(names.network_name(app_id))
                 self._home.remove_results(self._home.results_folder(app_id))
         except EngineError as exc:
-            raise SchedulerUnavailable(f"app {app_id} could not be deleted: {exc}") from exc
+            raise SchedulerUnavailable(f"job {app_id} could not be deleted: {exc}") from exc
         return True
 
     def _await_end(self, app_id: str, grace: float) -> None:
@@ -400,7 +400,7 @@ class DockerScheduler(SchedulerBase):
             deadline = time.monotonic() + grace + _DELETE_S
             if not wait_until_ended(watch, lambda: self._is_over(app_id), deadline):
                 raise SchedulerUnavailable(
-                    f"app {app_id} does not end: a container of it cannot be killed"
+                    f"job {app_id} does not end: a container of it cannot be killed"
                 )
         finally:
             watch.close()
@@ -427,7 +427,7 @@ class DockerScheduler(SchedulerBase):
 
     def _forget_all(self, app_id: str, facts: Facts) -> None:
         """Remove what is noted of a job, and its containers."""
-        # the record first: from now on there is no such app, and what is left is rubbish that a
+        # the record first: from now on there is no such job, and what is left is rubbish that a
         # keeper clears
         self._engine.forget(app_id, RECORD)
         for error in in_parallel(
@@ -501,7 +501,7 @@ class DockerScheduler(SchedulerBase):
         """Return the next page of a log; never blocks.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
         view = LogView(self._engine, app_id, query, lambda: self._facts(app_id), self._logs)

@@ -74,10 +74,10 @@ def submit(
             _check_same(app_id, facts.plan.digest, submission)
             return False
         if facts.unread:
-            raise AppExists(app_id, f"app {app_id!r} is there: {facts.unread}")
+            raise AppExists(app_id, f"job {app_id!r} is there: {facts.unread}")
         if facts.deleted is not None:
             raise AppExists(
-                app_id, f"app id {app_id!r} was an app that has been deleted; choose another id"
+                app_id, f"job id {app_id!r} was a job that has been deleted; choose another id"
             )
         refuse_what_never_fits(engine, request)
         _clear_rubbish(engine, home, app_id, facts)
@@ -152,7 +152,7 @@ def _clear_rubbish(engine: Engine, home: Home, app_id: str, facts: Facts) -> Non
         labels = row["Config"]["Labels"]
         if labels.get(names.LABEL_OWNER) != home.owner and _age(row["Created"]) < _STALE_S:
             raise SubmitError(
-                f"app {app_id} is being submitted from another place ({container.name})",
+                f"job {app_id} is being submitted from another place ({container.name})",
                 transient=True,
             )
     for error in in_parallel(lambda c: engine.remove_container(c.id), facts.containers):
@@ -345,7 +345,7 @@ class _Submit:
         facts = self.engine.facts(self.app_id).get(self.app_id, Facts())
         if facts.plan is None:
             raise SubmitError(
-                f"app {self.app_id} was submitted from another place and removed again",
+                f"job {self.app_id} was submitted from another place and removed again",
                 transient=True,
             )
         _check_same(self.app_id, facts.plan.digest, self.submission)
@@ -393,19 +393,19 @@ class _Submit:
 
     def _error(self, exc: Exception) -> Exception:
         if not isinstance(exc, EngineError):
-            return SubmitError(f"app {self.app_id} was not started: {exc}")
+            return SubmitError(f"job {self.app_id} was not started: {exc}")
         text = str(exc)
         if exc.code == CONFLICT and "name" in text:
-            text += " It is not this app's: remove or rename it, or choose another app id"
+            text += " It is not this job's: remove or rename it, or choose another job id"
         if _NO_POOL in text:
-            text += " Each app of several replicas has a network: remove those that nobody uses (docker network prune)"
-            return SubmitError(f"app {self.app_id} was not started: {text}", transient=True)
+            text += " Each job of several replicas has a network: remove those that nobody uses (docker network prune)"
+            return SubmitError(f"job {self.app_id} was not started: {text}", transient=True)
         if exc.code == NOT_FOUND and "network" in text:
             text += " (run option network)"
         if "device driver" in text:
             text += ": the engine has no GPUs to give (see transload doctor)"
         transient = exc.code >= SERVER_ERROR and not any(words in text for words in _PERMANENT)
-        return SubmitError(f"app {self.app_id} was not started: {text}", transient=transient)
+        return SubmitError(f"job {self.app_id} was not started: {text}", transient=transient)
 
 
 def renewed(engine: Engine, app_id: str, renewal: Renewal, network: str) -> None:

@@ -63,7 +63,7 @@ def test_apps_are_kept_on_this_machine(
         assert {row.app_id for row in again.list()} == {"app-1", "app-2"}
         assert len(caplog.messages) == 1
     assert fallback.stat().st_mode & 0o777 == 0o700
-    assert ("apps", True, f"{said}; 2 known") in again.diagnose()
+    assert ("jobs", True, f"{said}; 2 known") in again.diagnose()
     assert not (remote / ".local").exists()
     other.scheduler.close()
 
@@ -112,7 +112,7 @@ def test_what_was_asked_for_is_not_replaced(
     with pytest.raises(ConfigError, match="network file system") as caught:
         other.run(local.sh("exit 0"))
     assert "\n" not in str(caught.value)
-    assert [well for what, well, _ in other.scheduler.diagnose() if what == "apps"] == [False]
+    assert [well for what, well, _ in other.scheduler.diagnose() if what == "jobs"] == [False]
     monkeypatch.setenv("TRANSLOAD_ALLOW_NETWORK_HOME", "1")
     assert other.wait(other.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
     other.scheduler.close()

@@ -168,14 +168,14 @@ def _row_json(row: ListAppResponse) -> dict[str, Any]:
 
 
 def _progress_json(row: ListAppResponse) -> dict[str, Any]:
-    """Return the field ``progress``, of an app that reports some."""
+    """Return the field ``progress``, of a job that reports some."""
     if row.progress is None:
         return {}
     return {"progress": to_value(row.progress)}
 
 
 def _row_progress(row: ListAppResponse) -> str:
-    """Return how far an app of a list is: ``71 %, 12 min 05 s left``."""
+    """Return how far a job of a list is: ``71 %, 12 min 05 s left``."""
     if row.progress is None:
         return ""
     status = AppStatus(row.state, progress=row.progress)
@@ -240,7 +240,7 @@ def _show_status(handle: str, status: AppStatus) -> None:
         bar = sys.stdout
     is_cancelling = status.cancel_requested and not status.is_terminal()
     fields = [
-        ("app", handle),
+        ("job", handle),
         ("state", state_text(status.state)),
         ("why", status.msg),
         ("error", error),

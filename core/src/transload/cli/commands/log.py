@@ -127,7 +127,7 @@ def _split(text: str) -> _Named:
         session, *parts = rest.split("/")
         handle = "/".join([f"{scheme}://{session}", *parts[:1]])
         extra = parts[1:]
-    elif ":/" in text:  # a mistyped handle, not an app id and a role
+    elif ":/" in text:  # a mistyped handle, not a job id and a role
         return _Named(text)
     else:
         handle, *extra = text.split("/")

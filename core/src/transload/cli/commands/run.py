@@ -46,13 +46,13 @@ from transload.specs.text import parse_size
 if TYPE_CHECKING:
     from transload.runner import Job, Plan, Runner
 
-_LARGEST_APP = 64 << 20  # bytes of an app's JSON
+_LARGEST_APP = 64 << 20  # bytes of a job's JSON
 _CHECKPOINTS = "--checkpoints"
 _EPILOG = """
 The arguments of a component come after its name; `transload run COMPONENT --help` tells them. What stands after --
 is a command that is run as it is.
-The first Ctrl-C asks the app to end, the second leaves at once. If this command is killed or its terminal goes
-away, the app goes on. So it does after SIGTERM, unless this runs in a job that was cancelled itself.
+The first Ctrl-C asks the job to end, the second leaves at once. If this command is killed or its terminal goes
+away, the job goes on. So it does after SIGTERM, unless this runs in a job that was cancelled itself.
 
 \b
   transload run -s hpc --gpu 1 --mem 8G -- python train.py --lr 0.1
@@ -178,7 +178,7 @@ class _Options:
     metavar="K=V,…",
     help="Run options.",
 )
-@click.option("--name", metavar="NAME", help="Name of the app.")
+@click.option("--name", metavar="NAME", help="Name of the job.")
 @click.option("--env", multiple=True, metavar="K=V", help="A variable for the roles.")
 @click.option(
     "--env-file", multiple=True, metavar="FILE", help="Variables for the roles, from a .env file."
@@ -194,7 +194,7 @@ class _Options:
     type=duration,
     help="Wait this long before the first retry (10s), then twice as long.",
 )
-@click.option("--time-limit", type=long_duration, help="End the app after this long (2h).")
+@click.option("--time-limit", type=long_duration, help="End the job after this long (2h).")
 @click.option(
     "--segment",
     type=long_duration,
@@ -250,9 +250,9 @@ class _Options:
     "--stdin",
     "from_stdin",
     is_flag=True,
-    help="Read the app from stdin: JSON, as --dry-run --json has it.",
+    help="Read the job from stdin: JSON, as --dry-run --json has it.",
 )
-@click.option("--workspace", metavar="PATH", help="Local folder that travels with the app.")
+@click.option("--workspace", metavar="PATH", help="Local folder that travels with the job.")
 @click.option(
     "--environment",
     metavar="FILE|none",
@@ -261,17 +261,17 @@ class _Options:
 @click.option(
     "--app-id",
     metavar="ID",
-    help="An id of your own: an equal app of that id is attached to, not started.",
+    help="An id of your own: an equal job of that id is attached to, not started.",
 )
 @click.option(
     "--parent-run-id", "--parent_run_id", metavar="RUN", help="The run that this one derives from."
 )
-@click.option("--tracker-base", metavar="URL", help="Where the app reports results.")
-@click.option("--timeout", type=duration, help="Wait this long at most (10m); the app goes on.")
+@click.option("--tracker-base", metavar="URL", help="Where the job reports results.")
+@click.option("--timeout", type=duration, help="Wait this long at most (10m); the job goes on.")
 @click.option(
     "--startup-timeout",
     type=duration,
-    help="Cancel the app if it waits this long before it runs (10m).",
+    help="Cancel the job if it waits this long before it runs (10m).",
 )
 @click.option(
     "--patience",
@@ -292,7 +292,7 @@ class _Options:
 )
 @click.pass_context
 def run(ctx: click.Context, /, **options: Any) -> int:
-    """Run COMPONENT as an app and stay with it until it ends: its logs on stdout, states and the
+    """Run COMPONENT as a job and stay with it until it ends: its logs on stdout, states and the
     end on stderr.
 
     COMPONENT is a name (utils.echo), a file (job.py or job.py:function) or package.module:function;
@@ -381,7 +381,7 @@ def _check(ctx: click.Context, given: _Options) -> None:
         raise click.UsageError("a command is missing after --", ctx)
     if given.from_stdin and (given.component or given.command):
         raise click.UsageError(
-            "--stdin takes the app from stdin: give no component, and no command", ctx
+            "--stdin takes the job from stdin: give no component, and no command", ctx
         )
     if not (given.from_stdin or given.component or given.command):
         listing = "`transload components` lists them"
@@ -444,7 +444,7 @@ def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
 
 
 def _overrides(given: _Options) -> Overrides | None:
-    """Return what the options change in the app; None: nothing."""
+    """Return what the options change in the job; None: nothing."""
     changes = Overrides(
         role=given.role,
         name=given.name,
@@ -503,7 +503,7 @@ def _read_app() -> AppDef:
     text = sys.stdin.buffer.read(_LARGEST_APP + 1)
     if len(text) > _LARGEST_APP:
         raise SpecError(
-            f"stdin: more than {_LARGEST_APP:,} bytes, which no app has: keep data in files"
+            f"stdin: more than {_LARGEST_APP:,} bytes, which no job has: keep data in files"
         )
     try:
         data = json.loads(text)

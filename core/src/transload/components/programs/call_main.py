@@ -142,8 +142,8 @@ def write(head: dict[str, Any], body: bytes | None, *, key: str, failed: bool) -
     """Write three parts to where results go: a line with the signature, a line of JSON, the pickled
     value.
 
-    The signature is of all the rest, which says which attempt of which app it is from: one that was
-    signed for another app, or in an earlier attempt, does not pass for this one's.
+    The signature is of all the rest, which says which attempt of which job it is from: one that was
+    signed for another job, or in an earlier attempt, does not pass for this one's.
     """
     attempt = os.environ.get("TRANSLOAD_RETRY", "")
     said = {

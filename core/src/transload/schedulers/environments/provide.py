@@ -80,11 +80,11 @@ def provide_environments(
     cfg: Mapping[str, CfgVal],
     secrets: Mapping[str, Mapping[str, str]],
 ) -> AppDef:
-    """Have a scheduler make what the roles of an app need installed; return the app to go on with.
+    """Have a scheduler make what the roles of a job need installed; return the job to go on with.
 
     Args:
         scheduler: makes them, each once for its content.
-        app: the app; it is not changed.
+        app: the job; it is not changed.
         cfg: its run options.
         secrets: role → variable → value, for an index that wants a password.
 

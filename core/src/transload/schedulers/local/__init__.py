@@ -1,4 +1,4 @@
-"""The local scheduler: apps as processes of this machine that outlive the program which submitted
+"""The local scheduler: jobs as processes of this machine that outlive the program which submitted
 them.
 """
 

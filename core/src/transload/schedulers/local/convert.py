@@ -1,6 +1,6 @@
 """AppDef → what the supervisor is asked to run.
 
-`convert` is pure: no file is written, no process started. `submission_body` adds, as the app is
+`convert` is pure: no file is written, no process started. `submission_body` adds, as the job is
 submitted, what only the submitter's process and machine say: programs, environment, limits, GPUs.
 """
 
@@ -94,13 +94,13 @@ class LocalRequest(NamedTuple):
 
     name: str
     roles: list[RoleRequest]
-    timeout: float | None  # seconds for the whole app
+    timeout: float | None  # seconds for the whole job
     segment: float | None  # seconds that it may run at a time
     max_log_bytes: int  # of each stream of a replica; 0: no limit
-    log_dir: str | None  # None: the app's own folder
+    log_dir: str | None  # None: the job's own folder
     assign_gpus: bool
     prepend_cwd: bool  # the working directory comes first on PATH
-    workspaces: list[str]  # copies that this app alone uses
+    workspaces: list[str]  # copies that this job alone uses
     environments: list[str]  # folders with packages that it uses
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ class LocalRequest(NamedTuple):
 def convert(
     app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str, environments: str
 ) -> LocalRequest:
-    """Convert an app, to run where the image says or (``always_cwd``) not.
+    """Convert a job, to run where the image says or (``always_cwd``) not.
 
     Copies of workspaces lie below ``copies``, installed packages below ``environments``.
 
@@ -126,7 +126,7 @@ def convert(
             reason = "not possible on scheduler 'local': it has no spare machines"
             raise UnsupportedFeature(f"{path}=HOT_SPARE: {reason}", path)
     wants_gpus = any(role.resource.gpu > 0 for role in app.roles)
-    # an image may lie in the copy of another app: only what was copied for a workspace of this one
+    # an image may lie in the copy of another job: only what was copied for a workspace of this one
     # is its own
     copied = {role.image for role in app.roles if role.workspace}
     return LocalRequest(
@@ -147,7 +147,7 @@ def convert(
 
 
 def _environments(app: AppDef, root: str) -> list[str]:
-    """Return the folders with packages that the roles of an app were given."""
+    """Return the folders with packages that the roles of a job were given."""
     venvs = [role.env.get(VIRTUAL_ENV, "") for role in app.roles if role.environment]
     return sorted({os.path.dirname(venv) for venv in venvs if venv.startswith(f"{root}/")})
 
@@ -195,7 +195,7 @@ def image_root(role: Role, always_cwd: bool, copies: str, working_dir: CfgVal = 
 
 def format_request(request: LocalRequest) -> str:
     """Return a request as text for a person: commands, environment (secrets masked), options."""
-    lines = [f"app: {request.name}"]
+    lines = [f"job: {request.name}"]
     for each in request.roles:
         role = each.role
         lines.append(f"role {role.name}: {len(each.replicas)} replica(s) in {each.cwd}")
@@ -237,13 +237,13 @@ def _endings(role: Role) -> list[str]:
 
 
 # -------------------------------------------------------------------------------------------------
-# what is found out as the app is submitted
+# what is found out as the job is submitted
 
 
 def submission_body(
     request: LocalRequest, app_id: str, submission: Submission, folder: str
 ) -> dict[str, Any]:
-    """Return all that the supervisor of an app needs to know, as JSON values.
+    """Return all that the supervisor of a job needs to know, as JSON values.
 
     It goes through a socket, never to the disk, but for its ``record``.
 
@@ -425,7 +425,7 @@ def _gpus(request: LocalRequest) -> list[str] | None:
         index, count = next((index, count) for index, count in enumerate(counts) if count)
         path = f"roles[{index}].resource.gpu"
         raise UnsupportedFeature(
-            f"{path}={count}: the app wants {wanted} GPUs in all, this machine has {len(machine)}"
+            f"{path}={count}: the job wants {wanted} GPUs in all, this machine has {len(machine)}"
             f" ({ENV_GPUS} sets another number; auto_set_cuda_visible_devices=False assigns none)",
             path,
         )

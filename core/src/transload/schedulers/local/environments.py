@@ -75,7 +75,7 @@ class LocalEnvironments:
         return replace(role, env={**role.env, **added})
 
     def release(self, folders: Iterable[str]) -> None:
-        """Let environments be removed that an app was given, unless its record says that it uses
+        """Let environments be removed that a job was given, unless its record says that it uses
         them.
         """
         with self._lock:

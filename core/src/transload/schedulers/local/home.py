@@ -25,7 +25,7 @@ _NETWORK: Final = frozenset(_NETWORK_NAMES.split())
 names them."""
 
 FALLBACK: Final = "/var/tmp/transload-{}"  # noqa: S108 - checked before each use
-"""Where local apps are kept if the state folder lies on a network file system, by user."""
+"""Where local jobs are kept if the state folder lies on a network file system, by user."""
 
 
 def state_home() -> str:
@@ -149,7 +149,7 @@ def ensure(local: str) -> None:
 
 
 def explain() -> tuple[bool, str]:
-    """Return whether local apps can be kept, and in a line where, or why not."""
+    """Return whether local jobs can be kept, and in a line where, or why not."""
     home = state_home()
     local = local_home()
     kind = network_home()
@@ -169,7 +169,7 @@ def explain() -> tuple[bool, str]:
     return (
         True,
         (
-            f"{home} is on a network file system ({kind}): local apps are kept in {local}, on "
+            f"{home} is on a network file system ({kind}): local jobs are kept in {local}, on "
             f"{machine} alone"
         ),
     )

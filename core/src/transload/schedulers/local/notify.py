@@ -1,4 +1,4 @@
-"""Which apps have changed, and whose logs have grown: their supervisors tell, through a FIFO."""
+"""Which jobs have changed, and whose logs have grown: their supervisors tell, through a FIFO."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ for it that often."""
 
 
 class AppWatch:
-    """Tells which of any number of apps may have changed: one FIFO for all (see
+    """Tells which of any number of jobs may have changed: one FIFO for all (see
     `transload.schedulers.Watch`).
 
     Args:

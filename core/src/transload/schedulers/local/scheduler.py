@@ -47,17 +47,17 @@ _STALE_S: Final = 3600.0
 _LOOK_S: Final = 0.005
 _LONGEST_LOOK_S: Final = 0.1
 _SHARED: Final = ("local", "local_cwd")
-"""Names of this kind that keep their apps in one folder."""
+"""Names of this kind that keep their jobs in one folder."""
 
 
 class LocalScheduler(SchedulerBase):
-    """Runs apps as processes of this machine. They outlive the program that submits them.
+    """Runs jobs as processes of this machine. They outlive the program that submits them.
 
     Any process of the same user finds them by their id, through the state folder
     ``TRANSLOAD_HOME``. Thread-safe; touches no signal handler and starts no thread.
 
     Args:
-        session_name: name of the session, recorded with each app.
+        session_name: name of the session, recorded with each job.
         name: of the scheduler; each name but ``local`` and ``local_cwd`` has a folder of its own.
         always_cwd: replicas always run in the current directory.
     """
@@ -71,22 +71,22 @@ class LocalScheduler(SchedulerBase):
         self._keep_in(home.local_home("local" if name in _SHARED else f"local-{name}"))
 
     def connection_opts(self) -> runopts:
-        """Return the settings that say where its apps are kept."""
+        """Return the settings that say where its jobs are kept."""
         opts = runopts()
         opts.add(
             "state_folder",
             str,
-            "folder of its apps, on a local disk; default: by name, in TRANSLOAD_HOME",
+            "folder of its jobs, on a local disk; default: by name, in TRANSLOAD_HOME",
         )
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:
-        """Keep its apps where these settings say."""
+        """Keep its jobs where these settings say."""
         if folder := connection.get("state_folder"):
             self._keep_in(os.path.join(os.path.abspath(os.path.expanduser(str(folder))), "local"))
 
     def location(self) -> str:
-        """Return the folder of its apps."""
+        """Return the folder of its jobs."""
         return self._local
 
     def _keep_in(self, local: str) -> None:
@@ -107,12 +107,12 @@ class LocalScheduler(SchedulerBase):
         opts.add(
             "log_dir",
             type_=str,
-            help="folder of the logs (<log_dir>/<app_id>/<role>/<replica>/); default: the app's own",
+            help="folder of the logs (<log_dir>/<app_id>/<role>/<replica>/); default: the job's own",
         )
         opts.add(
             "working_dir",
             str,
-            "where apps without a folder as image work; default: the current directory",
+            "where jobs without a folder as image work; default: the current directory",
         )
         opts.add(
             "prepend_cwd", type_=bool, help="put the working directory first on PATH", default=False
@@ -229,13 +229,13 @@ class LocalScheduler(SchedulerBase):
     # -- submit
 
     def submit(self, request: _convert.LocalRequest, app_id: str, submission: Submission) -> bool:
-        """Start an app, or adopt it: all or nothing.
+        """Start a job, or adopt it: all or nothing.
 
         Raises:
-            AppExists: if the id is, or was, another app's.
+            AppExists: if the id is, or was, another job's.
             SpecError: if a role's program cannot be run; nothing was started.
             ConfigError: if the state folder cannot be used.
-            SubmitError: if the app could not be started.
+            SubmitError: if the job could not be started.
         """
         started = False
         try:
@@ -258,7 +258,7 @@ class LocalScheduler(SchedulerBase):
         if record is not None:
             if not record:
                 raise AppExists(
-                    app_id, f"app {app_id!r} is there: {store.damaged_record(self._local, app_id)}"
+                    app_id, f"job {app_id!r} is there: {store.damaged_record(self._local, app_id)}"
                 )
             if record.get("digest") != submission.digest:
                 raise AppExists(app_id)
@@ -271,7 +271,7 @@ class LocalScheduler(SchedulerBase):
             if self._withdraw(app_id, token):
                 raise
             return True  # it was started all the same: only the answer did not come through
-        except BaseException:  # a Ctrl-C: nobody would know of the app
+        except BaseException:  # a Ctrl-C: nobody would know of the job
             if not self._withdraw(app_id, token):
                 self.cancel(app_id)
             raise
@@ -284,7 +284,7 @@ class LocalScheduler(SchedulerBase):
         raise self._refusal(app_id, answer)
 
     def _withdraw(self, app_id: str, token: str) -> bool:
-        """Take a submit back, so that the app is not started by whoever still has it; False if it
+        """Take a submit back, so that the job is not started by whoever still has it; False if it
         is there already.
 
         Raises:
@@ -297,7 +297,7 @@ class LocalScheduler(SchedulerBase):
                 return False
             why = f"{exc.strerror}: {exc.filename2 or exc.filename}"
             raise SubmitError(
-                f"app {app_id!r}: it cannot be withdrawn ({why}), and may start later: `transload "
+                f"job {app_id!r}: it cannot be withdrawn ({why}), and may start later: `transload "
                 "list` shows it then",
                 transient=True,
             ) from exc
@@ -313,21 +313,21 @@ class LocalScheduler(SchedulerBase):
             return AppExists(app_id)
         if answer.get("error") == "gone":
             return AppExists(
-                app_id, f"app id {app_id!r} was an app that has been deleted; choose another id"
+                app_id, f"job id {app_id!r} was a job that has been deleted; choose another id"
             )
         return SubmitError(
-            f"app {app_id!r} was not started: {answer.get('message')}",
+            f"job {app_id!r} was not started: {answer.get('message')}",
             bool(answer.get("transient")),
         )
 
     # -- afterwards
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of an app; None if there is no such app."""
+        """Return what is known of a job; None if there is no such job."""
         return store.describe(self._local, app_id)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` of many apps; one that cannot be read is UNKNOWN, and hides no
+        """Return `describe` of many jobs; one that cannot be read is UNKNOWN, and hides no
         other.
         """
         found: dict[str, AppDescription | None] = {}
@@ -339,7 +339,7 @@ class LocalScheduler(SchedulerBase):
         return found
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was (of deleted apps, caller-given ids
+        """Tell whether a job of that id is here, or was (of deleted jobs, caller-given ids
         only).
         """
         return store.read_record(self._local, app_id) is not None or store.is_gone(
@@ -347,7 +347,7 @@ class LocalScheduler(SchedulerBase):
         )
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch: one descriptor for any number of apps; None if there is no room for
+        """Return a new watch: one descriptor for any number of jobs; None if there is no room for
         one.
         """
         self._ensure()
@@ -357,11 +357,11 @@ class LocalScheduler(SchedulerBase):
             return None
 
     def list(self) -> list[ListAppResponse]:
-        """Return the user's apps, of all sessions, newest first."""
+        """Return the user's jobs, of all sessions, newest first."""
         return store.list_apps(self._local, self.name)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; return at once. One that has ended stays as it is. False:
+        """Ask for the end of a job; return at once. One that has ended stays as it is. False:
         there is none.
         """
         state = store.true_state(self._local, app_id)
@@ -377,11 +377,11 @@ class LocalScheduler(SchedulerBase):
         return True
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first. The record of a caller-given id stays.
+        """Forget a job; one that runs is ended first. The record of a caller-given id stays.
         False: there is none.
 
         Raises:
-            SchedulerUnavailable: if the app does not end.
+            SchedulerUnavailable: if the job does not end.
         """
         if store.read_record(self._local, app_id) is None:
             return False
@@ -397,13 +397,13 @@ class LocalScheduler(SchedulerBase):
         while not store.has_ended(self._local, app_id):
             if time.monotonic() >= deadline:
                 raise SchedulerUnavailable(
-                    f"app {app_id} does not end: some process of it cannot be killed"
+                    f"job {app_id} does not end: some process of it cannot be killed"
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_LOOK_S)
 
     def _longest_end(self, app_id: str) -> float:
-        """Return how many seconds the processes of an app have until they are killed."""
+        """Return how many seconds the processes of a job have until they are killed."""
         record = store.read_record(self._local, app_id) or {}
         of_earlier_version = (record.get("cfg") or {}).get("grace_period") or 0.0
         roles = (record.get("app") or {}).get("roles", ())
@@ -418,7 +418,7 @@ class LocalScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete apps that have ended: the old, and then the oldest until the rest is small enough
+        """Delete jobs that have ended: the old, and then the oldest until the rest is small enough
         (see the base).
         """
         moment = now
@@ -444,12 +444,12 @@ class LocalScheduler(SchedulerBase):
         return removed
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return what ``transload doctor`` shows: where apps are kept, and what their fork server
+        """Return what ``transload doctor`` shows: where jobs are kept, and what their fork server
         shares.
         """
         fit, kept = home.explain()
         return [
-            ("apps", fit, f"{kept}; {len(self.list())} known"),
+            ("jobs", fit, f"{kept}; {len(self.list())} known"),
             ("fork server", True, scope.explain()),
         ]
 
@@ -461,7 +461,7 @@ class LocalScheduler(SchedulerBase):
         if record is None:
             raise AppNotFound(app_id)
         if not record:
-            raise SchedulerUnavailable(f"app {app_id}: {store.damaged_record(self._local, app_id)}")
+            raise SchedulerUnavailable(f"job {app_id}: {store.damaged_record(self._local, app_id)}")
         roles = (record.get("app") or {}).get("roles", ())
         check_replica(
             app_id, {role["name"]: role.get("num_replicas", 1) for role in roles}, role_name, k
@@ -475,7 +475,7 @@ class LocalScheduler(SchedulerBase):
         index.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
             SpecError: for an unknown role or replica, or a malformed cursor.
         """
         folder, limited = self._replica(app_id, query.role, query.replica)
@@ -485,7 +485,7 @@ class LocalScheduler(SchedulerBase):
     # -- rest
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the app's own folder for results."""
+        """Return the job's own folder for results."""
         return f"{layout.app_folder(self._local, app_id)}/results" if safe_id(app_id) else None
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
@@ -493,7 +493,7 @@ class LocalScheduler(SchedulerBase):
         return creation.checkpoint_folder(self._local, name, role.name)
 
     def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
-        """Return the folders of checkpoints of an app, with size and age."""
+        """Return the folders of checkpoints of a job, with size and age."""
         found = []
         for role, folder in self._checkpoint_folders(app_id).items():
             _, changed = newest_change(folder)
@@ -512,7 +512,7 @@ class LocalScheduler(SchedulerBase):
         return LocalStore(folder)
 
     def _checkpoint_folders(self, app_id: str) -> dict[str, str]:
-        """Return the folder of each role of an app that has checkpoints."""
+        """Return the folder of each role of a job that has checkpoints."""
         description = self.describe(app_id)
         if description is None:
             raise AppNotFound(app_id)
@@ -530,7 +530,7 @@ class LocalScheduler(SchedulerBase):
         return not self._always_cwd and os.path.isdir(os.path.expanduser(role.image))
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
-        """Tell that files of another app are where they are."""
+        """Tell that files of another job are where they are."""
         return "in place"
 
 

@@ -1,5 +1,5 @@
 """A scope of the fork server's own, by systemd: stopping the service or session of who submits
-first spares other apps.
+first spares other jobs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What is on disk of the apps: their records and states, read by any process of the user.
+"""What is on disk of the jobs: their records and states, read by any process of the user.
 
 ``local`` is the folder of the local scheduler, with ``apps/`` and ``gone/`` in it; it need not
 exist.
@@ -52,7 +52,7 @@ class DamagedState(Dict[str, Any]):
 
 
 def safe_id(app_id: str) -> bool:
-    """Tell whether an app id can name a folder: no ``/``, no control characters, no leading dot, at
+    """Tell whether a job id can name a folder: no ``/``, no control characters, no leading dot, at
     most 200 bytes.
     """
     try:
@@ -63,7 +63,7 @@ def safe_id(app_id: str) -> bool:
 
 
 def read_record(local: str, app_id: str) -> dict[str, Any] | None:
-    """Return what was submitted; ``{}`` if that is damaged, None if there is no such app.
+    """Return what was submitted; ``{}`` if that is damaged, None if there is no such job.
 
     Raises:
         SchedulerUnavailable: if a newer version of transload wrote it.
@@ -90,8 +90,8 @@ def read_record(local: str, app_id: str) -> dict[str, Any] | None:
 
 
 def true_state(local: str, app_id: str) -> dict[str, Any] | None:
-    """Return the true state: that of an app whose supervisor is gone is made FAILED first. None: no
-    such app.
+    """Return the true state: that of a job whose supervisor is gone is made FAILED first. None: no
+    such job.
     """
     if not safe_id(app_id):
         return None
@@ -222,7 +222,7 @@ def _check_schema(data: dict[str, Any], path: str) -> None:
 
 
 def describe(local: str, app_id: str) -> AppDescription | None:
-    """Return what is known of an app; None if there is no such app."""
+    """Return what is known of a job; None if there is no such job."""
     state = true_state(local, app_id)
     record = read_record(local, app_id) if state is not None else None
     if state is None or record is None:
@@ -246,7 +246,7 @@ def describe(local: str, app_id: str) -> AppDescription | None:
 
 
 def damaged_record(local: str, app_id: str) -> str:
-    """Return what is said of an app whose record is damaged."""
+    """Return what is said of a job whose record is damaged."""
     return damaged_message(f"its record {layout.app_folder(local, app_id)}/record.json")
 
 
@@ -263,7 +263,7 @@ def _status_of(local: str, app_id: str, state: dict[str, Any]) -> AppStatus:
 
 
 def _app_of(app_id: str, record: dict[str, Any]) -> AppDef | None:
-    """Return the app of a record, the same one each time: it is read, and never changed."""
+    """Return the job of a record, the same one each time: it is read, and never changed."""
     cached = _apps.get(app_id)
     if cached is None or cached[0] is not record:
         app = None
@@ -284,7 +284,7 @@ def _keep(cache: dict[str, Any], name: str, value: object) -> None:
 
 
 def has_ended(local: str, app_id: str) -> bool:
-    """Tell whether an app has ended (or is gone). Cheap enough for every page of a log."""
+    """Tell whether a job has ended (or is gone). Cheap enough for every page of a log."""
     folder = layout.app_folder(local, app_id)
     try:
         stat = os.stat(layout.state_file(folder))
@@ -305,7 +305,7 @@ def has_ended(local: str, app_id: str) -> bool:
 
 
 def ends(local: str) -> dict[str, float]:
-    """Return when each app that has ended did so, seconds since the epoch, the first one first."""
+    """Return when each job that has ended did so, seconds since the epoch, the first one first."""
     found = {}
     for app_id in app_ids(local):
         # what a newer version wrote is left to it; what is gone meanwhile is gone
@@ -317,7 +317,7 @@ def ends(local: str) -> dict[str, float]:
 
 
 def app_ids(local: str) -> Iterator[str]:
-    """Yield the ids of all apps."""
+    """Yield the ids of all jobs."""
     try:
         names = os.listdir(f"{local}/apps")
     except (FileNotFoundError, NotADirectoryError):
@@ -328,7 +328,7 @@ def app_ids(local: str) -> Iterator[str]:
 
 
 def list_apps(local: str, scheduler: str) -> list[ListAppResponse]:
-    """Return all apps, newest first, each with the handle that it was submitted under."""
+    """Return all jobs, newest first, each with the handle that it was submitted under."""
     rows = []
     for app_id in app_ids(local):
         try:
@@ -348,12 +348,12 @@ def list_apps(local: str, scheduler: str) -> list[ListAppResponse]:
 
 
 def is_gone(local: str, app_id: str) -> bool:
-    """Tell whether the record of a deleted app with a caller-given id is here."""
+    """Tell whether the record of a deleted job with a caller-given id is here."""
     return safe_id(app_id) and os.path.exists(f"{local}/gone/{app_id}")
 
 
 def remove(local: str, app_id: str) -> None:
-    """Remove an app that has ended; the record of a caller-given id stays. Waits for its supervisor
+    """Remove a job that has ended; the record of a caller-given id stays. Waits for its supervisor
     to leave.
     """
     folder = layout.app_folder(local, app_id)
@@ -378,7 +378,7 @@ def remove(local: str, app_id: str) -> None:
         return  # somebody else removed it at the same time
     except OSError as exc:
         raise SchedulerUnavailable(
-            f"app {app_id} cannot be removed: {exc.filename or folder}: {exc.strerror}"
+            f"job {app_id} cannot be removed: {exc.filename or folder}: {exc.strerror}"
         ) from exc
     layout.remove_tree(aside)
     for copy in record.get("workspaces") or ():
@@ -392,9 +392,9 @@ def remove(local: str, app_id: str) -> None:
 
 
 def _remove_checkpoints(local: str, name: str) -> None:
-    """Remove the checkpoints that are kept under a name, unless the record of an app has it."""
+    """Remove the checkpoints that are kept under a name, unless the record of a job has it."""
     aside = f"{local}/checkpoints/.gone.{os.getpid()}.{time.monotonic_ns()}"
-    # what cannot be removed now is removed with the next app of that name, if ever
+    # what cannot be removed now is removed with the next job of that name, if ever
     with contextlib.suppress(OSError, SchedulerUnavailable), creation.locked_checkpoints(local):
         records = [read_record(local, app_id) for app_id in app_ids(local)]
         # what cannot be read may have that name
@@ -407,7 +407,7 @@ def _remove_checkpoints(local: str, name: str) -> None:
 def sweep(local: str, older_than: float) -> None:
     """Remove what broken-off submits and removals left behind, if it is older than so many seconds.
 
-    A copy of a workspace that no app uses is left alone for a day.
+    A copy of a workspace that no job uses is left alone for a day.
     """
     for entry in _entries(f"{local}/apps"):
         if entry.is_symlink():

@@ -1,4 +1,4 @@
-"""Making an app's folder, all or nothing: who was first, who gave up, where its checkpoints are."""
+"""Making a job's folder, all or nothing: who was first, who gave up, where its checkpoints are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _refusal(home: str, token: str) -> str:
 
 
 def withdraw(home: str, token: str) -> None:
-    """Let no supervisor start an app, as the client that gave up its submit. Works on a full disk:
+    """Let no supervisor start a job, as the client that gave up its submit. Works on a full disk:
     it is a short link.
 
     Where its supervisor was faster, `insist` takes this back.
@@ -35,8 +35,8 @@ def withdraw(home: str, token: str) -> None:
 
 
 def insist(home: str, token: str) -> bool:
-    """Take a withdrawal back, since the app is there already; False if its supervisor saw it first,
-    and removes the app.
+    """Take a withdrawal back, since the job is there already; False if its supervisor saw it first,
+    and removes the job.
     """
     try:
         os.unlink(_withdrawal(home, token))
@@ -59,7 +59,7 @@ def is_withdrawn(home: str, token: str) -> bool:
 
 
 class Refused(Exception):
-    """The app is not started; ``answer`` is what its client is told."""
+    """The job is not started; ``answer`` is what its client is told."""
 
     def __init__(self, answer: dict[str, object]) -> None:
         super().__init__(answer)
@@ -76,18 +76,18 @@ _WITHDRAWN: dict[str, object] = {
 def create_app(
     home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]
 ) -> tuple[int, int, int]:
-    """Make the app's folder; return the descriptors that hold its lock, read its FIFO, and are the
+    """Make the job's folder; return the descriptors that hold its lock, read its FIFO, and are the
     folder's own.
 
     Raises:
-        Refused: if there is such an app, there was one, its client gave up, or the folder cannot be
+        Refused: if there is such a job, there was one, its client gave up, or the folder cannot be
             written.
     """
     target = layout.app_folder(home, app_id)
     if os.path.exists(f"{home}/gone/{app_id}"):
         raise Refused({"error": "gone"})
     token = request["record"]["token"]
-    if is_withdrawn(home, token):  # first: nobody is to see the app for a moment
+    if is_withdrawn(home, token):  # first: nobody is to see the job for a moment
         raise Refused(_WITHDRAWN)
     aside = f"{home}/apps/.{os.getpid()}.{token}"
     try:
@@ -105,7 +105,7 @@ def create_app(
         os.rename(target, aside)
         layout.remove_tree(aside)
         raise Refused({"error": "gone"})
-    if is_withdrawn(home, token):  # the client gave up before it could see the app
+    if is_withdrawn(home, token):  # the client gave up before it could see the job
         os.rename(target, aside)
         layout.remove_tree(aside)
         raise Refused(_WITHDRAWN)
@@ -129,7 +129,7 @@ def locked_checkpoints(home: str) -> IO[bytes]:
 def create_app_with_checkpoints(
     home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]
 ) -> tuple[int, int, int]:
-    """Make the folders of an app and of its checkpoints; arguments and errors as in `create_app`.
+    """Make the folders of a job and of its checkpoints; arguments and errors as in `create_app`.
 
     Nobody can remove the checkpoints between the two.
     """
@@ -199,7 +199,7 @@ def _fill(
 
 
 def _compare(target: str, record: dict[str, object]) -> dict[str, object]:
-    """Say whether the app that is there already is this one."""
+    """Say whether the job that is there already is this one."""
     there = layout.read_json(f"{target}/record.json")
     if there is None or there.get("digest") != record["digest"]:
         return {"error": "exists"}

@@ -126,7 +126,7 @@ def _listen(home: str, name: str) -> socket.socket:
 
 def _lift_limits() -> None:
     """Be as free as the system lets us: the limits of whoever came first are not those of all later
-    apps.
+    jobs.
     """
     for name in dir(resource):
         if name.startswith("RLIMIT_"):

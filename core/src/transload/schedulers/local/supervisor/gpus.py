@@ -1,6 +1,6 @@
-"""Which app has which GPU: one table for all local apps of the user, first come, first served.
+"""Which job has which GPU: one table for all local jobs of the user, first come, first served.
 
-Each app in the table is there only as long as its supervisor lives, so that a killed supervisor
+Each job in the table is there only as long as its supervisor lives, so that a killed supervisor
 frees what it had.
 """
 
@@ -22,7 +22,7 @@ KFD = "/sys/class/kfd/kfd"
 
 
 def _read(home: str, own: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the table: app → its GPUs, and the apps that wait, in order; none whose supervisor is
+    """Return the table: job → its GPUs, and the jobs that wait, in order; none whose supervisor is
     gone.
     """
     table: Any = layout.read_json(f"{home}/gpus.json") or {}
@@ -44,7 +44,7 @@ class Grant:
     """What came of asking for GPUs.
 
     Args:
-        ids: the GPUs that the app has now; None: too few are free, and it stands in the queue.
+        ids: the GPUs that the job has now; None: too few are free, and it stands in the queue.
         why: who holds them, and who waits before it.
     """
 
@@ -54,7 +54,7 @@ class Grant:
 
 
 def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) -> Grant:
-    """Give an app ``wanted`` of the machine's GPUs, or a place in the queue.
+    """Give a job ``wanted`` of the machine's GPUs, or a place in the queue.
 
     Those on which some other process computes are not free; ``path`` is the PATH on which the
     vendor's tool is.
@@ -83,7 +83,7 @@ def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) 
 
 
 def _holders(held: dict[str, list[str]], machine: list[str], used: set[str], before: int) -> str:
-    """Say who holds the machine's GPUs, and how many apps wait before this one."""
+    """Say who holds the machine's GPUs, and how many jobs wait before this one."""
     parts = []
     taken: set[str] = set()
     for app, ids in held.items():
@@ -164,10 +164,10 @@ def _content(path: str) -> str:
 
 
 def release(home: str, app_id: str) -> None:
-    """Take an app out of the table and the queue, and wake the one that waits first.
+    """Take a job out of the table and the queue, and wake the one that waits first.
 
     Raises:
-        OSError: if that cannot be done; what an app holds is free anyway once its supervisor is
+        OSError: if that cannot be done; what a job holds is free anyway once its supervisor is
             gone.
     """
     if not os.path.exists(f"{home}/gpus.json"):

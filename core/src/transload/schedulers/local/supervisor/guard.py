@@ -22,14 +22,14 @@ _PATIENCE_S = 10.0
 
 
 def finalise(home: str, app_id: str, wait: bool = False) -> bool:
-    """End what is left of the app and write that it FAILED, if nobody keeps it and it has no end
+    """End what is left of the job and write that it FAILED, if nobody keeps it and it has no end
     yet.
 
     With ``wait`` its supervisor is known to be dying: the kernel may let go of its lock after its
     other files.
 
     Returns:
-        True if the app has an end now; False if it has a supervisor, or somebody else is at it.
+        True if the job has an end now; False if it has a supervisor, or somebody else is at it.
     """
     folder = layout.app_folder(home, app_id)
     lock = layout.take_lock(f"{folder}/record.json", wait=wait)
@@ -44,14 +44,14 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
         if record is None:
             reason = "its record is damaged: the machine went down while it was written"
         elif rebooted:
-            reason = "the machine was rebooted while the app ran"
+            reason = "the machine was rebooted while the job ran"
         else:
             roots = [(int(pid), int(started)) for pid, started in state.get("processes") or ()]
             cookie = str(record.get("cookie") or "")
             stuck = processes.cannot_end(
                 processes.kill(lambda: processes.survivors(cookie, roots), _PATIENCE_S)
             )
-            reason = f"its supervisor died; {stuck or 'all processes of the app were ended'}"
+            reason = f"its supervisor died; {stuck or 'all processes of the job were ended'}"
         _write_failed(folder, state, reason)
     finally:
         os.close(lock)

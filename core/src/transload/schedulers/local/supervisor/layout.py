@@ -4,8 +4,8 @@ step.
 ::
 
     apps/<app_id>/record.json   what was submitted, never changed; locked (flock) as long as the
-                                app's supervisor lives
-                  states.jsonl  what the app is doing: each change is a line, the last whole counts
+                                job's supervisor lives
+                  states.jsonl  what the job is doing: each change is a line, the last whole counts
                   ctl           a FIFO: a byte in it makes the supervisor look around
                   cancel        somebody asked for the end
                   end           a link named like the final state, where the disk was full
@@ -14,10 +14,10 @@ step.
     apps/.withdrawn.<token>     a link: the client of this submit has given up; it must not start
          .refused.<token>       from then on, its supervisor has seen that
     gone/<app_id>               kept by delete and prune for ids that the caller chose
-    events/<pid>.<n>            a FIFO of a client that waits: the ids of apps that have changed
-    helpers/<pid>-<start>       our own processes, told from those of apps
-    gpus.json, gpus.lock        which app has which GPU
-    checkpoints/<name>/<role>/  of the apps whose records have that name, kept as long as one has;
+    events/<pid>.<n>            a FIFO of a client that waits: the ids of jobs that have changed
+    helpers/<pid>-<start>       our own processes, told from those of jobs
+    gpus.json, gpus.lock        which job has which GPU
+    checkpoints/<name>/<role>/  of the jobs whose records have that name, kept as long as one has;
                                 made and removed under checkpoints.lock
     spawner-<version>.sock, start.lock, spawner.log
 """
@@ -41,7 +41,7 @@ __all__ = ["Replaced", "open_own", "write_file"]
 
 SCHEMA = 1
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
-_MANY = 1 << 16  # bytes of the states of an app
+_MANY = 1 << 16  # bytes of the states of a job
 _MOST = 1 << 29  # bytes of a file of ours; what a submit may hold is half of it
 FOLDERS = ("apps", "gone", "events", "helpers")
 
@@ -83,7 +83,7 @@ def loads(text: bytes) -> Any:
 
 
 def app_folder(home: str, app_id: str) -> str:
-    """Return the folder of an app; ``home`` is ``$TRANSLOAD_HOME/local`` throughout this
+    """Return the folder of a job; ``home`` is ``$TRANSLOAD_HOME/local`` throughout this
     package.
     """
     return f"{home}/apps/{app_id}"
@@ -226,12 +226,12 @@ def _part(fd: int, most: int) -> bytes:
 
 
 def state_file(folder: str) -> str:
-    """Return the path of the states of an app."""
+    """Return the path of the states of a job."""
     return f"{folder}/states.jsonl"
 
 
 def add_state(folder: str, state: bytes) -> None:
-    """Add an app's next state, as its supervisor; only a long file is replaced, which a journal
+    """Add a job's next state, as its supervisor; only a long file is replaced, which a journal
     makes far slower.
     """
     try:
@@ -251,7 +251,7 @@ def add_state(folder: str, state: bytes) -> None:
 
 
 def note_end(folder: str, state: str) -> bool:
-    """Note an app's final state where there is no room for a line: a short link lies in its inode
+    """Note a job's final state where there is no room for a line: a short link lies in its inode
     alone.
     """
     if noted_end(folder) is None:
@@ -294,11 +294,11 @@ WITH_LOGS = ".logs"
 """How the name of the FIFO of a client ends that also wants to hear of logs."""
 
 GROWN = "/"
-"""What stands before the app's id (which has none) when its logs have grown."""
+"""What stands before the job's id (which has none) when its logs have grown."""
 
 
 def announce(home: str, app_id: str, grown: bool = False) -> None:
-    """Tell the clients that an app's state has changed, or its logs have grown: a line into each
+    """Tell the clients that a job's state has changed, or its logs have grown: a line into each
     one's FIFO.
 
     Not inotify: a user has few instances of it, and closing one takes the kernel 10 to 20 ms.
@@ -336,19 +336,19 @@ LOOK, CANCEL = b"!", b"c"
 
 
 def notify(folder: str, what: bytes = LOOK) -> bool:
-    """Make the supervisor of an app look around (LOOK) or end it (CANCEL); False if it has no
+    """Make the supervisor of a job look around (LOOK) or end it (CANCEL); False if it has no
     supervisor.
     """
     return _send(f"{folder}/ctl", what) == 0
 
 
 def ask_for_end(folder: str) -> None:
-    """Let everybody see that an app is to end: its supervisor, too, whatever became of its FIFO."""
+    """Let everybody see that a job is to end: its supervisor, too, whatever became of its FIFO."""
     os.close(open_own(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT))
 
 
 def is_end_asked(folder: str) -> bool:
-    """Tell whether somebody asked for the end of an app."""
+    """Tell whether somebody asked for the end of a job."""
     return os.path.lexists(f"{folder}/cancel")
 
 
@@ -383,7 +383,7 @@ def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None
 
 
 def supervisor_lives(folder: str) -> bool:
-    """Tell whether an app's supervisor lives: it holds its lock. Askers share theirs, so they do
+    """Tell whether a job's supervisor lives: it holds its lock. Askers share theirs, so they do
     not see each other.
     """
     fd = take_lock(f"{folder}/record.json", shared=True)

@@ -34,7 +34,7 @@ _BLOCK = 4096
 
 
 Index = SimpleNamespace
-"""The indexes in the log folders of an app; `due`: when `look` wants to be called (monotonic
+"""The indexes in the log folders of a job; `due`: when `look` wants to be called (monotonic
 seconds), None: on change.
 
 Streams are kept below `most` bytes (0: no limit).
@@ -145,7 +145,7 @@ def _append(path: str, data: bytes) -> None:
             fd, data, os.fstat(fd).st_size // ENTRY.size * ENTRY.size
         )  # over a piece that a full disk has left
     except OSError:
-        pass  # a full disk costs the order of lines, not the app
+        pass  # a full disk costs the order of lines, not the job
     finally:
         os.close(fd)
 

@@ -5,10 +5,10 @@ No process of somebody else is ever signalled.
 A pid means nothing without the start time of its process: the kernel gives it to somebody else
 later. A zombie is not taken for living.
 
-Our own processes (fork server, guard, supervisor) belong to no app. A job may start a fork
-server, which then descends from that job's supervisor, and with it the apps of others. So each
+Our own processes (fork server, guard, supervisor) belong to no job. A job may start a fork
+server, which then descends from that job's supervisor, and with it the jobs of others. So each
 enters its pid and start time in the state folder that it serves, and stands in that folder: whoever
-ends an app looks there before taking a descendant for one of the app's.
+ends a job looks there before taking a descendant for one of the job's.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ def forget_dead(home: str) -> None:
 def trees(processes: Snapshot, roots: dict[int, Any]) -> dict[int, Any]:
     """Return ``roots`` and all their descendants, each with the value of its root.
 
-    Helpers of ours and what descends from them are left out. So an app that a job has submitted is
+    Helpers of ours and what descends from them are left out. So a job that a job has submitted is
     not that job's, whoever is its supervisor's parent.
     """
     children: dict[int, list[int]] = {}
@@ -245,7 +245,7 @@ def cannot_end(pids: set[int]) -> str:
 
 
 def survivors(cookie: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[int]]:
-    """Return what still runs of an app whose supervisor is gone.
+    """Return what still runs of a job whose supervisor is gone.
 
     That is: every process that carries its cookie, and what descends from a recorded (pid, start
     time) that lives.
@@ -373,7 +373,7 @@ _STUCK_S = 2.0
 
 
 class Termination:
-    """The end of some replicas (those to be started again; None: of the whole app, all that
+    """The end of some replicas (those to be started again; None: of the whole job, all that
     descends from the supervisor).
 
     A replica with a `kill_at` was given a notice. Its processes are killed then. When its main
@@ -382,7 +382,7 @@ class Termination:
     Args:
         replicas: which.
         processes: pid and start time of each replica that lives, kept up by the caller.
-        cookie: that of the app, by which the orphans of a replica are told apart.
+        cookie: that of the job, by which the orphans of a replica are told apart.
         grace: seconds between SIGTERM and SIGKILL of what was given no notice.
         now: monotonic seconds.
 

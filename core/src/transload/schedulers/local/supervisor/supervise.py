@@ -92,7 +92,7 @@ class Supervisor:
         self.pause = _LOOK_S[0]  # before the next look at a folder that is being removed
         self.notified = False  # the kernel tells what is made or removed in the folder
         self.guard = 0  # the pid of one that this process has started
-        self.endings: dict[Restart | None, processes.Termination] = {}  # None: the whole app's
+        self.endings: dict[Restart | None, processes.Termination] = {}  # None: the whole job's
         self.grace = processes.GRACE_S
         self.ending = self.closed = False
         self.childless = True
@@ -117,7 +117,7 @@ class Supervisor:
     # beginning
 
     def begin(self) -> bool:
-        """Make the app's folder and answer the client; False if there is nothing to supervise."""
+        """Make the job's folder and answer the client; False if there is nothing to supervise."""
         self.link.send(os.fsencode(self.app_id))
         try:
             opened = creation.create_app_with_checkpoints(
@@ -132,7 +132,7 @@ class Supervisor:
         return True
 
     def run(self) -> None:
-        """Supervise the app up to its end."""
+        """Supervise the job up to its end."""
         for fd in (self.wake, self.ctl, self.link.fileno()):
             self.poll.register(fd, select.POLLIN)
         logindex.start(self.logs, time.monotonic())
@@ -146,7 +146,7 @@ class Supervisor:
         self._finish()
 
     def _start(self) -> None:
-        """Start the whole app, or wait for GPUs."""
+        """Start the whole job, or wait for GPUs."""
         wanted = self.request["gpus"]
         if wanted is not None:
             total = sum(role["gpu"] * len(role["replicas"]) for role in self.app.roles)
@@ -236,7 +236,7 @@ class Supervisor:
         }
 
     def _launch(self, replicas: list[Replica]) -> None:
-        """Start replicas; if one cannot be, the app ends."""
+        """Start replicas; if one cannot be, the job ends."""
         reader, writer = os.pipe()
         self.childless = False
         failed: dict[int, str] = {}
@@ -324,13 +324,13 @@ class Supervisor:
     # ending
 
     def _end(self, state: str, reason: str) -> None:
-        """Bring the app to an end, with this result, unless another one was decided before."""
+        """Bring the job to an end, with this result, unless another one was decided before."""
         self._reap()
         self.dirty = self.app.end(state, reason) or self.dirty
         self.waiting_for_gpus = False
 
     def _settle(self) -> bool:
-        """Draw all conclusions from what has happened; True when the app has come to its end."""
+        """Draw all conclusions from what has happened; True when the job has come to its end."""
         self._reap()
         now = time.monotonic()
         decided = self.app.final
@@ -386,7 +386,7 @@ class Supervisor:
             self.app.advanced(replica, step)
 
     def _begin_endings(self, now: float) -> None:
-        """Begin to end what the rules say: the whole app, or what is to be started again."""
+        """Begin to end what the rules say: the whole job, or what is to be started again."""
         if self.app.final is not None and not self.ending:
             self.ending = True
             self.endings = {} if self.childless else {None: self._ending(None, now)}
@@ -473,7 +473,7 @@ class Supervisor:
     def _on_signals(self) -> None:
         numbers = kernel.drain(self.wake)
         if signal.SIGTERM in numbers:
-            self._check_requests()  # whoever asks for the end of an app does not do it this way
+            self._check_requests()  # whoever asks for the end of a job does not do it this way
             self._end(
                 "FAILED",
                 "its supervisor was told to end (SIGTERM): the machine or the service was stopped",
@@ -492,10 +492,10 @@ class Supervisor:
             self._start()
 
     def _look_at_folder(self) -> None:
-        """See what others did to the app's folder: they asked for its end there, or removed it.
+        """See what others did to the job's folder: they asked for its end there, or removed it.
 
-        It is gone if the folder that this app was given has no link left. Nothing else counts: an
-        error is no proof, and of a folder of which a part was removed the app can still be
+        It is gone if the folder that this job was given has no link left. Nothing else counts: an
+        error is no proof, and of a folder of which a part was removed the job can still be
         cancelled and deleted.
         """
         if layout.is_end_asked(self.folder):
@@ -600,7 +600,7 @@ class Supervisor:
             os.kill(self.guard, signal.SIGKILL)
 
     def _has_moved(self) -> bool:
-        """Tell whether the app's folder was removed, or is somewhere else now."""
+        """Tell whether the job's folder was removed, or is somewhere else now."""
         try:
             os.lstat(self.folder)
         except FileNotFoundError:
@@ -610,7 +610,7 @@ class Supervisor:
         return layout.is_removed(self.place)
 
     def _note_end(self) -> None:
-        """Let the end be seen at least; the app may be removed from then on."""
+        """Let the end be seen at least; the job may be removed from then on."""
         assert self.app.final is not None
         if self.lock >= 0 and layout.note_end(self.folder, self.app.final[0]):
             os.close(self.lock)
@@ -618,7 +618,7 @@ class Supervisor:
             layout.announce(self.home, self.app_id)
 
     def abandon(self, problem: str) -> None:
-        """Something in the supervisor itself went wrong: end everything; the app has failed, unless
+        """Something in the supervisor itself went wrong: end everything; the job has failed, unless
         its end was decided.
         """
         self._log(problem)
@@ -639,7 +639,7 @@ class Supervisor:
                 f"{self.folder}/keeper.log", os.O_WRONLY | os.O_APPEND | os.O_CREAT
             )
         except OSError:
-            return  # there is no such app any more
+            return  # there is no such job any more
         try:
             os.write(fd, text.encode("utf-8", "replace"))
         except OSError:
@@ -649,7 +649,7 @@ class Supervisor:
 
 
 def main(home: str, client: socket.socket, link: socket.socket) -> None:
-    """Supervise the app that a client asks for. Runs in a process of its own, a child of its
+    """Supervise the job that a client asks for. Runs in a process of its own, a child of its
     guard.
     """
     processes.enter(home, b"tl-keeper")
