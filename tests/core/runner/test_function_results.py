@@ -112,7 +112,8 @@ def test_a_result_is_not_replayed(shared: Path) -> None:
         said = forged(first, pickle.dumps(3), **head).partition(b"\n")[2]
         file.write_bytes(call_main.signature(key, said).encode() + b"\n" + said)
         with pytest.raises(
-            TrackingError if "app" in head else AppFailed, match="not one that this job|is not there"
+            TrackingError if "app" in head else AppFailed,
+            match="not one that this job|is not there",
         ):
             first.result()
 

@@ -105,9 +105,7 @@ def _checked(handle: str, data: bytes, key: str | None, attempt: int) -> Reply |
     line, _, body = said.partition(b"\n")
     head = _head(line)
     if head is None or head.get("app") != parse_app_handle(handle).app_id:
-        raise TrackingError(
-            f"{handle}: its result ({RESULT}) is not one that this job wrote"
-        )
+        raise TrackingError(f"{handle}: its result ({RESULT}) is not one that this job wrote")
     if head.get("attempt") != attempt:
         return None
     return Reply(head, body if key is not None else b"")
