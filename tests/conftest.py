@@ -80,9 +80,15 @@ class Eventually(Protocol):
         ...
 
 
-def _eventually(condition: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
-    """Poll with a small back-off (1 ms, growing to 50 ms); an exception of the condition is the
-    test's.
+def _eventually(
+    condition: Callable[[], T],
+    timeout: float = 10.0,
+    message: str = "",
+    *,
+    longest_pause: float = 0.05,
+) -> T:
+    """Poll with a small back-off (1 ms, growing to 50 ms, or what is given); an exception of the
+    condition is the test's.
     """
     __tracebackhide__ = True
     deadline = time.monotonic() + timeout
@@ -96,7 +102,7 @@ def _eventually(condition: Callable[[], T], timeout: float = 10.0, message: str 
                 f"{message or 'the condition'}: not true within {timeout} s; last value: {value!r}"
             )
         time.sleep(pause)
-        pause = min(pause * 1.5, 0.05)
+        pause = min(pause * 1.5, longest_pause)
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ end.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.util
 import shutil
 import sys
@@ -37,9 +38,24 @@ login_module = _load("login")
 outside_module = _load("outside")
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests, so that none of them is alone at the end."""
+    """Begin with the longest tests, so that none of them is alone at the end; mark those of a suite
+    as slow that its class calls proven elsewhere.
+    """
     items.sort(key=lambda item: item.path.stem not in ("test_elsewhere", "test_cuts"))
+    for item in items:
+        suite: Any = getattr(item, "cls", None)
+        proven = getattr(suite, "proven_elsewhere", ())
+        function: Any = getattr(item, "function", None)
+        if proven and {function.__name__, function.__module__} & set(proven):
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture
+def eventually(eventually: Callable[..., Any]) -> Callable[..., Any]:
+    """`eventually` with longer pauses: most conditions ask Slurm, each time by a process."""
+    return functools.partial(eventually, longest_pause=0.2)
 
 
 @pytest.fixture(scope="session")

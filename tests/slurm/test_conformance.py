@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,6 +20,7 @@ class TestSlurm(SchedulerConformance):
 
     image = "/tmp"
     timeout = 60.0
+    longest_pause = 0.25  # each question is a process
 
     def make_scheduler(self, folder: Path) -> SlurmScheduler:
         """Return a scheduler of the test's own folder of apps."""
@@ -37,10 +38,17 @@ class TestArrays(SchedulerConformance):
 
     image = "/tmp"
     timeout = 60.0
+    longest_pause = 0.25  # each question is a process
     cfg: ClassVar[Mapping[str, CfgVal]] = {"gang": False}
     cannot: ClassVar[Mapping[str, str]] = {
         "test_macros": "replica 0 of an array may not have started when another does: no ${rank0_env}",
     }
+    proven_elsewhere: ClassVar[Sequence[str]] = (
+        "transload_testing.scheduler_identity",
+        "transload_testing.scheduler_logs",
+        "transload_testing.scheduler_refusals",
+    )
+    """What is the same for a job of one piece, and is tested for that: quick runs leave it out."""
 
     def make_scheduler(self, folder: Path) -> SlurmScheduler:
         """Return a scheduler that says what an array can."""

@@ -14,8 +14,11 @@ _OPTIONS = ("-q", "-x", "-n", "4", "--reruns=1", "-p", "no:cacheprovider", "--ti
 
 
 @pytest.mark.timeout(500)
-def test_scheduler_suite(cluster: Any, login_at: Any, outside: Any, tmp_path: Path) -> None:
-    """All of the suite for schedulers passes there."""
+@pytest.mark.parametrize("which", ["not slow", pytest.param("", id="all", marks=pytest.mark.slow)])
+def test_scheduler_suite(
+    which: str, cluster: Any, login_at: Any, outside: Any, tmp_path: Path
+) -> None:
+    """The suite for schedulers passes there: what can differ there in any run, all in slow ones."""
     login = login_at(outside.address)
     hidden = [str(cluster.base), str(login.home)]
     suite = str(Path(__file__).with_name("elsewhere.py"))
@@ -37,6 +40,8 @@ def test_scheduler_suite(cluster: Any, login_at: Any, outside: Any, tmp_path: Pa
             "pytest",
             suite,
             *_OPTIONS,
+            "-m",
+            which,
             f"--basetemp={tmp_path}/suite",
         ],
         env=env,
