@@ -68,7 +68,10 @@ def test_hooks_and_attributes_after_with_options(host: Any) -> None:
     train.tags.add("late")
     train.timeout_seconds = 300.0
     train.owner = "somebody"
-    copies = [train.with_options(description="a copy"), train.aio, train.of_trial(0, "trial")]
+    trial = train.of_trial(
+        0, "trial", namespace="search", context_args={}, meanwhile=train.spec.meanwhile
+    )
+    copies = [train.with_options(description="a copy"), train.aio, trial]
     for each in copies:
         assert (each.retries, each.tags, each.timeout_seconds, each.owner) == (
             4,

@@ -18,7 +18,11 @@ def component(value: int = 1) -> AppDef:
 
 def by_task() -> None:
     """Check the task and the block."""
-    assert_type(app_task(component, name="train"), AppTask)
+    train = app_task(component, name="train", retries=2, patience=60.0, tags=["training"])
+    assert_type(train, AppTask)
+    assert_type(train.with_options(timeout_seconds=60, scheduler="slurm"), AppTask)
+    app_task(component, retires=2)  # type: ignore[call-arg]
+    app_task(command=["true"], retries="2")  # type: ignore[arg-type]
     AppJob(component="module:component", component_args={"value": 2}).trigger()
 
 
@@ -26,3 +30,4 @@ def by_search() -> None:
     """Check the flow of a search."""
     search = Search(component, [Parameter("value", "int", 0, 9)], Objective("loss"))
     search_flow(search, retries=1).with_options(name="other")
+    search_flow(search, patiense=1)  # type: ignore[call-arg]

@@ -9,7 +9,8 @@ import itertools
 import os
 import threading
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
+from uuid import UUID
 
 import httpx
 from prefect.client.orchestration import SyncPrefectClient, get_client
@@ -44,19 +45,44 @@ def _close() -> None:
         _clients.clear()
 
 
-def create_artifact(flow_run_id: Any, task_run_id: Any, **fields: Any) -> Any:
+class ArtifactChange(TypedDict, total=False):
+    """What may change in an artifact.
+
+    Args:
+        data: what it shows: a text, or percent of progress.
+        description: Markdown above it.
+    """
+
+    data: str | float
+    description: str
+
+
+class ArtifactFields(ArtifactChange, total=False):
+    """What an artifact is made of.
+
+    Args:
+        key: its name; artifacts of one key are versions of each other.
+        type: ``table``, ``markdown`` or ``progress``.
+        metadata_: notes that are not shown.
+    """
+
+    key: str
+    type: str
+    metadata_: dict[str, str]
+
+
+def create_artifact(flow_run_id: Any, task_run_id: Any, **artifact: Unpack[ArtifactFields]) -> UUID:
     """Create an artifact of a flow run and a task run, as far as there are such; return its id."""
     runs = {"flow_run_id": flow_run_id, "task_run_id": task_run_id}
     # where there is none, nothing: None would be sent as a text
-    made = ArtifactCreate(
-        **fields, **{name: each for name, each in runs.items() if each is not None}
-    )
-    return client().create_artifact(made).id
+    there = {name: each for name, each in runs.items() if each is not None}
+    made: UUID = client().create_artifact(ArtifactCreate(**artifact, **there)).id
+    return made
 
 
-def update_artifact(artifact_id: Any, **fields: Any) -> None:
+def update_artifact(artifact_id: UUID, **change: Unpack[ArtifactChange]) -> None:
     """Change an artifact."""
-    client().update_artifact(artifact_id, ArtifactUpdate(**fields))
+    client().update_artifact(artifact_id, ArtifactUpdate(**change))
 
 
 def update_note(artifact_id: Any, notes: dict[str, str]) -> bool:

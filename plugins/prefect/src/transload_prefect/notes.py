@@ -113,8 +113,14 @@ class Notes:
             handle = (self.get() or {}).get("handle") or ""
             key = artifact_key(self.name, "logs")
             text = log_note(handle, self.link(handle) if handle else None)
-            shown = {"key": key, "type": "markdown", "data": text, "metadata_": self._values}
-            self._artifact_id = api.create_artifact(self.flow_run_id, self.task_run_id, **shown)
+            self._artifact_id = api.create_artifact(
+                self.flow_run_id,
+                self.task_run_id,
+                key=key,
+                type="markdown",
+                data=text,
+                metadata_=self._values,
+            )
 
 
 class Cursor:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from prefect import Flow, get_run_logger
 from prefect.context import FlowRunContext
@@ -36,6 +36,8 @@ from transload_search.check import check_early
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import State
 
+    from transload_prefect.options import TrialOptions
+
 
 def search_flow(
     search: Search,
@@ -43,7 +45,7 @@ def search_flow(
     name: str | None = None,
     tracker_base: str | None = None,
     flow: Mapping[str, Any] | None = None,
-    **settings: Any,
+    **settings: Unpack[TrialOptions],
 ) -> Flow[Any, dict[str, Any]]:
     """Return a Prefect flow that runs a search: each trial a task run; returns
     `SearchLedger.summary`.
@@ -168,17 +170,21 @@ class SearchRun:
 
     def _show(self, summary: Mapping[str, Any]) -> None:
         """Show how far the search is: a table of its trials, an artifact of the flow run."""
-        data, best = table(trial_rows(summary)), summary["best"]
-        text = f"trials of the search kept in {summary['tracker_base']}; best so far: {best['index'] if best else '-'}"
+        data = table(trial_rows(summary))
+        best = "-"
+        if summary["best"]:
+            best = summary["best"]["index"]
+        text = f"trials of the search kept in {summary['tracker_base']}; best so far: {best}"
         if self._table is None:
             run = self._context and self._context.flow_run
-            shown = {
-                "key": artifact_key(self._name, "trials"),
-                "type": "table",
-                "data": data,
-                "description": text,
-            }
-            self._table = api.create_artifact(run and run.id, None, **shown)
+            self._table = api.create_artifact(
+                run and run.id,
+                None,
+                key=artifact_key(self._name, "trials"),
+                type="table",
+                data=data,
+                description=text,
+            )
         else:
             api.update_artifact(self._table, data=data, description=text)
 
@@ -224,18 +230,23 @@ class SearchRun:
         self._logger.info("trial %s: %s=%s, %s", trial.index, objective, shown, trial.parameters)
 
 
-def dry_run_search(search: Search, **settings: Any) -> str:
+def dry_run_search(
+    search: Search,
+    *,
+    name: str | None = None,
+    tracker_base: str | None = None,
+    flow: Mapping[str, Any] | None = None,
+    **settings: Unpack[TrialOptions],
+) -> str:
     """Return what the first trial of a search would submit; arguments as of `search_flow`."""
-    made = search_flow(search, **settings)
-    of_flow = ("name", "tracker_base", "flow")
-    of_tasks = {name: value for name, value in settings.items() if name not in of_flow}
+    made = search_flow(search, name=name, tracker_base=tracker_base, flow=flow, **settings)
     trials, _ = next_round(search, None, {}, 1)
     launch = {
         "args": {**search.constants, **trials[0].parameters},
         "scheduler": search.scheduler,
     }
-    given = {"launch": launch, "cfg": dict(search.cfg), **of_tasks}
-    trial = app_task(search.component, name=f"{made.name}-trial", **given)
+    settings.setdefault("cfg", dict(search.cfg))
+    trial = app_task(search.component, name=f"{made.name}-trial", launch=launch, **settings)
     how = f"{search.trials} trials, {search.parallelism} at once, as {search.suggester} suggests"
     shown = dry_run_task(trial, context_args={"trial_idx": 0})
     return f"Prefect flow {made.name!r}: {how}\n{shown}"

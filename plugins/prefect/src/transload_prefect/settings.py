@@ -19,7 +19,11 @@ from transload.specs import nearest
 if TYPE_CHECKING:
     from transload_prefect.cluster import TransloadCluster
 
-_OWN: Final = ("cluster", "inherit_env", "key", "artifacts", "events", "assets", "stderr_level")
+OWN: Final = ("cluster", "inherit_env", "key", "artifacts", "events", "assets", "stderr_level")
+"""Settings of a task that are the adapter's own."""
+
+_NOT_OF_LAUNCH: Final = {"app", "component", "command", "args", "checkpoints"}
+"""Arguments of `Launch` that a task takes in another way, or by another name."""
 
 
 @dataclass(frozen=True)
@@ -107,22 +111,29 @@ def split_settings(
     """
     options = {each.name for each in fields(ExecutionOptions)}
     prefect = set(inspect.signature(Task.__init__).parameters) - {"self", "fn"} | {"asynchronous"}
-    launch = {each.name for each in fields(Launch)} - {"app", "component", "command", "args"} | {
-        "component_args"
-    }
-    known = [*options, *prefect, *launch, *_OWN]
+    launch = {each.name for each in fields(Launch)} - _NOT_OF_LAUNCH | {"component_args"}
+    known = [*options, *prefect, *launch, *OWN]
     for name, value in settings.items():
         if name not in known:
             hint = nearest("component_args" if name == "args" else name, known)
-            raise ConfigError(f"{name}={value!r}: no setting of a task or of an app; {hint}")
-    changes: dict[str, Any] = {name: settings[name] for name in _OWN if name in settings}
-    if any(name in options for name in settings):
-        changes["options"] = replace(
-            spec.options, **{k: v for k, v in settings.items() if k in options}
-        )
-    if any(name in launch for name in settings):
-        told = {
-            "args" if k == "component_args" else k: v for k, v in settings.items() if k in launch
-        }
-        changes["launch"] = replace(spec.launch, **told)
+            raise ConfigError(f"{name}={value!r}: no setting of a task or of a job; {hint}")
+    _check_checkpoints(settings.get("checkpoints"))
+    changes: dict[str, Any] = {name: settings[name] for name in OWN if name in settings}
+    of_options = {name: value for name, value in settings.items() if name in options}
+    if of_options:
+        changes["options"] = replace(spec.options, **of_options)
+    of_launch = {name: value for name, value in settings.items() if name in launch}
+    if "component_args" in of_launch:
+        of_launch["args"] = of_launch.pop("component_args")
+    if of_launch:
+        changes["launch"] = replace(spec.launch, **of_launch)
     return changes, {name: value for name, value in settings.items() if name in prefect}
+
+
+def _check_checkpoints(value: object) -> None:
+    """Refuse the handle of an ended job where only a choice is allowed, and say where it goes."""
+    if isinstance(value, str) and "://" in value:
+        raise ConfigError(
+            f"checkpoints={value!r}: must be 'keep' or 'new'; "
+            f"launch={{'checkpoints': {value!r}}} begins with those of an ended job"
+        )

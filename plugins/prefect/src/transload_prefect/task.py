@@ -10,7 +10,7 @@ from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from prefect import Task, unmapped
 from prefect.cache_policies import NO_CACHE, CachePolicy
@@ -55,9 +55,14 @@ from transload_prefect.units import in_async_code, next_unit
 from transload_prefect.watch import watch_of
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from prefect.client.schemas.objects import RunInput
+    from prefect.futures import PrefectDistributedFuture
     from prefect.transactions import Transaction
 
-    from transload.pipelines import Driver
+    from transload.pipelines import Driver, ExecutionOptions
+    from transload_prefect.options import PrefectOptions, TaskOptions
 
 _HOOKS: Final = ("on_completion", "on_failure", "on_running", "on_rollback", "on_commit")
 _SETTINGS: Final = [
@@ -89,7 +94,11 @@ class AppCachePolicy(CachePolicy):
         self.lock_manager = self.inner.lock_manager
 
     def compute_key(
-        self, task_ctx: Any, inputs: dict[str, Any], flow_parameters: dict[str, Any], **kwargs: Any
+        self,
+        task_ctx: Any,
+        inputs: dict[str, Any],
+        flow_parameters: dict[str, Any],
+        **kwargs: object,
     ) -> str | None:
         """Return the inner policy's key with the app in it; None if that has none."""
         counted = {name: value for name, value in inputs.items() if name != UNIT}
@@ -101,39 +110,45 @@ class AppCachePolicy(CachePolicy):
 
 
 class AppTask(Task[..., Any]):
-    """A Prefect task that runs an app: call it, ``submit`` it, ``map`` it; made by
-    `transload_prefect.app_task`.
+    """A Prefect task that runs a job: call it, ``submit`` it, ``map`` it.
 
-    Called in async code (an ``async`` flow), it returns an awaitable.
+    `transload_prefect.app_task` makes it. Called in async code (an ``async`` flow), it returns an
+    awaitable.
 
     Args:
         spec: what to run.
         asynchronous: True: always a coroutine; False: never; None: as the flow or task around it.
-        settings: arguments of ``prefect.Task``.
+        name: of the task; None: that of the app definition or the component.
+        settings: other arguments of ``prefect.Task``.
     """
 
     cache_policy: Any
 
-    def __init__(self, spec: AppSpec, asynchronous: bool | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        spec: AppSpec,
+        asynchronous: bool | None = None,
+        *,
+        name: str | None = None,
+        **settings: Unpack[PrefectOptions],
+    ) -> None:
         self.spec = spec
         self.asynchronous = asynchronous
-        self._settings = settings
-        name = settings.get("name") or spec.launch.name
+        self._settings: dict[str, Any] = {**settings, "name": name}
+        name = name or spec.launch.name
         function = _function(spec, name, bool(asynchronous))
-        named = {
-            "task_run_name": partial(_task_run_name, name, spec.launch.args),
-            **settings,
-            "name": name,
-        }
-        super().__init__(function, **{**named, **_retry_condition(spec, settings)})
+        settings.setdefault("task_run_name", partial(_task_run_name, name, spec.launch.args))
+        settings["retry_condition_fn"] = _retry_condition(
+            spec.options, settings.get("retry_condition_fn")
+        )
+        super().__init__(function, name=name, **settings)
         self.task_key = f"{name}-{sha256(f'{name}:{spec.digest}'.encode()).hexdigest()[:8]}"
         theirs = self.cache_policy
         if isinstance(theirs, CachePolicy) and theirs != NO_CACHE:
             self.cache_policy = AppCachePolicy(inner=theirs, app=spec.digest)
-        for name in _HOOKS:
-            setattr(
-                self, f"{name}_hooks", list(getattr(self, f"{name}_hooks"))
-            )  # not the list that was given
+        for hook in _HOOKS:
+            # not the list that was given
+            setattr(self, f"{hook}_hooks", list(getattr(self, f"{hook}_hooks")))
         self.on_rollback_hooks.append(ROLLED_BACK)
         self._at_first = {name: _kept(getattr(self, name)) for name in _SETTINGS}
 
@@ -160,7 +175,9 @@ class AppTask(Task[..., Any]):
         hooks.insert(hooks.index(ROLLED_BACK) if ROLLED_BACK in hooks else len(hooks), fn)
         return fn
 
-    def with_options(self, **options: Any) -> AppTask:
+    def with_options(  # type: ignore[override]  # Prefect's own takes NotSet for what stays
+        self, **options: Unpack[TaskOptions]
+    ) -> AppTask:
         """Return a task with other settings: those of ``prefect.Task.with_options``, and those of
         `app_task`.
 
@@ -173,11 +190,31 @@ class AppTask(Task[..., Any]):
             replace(self.spec, **changes), asynchronous, {**self._current(), **given}
         )
 
-    def of_trial(self, index: int, label: str, **changes: Any) -> AppTask:
-        """Return the task of one trial of a search, found again by whoever goes on with it;
-        ``changes`` of the spec.
+    def of_trial(
+        self,
+        index: int,
+        label: str,
+        *,
+        namespace: str,
+        context_args: Mapping[str, Any],
+        meanwhile: Callable[[Driver], AbstractContextManager[object]],
+    ) -> AppTask:
+        """Return the task of one trial of a search; whoever continues the search reattaches.
+
+        Args:
+            index: of the trial.
+            label: name of its task run, unless the task sets one.
+            namespace: of the search.
+            context_args: arguments that the component may declare.
+            meanwhile: entered while the job is waited for, with what looks after it.
         """
-        spec = replace(self.spec, key=f"trial-{index}", **changes)
+        spec = replace(
+            self.spec,
+            key=f"trial-{index}",
+            namespace=namespace,
+            context_args=context_args,
+            meanwhile=meanwhile,
+        )
         return self._remade(spec, self.asynchronous, {"task_run_name": label, **self._current()})
 
     def _current(self) -> dict[str, Any]:
@@ -200,7 +237,7 @@ class AppTask(Task[..., Any]):
         return made
 
     def __call__(
-        self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any
+        self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
     ) -> Any:
         """Run the app; return its results (an awaitable of them in async code)."""
         if self.asynchronous is None and in_async_code():
@@ -214,7 +251,7 @@ class AppTask(Task[..., Any]):
         return _check(value, return_state)
 
     def submit(
-        self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any
+        self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
     ) -> Any:
         """Hand the app to the flow's task runner; return a future of its results."""
         given = self._with_unit(args, kwargs)
@@ -223,7 +260,7 @@ class AppTask(Task[..., Any]):
         )
 
     def map(
-        self, *args: Any, return_state: bool = False, wait_for: Any = None, **kwargs: Any
+        self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
     ) -> Any:
         """Run the app once for each element of its iterable arguments; return their futures."""
         ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
@@ -256,12 +293,25 @@ class AppTask(Task[..., Any]):
             wrong = next((name for name in kwargs if name not in shown), "")
             raise SpecError(f"task {self.name!r}: {exc}; {nearest(wrong, shown)}") from exc
 
-    def apply_async(self, args: Any = None, kwargs: Any = None, **more: Any) -> Any:
-        """Leave the app to a task worker, see ``prefect.Task.apply_async``; return a future of its
-        results.
+    def apply_async(
+        self,
+        args: tuple[object, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+        wait_for: Iterable[PrefectFuture[Any]] | None = None,
+        dependencies: dict[str, set[RunInput]] | None = None,
+    ) -> PrefectDistributedFuture[Any]:
+        """Leave the job to a task worker; return a future of its results.
+
+        Args:
+            args: arguments by position.
+            kwargs: arguments by name.
+            wait_for: futures that must have ended before.
+            dependencies: of the task run, as of ``prefect.Task.apply_async``.
         """
         given = self._with_unit(tuple(args or ()), dict(kwargs or {}))
-        return super().apply_async(args=given.args, kwargs=given.kwargs, **more)
+        return super().apply_async(
+            args=given.args, kwargs=given.kwargs, wait_for=wait_for, dependencies=dependencies
+        )
 
     def _with_unit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         """Return the arguments of a call, with those that it leaves open, and which app of the flow
@@ -348,32 +398,40 @@ def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
     return " ".join([first, *words[:_MOST_SHOWN]])
 
 
-def _retry_condition(spec: AppSpec, settings: dict[str, Any]) -> dict[str, Any]:
-    """Return the setting that has Prefect retry only what a retry may help."""
-    theirs = settings.get("retry_condition_fn")
-    options = spec.options
+def _retry_condition(
+    options: ExecutionOptions, theirs: Callable[[Any, Any, State[Any]], Any] | None
+) -> Callable[[Any, Any, State[Any]], Any]:
+    """Return the condition that has Prefect retry only what a retry may help.
+
+    Args:
+        options: how the job is run.
+        theirs: the user's condition, which must allow the retry too.
+    """
 
     def may(state: State[Any]) -> bool:
         return not isinstance(state.data, BaseException) or options.host_may_retry(state.data)
+
+    if theirs is None:
+        return lambda task, task_run, state: may(state)
 
     if inspect.iscoroutinefunction(theirs):
 
         async def ask(task: Any, task_run: Any, state: State[Any]) -> bool:
             return may(state) and bool(await theirs(task, task_run, state))
 
-        return {"retry_condition_fn": ask}
+        return ask
 
     def condition(task: Any, task_run: Any, state: State[Any]) -> bool:
-        return may(state) and (theirs is None or bool(theirs(task, task_run, state)))
+        return may(state) and bool(theirs(task, task_run, state))
 
-    return {"retry_condition_fn": condition}
+    return condition
 
 
 def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any]:
     """Return the function of a task that runs a job, with the component's signature."""
     signature = signature_of(spec.launch)
 
-    async def run(*args: Any, **kwargs: Any) -> Any:
+    async def run(*args: object, **kwargs: object) -> Any:
         made = _task_job(spec, signature.bind(*args, **kwargs))
         try:
             with ADAPTER.guard(made.context, made.driver), spec.meanwhile(made.driver):
@@ -383,7 +441,7 @@ def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any
         made.context.traces.collected(results, spec.assets)
         return results
 
-    def run_blocking(*args: Any, **kwargs: Any) -> Any:
+    def run_blocking(*args: object, **kwargs: object) -> Any:
         made = _task_job(spec, signature.bind(*args, **kwargs))
         try:
             with ADAPTER.guard(made.context, made.driver), spec.meanwhile(made.driver):

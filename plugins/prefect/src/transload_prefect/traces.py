@@ -239,17 +239,15 @@ class Traces:
             title = f"replicas of {handle}: {status.state.name}"
             self._create("replicas", "table", table(replica_rows(status)), title)
 
-    def _create(self, what: str, kind: str, data: Any, description: str) -> UUID:
-        shown = {
-            "key": artifact_key(self.context.name, what),
-            "type": kind,
-            "data": data,
-            "description": description,
-        }
-        made: UUID = api.create_artifact(
-            self.context.flow_run_id, self.context.task_run_id, **shown
+    def _create(self, what: str, kind: str, data: str | float, description: str) -> UUID:
+        return api.create_artifact(
+            self.context.flow_run_id,
+            self.context.task_run_id,
+            key=artifact_key(self.context.name, what),
+            type=kind,
+            data=data,
+            description=description,
         )
-        return made
 
     def _materialize(self, results: AppResults, assets: bool | list[str]) -> None:
         context = AssetContext.get()

@@ -11,6 +11,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -222,9 +223,10 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
     _description = "Run flow runs as transload apps: on this machine, on Slurm, on Kubernetes, wherever a scheduler is."
     _display_name = "Transload"
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._followed: set[UUID] = set()
+    @cached_property
+    def _followed(self) -> set[UUID]:
+        """The flow runs whose jobs this worker waits for."""
+        return set()
 
     async def run(
         self,
