@@ -397,7 +397,7 @@ def test_inline_error_file_that_is_none(tmp_path: Path) -> None:
         "ln -s /dev/zero $TRANSLOAD_ERROR_FILE; exit 3",
     ):
         done = run_inline(tmp_path, text, [])
-        assert (done.returncode, done.stderr) == (3, "[transload] the app failed: exit code 3\n")
+        assert (done.returncode, done.stderr) == (3, "[transload] the job failed: exit code 3\n")
 
 
 def test_inline_lets_other_files_be(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ class TestKfp(AdapterConformance):
     state_map = STATES
     unknown_state = "RUNTIME_STATE_UNSPECIFIED"
     cannot: ClassVar[Mapping[str, str]] = {
-        "test_new_generation_waits_for_the_old_app": "a new run has an app of its own, and knows of no other",
+        "test_new_generation_waits_for_the_old_app": "a new run has a job of its own, and knows of no other",
         "test_app_vanishes_without_a_record_while_the_host_is_down": (
             "a task keeps nothing of its own between two tries: what left no record never was"
         ),

@@ -857,7 +857,7 @@ def test_an_id_of_run_time_in_metadata_is_refused() -> None:
         {"kfp.annotations": {"id": "${app_id}"}},
         {"kfp.labels": {"id": "x-${app_id}"}},
     ):
-        with pytest.raises(UnsupportedFeature, match="app's id") as caught:
+        with pytest.raises(UnsupportedFeature, match="job's id") as caught:
             component_from_app(app_with(metadata=metadata))
         (key,) = metadata
         assert caught.value.field == f"roles[0].metadata[{key!r}]"

@@ -612,7 +612,7 @@ def test_a_file_that_was_not_made(
         run_task(spec, {}, {"job_id": "1"}, artifacts)
     assert caught.value.code == 70
     assert (
-        "'model.pt' is not in TRANSLOAD_OUTPUT_DIR; the app made: model/w, numbers.json"
+        "'model.pt' is not in TRANSLOAD_OUTPUT_DIR; the job made: model/w, numbers.json"
         in capfd.readouterr().err
     )
 

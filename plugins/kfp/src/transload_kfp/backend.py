@@ -113,35 +113,50 @@ def wait_for_run(
         ConfigError: for a wrong pause, or if the backend refuses the question, at once.
     """
     check_seconds("poll_interval", poll_interval)
-    end = None if timeout is None else time.monotonic() + timeout
     check_seconds("patience", patience, zero=True)
-    since, pause = None, min(FIRST_PAUSE, poll_interval)
+    limit = float("inf") if timeout is None else timeout
+    end = time.monotonic() + limit
+    since = None
+    pause = min(FIRST_PAUSE, poll_interval)
     last: RunDescription | None = None
+    last_word = "not known"
     while True:
+        state = AppState.UNKNOWN
         why = ""
-        answer = ANSWER if end is None else max(1.0, min(ANSWER, (end - time.monotonic()) / _TRIES))
         try:
-            seen: RunDescription | None = _seen(client, run_id, answer)
+            seen = _seen(client, run_id, _answer_within(end - time.monotonic()))
         except SchedulerUnavailable as exc:
-            seen, why = None, str(exc)
-        if seen is not None and seen != last:
-            last, pause = seen, min(FIRST_PAUSE, poll_interval)
-            if on_change is not None:
-                on_change(seen)
-        if seen is not None and seen.is_terminal():
-            return seen
-        since = unknown_since(AppState.UNKNOWN if seen is None else seen.state, since)
+            why = str(exc)
+        else:
+            state = seen.state
+            last_word = seen.runtime_state
+            if seen != last:
+                last = seen
+                pause = min(FIRST_PAUSE, poll_interval)
+                if on_change is not None:
+                    on_change(seen)
+            if seen.is_terminal():
+                return seen
+        since = unknown_since(state, since)
         unknown_left = patience_left(patience, since)
         if unknown_left <= 0:
             raise StateUnknown(f"run {run_id}", unknown_for(since), why)
-        left = float("inf") if end is None else end - time.monotonic()
+        left = end - time.monotonic()
         if left <= 0:
-            state = last.runtime_state if last is not None else "not known"
             raise TransloadTimeout(
-                f"run {run_id} has not ended within {timeout:g} s (state {state}); it goes on"
+                f"run {run_id} has not ended within {limit:g} s (state {last_word}); it goes on"
             )
         time.sleep(min(pause, left, unknown_left))
         pause = min(pause * 1.5, poll_interval)
+
+
+def _answer_within(left: float) -> float:
+    """Return how many seconds an answer is waited for.
+
+    Args:
+        left: seconds until the caller's time runs out; each of the tries takes its part of them.
+    """
+    return max(1.0, min(ANSWER, left / _TRIES))
 
 
 def cancel_run(client: Client, run_id: str) -> None:
@@ -167,18 +182,26 @@ def _seen(client: Client, run_id: str, seconds: float) -> RunDescription:
     """
     import kfp
 
-    if not isinstance(client, kfp.Client) or type(client).get_run is not kfp.Client.get_run:
-        run = _ask(run_id, lambda: client.get_run(run_id))
-    else:  # a pair, to connect and to read: of a float alone it takes no notice
-        wait = (seconds, seconds)
-        run = _ask(
-            run_id,
-            lambda: client._run_api.run_service_get_run(run_id=run_id, _request_timeout=wait),
-        )
+    is_kfp = isinstance(client, kfp.Client) and type(client).get_run is kfp.Client.get_run
+
+    def question() -> Any:
+        if not is_kfp:
+            return client.get_run(run_id)
+        wait = (seconds, seconds)  # to connect and to read: of a float alone it takes no notice
+        return client._run_api.run_service_get_run(run_id=run_id, _request_timeout=wait)
+
+    run = _ask(run_id, question)
     word = _word(run.state)
-    tasks = _tasks(run.run_details.task_details or () if run.run_details is not None else ())
+    details: Iterable[Any] = ()
+    if run.run_details is not None:
+        details = run.run_details.task_details or ()
     return RunDescription(
-        run.run_id, run.display_name or "", STATES.to_app(word), word, _message(run.error), tasks
+        run_id=run.run_id,
+        name=run.display_name or "",
+        state=STATES.to_app(word),
+        runtime_state=word,
+        msg=_message(run.error),
+        tasks=_tasks(details),
     )
 
 
@@ -202,19 +225,23 @@ def _ask(run_id: str, question: Callable[[], Any]) -> Any:
 
 
 def _tasks(details: Iterable[Any]) -> dict[str, AppStatus]:
-    ordered = sorted(
-        details, key=lambda each: (_seconds(each.create_time) or 0.0, each.task_id or "")
-    )
+    ordered = sorted(details, key=_creation)
     by_id = {each.task_id: each for each in ordered}
     made: dict[str, AppStatus] = {}
     for each in ordered:
-        path = base = "/".join(_path(each, by_id))
+        base = "/".join(_path(each, by_id))
+        path = base
         number = 1
         while path in made:
             number += 1
             path = f"{base}#{number}"
         made[path] = _status(each, path)
     return made
+
+
+def _creation(task: Any) -> tuple[float, str]:
+    """Return what tasks are sorted by."""
+    return _seconds(task.create_time) or 0.0, task.task_id or ""
 
 
 def _path(task: Any, by_id: dict[str, Any]) -> list[str]:
@@ -229,36 +256,51 @@ def _path(task: Any, by_id: dict[str, Any]) -> list[str]:
 
 def _status(task: Any, path: str) -> AppStatus:
     word = _word(task.state)
-    state, message = STATES.to_app(word), _message(task.error)
-    # each try begins with PENDING or RUNNING after a failure
-    history = [_word(each.state) for each in task.state_history or ()]
-    restarts = sum(1 for one, two in pairwise(history) if one == "FAILED" and two != "FAILED")
+    state = STATES.to_app(word)
+    restarts = _restarts(task.state_history or ())
     replica = ReplicaStatus(
-        0,
-        state,
-        path,
-        task.pod_name or "",
+        id=0,
+        state=state,
+        role=path,
+        hostname=task.pod_name or "",
         start_time=_seconds(task.start_time),
-        end_time=_seconds(task.end_time) if is_terminal(state) else None,
         restarts=restarts,
     )
+    if is_terminal(state):
+        replica.end_time = _seconds(task.end_time)
+    message = _message(task.error)
+    if not message and word == "SKIPPED":
+        message = "taken from the cache, or not needed"
     return AppStatus(
         state,
         num_restarts=restarts,
-        msg=message or ("taken from the cache, or not needed" if word == "SKIPPED" else ""),
+        msg=message,
         roles=[RoleStatus(path, [replica])],
         cancel_requested=word in ("CANCELING", "CANCELED"),
     )
 
 
+def _restarts(history: Iterable[Any]) -> int:
+    """Return how often a task was tried again: a try begins after a failure."""
+    words = [_word(each.state) for each in history]
+    pairs = pairwise(words)
+    return sum(before == "FAILED" and after != "FAILED" for before, after in pairs)
+
+
 def _word(state: object) -> str:
-    return str(state) if state else "RUNTIME_STATE_UNSPECIFIED"
+    return str(state or "RUNTIME_STATE_UNSPECIFIED")
 
 
 def _message(error: Any) -> str:
-    return "" if error is None else " ".join(str(error.message or f"error {error.code}").split())
+    if error is None:
+        return ""
+    text = str(error.message or f"error {error.code}")
+    return " ".join(text.split())
 
 
 def _seconds(moment: datetime | None) -> float | None:
+    """Return a moment in seconds since the epoch; None if it has not come."""
     # a backend writes the year 1 or 1970 for what has not happened
-    return None if moment is None or moment.year <= 1970 else moment.timestamp()
+    if moment is None or moment.year <= 1970:
+        return None
+    return moment.timestamp()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 _EPILOG = """
 APP is a file with an AppDef as JSON, or a component: a name, FILE[:FUNCTION] or package.module:function. Arguments
-after -- are the component's, settled now. Those that --input names become parameters of the pipeline.
+after -- are the component's, and fixed now. Those that --input names become parameters of the pipeline.
 
 \b
   transload kfp compile train.py -o pipeline.yaml --input lr --result accuracy:float -- --epochs 3
@@ -26,18 +27,18 @@ after -- are the component's, settled now. Those that --input names become param
 """
 
 
-@click.group(short_help="Make pipelines for Kubeflow Pipelines of apps.")
+@click.group(short_help="Make pipelines for Kubeflow Pipelines that run jobs.")
 def command() -> None:
-    """Make pipelines for Kubeflow Pipelines of apps."""
+    """Make pipelines for Kubeflow Pipelines that run jobs."""
 
 
-@command.command(epilog=_EPILOG, short_help="Compile a pipeline of one app.")
+@command.command(epilog=_EPILOG, short_help="Compile a pipeline of one job.")
 @click.argument("app")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option(
     "-o", "--output", required=True, metavar="FILE", help="Where the pipeline goes; - for stdout."
 )
-@click.option("--name", metavar="NAME", help="Name of the pipeline; default: the app's.")
+@click.option("--name", metavar="NAME", help="Name of the pipeline; default: the job's.")
 @click.option(
     "--result",
     "results",
@@ -53,9 +54,9 @@ def command() -> None:
     help="What becomes a parameter; with --launcher and a component, default: all.",
 )
 @click.option(
-    "--launcher", is_flag=True, help="Submit the app through a scheduler, from a task of its own."
+    "--launcher", is_flag=True, help="Submit the job through a scheduler, from a task of its own."
 )
-@click.option("-s", "--scheduler", metavar="NAME", help="With --launcher: where the app runs.")
+@click.option("-s", "--scheduler", metavar="NAME", help="With --launcher: where the job runs.")
 @click.option(
     "-c",
     "--cfg",
@@ -65,13 +66,25 @@ def command() -> None:
 )
 @click.option("--image", metavar="IMAGE", help="With --launcher: image of the launcher.")
 @click.option("--dry-run", is_flag=True, help="Show what would run, write nothing.")
-def compile(app: str, arguments: tuple[str, ...], output: str, **options: Any) -> int:  # noqa: A001
+def compile(  # noqa: A001
+    app: str,
+    arguments: tuple[str, ...],
+    *,
+    output: str,
+    name: str | None,
+    results: tuple[str, ...],
+    inputs: tuple[str, ...],
+    launcher: bool,
+    scheduler: str | None,
+    cfg: tuple[str, ...],
+    image: str | None,
+    dry_run: bool,
+) -> int:
     """Compile a pipeline that runs APP."""
     from transload.components import ComponentHelpRequested
 
-    for name in ("scheduler", "cfg", "image"):
-        if options[name] and not options["launcher"]:
-            raise ConfigError(f"--{name} is the launcher's: give --launcher too")
+    if not launcher:
+        _refuse_launcher_options({"scheduler": scheduler, "cfg": cfg, "image": image})
     try:
         launch = _launch(app, arguments)
     except ComponentHelpRequested as exc:
@@ -79,22 +92,35 @@ def compile(app: str, arguments: tuple[str, ...], output: str, **options: Any) -
         return 0
     from transload_kfp.adapter import KfpAdapter
 
-    adapter, given = KfpAdapter(), _given(options)
-    if options["dry_run"]:
+    adapter = KfpAdapter()
+    given: dict[str, Any] = {"inputs": _inputs(inputs), "results": _results(results)}
+    if launcher:
+        given["launcher"] = True
+        given["scheduler"] = scheduler
+        given["cfg"] = _cfg(scheduler, cfg)
+        given["image"] = image
+    if dry_run:
         click.echo(adapter.dry_run(launch, **given))
         return 0
     from transload_kfp.component import pipeline_from_component, pipeline_text
 
-    text = pipeline_text(pipeline_from_component(adapter.convert(launch, **given), options["name"]))
+    component = adapter.convert(launch, **given)
+    text = pipeline_text(pipeline_from_component(component, name))
     if output == "-":
         click.echo(text, nl=False)
-    else:
-        try:
-            Path(output).write_text(text, encoding="utf-8")
-        except OSError as exc:
-            raise ConfigError(f"--output {output!r}: {exc.strerror}") from exc
-        click.echo(output)
+        return 0
+    try:
+        Path(output).write_text(text, encoding="utf-8")
+    except OSError as exc:
+        raise ConfigError(f"--output {output!r}: {exc.strerror}") from exc
+    click.echo(output)
     return 0
+
+
+def _refuse_launcher_options(options: Mapping[str, object]) -> None:
+    for name, value in options.items():
+        if value:
+            raise ConfigError(f"--{name} is the launcher's: give --launcher too")
 
 
 def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
@@ -114,9 +140,10 @@ def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
 def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as exc:
-        why = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
-        raise ConfigError(f"{path}: cannot be read: {why}") from exc
+    except OSError as exc:
+        raise ConfigError(f"{path}: cannot be read: {exc.strerror}") from exc
+    except UnicodeDecodeError as exc:
+        raise ConfigError(f"{path}: cannot be read: not UTF-8") from exc
 
 
 _OPEN: Final = object()
@@ -130,10 +157,11 @@ def _settled(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
     """
     from transload.components import ComponentHelpRequested, arguments_of
 
-    left_open = [
-        item if item.kind == "varargs" else item._replace(default=_OPEN, required=False)
-        for item in found.parameters
-    ]
+    left_open = []
+    for item in found.parameters:
+        if item.kind != "varargs":
+            item = item._replace(default=_OPEN, required=False)
+        left_open.append(item)
     try:
         typed = arguments_of(found._replace(parameters=tuple(left_open)), arguments)
     except ComponentHelpRequested:
@@ -145,22 +173,6 @@ def _settled(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
         for name, value in typed.items()
         if value is not _OPEN and (value or rest is None or name != rest.name)
     }
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the adapter's options."""
-    made: dict[str, Any] = {
-        "inputs": _inputs(options["inputs"]),
-        "results": _results(options["results"]),
-    }
-    if options["launcher"]:
-        made |= {
-            "launcher": True,
-            "scheduler": options["scheduler"],
-            "cfg": _cfg(options),
-            "image": options["image"],
-        }
-    return made
 
 
 def _inputs(texts: tuple[str, ...]) -> Any:
@@ -194,11 +206,11 @@ def _results(texts: tuple[str, ...]) -> dict[str, Any] | None:
     return found or None
 
 
-def _cfg(options: dict[str, Any]) -> dict[str, Any]:
+def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:
     from transload.pipelines import host_runner
 
-    if not options["cfg"]:
+    if not texts:
         return {}
-    opts = host_runner("kfp").scheduler_run_opts(options["scheduler"] or "local")
+    opts = host_runner("kfp").scheduler_run_opts(scheduler or "local")
     with contextlib.redirect_stdout(io.StringIO()):
-        return dict(opts.cfg_from_texts(options["cfg"]))
+        return dict(opts.cfg_from_texts(texts))

@@ -199,7 +199,7 @@ def pipeline_from_component(component: AppComponent, name: str | None = None) ->
         kind = _PARAMETERS.get(spec.type)
         if kind is None:
             raise SpecError(
-                f"input {each!r} takes an artifact, which a pipeline of one app has none of"
+                f"input {each!r} takes an artifact, which a pipeline of one job has none of"
             )
         default = inspect.Parameter.empty if not spec.optional else spec.default
         # KFP knows no other form of it

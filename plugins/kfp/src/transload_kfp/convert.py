@@ -5,18 +5,17 @@ where it is used.
 from __future__ import annotations
 
 import base64
-import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import resources
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from transload.specs import masked_args, masked_env
 from transload_kfp.names import component_name
 from transload_kfp.plan import FILES, TRACKER, Inputs, Plan, make_plan
 from transload_kfp.ports import InputPort, Results, pieces
 from transload_kfp.refusals import refuse_reinterpreted
-from transload_kfp.settings import TaskSettings
+from transload_kfp.settings import TaskOptions, TaskSettings
 
 if TYPE_CHECKING:
     from transload_kfp.component import AppComponent
@@ -25,7 +24,15 @@ _RESULTS = "{{$.outputs.artifacts['results'].path}}"
 _FILES = "{{$.outputs.artifacts['files'].path}}"
 
 
-def component_spec_from_app(source: Any, *, python: str = "python3", **options: Any) -> str:
+def component_spec_from_app(
+    source: Any,
+    *,
+    name: str | None = None,
+    component_args: Mapping[str, Any] | None = None,
+    inputs: Inputs | None = None,
+    results: Results | None = None,
+    python: str = "python3",
+) -> str:
     """Return the component YAML of an app; ``kfp.components.load_component_from_text`` takes it.
 
     The YAML holds image, command, arguments, variables, inputs and outputs. Resources, retries,
@@ -34,14 +41,20 @@ def component_spec_from_app(source: Any, *, python: str = "python3", **options: 
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
+        name: as in `component_from_app`, and likewise the other arguments.
+        component_args: likewise.
+        inputs: likewise.
+        results: likewise.
         python: the interpreter in the image that runs the wrapper.
-        options: ``name``, ``component_args``, ``inputs`` and ``results`` of `component_from_app`.
 
     Raises:
         UnsupportedFeature: for what one component cannot express, by field name.
         SpecError: for a wrong source, argument or input.
     """
-    return component_yaml(_component(make_plan(source, **options), python))
+    plan = make_plan(
+        source, name=name, component_args=component_args, inputs=inputs, results=results
+    )
+    return component_yaml(_component(plan, python))
 
 
 def component_from_app(
@@ -52,7 +65,7 @@ def component_from_app(
     inputs: Inputs | None = None,
     results: Results | None = None,
     python: str = "python3",
-    **settings: Any,
+    **settings: Unpack[TaskOptions],
 ) -> AppComponent:
     """Return a component that runs an app as its container. The app is built now; inputs are texts
     of its command.
@@ -103,10 +116,10 @@ def _component(plan: Plan, python: str, settings: TaskSettings | None = None) ->
         made["inputs"] = [port.to_dict() for port in ports]
     outputs = [port.to_dict() for port in plan.outputs]
     if plan.has_results:
-        outputs.append(_output("results", "Artifact", "the app's tracker base, a folder"))
+        outputs.append(_output("results", "Artifact", "the job's tracker base, a folder"))
     if plan.wrapped:
-        outputs.append(_output("metrics", "Metrics", "the numbers among the app's results"))
-        outputs.append(_output("files", "Artifact", "the app's folder for files"))
+        outputs.append(_output("metrics", "Metrics", "the numbers among the job's results"))
+        outputs.append(_output("files", "Artifact", "the job's folder for files"))
     if outputs:
         made["outputs"] = outputs
     variables = () if settings is None else (*settings.env, *settings.secrets)
@@ -154,29 +167,39 @@ def _values(plan: Plan) -> dict[str, str]:
 
 def _text(text: str, places: Mapping[str, str]) -> str:
     """Return a text with placeholders at its marks."""
-    parts = [piece if isinstance(piece, str) else places[piece[0]] for piece in pieces(text)]
+    parts = []
+    for piece in pieces(text):
+        if isinstance(piece, str):
+            parts.append(piece)
+        else:
+            parts.append(places[piece[0]])
     return "".join(parts)
 
 
 def _encoded(plan: Plan) -> str:
     """Return what the program that runs another one needs to know, as one word."""
     order = [*_values(plan), TRACKER, FILES]
-
-    def encode(text: str) -> list[str | int]:
-        return [
-            piece if isinstance(piece, str) else order.index(piece[0]) for piece in pieces(text)
-        ]
-
     role = plan.role
     values = [port for port in plan.outputs if not port.is_artifact]
     files = [port for port in plan.outputs if port.is_artifact]
     spec = {
-        "argv": [encode(text) for text in (role.entrypoint, *role.args)],
-        "env": {name: encode(role.env[name]) for name in plan.late_env},
+        "argv": [_numbered(text, order) for text in (role.entrypoint, *role.args)],
+        "env": {name: _numbered(role.env[name], order) for name in plan.late_env},
         "outputs": [[port.source, port.key, port.type] for port in values],
         "files": [[port.source, port.name, port.type] for port in files],
     }
     return base64.b64encode(json.dumps(spec, sort_keys=True).encode()).decode()
+
+
+def _numbered(text: str, order: Sequence[str]) -> list[str | int]:
+    """Return a text's pieces; a mark is the place of its value in an order."""
+    found: list[str | int] = []
+    for piece in pieces(text):
+        if isinstance(piece, str):
+            found.append(piece)
+        else:
+            found.append(order.index(piece[0]))
+    return found
 
 
 def component_yaml(component: Mapping[str, Any]) -> str:
@@ -216,21 +239,34 @@ def shown_component(component: Mapping[str, Any]) -> str:
     return component_yaml({**component, "implementation": {"container": container}})
 
 
-def dry_run_component(source: Any, *, python: str = "python3", **options: Any) -> str:
+def dry_run_component(
+    source: Any,
+    *,
+    name: str | None = None,
+    component_args: Mapping[str, Any] | None = None,
+    inputs: Inputs | None = None,
+    results: Results | None = None,
+    python: str = "python3",
+    **settings: Unpack[TaskOptions],
+) -> str:
     """Return the YAML of a component for a person, masked as `shown_component` says.
 
     Args:
-        source: as in `component_from_app`.
+        source: as in `component_from_app`, and likewise the other arguments.
+        name: likewise.
+        component_args: likewise.
+        inputs: likewise.
+        results: likewise.
         python: likewise.
-        options: the other arguments of `component_from_app`.
+        settings: likewise.
 
     Raises:
         UnsupportedFeature: for what one component cannot express, by field name.
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong option.
     """
-    planned = inspect.signature(make_plan).parameters
-    of_plan = {name: options.pop(name) for name in list(options) if name in planned}
-    plan = make_plan(source, **of_plan)
-    settings = TaskSettings.of(plan.app, **options)
-    return shown_component(_component(plan, python, settings))
+    plan = make_plan(
+        source, name=name, component_args=component_args, inputs=inputs, results=results
+    )
+    made = TaskSettings.of(plan.app, **settings)
+    return shown_component(_component(plan, python, made))

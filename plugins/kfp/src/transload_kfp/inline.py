@@ -321,7 +321,7 @@ def main(words: list[str]) -> int:
             cause(broken),
         )
     if code:
-        last_word(f"the app failed: exit code {code}{why}")
+        last_word(f"the job failed: exit code {code}{why}")
         return code
     try:
         collect(spec, request, results, files, words[4:end])

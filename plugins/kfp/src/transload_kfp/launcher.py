@@ -8,12 +8,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from keyword import iskeyword
-from typing import TYPE_CHECKING, Any, Final, Literal, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args, get_origin
 
 from transload.components import Component, Parameter, as_component
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Launch
-from transload.specs import AppDef
+from transload.pipelines import ExecutionSettings, Launch
+from transload.specs import AppDef, CfgVal, Environment, Workspace
 from transload_kfp.fields import field_at, field_type, option_path
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, how_and_where
 from transload_kfp.names import component_name, port_names
@@ -28,7 +28,7 @@ from transload_kfp.ports import (
     input_type,
     output_ports,
 )
-from transload_kfp.settings import TaskSettings
+from transload_kfp.settings import TaskOptions, TaskSettings
 
 if TYPE_CHECKING:
     from transload.runner import Cluster
@@ -38,6 +38,33 @@ Form = Literal["python", "container"]
 HANDLE: Final = "handle"
 PUBLIC: Final = "python:3.11-slim"
 """An image with Python, for tasks that install all they need."""
+
+
+class LauncherSettings(ExecutionSettings, TaskOptions, total=False):
+    """Settings of a launcher: of the launch, of how the job is run, of the launcher's own tasks."""
+
+    cfg: Mapping[str, CfgVal]
+    tracker_base: str | None
+    workspace: str | Workspace | None
+    pass_env: Sequence[str]
+    environment: Environment | str | None
+    inherit_env: bool
+    dry_run: bool
+
+
+class LauncherOptions(LauncherSettings, total=False):
+    """The arguments of `launcher_from_app` beside what is to run; see there."""
+
+    command: Sequence[str] | None
+    scheduler: str | None
+    cluster: Cluster | Mapping[str, Any] | None
+    name: str | None
+    component_args: Mapping[str, Any] | None
+    inputs: Inputs | None
+    results: Results | None
+    form: Form
+    image: str | None
+    packages: Sequence[str]
 
 
 def launcher_from_app(
@@ -53,7 +80,7 @@ def launcher_from_app(
     form: Form = "container",
     image: str | None = None,
     packages: Sequence[str] = (),
-    **settings: Any,
+    **settings: Unpack[LauncherSettings],
 ) -> AppComponent:
     """Return a component that submits an app through a scheduler, waits for its end and reports its
     results.
@@ -103,7 +130,14 @@ def launcher_from_app(
             f"packages={list(packages)!r}: the container form installs nothing: give form='python'"
         )
     title, spec, made = _planned(
-        source, command, scheduler, cluster, component_args, inputs, results, **settings
+        source,
+        command=command,
+        scheduler=scheduler,
+        cluster=cluster,
+        component_args=component_args,
+        inputs=inputs,
+        results=results,
+        **settings,
     )
     title = name or title
     where = launcher_image(image, packages)
@@ -111,8 +145,10 @@ def launcher_from_app(
 
     names = {"key": KEY, **{port.source: port.name for port in spec.inputs}}
     if form == "container":
-        return AppComponent(_container(spec, title, where), names, IDENTITY, made)
-    return AppComponent(_python(spec, title, where, packages).component_spec, names, IDENTITY, made)
+        component = _container(spec, title, where)
+    else:
+        component = _python(spec, title, where, packages).component_spec
+    return AppComponent(component, names, IDENTITY, made)
 
 
 def launcher_image(
@@ -151,41 +187,52 @@ def _is_among(need: str, packages: Sequence[str]) -> bool:
 
 def _planned(
     source: Any,
+    *,
     command: Sequence[str] | None = None,
     scheduler: str | None = None,
     cluster: Cluster | Mapping[str, Any] | None = None,
     component_args: Mapping[str, Any] | None = None,
     inputs: Inputs | None = None,
     results: Results | None = None,
-    *,
-    inherit_env: bool = False,
-    dry_run: bool = False,
-    **settings: Any,
+    **settings: Unpack[LauncherSettings],
 ) -> tuple[str, LaunchSpec, TaskSettings]:
-    """Return the app's name, what the component carries, and the settings of its tasks."""
-    where: dict[str, Any] = {name: settings.pop(name) for name in _LAUNCH if name in settings}
-    options, where_to, made = how_and_where(settings, cluster)
-    if where_to is not None and scheduler not in (None, where_to["name"]):
-        raise ConfigError(
-            f"scheduler={scheduler!r}, cluster={where_to['name']!r}: give one of them"
-        )
-    where["scheduler"] = scheduler if where_to is None else where_to["name"]
-    source = source if command is None else Launch(command=command, app=source)
-    launch = settled(
-        Launch.of(source, **{key: value for key, value in where.items() if value}), component_args
-    )
+    """Return the job's name, what the component carries, and the settings of its tasks."""
+    given: dict[str, Any] = dict(settings)
+    inherit_env = given.pop("inherit_env", False)
+    dry_run = given.pop("dry_run", False)
+    launched: dict[str, Any] = {name: given.pop(name) for name in _LAUNCH if name in given}
+    options, where_to, made = how_and_where(given, cluster)
+    if where_to is not None:
+        if scheduler not in (None, where_to["name"]):
+            raise ConfigError(
+                f"scheduler={scheduler!r}, cluster={where_to['name']!r}: give one of them"
+            )
+        scheduler = where_to["name"]
+    launched["scheduler"] = scheduler
+    if command is not None:
+        source = Launch(command=command, app=source)
+    launch = Launch.of(source, **{key: value for key, value in launched.items() if value})
+    launch = settled(launch, component_args)
+    paths: dict[str, str] = {}
     if launch.component is None:
         # the JSON of a command does not tell its name
         launch = replace(launch, app=launch.build(), command=None)
         ports, paths = _field_ports(launch.build(), inputs)
     else:
-        ports, paths = (
-            _argument_ports(as_component(found_here(launch.component)), launch.args, inputs),
-            {},
-        )
-    outputs = [] if dry_run else output_ports(results, [HANDLE])
+        component = as_component(found_here(launch.component))
+        ports = _argument_ports(component, launch.args, inputs)
+    outputs = []
+    if not dry_run:
+        outputs = output_ports(results, [HANDLE])
     spec = LaunchSpec(
-        launch.to_dict(), options, ports, paths, outputs, where_to, inherit_env, dry_run
+        launch=launch.to_dict(),
+        options=options,
+        inputs=ports,
+        paths=paths,
+        outputs=outputs,
+        cluster=where_to,
+        inherit_env=inherit_env,
+        dry_run=dry_run,
     )
     return launch.name, spec, made
 
@@ -194,7 +241,10 @@ _LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env", "environment")
 
 
 def dry_run_launcher(
-    source: Any = None, *, arguments: Mapping[str, Any] | None = None, **options: Any
+    source: Any = None,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    **options: Unpack[LauncherOptions],
 ) -> str:
     """Return what a launcher would submit, as text for a person; nothing outside of this process is
     touched.
@@ -213,14 +263,15 @@ def dry_run_launcher(
     """
     from transload_kfp.adapter import launcher_driver
 
+    given: dict[str, Any] = dict(options)
     for name in ("name", "form", "image", "packages", "dry_run"):
-        options.pop(name, None)  # of the component, not of what it submits
-    _, spec, _ = _planned(source, **options)
+        given.pop(name, None)  # of the component, not of what it submits
+    _, spec, _ = _planned(source, **given)
     named = {port.source: port.name for port in spec.inputs}
     values = {named.get(name, name): value for name, value in (arguments or {}).items()}
     missing = [port.name for port in spec.inputs if not port.optional and port.name not in values]
     if missing:
-        shown = f"the app is built when the pipeline runs: {', '.join(missing)} must be given"
+        shown = f"the job is built when the pipeline runs: {', '.join(missing)} must be given"
     else:
         _, driver = launcher_driver({}, spec, values)
         shown = driver.dry_run()
@@ -404,7 +455,7 @@ def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
     outputs = [port.to_dict() for port in spec.outputs if not port.is_artifact]
     outputs += [{"name": name, "type": kind} for name, kind in spec.made_artifacts.items()]
     if not spec.dry_run:
-        outputs.insert(0, {"name": HANDLE, "type": "String", "description": "the app's handle"})
+        outputs.insert(0, {"name": HANDLE, "type": "String", "description": "the job's handle"})
     return {
         "name": component_name(title),
         "inputs": [port.to_dict() for port in (*spec.inputs, *own)],

@@ -203,7 +203,7 @@ def _input(app: AppDef, name: str, port: str, path: str | None, kind: Any) -> In
         if not path:
             text += (
                 "; where a value decides more than a text, use launcher_from_app, which builds "
-                "the app when it runs"
+                "the job when it runs"
             )
         raise SpecError(text) from exc
     if has_mark(before):

@@ -154,7 +154,7 @@ class OutputPort(_Port):
         return {
             "name": self.name,
             "type": self.type,
-            "description": f"{what} {self.source!r} of the app",
+            "description": f"{what} {self.source!r} of the job",
         }
 
 
@@ -212,7 +212,7 @@ def _output(name: str, kind: Any, port: str) -> OutputPort:
     if artifact is not None:
         path = PurePosixPath(name)
         if path.is_absolute() or ".." in path.parts:
-            raise SpecError(f"results[{name!r}]: must be a path below the app's folder for files")
+            raise SpecError(f"results[{name!r}]: must be a path below the job's folder for files")
         return OutputPort(name, port, artifact)
     if not isinstance(kind, type) or kind not in RESULT_TYPES:
         raise SpecError(

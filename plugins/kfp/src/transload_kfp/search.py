@@ -6,13 +6,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 
+from transload.pipelines import ExecutionSettings
 from transload_kfp.launch_spec import how_and_where
 from transload_kfp.launcher import launcher_image
 from transload_kfp.names import component_name
 from transload_kfp.search_steps import encode_search
-from transload_kfp.settings import TaskSettings
+from transload_kfp.settings import TaskOptions, TaskSettings
 from transload_search import Search
 
 if TYPE_CHECKING:
@@ -71,6 +72,10 @@ _IDENTITY: Final = ("transload_job_id", "transload_job_name")
 _NEEDS: Final = ("kfp", "search")
 
 
+class SearchSettings(ExecutionSettings, TaskOptions, total=False):
+    """Settings of a search: of how each trial's job is run, and of every task."""
+
+
 def search_pipeline(
     search: Search,
     tracker_base: str,
@@ -82,7 +87,7 @@ def search_pipeline(
     cluster: Cluster | Mapping[str, Any] | None = None,
     pass_env: Sequence[str] = (),
     inherit_env: bool = False,
-    **settings: Any,
+    **settings: Unpack[SearchSettings],
 ) -> Any:
     """Return a pipeline that runs a search: its rounds are laid out when compiling, each trial is a
     task of its own.
@@ -138,8 +143,8 @@ def search_pipeline(
 
 def _carried(
     search: Search,
-    cluster: Any,
-    settings: dict[str, Any],
+    cluster: Cluster | Mapping[str, Any] | None,
+    settings: SearchSettings,
     pass_env: Sequence[str],
     *,
     inherit_env: bool,
@@ -162,7 +167,7 @@ def _step(loaded: Any, settings: TaskSettings, constants: Mapping[str, Any]) -> 
     )
 
 
-def _rounds(search: Search, steps: Sequence[Any], tracker_base: Any, *, own: bool) -> Any:
+def _rounds(search: Search, steps: Sequence[AppComponent], tracker_base: Any, *, own: bool) -> Any:
     """Make the tasks of every round, in a pipeline function; return the last one's output
     ``best``.
     """
@@ -172,25 +177,24 @@ def _rounds(search: Search, steps: Sequence[Any], tracker_base: Any, *, own: boo
     rounds = -(-search.trials // search.parallelism)
     base = last = None
     for number in range(rounds):
-        where = {
-            "tracker_base": tracker_base if base is None else base,
-            "own": own and base is None,
-        }
-        first = _called(suggest, f"round {number}: suggest", round=number, **where)
+        is_last = number == rounds - 1
+        where: dict[str, Any] = {"tracker_base": tracker_base, "own": own}
+        if base is not None:
+            where = {"tracker_base": base, "own": False}
+        first = _labelled(suggest, suggest(round=number, **where), f"round {number}: suggest")
         with dsl.ParallelFor(first.output, parallelism=search.parallelism) as item:
-            each = _called(trial, f"round {number}: trial", round=number, trial=item)
+            each = _labelled(trial, trial(round=number, trial=item), f"round {number}: trial")
         outcomes = dsl.Collected(each.outputs["Output"])
-        last = _called(
-            observe, f"round {number}: observe", outcomes=outcomes, last=number == rounds - 1
+        last = _labelled(
+            observe, observe(outcomes=outcomes, last=is_last), f"round {number}: observe"
         )
         base = last.outputs["base"]
     assert last is not None
     return last.outputs["best"]
 
 
-def _called(step: AppComponent, label: str, **given: Any) -> Any:
-    """Make a task of a step; what the user has set of it stays."""
-    task = step(**given)
+def _labelled(step: AppComponent, task: Any, label: str) -> Any:
+    """Show a task of a step under a label; what the user has set of it stays."""
     if step.settings.caching is None:
         task.set_caching_options(False)
     return task.set_display_name(step.settings.display_name or label)
@@ -206,7 +210,7 @@ def search_component(
     cluster: Cluster | Mapping[str, Any] | None = None,
     pass_env: Sequence[str] = (),
     inherit_env: bool = False,
-    **settings: Any,
+    **settings: Unpack[SearchSettings],
 ) -> AppComponent:
     """Return a component that runs a whole search in one task: the number of rounds may be known
     only at run time.
@@ -237,4 +241,6 @@ def search_component(
 
 def _title(search: Search) -> str:
     component = search.component
-    return component if isinstance(component, str) else str(getattr(component, "__name__", "app"))
+    if isinstance(component, str):
+        return component
+    return str(getattr(component, "__name__", "app"))

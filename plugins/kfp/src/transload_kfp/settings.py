@@ -9,10 +9,10 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
-from transload.specs import AppDef, VolumeMount, nearest
+from transload.specs import AppDef, Resource, VolumeMount, nearest
 from transload_kfp.ports import has_mark, read_as_placeholder
 from transload_kfp.refusals import refuse_timed_retries
 
@@ -89,6 +89,28 @@ _ENTRIES: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
 """Setting that is a mapping → the same for each of its entries."""
 
 
+class TaskOptions(TypedDict, total=False):
+    """The arguments of `TaskSettings`; see there."""
+
+    retries: int
+    backoff: float | None
+    backoff_factor: float | None
+    backoff_max: float | None
+    cpu: float | None
+    mem_mb: int | None
+    accelerators: Mapping[str, int]
+    claims: Mapping[str, str]
+    secrets: Mapping[str, tuple[str, str]]
+    env: Mapping[str, str]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    node_selector: Mapping[str, str]
+    tolerations: Sequence[Mapping[str, Any]]
+    timeout: float | None
+    caching: bool | None
+    display_name: str | None
+
+
 @dataclass(kw_only=True)
 class TaskSettings:
     """Settings of a task. Those that are not given follow from the app.
@@ -134,7 +156,7 @@ class TaskSettings:
     display_name: str | None = None
 
     @staticmethod
-    def of(app: AppDef, **given: Any) -> TaskSettings:
+    def of(app: AppDef, **given: Unpack[TaskOptions]) -> TaskSettings:
         """Return the settings that follow from an app of one role, with what was given besides.
 
         Raises:
@@ -143,17 +165,18 @@ class TaskSettings:
             ConfigError: for an unknown setting or a wrong value.
         """
         role = app.roles[0]
+        resource = role.resource
+        claims = {
+            mount.dst_path: mount.src for mount in role.mounts if isinstance(mount, VolumeMount)
+        }
         made = TaskSettings(
             retries=role.max_retries,
-            cpu=role.resource.cpu,
-            mem_mb=role.resource.memMB,
-            accelerators={name: count for name, count in role.resource.devices.items() if count}
-            or ({GPU: role.resource.gpu} if role.resource.gpu > 0 else {}),
-            claims={
-                mount.dst_path: mount.src for mount in role.mounts if isinstance(mount, VolumeMount)
-            },
+            cpu=resource.cpu,
+            mem_mb=resource.memMB,
+            accelerators=_accelerators(resource),
+            claims=claims,
             secrets={name: _secret(source) for name, source in role.secrets.items()},
-            node_selector={name: str(value) for name, value in role.resource.capabilities.items()},
+            node_selector={name: str(value) for name, value in resource.capabilities.items()},
             timeout=app.timeout,
         )
         made = made.with_metadata(app).updated(**given)
@@ -171,31 +194,25 @@ class TaskSettings:
                     f"metadata[{key!r}]: must be letters, digits, '-', '_', '.': it becomes a "
                     "label of the pod"
                 )
-            (labels if LABEL_VALUE.match(str(value)) else annotations)[key] = str(value)
+            text = str(value)
+            place = labels if LABEL_VALUE.match(text) else annotations
+            place[key] = text
         made = replace(self, labels=labels, annotations=annotations)
         for key, value in app.roles[0].metadata.items():
             if not key.startswith(METADATA):
                 continue
-            name, path = key.removeprefix(METADATA), f"roles[0].metadata[{key!r}]"
-            if name not in _METADATA:
-                raise SpecError(
-                    f"{path}: must be {', '.join(METADATA + each for each in _METADATA)}"
-                )
-            if has_mark(json.dumps(value, ensure_ascii=False, default=str)):
-                why = "the app's id is known only when the pipeline runs, and what a pod is called before"
-                raise UnsupportedFeature(f"{path}: {why}; it can be in args and env", path)
-            if not isinstance(value, _METADATA[name]):
-                raise SpecError(f"{path}={value!r}: must be a {_METADATA[name].__name__}")
-            if isinstance(value, dict):
-                value = {
-                    **getattr(made, name),
-                    **{str(label): str(text) for label, text in value.items()},
-                }
+            name = key.removeprefix(METADATA)
+            _check_metadata(name, value, f"roles[0].metadata[{key!r}]")
             changes: dict[str, Any] = {name: value}
+            if isinstance(value, dict):
+                texts = {str(label): str(each) for label, each in value.items()}
+                changes[name] = {**getattr(made, name), **texts}
             made = replace(made, **changes)
         return made
 
-    def updated(self, others: Collection[str] = (), /, **given: Any) -> TaskSettings:
+    def updated(
+        self, others: Collection[str] = (), /, **given: Unpack[TaskOptions]
+    ) -> TaskSettings:
         """Return the settings with those that were given; mappings are added to.
 
         Args:
@@ -206,43 +223,36 @@ class TaskSettings:
             ConfigError: for an unknown setting or a wrong value.
         """
         known = [each.name for each in fields(self)]
+        changes: dict[str, Any] = {}
         for name, value in given.items():
             if name not in known:
-                hint = nearest(
-                    "component_args" if name == "args" else name,
-                    ["component_args", *sorted(others), *known],
-                )
+                hint = _nearest_setting(name, [*sorted(others), *known])
                 raise ConfigError(f"unknown setting {name!r}: {hint}")
-            if (
-                value is not None
-                and isinstance(getattr(self, name), Mapping)
-                and not isinstance(value, Mapping)
-            ):
+            if value is None:
+                continue
+            before = getattr(self, name)
+            if not isinstance(before, Mapping):
+                changes[name] = value
+            elif isinstance(value, Mapping):
+                changes[name] = {**before, **value}
+            else:
                 raise ConfigError(f"{name}={value!r}: must be a mapping")
-        merged: dict[str, Any] = {
-            name: {**getattr(self, name), **value}
-            if isinstance(getattr(self, name), Mapping)
-            else value
-            for name, value in given.items()
-            if value is not None
-        }
-        made = replace(self, **merged)
+        made = replace(self, **changes)
         _check(made)
         return made
 
     def apply(self, task: PipelineTask) -> PipelineTask:
         """Give a task these settings; return it."""
         self._apply_own(task)
-        if any(
-            (
-                self.claims,
-                self.secrets,
-                self.labels,
-                self.annotations,
-                self.node_selector,
-                self.tolerations,
-            )
-        ) or (self.timeout is not None):
+        of_pods = (
+            self.claims,
+            self.secrets,
+            self.labels,
+            self.annotations,
+            self.node_selector,
+            self.tolerations,
+        )
+        if any(of_pods) or self.timeout is not None:
             self._apply_kubernetes(task)
         return task
 
@@ -252,8 +262,9 @@ class TaskSettings:
             task.set_cpu_request(cores).set_cpu_limit(cores)
         if self.mem_mb > 0:
             task.set_memory_request(f"{self.mem_mb}M").set_memory_limit(f"{self.mem_mb}M")
-        for kind, count in ((kind, count) for kind, count in self.accelerators.items() if count):
-            task.set_accelerator_type(kind).set_accelerator_limit(count)
+        for kind, count in self.accelerators.items():
+            if count:
+                task.set_accelerator_type(kind).set_accelerator_limit(count)
         if self.retries:
             task.set_retry(
                 self.retries,
@@ -291,9 +302,47 @@ def _duration(seconds: float | None) -> str | None:
     return None if seconds is None else f"{max(0, round(seconds))}s"
 
 
+def _accelerators(resource: Resource) -> dict[str, int]:
+    """Return kind of accelerator → how many a role asks for."""
+    devices = {name: count for name, count in resource.devices.items() if count}
+    if devices or resource.gpu <= 0:
+        return devices
+    return {GPU: resource.gpu}
+
+
 def _secret(source: str) -> tuple[str, str]:
     secret, _, key = source.partition(":")[2].partition("/")
     return secret, key
+
+
+def _check_metadata(name: str, value: Any, path: str) -> None:
+    """Refuse metadata of a role that no pod can have.
+
+    Args:
+        name: the key, without what keys for this adapter begin with.
+        value: what is there.
+        path: where it is, for messages.
+    """
+    kind = _METADATA.get(name)
+    if kind is None:
+        known = ", ".join(METADATA + each for each in _METADATA)
+        raise SpecError(f"{path}: must be {known}")
+    if has_mark(json.dumps(value, ensure_ascii=False, default=str)):
+        raise UnsupportedFeature(
+            f"{path}: the job's id is known only when the pipeline runs, and what a pod is called "
+            "before; it can be in args and env",
+            path,
+        )
+    if not isinstance(value, kind):
+        raise SpecError(f"{path}={value!r}: must be a {kind.__name__}")
+
+
+def _nearest_setting(name: str, known: Sequence[str]) -> str:
+    """Return the settings that may have been meant."""
+    meant = name
+    if name == "args":
+        meant = "component_args"
+    return nearest(meant, ["component_args", *known])
 
 
 def _check(settings: TaskSettings) -> None:
@@ -313,9 +362,9 @@ def _check(settings: TaskSettings) -> None:
             "away"
         )
     for index, each in enumerate(settings.tolerations):
-        unknown = (
-            [key for key in each if key not in _TOLERATION] if isinstance(each, Mapping) else [each]
-        )
+        unknown: list[Any] = [each]
+        if isinstance(each, Mapping):
+            unknown = [key for key in each if key not in _TOLERATION]
         if unknown:
             raise ConfigError(
                 f"tolerations[{index}]: {unknown[0]!r}: must be a mapping of "

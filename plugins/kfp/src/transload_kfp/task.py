@@ -96,7 +96,7 @@ def _fetch_files(
             try:
                 made[port.name].metadata.update(hand_over(folder, port.source, port.type, path))
             except LookupError as exc:
-                there = f"; the app made: {', '.join(places) or 'nothing'}"
+                there = f"; the job made: {', '.join(places) or 'nothing'}"
                 raise SpecError(f"{exc.args[0].partition(';')[0]}{there}") from exc
 
 

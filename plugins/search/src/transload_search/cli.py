@@ -232,7 +232,7 @@ def show(name: str, as_json: bool) -> int:
                 _handle_and_reason(trial),
             ]
         )
-    emit_table(["TRIAL", "STATE", "VALUE", *(each.upper() for each in names), "APP"], rows)
+    emit_table(["TRIAL", "STATE", "VALUE", *(each.upper() for each in names), "JOB"], rows)
     _show_best(summary)
     return 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from transload.specs import AppState
-from transload_testing.adapter_stage import AdapterSuite, Stage, held
+from transload_testing.adapter_stage import AdapterSuite, Stage, Steps, held
 
 
 class CrashScenarios(AdapterSuite):
@@ -122,7 +122,7 @@ class CrashScenarios(AdapterSuite):
 
     def test_restart_while_being_cancelled(self, stage: Stage) -> None:
         """A new attempt starts only once the one being cancelled has ended."""
-        ending = [{"state": "RUNNING", "until": "ended"}, "CANCELLED"]
+        ending: Steps = [{"state": "RUNNING", "until": "ended"}, "CANCELLED"]
         stage.start(held(on_cancel=ending))
         first = stage.running()
         stage.driver.crash()

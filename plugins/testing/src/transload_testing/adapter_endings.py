@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -285,7 +286,7 @@ class EndingScenarios(AdapterSuite):
         self.is_state(seen, AppState.FAILED)
         assert seen.retryable is False
 
-    def _submitted_retries(self, stage: Stage, rule: str) -> int:
+    def _submitted_retries(self, stage: Stage, rule: Literal["nested", "host", "scheduler"]) -> int:
         app = scripted_app("app")
         app.roles[0].max_retries = 2
         stage.start(app, retries_by=rule)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack
 
 import pytest
 
-from transload.pipelines import StateMap
+from transload.pipelines import ExecutionSettings, StateMap
 from transload.specs import AppDef, AppState
 from transload_testing.adapter_driver import AdapterDriver, HostJob, Observed
 from transload_testing.scripted import ScriptedControl, scripted_app
@@ -22,7 +22,24 @@ RUNNING_UNTIL = "go"
 """The gate that ends the RUNNING step of `held`."""
 
 
-def held(*after: Any, lines: tuple[Any, ...] = (), **more: Any) -> dict[str, Any]:
+Steps = Sequence[str | Mapping[str, Any]]
+"""Steps of a script, as its JSON values have them."""
+
+
+class ScriptFields(TypedDict, total=False):
+    """Fields of a script besides its steps; see `transload_testing.Script`."""
+
+    on_cancel: Steps
+    results: Mapping[str, Mapping[str, Any]]
+    crash: str
+    forget: bool
+
+
+def held(
+    *after: str | Mapping[str, Any],
+    lines: Sequence[str | Mapping[str, Any]] = (),
+    **more: Unpack[ScriptFields],
+) -> dict[str, Any]:
     """Return a script that runs until the gate ``go`` is opened, then goes on with ``after``
     (default: succeeds).
     """
@@ -62,7 +79,7 @@ class Stage:
         job: HostJob | None = None,
         *,
         roles: Mapping[str, int] | None = None,
-        **options: Any,
+        **options: Unpack[ExecutionSettings],
     ) -> None:
         """Let the orchestrator run a job that plays a script, or the job's own launch."""
         app = script if isinstance(script, AppDef) else scripted_app("app", script, roles=roles)

@@ -63,7 +63,7 @@ class IdentityTests(SchedulerSuite):
         """A deleted job is gone; that its given id was used is remembered. Deleting again does
         nothing.
         """
-        app_id = stage.submit(stage.app(Program()), given=True)
+        app_id = stage.submit(stage.app(Program()), id_given=True)
         assert stage.scheduler.existed(app_id)
         stage.ended(app_id)
         _must_delete(stage)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import Final
 
 import pytest
 
@@ -11,6 +13,7 @@ from transload.specs import (
     BindMount,
     DeviceMount,
     Environment,
+    Mount,
     MountType,
     Notice,
     RetryPolicy,
@@ -18,7 +21,7 @@ from transload.specs import (
 )
 from transload_testing.scheduler_stage import Program, SchedulerStage, SchedulerSuite
 
-_MOUNTS = {
+_MOUNTS: Final[Mapping[MountType, Mount]] = {
     MountType.BIND: BindMount("/tmp", "/mnt"),  # noqa: S108 - never mounted
     MountType.VOLUME: VolumeMount("suite", "/mnt"),
     MountType.DEVICE: DeviceMount("/dev/null", "/dev/suite"),

@@ -8,17 +8,30 @@ import copy
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack
 
 import pytest
 
 from transload.runner import LogReader, Runner, Settings, log_lines
 from transload.schedulers.api import LogPage, LogQuery, SchedulerBase, Stream, Submission, reconcile
 from transload.schedulers.follower import release
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, ReplicaStatus, Role, macros
+from transload.specs import (
+    AppDef,
+    AppState,
+    AppStatus,
+    CfgVal,
+    Environment,
+    Mount,
+    Notice,
+    ReplicaStatus,
+    Resource,
+    RetryPolicy,
+    Role,
+    macros,
+)
 
 T = TypeVar("T")
 
@@ -110,6 +123,42 @@ class Program:
         return "; ".join(parts)
 
 
+class AppFields(TypedDict, total=False):
+    """Fields of a job's first role; ``timeout`` is the job's own."""
+
+    timeout: float | None
+    entrypoint: str
+    args: Sequence[str]
+    env: Mapping[str, str]
+    secrets: Mapping[str, str]
+    min_replicas: int | None
+    max_retries: int
+    retry_delay: float
+    retry_policy: RetryPolicy
+    resource: Resource
+    port_map: Mapping[str, int]
+    metadata: Mapping[str, Any]
+    mounts: Sequence[Mount]
+    notice: Notice | None
+    checkpoints: bool
+    max_interruptions: int | None
+    stall_after: float | None
+    environment: Environment | None
+
+
+class SubmissionFields(TypedDict, total=False):
+    """Fields of a submission; see `transload.schedulers.Submission`."""
+
+    session: str
+    cfg: Mapping[str, CfgVal]
+    tracker_base: str | None
+    parent_run_id: str | None
+    id_given: bool
+    inherit_env: bool
+    secrets: Mapping[str, Mapping[str, str]]
+    checkpoints: str | None
+
+
 @dataclass
 class SchedulerStage:
     """A scheduler, and jobs on it that are ended when the test is over.
@@ -126,16 +175,19 @@ class SchedulerStage:
     submitted: list[str] = field(default_factory=list)
 
     def app(
-        self, programs: Mapping[str, Program] | Program, replicas: int = 1, **fields: Any
+        self,
+        programs: Mapping[str, Program] | Program,
+        replicas: int = 1,
+        **fields: Unpack[AppFields],
     ) -> AppDef:
         """Return a job; ``fields`` are the first role's, save ``timeout``, which is the job's."""
         if isinstance(programs, Program):
             programs = {"main": programs}
         return self.suite.make_app(programs, replicas, self.folder, fields)
 
-    def submission(self, app: AppDef, *, given: bool = True, **more: Any) -> Submission:
+    def submission(self, app: AppDef, **more: Unpack[SubmissionFields]) -> Submission:
         """Return the submission of an app definition."""
-        values: dict[str, Any] = {"session": "suite", "cfg": self.cfg(), "id_given": given, **more}
+        values: dict[str, Any] = {"session": "suite", "cfg": self.cfg(), "id_given": True, **more}
         return Submission(app, app.digest(), **values)
 
     def cfg(self, **more: CfgVal) -> dict[str, CfgVal]:
@@ -150,13 +202,15 @@ class SchedulerStage:
             settings=Settings({}, {}),
         )
 
-    def submit(self, app: AppDef, app_id: str | None = None, **more: Any) -> str:
+    def submit(
+        self, app: AppDef, app_id: str | None = None, **more: Unpack[SubmissionFields]
+    ) -> str:
         """Submit a job; return its id."""
         app_id = app_id or f"suite-{uuid.uuid4().hex[:12]}"
         self.start(app, app_id, **more)
         return app_id
 
-    def start(self, app: AppDef, app_id: str, **more: Any) -> bool:
+    def start(self, app: AppDef, app_id: str, **more: Unpack[SubmissionFields]) -> bool:
         """Submit a job under an id; return what the scheduler returned."""
         self.submitted.append(app_id)
         name = more.get("checkpoints")
