@@ -15,6 +15,7 @@ from transload.specs import (
     AppDef,
     AppState,
     AppStatus,
+    Progress,
     ReplicaAttempt,
     ReplicaStatus,
     Role,
@@ -175,6 +176,38 @@ def rich_data(count: int = 4) -> AppData:
         cfg={"partition": HOSTILE},
         tracker_base="s3://user:hunter2@bucket/x",
     )
+
+
+def interrupted_data() -> AppData:
+    """Return the data of a job that was interrupted three times, failed once, and has stalled."""
+    hour = 3600.0
+    ended = [
+        ("preempted", 10.0, 6.8, 420),
+        ("segment", 6.6, 4.6, 610),
+        ("preempted", 4.5, 3.9, 640),
+        ("failed", 3.8, 3.5, 650),
+    ]
+    earlier = [
+        ReplicaAttempt(AppState.FAILED, 75, NOW - start * hour, NOW - end * hour, cause, step)
+        for cause, start, end, step in ended
+    ]
+    going = replica(
+        0,
+        AppState.RUNNING,
+        "trainer",
+        start_time=NOW - 3.3 * hour,
+        end_time=None,
+        restarts=1,
+        earlier=earlier,
+        interruptions=3,
+    )
+    data = app_data(going, state=AppState.RUNNING, created=NOW - 10.4 * hour)
+    status = data.status
+    status.msg = "trainer/0 has stalled: no progress, no log line and no result for 20 min"
+    status.progress = Progress(0.83, 830, 1000, 1.9 * hour, NOW - 30, HOSTILE)
+    status.time_limit = 12 * hour
+    status.ends_by = NOW + 1.2 * hour
+    return data
 
 
 def search_data(count: int = 30) -> SearchData:

@@ -36,6 +36,8 @@ for epoch in range(5):
     body = {"schema": 1, "key": f"epoch-{epoch}", "results": {"loss": 1 / (epoch + 1), "accuracy": epoch / 5}}
     with open(f"{base}/epoch-{epoch}.json", "w") as file:
         json.dump(body, file)
+with open(os.environ["TRANSLOAD_PROGRESS_FILE"], "w") as file:
+    json.dump({"step": 5, "total": 5, "text": "trained"}, file)
 sys.stdout.buffer.write("größer 中文 \\x1b[32mgreen\\x1b[0m\\n<script>alert(1)</script>\\n".encode())
 sys.stdout.buffer.write(b"\\xff\\x00 odd\\n")
 """
@@ -49,7 +51,9 @@ def run(runner: Runner, app: AppDef, **more: str) -> str:
 
 
 def test_success_with_series_and_odd_logs(runner: Runner, parse: Parse) -> None:
-    """Results under epoch-numbered keys are plotted; log lines of any bytes are there as text."""
+    """Results under epoch-numbered keys are plotted; log lines of any bytes are there as text.
+    The progress that the program reported is a bar.
+    """
     handle = run(runner, AppDef("train", [python(TRAINER, env={"API_TOKEN": "hunter2"})]))
     html = app_report(collect_app(runner, handle))
     page = parse(html)
@@ -58,6 +62,8 @@ def test_success_with_series_and_odd_logs(runner: Runner, parse: Parse) -> None:
         "loss by epoch",
         "accuracy by epoch",
     ]
+    assert "100 % · step 5 of 5 · trained" in page.text(".//section[@id='progress']")
+    assert page.all(f".//section[@id='progress']//{SVG}rect[@class='bar SUCCEEDED']")
     log = page.text(".//pre")
     assert "größer 中文 green" in log and "<script>alert(1)</script>" in log and "\\x00 odd" in log
     assert "hunter2" not in html and "API_TOKEN=******" in page.text()

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_samples import NOW, app_data, replica, rich_data, search_data
+from report_samples import NOW, app_data, interrupted_data, replica, rich_data, search_data
 
 from transload.runner import AppResults
 from transload.specs import AppState
@@ -27,6 +27,7 @@ KILLED = [replica(k, AppState.FAILED, "trainer", exit_code=-9, restarts=12 + k) 
 PAGES: dict[str, Callable[[], str]] = {
     "one": lambda: app_report(app_data()),
     "few": lambda: app_report(rich_data()),
+    "interrupted": lambda: app_report(interrupted_data()),
     "killed": lambda: app_report(app_data(*KILLED, state=AppState.FAILED)),
     "two-hundred": lambda: app_report(rich_data(200)),
     "search": lambda: search_report(search_data()),

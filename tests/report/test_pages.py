@@ -10,7 +10,16 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from report_samples import HOSTILE, NOW, Page, app_data, replica, rich_data, search_data
+from report_samples import (
+    HOSTILE,
+    NOW,
+    Page,
+    app_data,
+    interrupted_data,
+    replica,
+    rich_data,
+    search_data,
+)
 
 from transload.components import command_app
 from transload.runner import AppResults
@@ -18,6 +27,7 @@ from transload.specs import (
     AppDef,
     AppState,
     AppStatus,
+    Progress,
     ReplicaAttempt,
     ReplicaStatus,
     Role,
@@ -178,6 +188,37 @@ def test_restarts_without_times_are_marked(parse: Parse) -> None:
 def results(values: dict[str, dict[str, int | float | str]]) -> AppResults:
     """Return results."""
     return AppResults("local://transload/x", AppState.SUCCEEDED, values)
+
+
+def test_progress_and_interruptions(parse: Parse) -> None:
+    """A bar with its interruptions, a curve up to the expected end, and causes in words."""
+    page = parse(app_report(interrupted_data()))
+    section = ".//section[@id='progress']"
+    said = page.text(section)
+    assert "83 % · step 830 of 1,000 · 1 h 53 min left" in said
+    assert "It has stalled." in said and "It will not end within its limit of time" in said
+    assert page.lines(f"{section}//li")[1].endswith(
+        "interrupted (segment) at step 610 after 2 h 00 min; 2 of 3"
+    )
+    assert "Interruptions 3 2 preempted, 1 segment" in page.text(".//section[@id='overview']")
+    assert len(page.all(f"{section}//{SVG}path[@class='interruption']")) == 3
+    assert len(page.all(f"{section}//{SVG}path[@class='diamond']")) == 3
+    assert page.lines(f"{section}//{SVG}circle/{SVG}title")[0] == "failed at step 650"
+    assert page.all(f"{section}//{SVG}path[@class='line ahead']")
+    assert page.all(f"{section}//{SVG}path[@class='limit FAILED']")
+    timeline = ".//section[@id='timeline']"
+    assert len(page.all(f"{timeline}//{SVG}rect[@class='bar interrupted']")) == 3
+    assert "1 earlier attempt FAILED" in page.text(f"{timeline}//ul")
+
+
+def test_progress_without_a_total(parse: Parse) -> None:
+    """Steps without a total are words, and there is no bar; without progress, no section."""
+    data = app_data(replica(state=AppState.RUNNING, end_time=None), state=AppState.RUNNING)
+    assert not parse(app_report(data)).all(".//section[@id='progress']")
+    data.status.progress = Progress(step=123456, at=NOW - 1)
+    page = parse(app_report(data))
+    assert "step 123,456" in page.text(".//section[@id='progress']")
+    assert not page.all(f".//section[@id='progress']//{SVG}svg")
 
 
 def test_series_are_found() -> None:
@@ -460,7 +501,20 @@ REPORTED = st.dictionaries(
 MOMENTS = st.none() | st.floats(NOW - 1e6, NOW + 1e6)
 STATES = st.sampled_from(list(AppState))
 CODES = st.none() | st.integers(-70, 255)
-ATTEMPTS = st.lists(st.builds(ReplicaAttempt, STATES, CODES, MOMENTS, MOMENTS), max_size=2)
+CAUSES = st.sampled_from([None, "failed", "preempted", "<b>"])
+ANY_NUMBER = st.none() | st.floats() | st.integers() | st.floats(0, 1e4)
+ATTEMPTS = st.lists(
+    st.builds(ReplicaAttempt, STATES, CODES, MOMENTS, MOMENTS, CAUSES, ANY_NUMBER), max_size=2
+)
+PROGRESS = st.none() | st.builds(
+    Progress,
+    ANY_NUMBER,
+    ANY_NUMBER,
+    ANY_NUMBER,
+    ANY_NUMBER,
+    MOMENTS | ANY_NUMBER,
+    st.text(max_size=5),
+)
 REPLICAS = st.builds(
     ReplicaStatus, st.integers(0, 9), STATES, st.sampled_from(["a", "b<"]), st.text(max_size=5), st.text(max_size=5),
     CODES, MOMENTS, MOMENTS, st.integers(0, 3), ATTEMPTS,
@@ -474,16 +528,19 @@ few = settings(max_examples=25, suppress_health_check=list(HealthCheck))
 
 
 @few
-@given(REPORTED, st.lists(REPLICAS, max_size=6), STATES, MOMENTS)
+@given(REPORTED, st.lists(REPLICAS, max_size=6), STATES, MOMENTS, PROGRESS)
 def test_any_app_has_a_valid_page(
     reported: dict[str, dict[str, int | float | str]],
     replicas: list[ReplicaStatus],
     state: AppState,
     created: float,
+    progress: Progress | None,
 ) -> None:
     """Times in any order, any exit code, any number: the pages are valid HTML."""
     roles = {name: [each for each in replicas if each.role == name] for name in ("a", "b<")}
     status = AppStatus(state, roles=[RoleStatus(name, listed) for name, listed in roles.items()])
+    status.progress = progress
+    status.ends_by = created
     data = AppData("local://s/x", status, NOW, created=created, results=results(reported))
     Page(app_report(data)).check()
     Page(runs_report(RunsData("two", [data, data], NOW))).check()

@@ -29,8 +29,14 @@ from transload_report.convert import (
 )
 from transload_report.model import AppData
 from transload_report.page import graph_of, render
+from transload_report.progress_picture import (
+    ProgressShown,
+    causes_text,
+    interruption_lines,
+    progress_shown,
+)
 from transload_report.timeline import timeline
-from transload_report.words import shown
+from transload_report.words import duration_text, moment_text, shown
 
 __all__ = ["app_report", "worth_filtering"]
 
@@ -61,11 +67,12 @@ def app_report(data: AppData) -> str:
         shown_replicas = _most_telling(replicas, problems)
     roles = data.app.roles if data.app else ()
     lineage = data.lineage
+    progress = progress_shown(status, span, data.written)
     return render(
         template="app.html",
-        kind="transload app",
+        kind="transload job",
         title=parsed.app_id,
-        sections=_sections(data),
+        sections=_sections(data, progress),
         written=data.written,
         data=data,
         state=status.state,
@@ -79,6 +86,9 @@ def app_report(data: AppData) -> str:
         shown_replicas=shown_replicas,
         states=counts(replica.state for replica in replicas),
         earlier=earlier_counts(status),
+        progress=progress,
+        causes=causes_text(status),
+        interruptions=interruption_lines(status),
         again=sum(replica.restarts > 0 for replica in replicas),
         filtered=worth_filtering(len(problems), len(replicas)),
         has_earlier=any(replica.earlier for replica in replicas),
@@ -93,10 +103,12 @@ def app_report(data: AppData) -> str:
     )
 
 
-def _sections(data: AppData) -> dict[str, str]:
+def _sections(data: AppData, progress: ProgressShown | None) -> dict[str, str]:
     """Return id → name of each section."""
-    sections = {
-        "overview": "Overview",
+    sections = {"overview": "Overview"}
+    if progress is not None or data.status.interruptions:
+        sections["progress"] = "Progress"
+    sections |= {
         "timeline": "Timeline",
         "replicas": "Replicas",
         "results": "Results",
@@ -174,10 +186,16 @@ def _more(data: AppData) -> list[tuple[str, str]]:
         metadata = _pairs(data.app.metadata)
         if data.app.timeout is not None:
             timeout = f"{data.app.timeout:g} s"
+    limit = ""
+    if data.status.time_limit is not None:
+        limit = duration_text(data.status.time_limit)
+    if data.status.ends_by is not None and not data.status.is_terminal():
+        limit += f", until {moment_text(data.status.ends_by)}"
     return [
         ("Name", name),
         ("Cancel", "requested" if data.status.cancel_requested else ""),
         ("Timeout", timeout),
+        ("Time limit", limit),
         ("Options", _pairs(data.cfg)),
         ("Peak memory", peak),
         ("CPU time", seconds),

@@ -42,6 +42,7 @@ class Frame:
         y_name: the name of the y axis.
         whole: whether the values on the x axis are whole numbers.
         log_x: make the x axis logarithmic.
+        log_y: whether the y axis is logarithmic; None: if its values are far apart.
     """
 
     def __init__(
@@ -54,13 +55,14 @@ class Frame:
         y_name: str,
         whole: bool = True,
         log_x: bool = False,
+        log_y: bool | None = None,
     ) -> None:
         self.width = width
         self.height = height
         self.x_name = x_name
         self.y_name = y_name
         self.log_x = log_x
-        self.log_y = is_wide(ys)
+        self.log_y = is_wide(ys) if log_y is None else log_y
         self.x_range = _widened(min(xs), max(xs), log_x, 0.03)
         self.y_range = _widened(min(ys), max(ys), self.log_y, 0.08)
         self.x_marks = self._marks(self.x_range, log_x, 6)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from transload.runner import AppResults
@@ -29,6 +29,7 @@ __all__ = [
     "app_span",
     "counts",
     "earlier_counts",
+    "is_interrupted",
     "last_values",
     "replica_rows",
     "replicas_of",
@@ -53,12 +54,14 @@ class Bar:
         end: in seconds since the epoch; for a running attempt, when the status was read.
         state: its state.
         says: a description in one line.
+        interrupted: whether it ended because of the machine, the queue or the end of a segment.
     """
 
     start: float
     end: float
     state: AppState
     says: str
+    interrupted: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +166,7 @@ def _replica_row(replica: ReplicaStatus, created: float | None, written: float) 
         bars=known_bars,
         waited=_waited_since(created, known_bars),
         note=note,
-        restarts=max(0, replica.restarts - len(replica.earlier)),
+        restarts=max(0, replica.restarts + replica.interruptions - len(replica.earlier)),
     )
 
 
@@ -181,7 +184,16 @@ def _waited_since(created: float | None, bars: Sequence[Bar]) -> float | None:
 
 def _attempt_bar(attempt: ReplicaStatus | ReplicaAttempt, written: float) -> Bar | None:
     span = Span(attempt.start_time, attempt.end_time)
-    return _bar(attempt.state, attempt.exit_code, span, written)
+    bar = _bar(attempt.state, attempt.exit_code, span, written)
+    if bar is None or not isinstance(attempt, ReplicaAttempt) or not is_interrupted(attempt):
+        return bar
+    says = f"interrupted ({attempt.cause}), {duration_text(bar.end - bar.start)}"
+    return replace(bar, says=says, interrupted=True)
+
+
+def is_interrupted(attempt: ReplicaAttempt) -> bool:
+    """Tell whether an attempt ended because of the machine, the queue or the end of a segment."""
+    return attempt.cause not in (None, "failed")
 
 
 def _bar(state: AppState, code: int | None, span: Span, written: float) -> Bar | None:
@@ -353,10 +365,10 @@ def last_values(results: AppResults) -> dict[str, int | float | str]:
 
 
 def earlier_counts(status: AppStatus) -> Mapping[AppState, int]:
-    """Return state → the number of earlier attempts that ended in it."""
+    """Return state → the number of earlier attempts that ended in it; no interruptions."""
     states: list[AppState] = []
     for replica in replicas_of(status):
-        states += [attempt.state for attempt in replica.earlier]
+        states += [attempt.state for attempt in replica.earlier if not is_interrupted(attempt)]
     return counts(states)
 
 

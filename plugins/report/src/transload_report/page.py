@@ -24,6 +24,7 @@ from transload.specs import (
 )
 from transload.tracker import Lineage
 from transload_report import __version__
+from transload_report.convert import is_interrupted
 from transload_report.lineage_picture import lineage_svg
 from transload_report.states import SIGNS
 from transload_report.theme import COLORS, colors_css
@@ -166,6 +167,8 @@ def _icon(state: AppState | None) -> str:
 
 
 def _exit(attempt: ReplicaStatus | ReplicaAttempt) -> str:
+    if isinstance(attempt, ReplicaAttempt) and is_interrupted(attempt):
+        return str(attempt.cause)
     if attempt.exit_code is None:
         return ""
     return exit_text(attempt.exit_code).removeprefix("exit code ")

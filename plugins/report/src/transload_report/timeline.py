@@ -176,12 +176,14 @@ class _Chart:
         cls = f"bar {bar.state.name}"
         if bar.state is AppState.RUNNING:
             cls += " going"
+        if bar.interrupted:
+            cls = "bar interrupted"
         attempt = ""
         if len(row.bars) > 1:
             attempt = f", attempt {place + 1} of {len(row.bars)}"
         title = element("title", f"{row.label}{attempt}: {bar.says}")
         parts = [element("rect", title, x=x, y=y, width=width, height=size, rx=radius, cls=cls)]
-        if bar.state is AppState.FAILED:
+        if bar.state is AppState.FAILED and not bar.interrupted:
             # besides its colour, the bar of a failure has a high line at its end
             over = 1.0 if self.compact else 4.0
             wall = f"M{number(x + width)} {number(y - over)}V{number(y + size + over)}"
