@@ -76,6 +76,35 @@ def test_the_script_of_a_component(script: Path) -> None:
     assert found.environment.name == "train.py"
 
 
+@pytest.mark.parametrize("name", ["dist.ddp", "dist.spmd"])
+def test_the_script_that_torchrun_starts(script: Path, name: str) -> None:
+    """A training with several processes has the packages of its script; a module has none."""
+    with Runner("t") as runner:
+        found = planned(runner, component=name, args={"script": "train.py"}).roles[0]
+        module = planned(runner, component=name, args={"m": "train"}).roles[0]
+    assert found.environment is not None
+    assert found.environment.name == "train.py"
+    assert found.env["MODE"] == "fast"
+    assert module.environment is None
+
+
+def test_a_script_with_a_header_as_a_component(script: Path) -> None:
+    """It is run itself, as the command line does: also by its name in another folder; by name it
+    takes no arguments.
+    """
+    with Runner("t") as runner:
+        found = planned(runner, component="train.py", args=["--lr", "1"])
+        below = planned(runner, component=script.name, folder=str(script.parent))
+        by_of = Launch.of("train.py").plan(runner).app
+        with pytest.raises(SpecError, match="train.py is a script with a header, which takes a list"):
+            planned(runner, component="train.py", args={"lr": 1})
+    role = found.roles[0]
+    assert (role.entrypoint, role.args) == ("python", ["train.py", "--lr", "1"])
+    assert found.name == "trainer"
+    assert role.environment is not None
+    assert below.roles[0].environment == by_of.roles[0].environment == role.environment
+
+
 def test_a_header_counts_without_a_word(script: Path) -> None:
     """Its packages and what it says of the job; the digest is that of the packages."""
     with Runner("t") as runner:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from transload.components.programs.record import START
+from transload.components.programs.torchrun import script_of_torchrun
 from transload.errors import SpecError
 from transload.schedulers.environments import Header, read_environment, read_header
 from transload.specs import (
@@ -51,6 +52,7 @@ _HEADER_KEYS: Final[dict[str, tuple[type, ...]]] = {
 
 def script_in(words: Sequence[str]) -> str | None:
     """Return the script that a command runs, if it is Python's: ``python train.py``, ``train.py``.
+    What ``dist.ddp`` has torchrun start counts likewise.
 
     What ``uv run`` is given is not among them: uv itself sees to the script's packages.
     """
@@ -60,6 +62,8 @@ def script_in(words: Sequence[str]) -> str | None:
     program = left.pop(0)
     if program.endswith(".py"):
         return program
+    if program == "bash" and left[:1] == ["-c"]:
+        return script_of_torchrun(" ".join(left[1:2]))
     if not re.match(_PYTHON, os.path.basename(program)):
         return None
     while left:

@@ -25,7 +25,7 @@ from transload.components import (
 )
 from transload.errors import SpecError
 from transload.runner.config import Defaults
-from transload.runner.environments import scheduler_of, script_in
+from transload.runner.environments import is_script, scheduler_of, script_in
 from transload.runner.planning import make_plan
 from transload.schedulers.environments import read_header
 from transload.specs import AppDef, AppHandle, CfgVal, Environment, Workspace
@@ -63,7 +63,7 @@ class Launch:
     Args:
         app: an AppDef, its JSON (text or values), or a callable that returns one and takes nothing.
         component: name (``utils.echo``, ``file.py:function``, ``package.module:function``) or
-            function.
+            function. A script with a header (``train.py``, PEP 723) is run itself.
         args: arguments of the component: name → value, or as on the command line. A text given for
             an argument of another type is decoded as on the command line.
         command: a program and its arguments, to be run as they are.
@@ -121,12 +121,14 @@ class Launch:
             SpecError: if it is none of these.
         """
         if isinstance(source, Launch):
-            return replace(source, **more) if more else source
+            made = replace(source, **more) if more else source
+            return made.with_script_as_command()
         if isinstance(source, (AppDef, Mapping)):
             return Launch(app=source, **more)
         if isinstance(source, str):
-            is_json = source.lstrip().startswith("{")
-            return Launch(app=source, **more) if is_json else Launch(component=source, **more)
+            if source.lstrip().startswith("{"):
+                return Launch(app=source, **more)
+            return Launch(component=source, **more).with_script_as_command()
         if callable(source):
             return Launch(component=source, **more)
         raise SpecError(
@@ -154,13 +156,37 @@ class Launch:
         Raises:
             SpecError: if that header cannot be read.
         """
-        if self.scheduler is not None or self.command is None:
+        if self.scheduler is not None:
             return self.scheduler or settings.scheduler
-        script = script_in([str(word) for word in self.command])
+        command = self.with_script_as_command().command
+        if command is None:
+            return settings.scheduler
+        script = script_in([str(word) for word in command])
         header = None
         if script is not None:
             header = read_header(os.path.join(self.folder or "", script))
         return scheduler_of(header) or settings.scheduler
+
+    def with_script_as_command(self) -> Launch:
+        """Return the launch of ``python SCRIPT`` where the component is a script with a header,
+        which holds no component; else the launch itself.
+
+        Raises:
+            SpecError: if the header cannot be read, or the script is given arguments by name.
+        """
+        script = self.component
+        if not isinstance(script, str) or not is_script(os.path.join(self.folder or "", script)):
+            return self
+        if not isinstance(self.args, Mapping | Sequence):
+            return self  # until the run, it is what a host will replace
+        self._check_args()
+        if isinstance(self.args, Mapping) and self.args:
+            raise SpecError(
+                f"launch: args={dict(self.args)!r}: {script} is a script with a header, which takes "
+                "a list of texts, as on its command line"
+            )
+        words = [str(word) for word in self.args]
+        return replace(self, component=None, args={}, command=["python", script, *words])
 
     def resolve_component(self) -> Component:
         """Return the component.
@@ -335,7 +361,12 @@ class Launch:
                 configured.
         """
         return make_plan(
-            self, runner, app_id, context_args or {}, change, checkpoint_name=checkpoint_name
+            self.with_script_as_command(),
+            runner,
+            app_id,
+            context_args or {},
+            change,
+            checkpoint_name=checkpoint_name,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Final
 
 import transload
 from transload import specs
-from transload.components.programs.torchrun import RECORDED
+from transload.components.programs.torchrun import PROGRAM, RECORDED
 from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
 from transload.errors import SpecError
 from transload.specs import macros
@@ -211,7 +211,7 @@ def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int)
     """
     options = ["--rdzv_backend", backend, "--rdzv_id", macros.app_id, "--nnodes", nnodes]
     options += ["--nproc_per_node", str(processes), "--tee", str(tee), "--role", ""]
-    return f'{RECORDED}{meeting} {shlex.join(options)} "$@" '
+    return f'{RECORDED}{meeting} {shlex.join(options)}{PROGRAM}'
 
 
 def get_role_name(script: str | None, m: str | None) -> str:

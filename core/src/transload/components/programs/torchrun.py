@@ -184,3 +184,20 @@ Each process is started by the interpreter of torchrun, as torchrun itself does,
 error file. torchrun's own copy goes nowhere: that file may be one that cannot be removed. A
 torchrun that is no Python program runs as it is.
 """
+
+PROGRAM: Final = ' "$@" '
+"""What stands between the arguments of ``torchrun`` and the program."""
+
+
+def script_of_torchrun(command: str) -> str | None:
+    """Return the script that a shell command runs with `RECORDED`; None: it runs none.
+
+    Args:
+        command: the text that the shell is given.
+    """
+    _, is_recorded, rest = command.rpartition(RECORDED)
+    _, has_program, program = rest.partition(PROGRAM)
+    if not (is_recorded and has_program):
+        return None
+    first = shlex.split(program)[0]
+    return first if first.endswith(".py") else None

@@ -61,7 +61,7 @@ class Source:
         self.folders = folders
         self.stall_signal = stall_signal
         self.alive = False
-        self.meter = ProgressMeter()
+        self.meter: ProgressMeter | None = None  # made when the replica first reports progress
         self.silence: Silence | None = None
         if stall_after is not None:
             self.silence = Silence(stall_after)
@@ -77,7 +77,8 @@ class Source:
         layout.unlink(self.progress_file)
         self._read = ()
         self.alive = True
-        self.meter.pause()
+        if self.meter is not None:
+            self.meter.pause()
         if self.silence is not None:
             self.has_shown_life(closely=True)
             self.silence.begin(now)
@@ -103,6 +104,20 @@ class Source:
             return False
         self._read = found
         return True
+
+    def read_progress(self) -> bool:
+        """Read the progress file; return True if it says something new."""
+        data = layout.end_of_own(self.progress_file, LONGEST_REPORT, 0)
+        if not data:
+            return False
+        if self.meter is None:
+            self.meter = ProgressMeter()
+        return self.meter.update(read_report(data, layout.now()))
+
+    @property
+    def latest(self) -> dict[str, Any]:
+        """What was reported last, with the time that is left; {} if nothing was."""
+        return {} if self.meter is None else self.meter.latest
 
     def has_shown_life(self, closely: bool) -> bool:
         """Tell whether something has changed since this was asked last.
@@ -189,17 +204,15 @@ class Signs:
 
     def read_progress(self, replica: Replica) -> bool:
         """Read what a replica says of its progress; return True if that is news."""
-        source = self._sources[replica]
-        data = layout.end_of_own(source.progress_file, LONGEST_REPORT, 0)
-        return bool(data) and source.meter.update(read_report(data, layout.now()))
+        return self._sources[replica].read_progress()
 
     def step(self, replica: Replica) -> float | None:
         """Return the step that a replica has reported last; None: it has reported none."""
-        return self._sources[replica].meter.latest.get("step")
+        return self._sources[replica].latest.get("step")
 
     def progress(self) -> dict[str, Any]:
         """Return the progress of the job, in JSON form; {} if none was reported."""
-        return furthest_behind(source.meter.latest for source in self._sources.values())
+        return furthest_behind(source.latest for source in self._sources.values())
 
     def stalled(self) -> list[str]:
         """Return what is to be said of the replicas that have stalled."""
