@@ -77,6 +77,10 @@ class _ChangingLine:
         else:
             _write_line(text)
 
+    def forget(self) -> None:
+        """Leave out the last text if it was not shown yet."""
+        self._last = ""
+
     def end(self) -> None:
         """Remove the line; if changes are rare, write the last text as a line that stays."""
         if screen is not None and self._on_terminal:
@@ -96,11 +100,14 @@ def _write_line(text: str) -> None:
 
 
 @contextmanager
-def changing_line(*, rare: bool = False) -> Iterator[Callable[[str], None]]:
+def changing_line(
+    *, rare: bool = False, error_says_it: bool = False
+) -> Iterator[Callable[[str], None]]:
     """Show a changing text; a text that comes too soon after another is left out.
 
     Args:
         rare: whether changes are rare, so that a terminal shows each and the last one stays.
+        error_says_it: whether an error of the work contains the last text, which is not repeated.
 
     Returns:
         A function to call with each new text.
@@ -108,6 +115,10 @@ def changing_line(*, rare: bool = False) -> Iterator[Callable[[str], None]]:
     line = _ChangingLine(rare)
     try:
         yield line.show
+    except Exception:
+        if error_says_it:
+            line.forget()
+        raise
     finally:
         line.end()
 

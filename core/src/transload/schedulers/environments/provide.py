@@ -164,7 +164,7 @@ def follow_making(lines: Iterable[bytes], environment: Environment) -> dict[str,
     """
     title = f"environment {environment}"
     last = ""
-    with changing_line(rare=True) as show:
+    with changing_line(rare=True, error_says_it=True) as show:
         for data in lines:
             try:
                 said = json.loads(data)
