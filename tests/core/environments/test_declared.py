@@ -96,7 +96,9 @@ def test_a_script_with_a_header_as_a_component(script: Path) -> None:
         found = planned(runner, component="train.py", args=["--lr", "1"])
         below = planned(runner, component=script.name, folder=str(script.parent))
         by_of = Launch.of("train.py").plan(runner).app
-        with pytest.raises(SpecError, match="train.py is a script with a header, which takes a list"):
+        with pytest.raises(
+            SpecError, match="train.py is a script with a header, which takes a list"
+        ):
             planned(runner, component="train.py", args={"lr": 1})
     role = found.roles[0]
     assert (role.entrypoint, role.args) == ("python", ["train.py", "--lr", "1"])

@@ -298,19 +298,16 @@ class DockerScheduler(SchedulerBase):
 
     def list(self) -> list[ListAppResponse]:
         """Return the jobs on the engine, newest first, whoever submitted them."""
-        found = self._engine.facts()
-        rows = [
-            ListAppResponse(
-                app_id, self._status(facts).state, name=facts.plan.name, created=facts.plan.created
-            )
-            for app_id, facts in found.items()
-            if facts.plan is not None
-        ]
-        rows += [
-            ListAppResponse(app_id, _unread_status(facts).state)
-            for app_id, facts in found.items()
-            if facts.plan is None and facts.unread
-        ]
+        rows = []
+        for app_id, facts in self._engine.facts().items():
+            if facts.plan is not None:
+                status = self._status(facts)
+                row = ListAppResponse(app_id, status.state, progress=status.progress)
+                row.name = facts.plan.name
+                row.created = facts.plan.created
+                rows.append(row)
+            elif facts.unread:
+                rows.append(ListAppResponse(app_id, _unread_status(facts).state))
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def cancel(self, app_id: str) -> bool:

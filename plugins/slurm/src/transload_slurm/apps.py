@@ -485,6 +485,7 @@ class Apps:
                 found.status.state,
                 name=found.app.name if found.app else "",
                 created=found.created,
+                progress=found.status.progress,
             )
             for app_id, found in described.items()
             if found is not None

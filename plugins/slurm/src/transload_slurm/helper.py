@@ -199,7 +199,7 @@ class Helper:
 
     def do_list(self) -> list[Any]:
         """Return the rows of `Apps.list`."""
-        return [[row.app_id, row.state.name, row.name, row.created] for row in self._apps.list()]
+        return [wire.row_to_dict(row) for row in self._apps.list()]
 
     def do_existed(self, app_id: str) -> bool:
         """Tell whether an app is, or was, here."""

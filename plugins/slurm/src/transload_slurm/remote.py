@@ -23,7 +23,7 @@ from transload.schedulers.api import (
     Submission,
 )
 from transload.schedulers.feeding import FedWatch, Feeder
-from transload.specs import AppState, Workspace
+from transload.specs import Workspace
 from transload_slurm import blobs, ssh, wheels, wire
 from transload_slurm.connection import THREAD, Connection, InDoubt, Link, shared
 from transload_slurm.convert import SlurmRequest
@@ -226,10 +226,7 @@ class RemoteApps:
 
     def list(self) -> list[ListAppResponse]:
         """Return the user's apps, newest first."""
-        return [
-            ListAppResponse(app_id, AppState[state], name=name, created=created)
-            for app_id, state, name, created in self.connection.call("list")
-        ]
+        return [wire.row_from_dict(data) for data in self.connection.call("list")]
 
     def cancel(self, app_id: str) -> bool:
         """Ask for the end of an app."""

@@ -11,8 +11,15 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from transload import errors
-from transload.schedulers.api import AppDescription, LogPage, LogQuery, Stream, Submission
-from transload.specs import AppDef, AppStatus, RetryPolicy
+from transload.schedulers.api import (
+    AppDescription,
+    ListAppResponse,
+    LogPage,
+    LogQuery,
+    Stream,
+    Submission,
+)
+from transload.specs import AppDef, AppState, AppStatus, Progress, RetryPolicy
 from transload_slurm.convert import RoleRequest, SlurmRequest
 
 Message = dict[str, Any]
@@ -220,6 +227,19 @@ def description_from_dict(data: Message) -> AppDescription:
     """Return what `description_to_dict` was given."""
     app = None if data["app"] is None else AppDef.from_json(data["app"])
     return AppDescription(**{**data, "status": AppStatus.from_json(data["status"]), "app": app})
+
+
+def row_to_dict(row: ListAppResponse) -> Message:
+    """Return a row of a list of jobs."""
+    return {**asdict(row), "state": row.state.name}
+
+
+def row_from_dict(data: Message) -> ListAppResponse:
+    """Return what `row_to_dict` was given."""
+    row = ListAppResponse(**data)
+    row.state = AppState[data["state"]]
+    row.progress = Progress.from_value(data["progress"])
+    return row
 
 
 def query_to_dict(query: LogQuery) -> Message:

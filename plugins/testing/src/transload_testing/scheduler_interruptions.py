@@ -194,7 +194,7 @@ class InterruptionTests(SchedulerSuite):
 
     @needs_programs
     def test_progress(self, stage: SchedulerStage) -> None:
-        """The status has the progress that a program writes to its progress file."""
+        """The status, and the list of jobs, have the progress that a program writes to its file."""
         _needs(stage, "progress")
         command = (
             """echo '{"step": 710, "total": 1000, "text": "epoch 7"}' > "$TRANSLOAD_PROGRESS_FILE";"""
@@ -207,6 +207,10 @@ class InterruptionTests(SchedulerSuite):
         assert (progress.step, progress.total, progress.fraction) == (710, 1000, 0.71)
         assert progress.text == "epoch 7"
         assert progress.at is not None
+        rows = {row.app_id: row for row in stage.scheduler.list()}
+        listed = rows[app_id].progress
+        assert listed is not None
+        assert listed.step == 710
 
     @staticmethod
     def _with_progress(stage: SchedulerStage, app_id: str) -> AppStatus | None:

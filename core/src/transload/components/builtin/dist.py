@@ -211,7 +211,7 @@ def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int)
     """
     options = ["--rdzv_backend", backend, "--rdzv_id", macros.app_id, "--nnodes", nnodes]
     options += ["--nproc_per_node", str(processes), "--tee", str(tee), "--role", ""]
-    return f'{RECORDED}{meeting} {shlex.join(options)}{PROGRAM}'
+    return f"{RECORDED}{meeting} {shlex.join(options)}{PROGRAM}"
 
 
 def get_role_name(script: str | None, m: str | None) -> str:
