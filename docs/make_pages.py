@@ -92,7 +92,7 @@ API = {
 }
 
 SECTIONS: Mapping[str, list[str]] = {
-    "Start": ["tutorial", "coming-from-torchx", "coming-from-submitit"],
+    "Start": ["install", "tutorial", "coming-from-torchx", "coming-from-submitit"],
     "Use": [
         "command-line",
         "specs",
@@ -108,7 +108,15 @@ SECTIONS: Mapping[str, list[str]] = {
     ],
     "Schedulers": ["local-scheduler", "docker", "slurm", "kubernetes", "try-a-cluster"],
     "Workflow hosts": ["adapters", "airflow", "kfp", "prefect", "ax"],
-    "Understand": ["states", "reliability", "once", "benchmarks", "dependencies"],
+    "Understand": [
+        "states",
+        "comparison",
+        "compatibility",
+        "reliability",
+        "once",
+        "benchmarks",
+        "dependencies",
+    ],
     "Extend": ["plugins", "hooks", "writing-a-scheduler", "writing-an-adapter"],
     "Reference": ["api/*"],
     "For maintainers": ["internals/*"],

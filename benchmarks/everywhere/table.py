@@ -30,7 +30,8 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PAGE, README = ROOT / "examples" / "everywhere" / "README.md", ROOT / "README.md"
+PAGE = ROOT / "examples" / "everywhere" / "README.md"
+SUMMARY = ROOT / "docs" / "compatibility.md"
 BEGIN, END = "<!-- table: nox -s everywhere -- --write -->", "<!-- end of the table -->"
 COLUMNS = (
     "host",
@@ -147,14 +148,14 @@ def summary(rows: list[dict[str, Any]], today: str) -> str:
 
 
 def write(rows: list[dict[str, Any]], left_out: dict[str, str]) -> None:
-    """Put the table into its page, and the accuracies into the README, between their marks, with
+    """Put the table into its page, and the accuracies into docs/compatibility.md, between their marks, with
     today's date.
     """
     today = str(dt.datetime.now(dt.UTC).date())
     missing = "".join(f"\n- not run: {engine}: {why}" for engine, why in left_out.items())
     for page, text in (
         (PAGE, f"Made on {today}:\n\n{render(rows)}\n{missing}\n"),
-        (README, f"{summary(rows, today)}\n\n"),
+        (SUMMARY, f"{summary(rows, today)}\n\n"),
     ):
         before, _, rest = page.read_text().partition(BEGIN)
         page.write_text(f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")

@@ -32,7 +32,9 @@ from table import started
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-FILE, PAGE, README = ROOT / "docs" / "once.json", ROOT / "docs" / "once.md", ROOT / "README.md"
+FILE = ROOT / "docs" / "once.json"
+PAGE = ROOT / "docs" / "once.md"
+SUMMARY = ROOT / "docs" / "comparison.md"
 END = "<!-- end of the table -->"
 UNITS = 5
 """Units of work of each tool that are in flight when a part of a whole host is struck: so many
@@ -135,14 +137,14 @@ def write(rows: list[Row], older: list[Row]) -> None:
     begin = "<!-- table: nox -s once: older -->"
     before, _, rest = page.partition(begin)
     PAGE.write_text(f"{before}{begin}\n{_of_older(older)}\n{END}{rest.partition(END)[2]}")
-    before, _, rest = README.read_text().partition("<!-- once -->")
-    README.write_text(
+    before, _, rest = SUMMARY.read_text().partition("<!-- once -->")
+    SUMMARY.write_text(
         f"{before}<!-- once -->{in_a_sentence(ours)}<!-- end -->{rest.partition('<!-- end -->')[2]}"
     )
 
 
 def in_a_sentence(ours: list[Row]) -> str:
-    """Return what the README says of our own rows."""
+    """Return what docs/comparison.md says of our own rows."""
     if not ours:
         return "Nothing is counted yet."
     total = {name: sum(row.get(name, 0) for row in ours) for name in COUNTED}

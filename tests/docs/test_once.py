@@ -35,7 +35,7 @@ def _row(count: ModuleType, **more: Any) -> dict[str, Any]:
 
 
 def test_the_page_shows_the_rows(count: ModuleType) -> None:
-    """Both tables and the sentence of the README are those of ``docs/once.json``."""
+    """Both tables and the sentence of docs/comparison.md are those of ``docs/once.json``."""
     kept = json.loads(count.FILE.read_text(encoding="utf-8"))
     ours = [row for row in kept["rows"] if row["tool"].startswith("transload")]
     theirs = [row for row in kept["rows"] if row not in ours]
@@ -43,7 +43,7 @@ def test_the_page_shows_the_rows(count: ModuleType) -> None:
     for rows in (ours, theirs):
         assert count._table(rows) in page
     assert count._of_older(kept["older"]) in page
-    assert count.in_a_sentence(ours) in count.README.read_text(encoding="utf-8")
+    assert count.in_a_sentence(ours) in count.SUMMARY.read_text(encoding="utf-8")
 
 
 def test_a_row_stands_until_its_cell_is_counted_at_another_commit(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 import runpy
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,3 +47,30 @@ def test_a_cluster_to_try(needs_slurm: None, transload_home: Path) -> None:
     assert said.returncode == 0, said.stdout + said.stderr
     assert said.stdout.count("\nmain/") >= 3 or said.stdout.count("hostname/") >= 3, said.stdout
     assert "SUCCEEDED" in said.stderr and "NODELIST" in said.stdout, said.stdout + said.stderr
+
+
+def test_first_screen_of_the_readme(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its program runs by the commands for this machine and for a cluster called hpc."""
+    text = (ROOT / "README.md").read_text()
+    program = text.partition("```python\n# train.py")[2].partition("```")[0]
+    (tmp_path / "train.py").write_text(program)
+    (tmp_path / "transload.toml").write_text('[schedulers.hpc]\nkind = "slurm"\n')
+    monkeypatch.chdir(tmp_path)
+    first_block = text.partition("```console\n")[2].partition("```")[0]
+    here, on_slurm, on_kubernetes = [
+        shlex.split(line[2:], comments=True) for line in first_block.splitlines()
+    ]
+    assert on_kubernetes[:4] == ["transload", "run", "-s", "kubernetes"]
+    for command in (here, on_slurm):
+        ran = subprocess.run(
+            [sys.executable, "-m", *command],
+            capture_output=True,
+            text=True,
+            timeout=110,
+            check=False,
+        )
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert "SUCCEEDED" in ran.stderr, ran.stderr
+        assert "main/0 step 0: 0.900" in ran.stdout, ran.stdout

@@ -2,15 +2,33 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
 
 
+WITHOUT_CODE = re.sub(r"```.*?```|<!--.*?-->", "", README, flags=re.DOTALL)
+
+
 def test_it_is_short() -> None:
-    """A stranger reads it to the end."""
-    assert len(README.splitlines()) <= 210
+    """A stranger reads it to the end: few words, few links, two pictures."""
+    words = re.findall(
+        r"[A-Za-z0-9][\w'./:@=-]*", re.sub(r"<!--.*?-->", "", README, flags=re.DOTALL)
+    )
+    assert len(words) <= 850
+    assert README.count("](") - README.count("![") <= 20
+    assert README.count("![") == 2
+
+
+def test_it_is_plain() -> None:
+    """No sentence has more than 25 words, none is joined by a semicolon."""
+    text = re.sub(r"`[^`]*`", "it", WITHOUT_CODE)
+    text = re.sub(r"\]\([^)]*\)", "]", text)
+    for sentence in re.split(r"[.?!:]\W*\s|\n\n|\||\n- |<br>", text):
+        assert len(sentence.split()) <= 25, sentence
+    assert ";" not in text
 
 
 def test_it_names_every_host_and_engine_that_works() -> None:
