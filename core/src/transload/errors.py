@@ -81,7 +81,9 @@ class AppNotFound(TransloadError):
 
     def __init__(self, app_handle: str, message: str | None = None) -> None:
         super().__init__(
-            message or f"no such job: {app_handle} (never submitted, or already deleted)"
+            message
+            or f"no such job: {app_handle} (never submitted, or already deleted; "
+            "`transload list` shows those that exist)"
         )
         self.app_handle = app_handle
 

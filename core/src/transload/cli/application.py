@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 from transload import __version__
 from transload.cli.command_table import COMPLETE, SETTINGS, complete, help_text, load, names
 from transload.cli.exit_codes import ExitCode, exit_code_for
-from transload.cli.output import CleanStream, OutputFailed, note, note_error
+from transload.cli.output import CleanStream, OutputFailed, emit, note, note_error
 from transload.errors import SubmitError, TransloadError
 
 if TYPE_CHECKING:
@@ -131,8 +131,11 @@ def _run_command(name: str, args: list[str]) -> int:
         command.add_help_option = any(word.startswith("-") and "h" in word for word in args)
         with command.make_context(f"transload {name}", args, obj=list(args), **SETTINGS) as context:
             result = command.invoke(context)
+    except click.exceptions.NoArgsIsHelpError as exc:
+        emit(exc.format_message())
+        return ExitCode.MISTAKE
     except click.ClickException as exc:
-        note_error(f"{exc.format_message()}{_advice(exc)}")
+        note_error(_message(exc))
         return ExitCode.MISTAKE
     except click.Abort:
         return ExitCode.LEFT
@@ -143,16 +146,34 @@ def _run_command(name: str, args: list[str]) -> int:
     return ExitCode.OK
 
 
-def _advice(error: click.ClickException) -> str:
-    """Return a hint about a mistake, in parentheses; empty if there is none."""
+def _message(error: click.ClickException) -> str:
+    """Return what is wrong with a command line, and what to type instead."""
     import click
 
+    message = error.format_message()
     if not isinstance(error, click.UsageError) or error.ctx is None:
-        return ""
-    advice = f" (see `{error.ctx.command_path} --help`)"
-    if error.ctx.command.name == "run" and isinstance(error, click.NoSuchOption):
-        return f" (arguments of a component come after its name){advice}"
-    return advice
+        return message
+    advice = f"(see `{error.ctx.command_path} --help`)"
+    if error.ctx.command.name != "run" or not isinstance(error, click.NoSuchOption):
+        return f"{message} {advice}"
+    option = error.option_name.lstrip("-")
+    if _is_run_option(option):
+        return f"{error.message} It is a run option of a scheduler: -c {option}=VALUE {advice}"
+    return f"{message} (arguments of a component come after its name) {advice}"
+
+
+def _is_run_option(name: str) -> bool:
+    """Tell whether an installed scheduler has a run option of that name."""
+    from transload.runner import get_runner
+
+    with get_runner() as runner:
+        for scheduler in runner.scheduler_backends():
+            try:
+                if name in dict(runner.scheduler_run_opts(scheduler)):
+                    return True
+            except TransloadError:
+                continue
+    return False
 
 
 def _is_nowhere() -> bool:

@@ -136,7 +136,7 @@ def complete(instruction: str) -> int:
     options = [click.Option(["--version"], is_flag=True, help="Show the version.")]
     return shell_complete(
         click.Group("transload", found, params=options),
-        SETTINGS,
+        dict(SETTINGS),  # click writes into it
         "transload",
         COMPLETE,
         instruction,

@@ -69,9 +69,12 @@ def not_found(job: Job) -> AppNotFound:
         known = [row.app_id for row in job.scheduler.list()]
     except TransloadError:
         known = []
+    scheduler = parse_app_handle(job.handle).scheduler_backend
     close = closest(job.app_id, known)
+    hint = f"type `transload list -s {scheduler}` to see those that exist"
     if close is not None:
-        message = f"{message}; did you mean {close!r}?"
+        hint = f"did you mean {close!r}?"
+    message = f"{message}; {hint}"
     return AppNotFound(job.handle, message)
 
 

@@ -112,11 +112,17 @@ def _from_plugin(name: str) -> Component:
     try:
         fn = plugins.get("components", name)
     except KeyError:
-        text = f"no component {name!r}: {plugins.hint('components', name)}"
-        raise ComponentNotFound(
-            f"{text} (or give FILE.py:FUNCTION, or package.module:FUNCTION)"
-        ) from None
+        raise ComponentNotFound(_unknown(name, plugins.hint("components", name))) from None
     return _checked(fn, name)
+
+
+def _unknown(name: str, hint: str) -> str:
+    """Return the message about a name that no plugin registers as a component."""
+    import shutil
+
+    if shutil.which(name) is not None:
+        return f"no component {name!r}: to run a program, put -- before it: -- {name} …"
+    return f"no component {name!r}: {hint} (or give FILE.py:FUNCTION, or package.module:FUNCTION)"
 
 
 def is_file_reference(target: str) -> bool:
@@ -216,6 +222,9 @@ def _failed(exc: BaseException, path: str, is_own: Callable[[str], bool]) -> Com
     message = " ".join(str(exc).split())
     if message:
         why = f"{why}: {message}"
+    lacking = _lacking(exc)
+    if lacking is not None and lacking.partition(".")[0] == "torchx":
+        why = f"{why} {_MIGRATE}"
     return ComponentInvalid(f"{innermost(exc, is_own) or path}: {why}")
 
 
@@ -280,6 +289,14 @@ def _import(target: str, name: str) -> ModuleType:
         raise _failed(exc, target, _is_outside) from exc
 
 
+_MIGRATE: Final = "(`transload migrate FILE` changes the imports to those of transload)"
+
+
+def _is_from_torchx(annotation: object) -> bool:
+    """Tell whether an annotation is a class of TorchX."""
+    return getattr(annotation, "__module__", "").partition(".")[0] == "torchx"
+
+
 def _lacking(exc: BaseException) -> str | None:
     """Return the name of the module that an import did not find."""
     if isinstance(exc, ModuleNotFoundError):
@@ -303,7 +320,10 @@ def _checked(fn: Any, name: str, place: ImportFolder | None = None) -> Component
             "AppDef"
         )
     if not returns_app(fn):
-        raise ComponentInvalid(f"{where_is(fn)}: must be annotated to return an AppDef (-> AppDef)")
+        message = f"{where_is(fn)}: must be annotated to return an AppDef (-> AppDef)"
+        if _is_from_torchx(getattr(fn, "__annotations__", {}).get("return")):
+            message = f"{message}, not one of TorchX {_MIGRATE}"
+        raise ComponentInvalid(message)
     return read_component(fn, name, place)
 
 

@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import PluginError, TransloadError
 from transload.plugins.builtins import BUILTINS
-from transload.plugins.distributions import distributed_names, find_distribution, install_hint
+from transload.plugins.distributions import (
+    TORCHX_SCHEDULERS,
+    distributed_names,
+    find_distribution,
+    install_hint,
+)
 from transload.plugins.entry_points import third_party_installed
 from transload.plugins.events import AppEvent
 from transload.runtime.forks import fork_lock
@@ -300,6 +305,8 @@ class Plugins:
         """Return why a name that a distribution of this project registers is not registered; ``""``
         for any other name.
         """
+        if kind == "schedulers" and name in TORCHX_SCHEDULERS:
+            return f"transload has no counterpart of TorchX's {name} (see `transload info`)"
         distribution = find_distribution(kind, name)
         if distribution is None:
             return ""

@@ -354,6 +354,8 @@ def _flatten(path: str, table: Any) -> list[Setting]:
     for key, value in table.items():
         if key not in KEYS:
             raise ConfigError(f"{path}: unknown key {key!r}: {nearest(key, list(KEYS))}")
+        if isinstance(value, dict) and f"{key}s" in KEYS:
+            raise ConfigError(f"{path}: [{key}.…] is no table: did you mean [{key}s.…]?")
         if not isinstance(value, KEYS[key]):
             raise ConfigError(f"{path}: {key}={shorten(value)}: must be a {KEYS[key].__name__}")
         if KEYS[key] is not dict:

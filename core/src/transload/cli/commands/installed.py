@@ -28,7 +28,7 @@ AdapterRows = list[dict[str, Any]]
 
 _COLOURS = {
     "default": "bold",
-    "ready": "green",
+    "installed": "green",
     "loaded": "green",
     "ok": "green",
     "disabled": "dim",
@@ -181,7 +181,7 @@ def _scheduler_row(item: _Scheduler, default: str) -> tuple[str, ...]:
     origin = registry[item.kind].plugin if item.kind in registry else ""
     if item.error:
         return "scheduler", item.name, _painted("broken"), origin, item.error
-    status = "default" if item.name == default else "ready"
+    status = "default" if item.name == default else "installed"
     about = f"reachable from: {item.capabilities['reachable_from']}"
     where = item.where()
     if where:
@@ -190,8 +190,8 @@ def _scheduler_row(item: _Scheduler, default: str) -> tuple[str, ...]:
 
 
 def _adapter_row(adapter: dict[str, Any]) -> tuple[str, ...]:
-    if adapter["status"] == "ready":
-        return "adapter", adapter["name"], _painted("ready"), adapter["plugin"], ""
+    if adapter["status"] == "installed":
+        return "adapter", adapter["name"], _painted("installed"), adapter["plugin"], ""
     return "adapter", adapter["name"], _painted("broken"), adapter["plugin"], adapter["status"]
 
 
@@ -231,7 +231,7 @@ def _about_option(key: str, opt: runopt, *kind: str) -> str:
 
 def _about_adapter(row: dict[str, Any]) -> list[str]:
     head = paint(f"adapter {row['name']}", "bold")
-    if row["status"] != "ready":
+    if row["status"] != "installed":
         head = f"{head}: {row['status']}"
     lines = [head]
     notes = row["notes"]
@@ -354,13 +354,13 @@ def doctor(no_run: bool, as_json: bool) -> int:
 @json_option
 @click.pass_context
 def completion(ctx: click.Context, shell: str, as_json: bool) -> None:
-    r"""Print the script with which SHELL completes commands, schedulers, components and handles.
+    """Print the script with which SHELL completes commands, schedulers, components and handles.
 
     \b
     bash:  eval "$(transload completion bash)"        in ~/.bashrc
     zsh:   eval "$(transload completion zsh)"         in ~/.zshrc
     fish:  transload completion fish > ~/.config/fish/completions/transload.fish
-    """
+    """  # noqa: D301 - \b keeps the lines below as they are
     cls: Any = get_completion_class(shell)
     script = cls(ctx.command, {}, "transload", COMPLETE).source()
     if as_json:

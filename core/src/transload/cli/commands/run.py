@@ -528,7 +528,8 @@ def _stay(plan: Plan[Any], given: _Options) -> int:
     with interrupts(events):
         job = plan.submit()
         note(f"submitted {job.handle}")
-        note(f"Ctrl-C cancels it; without this command it goes on: transload log -f {job.handle}")
+        note("press Ctrl-C to cancel it; it keeps running if this terminal closes")
+        note(f"to see its log again, type: transload log -f {job.handle}")
         try:
             outcome = _wait(job, plan, events, given)
         except BrokenPipeError:

@@ -160,6 +160,7 @@ why.
 """
 
 _FIND: Final = r"""
+type -P torchrun >/dev/null || { echo "torchrun is not on PATH: install torch where the job runs" >&2; exit 127; }
 first= second=
 { { read -r first; read -r second; } <"$(type -P torchrun)"; } 2>/dev/null
 case $first in
