@@ -21,7 +21,7 @@ from kfp import dsl, local
 from test_convert import compiled
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import app_id_of, host_runner
+from transload.pipelines import Launch, app_id_of, host_runner
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
@@ -425,21 +425,35 @@ def test_started_again_is_one_job(
 
 
 def test_a_failed_app_is_tried_again(tmp_path: Path, in_process: None) -> None:
-    """KFP's own retry of a task whose app has failed is a new attempt; with retries_by=scheduler it
-    is not.
+    """KFP's own retry of a task whose job has failed is a new attempt, which finds its checkpoints;
+    with retries_by=scheduler there is none.
     """
-    text = f'echo run >> "{tmp_path}/starts"; exit 4'
-    app = AppDef("bad", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
-    for options, count in (({}, 2), ({"retries_by": "scheduler"}, 1)):
+    text = f'echo "found $(ls $TRANSLOAD_CHECKPOINT_DIR)" >> "{tmp_path}/starts"; '
+    text += "touch $TRANSLOAD_CHECKPOINT_DIR/step-1; exit 4"
+    role = Role("main", str(tmp_path), entrypoint="sh", args=["-c", text], checkpoints=True)
+    cases: list[tuple[dict[str, Any], list[str]]] = [
+        ({}, ["found ", "found step-1"]),
+        ({"checkpoints": "new"}, ["found ", "found "]),
+        ({"retries_by": "scheduler"}, ["found "]),
+    ]
+    for number, (options, found) in enumerate(cases):
         (tmp_path / "starts").unlink(missing_ok=True)
-        made = launcher_from_app(app, scheduler="local", image=IMAGE, **options)
+        made = launcher_from_app(AppDef("bad", [role]), scheduler="local", image=IMAGE, **options)
         spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-        context = {"job_id": "1", "job_name": str(count), "task_name": "t"}
+        context = {"job_id": "1", "job_name": str(number), "task_name": "t"}
         for _ in range(2):
             with pytest.raises(TaskFailed) as caught:
                 run_task(spec, {}, context, {})
             assert caught.value.code == 1
-        assert starts(tmp_path) == count
+        assert (tmp_path / "starts").read_text().splitlines() == found
+
+
+def test_checkpoints_of_another_job() -> None:
+    """A launcher carries the handle of the job whose checkpoints its own begins with."""
+    launch = Launch(component=launched.failing, checkpoints="slurm@lab://transload/before")
+    made = launcher_from_app(launch, image=IMAGE)
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    assert spec.launch_with({"code": 2}).checkpoints == "slurm@lab://transload/before"
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "0.5", '"3"'])
