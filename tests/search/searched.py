@@ -36,6 +36,22 @@ def square(x: float, gate: str = "", marks: str = "") -> AppDef:
     )
 
 
+def packaged(x: float) -> AppDef:
+    """Report as ``loss`` what the package ``tiny`` says.
+
+    Args:
+        x: value
+    """
+    code = (
+        "import json, os, tiny\n"
+        "base = os.environ['TRANSLOAD_TRACKER_BASE']\n"
+        "os.makedirs(base, exist_ok=True)\n"
+        "body = {'schema': 1, 'key': 'final', 'results': {'loss': float(tiny.VERSION)}}\n"
+        "json.dump(body, open(f'{base}/final.json', 'w'))\n"
+    )
+    return AppDef("packaged", [Role("main", "", entrypoint="python", args=["-c", code])])
+
+
 def flaky(x: float, says_who: bool = False) -> AppDef:
     """Report a loss that nothing can beat and fail; report ``x`` once started again.
 

@@ -16,6 +16,7 @@ import pytest
 from transload.pipelines import host_runner
 from transload.specs import AppState
 from transload_search.places import keep_base, search_folder
+from transload_testing.packages import package_index
 
 SEARCHED = f"{Path(__file__).with_name('searched.py')}:square"
 SEARCH = ["--component", SEARCHED, "--param", "x:float:-1:3", "--minimize", "loss", "-s", "local"]
@@ -123,6 +124,8 @@ def test_the_value_of_a_failed_attempt_is_not_the_best(tmp_path: Path, says_who:
         ([*SEARCH, "--constraint", "size<3"], ["'size<3'", "RESULT<=NUMBER"]),
         ([*SEARCH, "--suggester", "randon"], ["'randon'", "random"]),
         ([*SEARCH, "-c", "nothing=1"], ["nothing"]),
+        ([*SEARCH, "--environment", "x/requirements.txt"], ["no such file", "--environment"]),
+        ([*SEARCH, "--environment", "setup.py --group a"], ["only uv.lock has them"]),
     ],
 )
 def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home: Path) -> None:
@@ -133,6 +136,28 @@ def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home
     assert [word for word in words if word not in last] == []
     assert "Traceback" not in done.stderr
     assert (host_runner("search").list("local"), transload("list").stdout) == ([], "")
+
+
+def test_packages_of_trials(
+    transload_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials find the packages that a file names, from any folder that the search goes on in."""
+    (tmp_path / "requirements.txt").write_text("tiny\n", encoding="utf-8")
+    packaged = SEARCHED.replace(":square", ":packaged")
+    options = ["--component", packaged, "--param", "x:float:0:1", "--minimize", "loss"]
+    environment = ["--environment", "requirements.txt"]
+    with package_index(tmp_path / "index") as index:
+        index.add("tiny", "1.5")
+        for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+            monkeypatch.setenv(name, index.url)
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+        done = transload("run", *options, *environment, "--trials", "1", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        done = transload("run", "--trials", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [row["value"] for row in found["trials"]] == [1.5, 1.5]
+    assert found["search"]["environment"] == str(tmp_path / "requirements.txt")
 
 
 def test_what_differs_is_named(transload_home: Path) -> None:

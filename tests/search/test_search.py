@@ -85,10 +85,12 @@ def test_search_round_trip() -> None:
         parallelism=2,
         early_stopping=EarlyStopping(0.3),
     )
+    assert "environment" not in one.to_dict()  # which an earlier version could not read
     two = replace(
         one,
         objective=(Objective("a"), Objective("b", False)),
         constraints=[Constraint.parse("m<=3")],
+        environment="uv.lock --group train",
     )
     for each in (one, two):
         assert Search.from_dict(json.loads(json.dumps(each.to_dict()))) == each

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from transload.cli.screen import show_progress
 from transload.components import as_component, decode_text
 from transload.errors import ConfigError, TransloadError
 from transload.pipelines import ExecutionOptions, host_runner, may_be_by_hand, somebody_asked
-from transload.specs import AppState, Workspace
+from transload.specs import AppState, Environment, Workspace
 from transload_search.ledger import SearchLedger
 from transload_search.places import keep_base, kept_base, kept_names, locked, search_folder
 from transload_search.plot import plot_search
@@ -89,6 +90,7 @@ class RunOptions:
     scheduler: str | None
     cfg: Sequence[str]
     workspace: str | None
+    environment: str | None
     tracker_base: str | None
     parent_run_id: str | None
     stop_early: bool | None
@@ -147,6 +149,11 @@ def command() -> None:
 @click.option("-s", "--scheduler", metavar="NAME", help="Scheduler of the trials.")
 @click.option("-c", "--cfg", multiple=True, metavar="K=V,…", help="Run options of the scheduler.")
 @click.option("--workspace", metavar="PATH", help="Local folder to copy to the trials.")
+@click.option(
+    "--environment",
+    metavar="FILE|none",
+    help="What must be installed for the trials: requirements.txt, 'uv.lock --group G', a script.",
+)
 @click.option(
     "--tracker-base",
     metavar="URL",
@@ -350,6 +357,8 @@ def _given_fields(options: RunOptions, before: Search | None) -> dict[str, Any]:
         fields["cfg"] = _cfg(scheduler, options.cfg)
     if options.workspace:
         fields["workspace"] = _absolute_workspace(options.workspace)
+    if options.environment:
+        fields["environment"] = _absolute_environment(options.environment)
     if "stop_early" in options.given:
         fields["early_stopping"] = EarlyStopping() if options.stop_early else None
     for name, field in _PLAIN.items():
@@ -375,6 +384,23 @@ def _absolute(base: str) -> str:
 def _absolute_workspace(workspace: str) -> str:
     projects = Workspace.from_str(workspace).projects
     return str(Workspace({_absolute(source): target for source, target in projects.items()}))
+
+
+def _absolute_environment(text: str) -> str:
+    """Return an environment with the path of its file made absolute.
+
+    Raises:
+        ConfigError: if there is no such file.
+        SpecError: for a file of another kind, or an unknown option.
+    """
+    source = Environment.from_str(text, "--environment").source
+    if source is None:
+        return text
+    file = _absolute(source)
+    if not os.path.isfile(file):
+        raise ConfigError(f"--environment {source!r}: there is no such file")
+    words = [file if word == source else word for word in shlex.split(text)]
+    return shlex.join(words)
 
 
 def _typed_constants(

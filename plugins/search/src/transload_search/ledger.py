@@ -221,6 +221,7 @@ class SearchLedger:
             workspace=search.workspace,
             parent_run_id=search.parent_run_id or surrounding_run() or own_run,
             tracker_base=self.trial_base(trial.index),
+            environment=search.environment,
         )
 
     def identity(self, index: int) -> Identity:
@@ -482,8 +483,8 @@ class SearchLedger:
         return search_id
 
     def _check_same(self, mine: Mapping[str, Any], other: Mapping[str, Any]) -> None:
-        fixed = [name for name in mine if name not in _MAY_CHANGE]
-        differs = [name for name in fixed if mine[name] != other.get(name)]
+        fixed = [name for name in {**mine, **other} if name not in _MAY_CHANGE]
+        differs = [name for name in fixed if mine.get(name) != other.get(name)]
         if not differs:
             return
         theirs = Search.from_dict(other)
@@ -623,4 +624,4 @@ def _field_text(search: Search, name: str) -> str:
     }
     if name in listed:
         return ", ".join(map(str, listed[name]))
-    return repr(search.to_dict()[name])
+    return repr(search.to_dict().get(name))

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, Protocol
 from transload.errors import ConfigError, SpecError, TransloadError
 from transload.pipelines import Launch
 from transload.plugins import get_plugins
+from transload.specs import Environment
 
 SCHEMA: Final = 1
 Kind = Literal["int", "float", "choice"]
@@ -328,10 +329,13 @@ class Search:
         workspace: local folder to copy to the trials.
         parent_run_id: run from which all trials derive; default: the job that runs the search, else
             a separate run, ``search/NAME/ID``.
+        environment: packages that each trial needs: a file (``requirements.txt``, ``uv.lock --group
+            NAME``, a script with a header), or ``none``; default: what the component says.
 
     Raises:
         SpecError: if a number is below 1, there are no parameters, two have the same name, one is
-            also a constant, or a value is neither Parameter nor Objective.
+            also a constant, a value is neither Parameter nor Objective, or the environment is not
+            one of these.
     """
 
     component: str | Callable[..., Any]
@@ -349,6 +353,7 @@ class Search:
     early_stopping: EarlyStopping | None = None
     workspace: str | None = None
     parent_run_id: str | None = None
+    environment: str | None = None
 
     def __post_init__(self) -> None:
         constants = {name: plain_number(each) for name, each in self.constants.items()}
@@ -367,6 +372,8 @@ class Search:
                 f"search: failures={self.failures!r}: must be a share of the trials, from 0 to 1"
             )
         self._check_parameters()
+        if self.environment is not None:
+            Environment.from_str(self.environment, "search: environment")
 
     def _check_objectives(self) -> None:
         where = f"search: objective={self.objective!r}"
@@ -420,7 +427,7 @@ class Search:
         early_stopping = None
         if self.early_stopping is not None:
             early_stopping = asdict(self.early_stopping)
-        return {
+        values = {
             "schema": SCHEMA,
             "component": Launch(component=self.component).to_dict()["component"],
             "parameters": [
@@ -440,6 +447,9 @@ class Search:
             "workspace": self.workspace,
             "parent_run_id": self.parent_run_id,
         }
+        if self.environment is not None:  # an earlier version does not know this field
+            values["environment"] = self.environment
+        return values
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Search:
