@@ -5,6 +5,7 @@ from __future__ import annotations
 import configparser
 import difflib
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -13,10 +14,12 @@ import click
 
 from transload.errors import SpecError
 from transload.runner import Runner
+from transload_torchx.sbatch import convert_batch_script, is_batch_script
 from transload_torchx.settings import convert_settings
 from transload_torchx.sources import Left, convert_source
 
 _SETTINGS: Final = (".torchxconfig", ".torchxignore")
+_BATCH_SCRIPTS: Final = (".sbatch", ".slurm", ".sh", ".job", ".batch")
 _NOT_LOOKED_INTO: Final = ("__pycache__", "node_modules")
 
 
@@ -27,13 +30,14 @@ class _File(NamedTuple):
     left: list[Left]
 
 
-@click.command(short_help="Move TorchX components and settings to transload.")
+@click.command(short_help="Move TorchX components, or batch scripts of Slurm, to transload.")
 @click.option("--write", is_flag=True, help="Make the changes; default: only show them.")
 @click.argument("path", type=click.Path(exists=True, path_type=Path))
 def command(path: Path, write: bool) -> int:
-    """Show what changes in a folder (or file) of TorchX components, and what is left to do by hand.
+    """Show what becomes of a folder (or file) of TorchX components and batch scripts of Slurm.
 
-    Exits with 0 if nothing is left, else with 1.
+    A batch script becomes a component beside it, and a table in transload.toml. What is left to do
+    by hand is listed with its line. Exits with 0 if nothing is left, else with 1.
     """
     changed = 0
     left = 0
@@ -73,12 +77,26 @@ def _files(path: Path) -> Iterator[_File]:
                 yield _own(file, file.with_name("transload.toml"), new, left)
             elif file.name == ".torchxignore":
                 yield _own(file, file.with_name(".transloadignore"), text, [])
-            elif "torchx" in text.lower():
+            elif is_batch_script(text):
+                yield from _batch_script(file, text)
+            elif file.suffix == ".py" and "torchx" in text.lower():
                 yield _File(file, file, *convert_source(text))
         except SyntaxError as exc:
             raise SpecError(f"{file}:{exc.lineno or 0}: syntax error: {exc.msg}") from exc
         except (configparser.Error, UnicodeDecodeError, OSError) as exc:
             raise SpecError(f"{file}: cannot be read: {' '.join(str(exc).split())}") from exc
+
+
+def _batch_script(source: Path, text: str) -> Iterator[_File]:
+    """Return the component and the settings that stand for a batch script."""
+    try:
+        component, settings, left = convert_batch_script(text, source.stem)
+    except SpecError as exc:
+        raise SpecError(f"{source}: {exc}") from exc
+    name = re.sub(r"\W", "_", source.stem)
+    yield _own(source, source.with_name(f"{name}_job.py"), component, left)
+    if settings:
+        yield _own(source, source.with_name("transload.toml"), settings, [])
 
 
 def _own(source: Path, target: Path, text: str, left: list[Left]) -> _File:
@@ -95,7 +113,7 @@ def _walk(folder: Path) -> Iterator[Path]:
             name for name in folders if not name.startswith(".") and name not in _NOT_LOOKED_INTO
         ]
         for name in files:
-            if name.endswith(".py") or name in _SETTINGS:
+            if name in _SETTINGS or Path(name).suffix in (".py", *_BATCH_SCRIPTS):
                 yield Path(where, name)
 
 
