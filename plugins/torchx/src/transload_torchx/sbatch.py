@@ -137,7 +137,7 @@ def job(replicas: int = {_replicas(script)}) -> AppDef:
         elif option == "array":
             script.leave(option, "give --replicas, and -c gang=false -c array_parallel=N")
         elif option not in handled:
-            settings.setdefault("sbatch_args", []).append(_spelled(option, options[option]))
+            others.append(_spelled(option, options[option]))
     if others:
         settings["sbatch_args"] = others
     rows = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]
