@@ -160,6 +160,25 @@ while not os.path.exists(gate):
     return _app(program, trial_idx, x, gate, steps, marks)
 
 
+def reaches(x: float, trial_idx: int, gate: str) -> AppDef:
+    """Say that step 40 of 100 is reached, and report ``loss = x``; then wait until a file is there.
+
+    Args:
+        x: value
+        trial_idx: key
+        gate: the file
+    """
+    program = """
+import time
+with open(os.environ["TRANSLOAD_PROGRESS_FILE"], "a") as file:
+    file.write(json.dumps({"step": 40, "total": 100}) + "\\n")
+report(sys.argv[1], loss=float(sys.argv[2]))
+while not os.path.exists(sys.argv[3]):
+    time.sleep(0.01)
+"""
+    return _app(program, trial_idx, x, gate)
+
+
 def refuses(x: float, trial_idx: int) -> AppDef:
     """Refuse every call.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -94,3 +95,35 @@ def test_equality(experiment: Callable[..., Any]) -> None:
     assert experiment(namespace="one").runner == made
     assert experiment(namespace="two").runner != made
     assert "TransloadRunner" in repr(made)
+
+
+def test_options_name_each_argument() -> None:
+    """What declares the options of a runner has its arguments, all of them."""
+    from transload.pipelines import ExecutionSettings
+    from transload_ax.options import RunnerOptions, TrialRunnerOptions
+    from transload_ax.runner import ARGUMENTS
+
+    elsewhere = {"tracker_base", "component", "component_const_params", "options"}
+    own = set(RunnerOptions.__annotations__) - set(ExecutionSettings.__annotations__)
+    assert own == {*ARGUMENTS, "orchestrator"} - elsewhere
+    more = set(TrialRunnerOptions.__annotations__) - set(RunnerOptions.__annotations__)
+    assert more == elsewhere - {"component", "options"}
+
+
+def test_objects_of_a_launch_are_stored() -> None:
+    """A workspace and an environment that a launch has as objects come back from what is stored."""
+    from transload.pipelines import Launch, get_adapter
+    from transload.specs import Environment, Workspace
+    from transload_ax import TransloadRunner
+
+    launch = Launch(
+        component="utils.booth",
+        workspace=Workspace({"/code": "src"}),
+        environment=Environment("uv.lock", "uv.lock", groups=["test"]),
+    )
+    made = get_adapter("ax").convert(launch)
+    stored = json.loads(json.dumps(TransloadRunner.serialize_init_args(made)))
+    again = TransloadRunner(**TransloadRunner.deserialize_init_args(stored))
+    assert again == made
+    assert Workspace.from_str(again.workspace) == launch.workspace
+    assert again.environment == launch.environment

@@ -164,7 +164,15 @@ def test_killed_and_loaded_from_sql(scene: Scene, settings: Any) -> None:
     assert orchestrator.experiment.metrics["loss"].lower_is_better is True
 
 
-@pytest.mark.parametrize("moment", ["before submit", "after submit", "after an end"])
+# the snapshot is tested at each of these moments, and SQL storage by the test above
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param("before submit", marks=pytest.mark.slow),
+        "after submit",
+        pytest.param("after an end", marks=pytest.mark.slow),
+    ],
+)
 def test_killed_and_gone_on_with_from_sql(moment: str, scene: Scene, settings: Any) -> None:
     """At other moments, too, run_experiment goes on with what SQL storage has: each trial has one
     job.
@@ -202,7 +210,7 @@ def test_all_classes_round_trip(experiment: Callable[..., Any], tmp_path: Path, 
         metrics=[curve], constants={"y": 2.0}, cfg={"log_dir": "/x"}, patience=7.0, max_running=3
     )
     kept = Snapshot(tmp_path / "deep" / "kept.json")
-    kept.save(made, sobol(), note="ä")
+    kept.save(made, sobol(), {"note": "ä"})
     loaded, plan, more = kept.load()
     assert loaded == made
     assert loaded.runner == made.runner
@@ -556,12 +564,13 @@ def test_one_process_at_a_time(experiment: Callable[..., Any], tmp_path: Path, s
     from transload_ax import run_experiment
 
     kept = tmp_path / "kept.json"
-    program = (
-        "import sys, time\nfrom transload_ax import Snapshot\n"
-        "with Snapshot(sys.argv[1]).locked():\n    print('held', flush=True)\n    time.sleep(600)"
+    program = (  # what `Snapshot.locked` does, without the seconds that importing Ax takes
+        "import pathlib, sys, time\nfrom transload_search.places import locked\n"
+        "with locked(pathlib.Path(sys.argv[1]), 'it'):\n"
+        "    print('held', flush=True)\n    time.sleep(600)"
     )
     holder = subprocess.Popen(
-        [sys.executable, "-c", program, str(kept)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, f"{kept}.lock"], stdout=subprocess.PIPE, text=True
     )
     try:
         assert holder.stdout is not None

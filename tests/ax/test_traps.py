@@ -754,6 +754,25 @@ class TestEarlyStopping:
         assert frame["mean"].tolist() == pytest.approx([2.0, 1.5, 1 + 1 / 3])
         gate.touch()
 
+    def test_progress_is_kept_and_says_the_step(
+        self, experiment: Callable[..., Any], gate: Path, eventually: Any
+    ) -> None:
+        """A trial's run metadata says how far its job is; a latest value is a point at its step."""
+        made = experiment("ax_components:reaches", constants={"gate": str(gate)}, curve=True)
+        trial = new_trial(made, 1.0).run()
+
+        def said() -> Any:
+            made.runner.poll_trial_status([trial])
+            return trial.run_metadata.get("transload_progress")
+
+        found = eventually(said)
+        assert (found["step"], found["total"], found["fraction"]) == (40, 100, 0.4)
+        metric = made.metrics["loss"]
+        eventually(lambda: metric.fetch_trial_data(trial).is_ok())
+        frame = metric.fetch_trial_data(trial).unwrap().full_df
+        assert frame["step"].tolist() == [40.0]
+        gate.touch()
+
 
 class TestMetadata:
     """Trap 8: JSON only, public attributes, a component by its name."""

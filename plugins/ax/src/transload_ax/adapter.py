@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from transload.runner import Runner
     from transload_ax.runner import TransloadRunner
 
+WARNING: Final = "warning: "
+"""How a line about a job begins that is a warning."""
+
 logger = logging.getLogger("transload_ax")
 
 
@@ -135,13 +138,17 @@ def identity_of(key: TrialKey, namespace: str, generation: int) -> Identity:
 def _line_log(key: TrialKey) -> Callable[[str], None]:
     """Return what takes lines about a trial's job.
 
-    A job that cannot be cancelled is a warning, once for each reason.
+    A job that cannot be cancelled is a warning, once for each reason. So are lines that say so
+    themselves.
     """
     warned: set[str] = set()
     name = "/".join(key.parts)
 
     def log(line: str) -> None:
         level = logging.INFO
+        if line.startswith(WARNING):
+            level = logging.WARNING
+            line = line.removeprefix(WARNING)
         if "could not be cancelled" in line and line not in warned:
             warned.add(line)
             level = logging.WARNING

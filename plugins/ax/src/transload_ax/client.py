@@ -48,14 +48,14 @@ class TransloadClientRunner(TransloadRunner, IRunner):
         }
 
     def poll_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> TrialStatus:
-        """Return the status of a trial. Never raises; what cannot be told is RUNNING, as long as
-        patience lasts.
+        """Return the status of a trial. Never raises; what is not known is RUNNING, for as long as
+        ``patience`` says.
         """
         view = _view(trial_index, "RUNNING", trial_metadata)
         return TrialStatus[self.trials.poll([view])[trial_index]]
 
     def stop_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Cancel the trial's app; one that has ended stays as it is."""
+        """Cancel the trial's job; one that has ended stays as it is."""
         self.trials.stop(_view(trial_index, "RUNNING", trial_metadata))
         return {}
 
@@ -101,6 +101,10 @@ class TransloadClientMetric(IMetric):
             step, value = read_curve(results, place, self.name, self.step_name)[-1]
             return int(step), value
         mean, sem = read_value(results, place, self.name)
-        told = results.get(self.step_name, 0)
-        step = int(told) if isinstance(told, (int, float)) else 0
-        return step, mean if math.isnan(sem) else (mean, sem)
+        said = results.get(self.step_name, 0)
+        step = 0
+        if isinstance(said, (int, float)):
+            step = int(said)
+        if math.isnan(sem):
+            return step, mean
+        return step, (mean, sem)

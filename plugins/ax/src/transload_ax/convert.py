@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, Unpack, get_args
 
 from transload.components import ComponentArgumentError, decode_value
 from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import Launch
 from transload_ax.arguments import CONSTANTS
+from transload_ax.options import TrialRunnerOptions
 from transload_search.check import AUTOMATIC, check_names
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def trial_runner(
-    source: Any, *, launch: LaunchSettings | None = None, **host_options: Any
+    source: Any,
+    *,
+    launch: LaunchSettings | None = None,
+    **host_options: Unpack[TrialRunnerOptions],
 ) -> TransloadRunner:
     """Return a runner of trials.
 
@@ -38,7 +42,7 @@ def trial_runner(
     assert made.component is not None
     if not isinstance(made.args, Mapping):
         raise SpecError(f"launch: args={made.args!r}: must be name → value")
-    given: dict[str, Any] = {
+    given: TrialRunnerOptions = {
         "tracker_base": made.tracker_base,
         "component_const_params": made.args,
         "scheduler": made.scheduler or "local",
@@ -53,7 +57,12 @@ def trial_runner(
     return TransloadRunner(component=made.component, **given)
 
 
-def dry_run_trial(source: Any, *, launch: LaunchSettings | None = None, **host_options: Any) -> str:
+def dry_run_trial(
+    source: Any,
+    *,
+    launch: LaunchSettings | None = None,
+    **host_options: Unpack[TrialRunnerOptions],
+) -> str:
     """Return what a trial would submit; arguments and errors as of `trial_runner`.
 
     Arguments that are left to the search have values for show.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from ax.core.experiment import Experiment
 from ax.core.metric import Metric
@@ -20,6 +20,7 @@ from transload.errors import ConfigError, SpecError
 from transload_ax.arguments import component_path
 from transload_ax.jobs import exit_on_sigterm
 from transload_ax.metric import TransloadCurveMetric, TransloadMetric
+from transload_ax.options import RunnerOptions
 from transload_ax.orchestrator import TransloadOrchestrator
 from transload_ax.resume import resume
 from transload_ax.runner import TransloadRunner
@@ -63,7 +64,7 @@ def make_experiment(
     constants: Mapping[str, Any] | None = None,
     constraints: Sequence[Constraint | str] = (),
     metrics: Sequence[Metric] = (),
-    **runner_options: Any,
+    **runner_options: Unpack[RunnerOptions],
 ) -> Experiment:
     """Return an experiment that searches a component's arguments for the best value of one of its
     results.
@@ -86,14 +87,13 @@ def make_experiment(
         SpecError: if the search does not fit the component, by name.
         ConfigError: for a wrong option.
     """
-    goals = [Objective(objective, minimize)] if isinstance(objective, str) else objective
-    goals = [goals] if isinstance(goals, Objective) else list(goals)
-    bounds = [Constraint.parse(each) if isinstance(each, str) else each for each in constraints]
-    measured = metrics_of(goals, bounds, TransloadCurveMetric if curve else TransloadMetric)
-    base = None if tracker_base is None else str(tracker_base)
-    if base and "://" not in base:
-        base = str(Path(base).expanduser().absolute())
-    runner = TransloadRunner(base, component, constants, **runner_options)
+    goals = _objectives(objective, minimize)
+    bounds = [_constraint(each) for each in constraints]
+    kind: type[Metric] = TransloadMetric
+    if curve:
+        kind = TransloadCurveMetric
+    measured = metrics_of(goals, bounds, kind)
+    runner = TransloadRunner(_absolute(tracker_base), component, constants, **runner_options)
     experiment = Experiment(
         search_space(parameters, runner.resolve_component()),
         name=name,
@@ -103,6 +103,33 @@ def make_experiment(
     )
     runner.check(experiment)
     return experiment
+
+
+def _objectives(
+    objective: str | Objective | Sequence[Objective], minimize: bool
+) -> list[Objective]:
+    """Return what is searched for, as a list."""
+    if isinstance(objective, str):
+        return [Objective(objective, minimize)]
+    if isinstance(objective, Objective):
+        return [objective]
+    return list(objective)
+
+
+def _constraint(given: Constraint | str) -> Constraint:
+    if isinstance(given, str):
+        return Constraint.parse(given)
+    return given
+
+
+def _absolute(tracker_base: str | os.PathLike[str] | None) -> str | None:
+    """Return a tracker base, of which a folder is made absolute."""
+    if tracker_base is None:
+        return None
+    base = str(tracker_base)
+    if not base or "://" in base:
+        return base
+    return str(Path(base).expanduser().absolute())
 
 
 def run_experiment(
@@ -156,8 +183,12 @@ def run_experiment(
         ax.exceptions.core.AxError: if too many trials fail, among others; no job is left behind.
     """
     settings = _options(trials, parallel, tolerated_failure_rate, early_stopping, options)
-    kept = Snapshot(snapshot) if snapshot is not None else None
-    with kept.locked() if kept is not None else nullcontext():
+    kept = None
+    lock: AbstractContextManager[None] = nullcontext()
+    if snapshot is not None:
+        kept = Snapshot(snapshot)
+        lock = kept.locked()
+    with lock:
         experiment, generation_strategy = resume(experiment, generation_strategy, kept)
         runner = _checked_runner(experiment, stored=kept is not None)
         _check_settings(experiment, settings, db_settings)
@@ -184,18 +215,17 @@ def _kept(
     """Have what runs within it stored; if its end was asked for, leave no job, not even an earlier
     process's.
     """
-    before, runner.trials.keep = runner.trials.keep, keeper.before_submit
+    before = runner.trials.keep
+    runner.trials.keep = keeper.before_submit
     try:
         runner.follow(experiment.trials.values())
         yield
     finally:
         runner.trials.keep = before
         runner.follow(experiment.trials.values(), candidates=True)
-        cancel = (
-            None
-            if keep_running is None
-            else not keep_running and runner.trials.jobs.end_was_asked_for()
-        )
+        cancel = None
+        if keep_running is not None:
+            cancel = not keep_running and runner.trials.jobs.end_was_asked_for()
         runner.close(cancel=cancel)
         if experiment.trials:
             keeper.save()
@@ -278,16 +308,21 @@ def outcome(experiment: Experiment) -> Outcome:
     config = experiment.optimization_config
     if config is None or len(config.objective.metric_names) != 1:
         return Outcome(experiment, None, {}, None)
-    name, sign = config.objective.metric_names[0], 1.0 if config.objective.minimize else -1.0
+    name = config.objective.metric_names[0]
+    sign = -1.0
+    if config.objective.minimize:
+        sign = 1.0
     for index, value in objective_values(experiment, name).items():
         if best is None or (sign * value, index) < best:
             best = (sign * value, index)
     if best is None:
         return Outcome(experiment, None, {}, None)
-    arms = experiment.trials[best[1]].arms
-    return Outcome(
-        experiment, best[1], dict(arms[0].parameters) if len(arms) == 1 else {}, sign * best[0]
-    )
+    value, index = best
+    arms = experiment.trials[index].arms
+    parameters: dict[str, Any] = {}
+    if len(arms) == 1:
+        parameters = dict(arms[0].parameters)
+    return Outcome(experiment, index, parameters, sign * value)
 
 
 def objective_values(experiment: Experiment, name: str) -> dict[int, float]:

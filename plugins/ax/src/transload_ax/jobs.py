@@ -14,7 +14,7 @@ import time
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
@@ -54,6 +54,7 @@ from transload_ax.units import HOST, MARK, JobView, TrialKey, TrialLaunch, Trial
 if TYPE_CHECKING:
     from transload.runner import Runner
     from transload.schedulers import AppDescription
+    from transload.specs import Progress
 
 CLOSE_SECONDS: Final = 30.0
 _FIRST_PAUSE: Final = 0.05
@@ -201,7 +202,7 @@ class TrialJobs:
         return TrialContext(key, self.namespace, generation, self.runner, notes, args)
 
     def find(self, key: TrialKey) -> str | None:
-        """Return the handle of the key's latest app, found by its id alone; None if there is none.
+        """Return the handle of the key's latest job, known by its id alone; None if there is none.
 
         Raises:
             SchedulerUnavailable: if that cannot be said.
@@ -227,7 +228,7 @@ class TrialJobs:
         return handle
 
     def _generation(self, key: TrialKey, launch: TrialLaunch) -> int:
-        """Return the first generation that no app of other parameters has; such an app is ended
+        """Return the first generation that no job of other parameters has; such a job is ended
         first.
 
         An optimiser that died after a submit and before it was saved may give the same number to
@@ -239,11 +240,9 @@ class TrialJobs:
             found = self._describe(app_id)
             if found is None and generation == 0 and base is not None:
                 self._warn_of_results(key, base)
-            mark = (
-                launch.mark
-                if found is None or found.app is None
-                else found.app.metadata.get(MARK, launch.mark)
-            )
+            mark = launch.mark
+            if found is not None and found.app is not None:
+                mark = found.app.metadata.get(MARK, launch.mark)
             if not launch.mark or mark == launch.mark:
                 return generation
             handle = make_app_handle(self.scheduler, HOST, app_id)
@@ -296,8 +295,7 @@ class TrialJobs:
         if there:
             warnings.warn(
                 f"tracker base {base}: key {str(key.trial)!r} is there before trial {key.trial} "
-                "is "
-                "submitted: if the trial reports nothing, that old value is taken for its own",
+                "is submitted: if the trial reports nothing, that old value is taken for its own",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -347,6 +345,8 @@ class TrialJobs:
 
     def _look(self, live: _Live, status: AppStatus | None) -> JobView:
         """Return what is known of a job, by what its scheduler has answered."""
+        if status is not None and status.progress is not None:
+            self._keep_progress(live.context, status.progress)
         try:
             seen = ADAPTER.poll(live.context, live.driver, status, asked=True)
         except JobEnded as exc:
@@ -358,8 +358,17 @@ class TrialJobs:
             return JobView(live.handle, None)
         return JobView(live.handle, STATES[seen.state])
 
+    @staticmethod
+    def _keep_progress(context: TrialContext, progress: Progress) -> None:
+        """Have the trial's run metadata say how far its job is."""
+        said = asdict(progress)
+        values = {name: value for name, value in said.items() if value is not None}
+        store = context.notes.progress(context.key)
+        if values != store.get():
+            store.put(values)
+
     def wait(self, seconds: float) -> bool:
-        """Block until something changed with one of the live apps, or time ran out; return True for
+        """Block until something changed with one of the live jobs, or time ran out; return True for
         a change.
         """
         if not self._watching:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import pandas as pd
 from ax.core.base_trial import BaseTrial
@@ -19,9 +19,30 @@ from transload.errors import TransloadError
 from transload.pipelines import host_runner
 from transload.runner import Cluster, NoSuchResult
 from transload.runtime.tracking import FsspecResultTracker
-from transload_ax.units import BASE, HANDLE, HOST, RECORD, base_of
+from transload_ax.units import BASE, HANDLE, HOST, PROGRESS, RECORD, base_of
 
 Results = Mapping[str, Any]
+
+Reader = Callable[[Results, str, float], "list[Row]"]
+"""Takes the results of an arm, their place and the step that its job is at; returns rows."""
+
+SHOWN: Final = 10
+"""How many names of results a message shows."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What was read of an arm.
+
+    Args:
+        mean: the value.
+        sem: its standard error; NaN: unknown.
+        step: where on the curve it is; None: it is no point of a curve.
+    """
+
+    mean: float
+    sem: float = math.nan
+    step: float | None = None
 
 
 class MetricMissing(TransloadError, LookupError):
@@ -32,10 +53,9 @@ class TransloadMetric(Metric):
     """Reads ``name``, or ``name/mean`` and ``name/sem``, from what a trial reported.
 
     That is looked for under the trial's index in the experiment's tracker base, then in the results
-    of the trial's app
-    as `AppResults.value` does: a program needs to know nothing of trials. A value that is missing,
-    NaN, infinite or no number is an error with the place and what is there; Ax then marks the trial
-    ABANDONED if it is an objective.
+    of the trial's job, as `AppResults.value` does. So a program needs to know nothing of trials. A
+    value that is missing, NaN, infinite or no number is an error with the place and what is there.
+    Ax then marks the trial ABANDONED if it is an objective.
 
     Args:
         name: name of the result.
@@ -44,18 +64,23 @@ class TransloadMetric(Metric):
         signature_override: see ``ax.core.metric.Metric``.
     """
 
-    def fetch_trial_data(self, trial: BaseTrial, **kwargs: Any) -> MetricFetchResult:
-        """Return the metric's value for each arm of a trial."""
-        return _fetch(self, trial, lambda results, place: [read_value(results, place, self.name)])
+    def fetch_trial_data(self, trial: BaseTrial, **kwargs: object) -> MetricFetchResult:
+        """Return the metric's value for each arm of a trial; ``kwargs`` mean nothing to it."""
+
+        def read(results: Results, place: str, reached: float) -> list[Row]:
+            mean, sem = read_value(results, place, self.name)
+            return [Row(mean, sem)]
+
+        return _fetch(self, trial, read)
 
 
 class TransloadCurveMetric(MapMetric):
     """Reads a learning curve: the results ``name/<step>`` of a trial, while it runs. Early stopping
     works on it.
 
-    A trial that reports only the latest value, as ``name``, gives one point for each look, at the
-    step that the result ``step_name`` says (0 if there is none). Points that are NaN or infinite
-    are left out.
+    A trial that reports only the latest value, as ``name``, gives one point for each look. Its step
+    is what the result ``step_name`` says, else what the job says of its progress
+    (``transload.runtime.progress(step=…)``), else 0. Points that are NaN or infinite are left out.
 
     Args:
         name: name of the result.
@@ -81,16 +106,16 @@ class TransloadCurveMetric(MapMetric):
         """True: a curve grows while its trial runs."""
         return True
 
-    def fetch_trial_data(self, trial: BaseTrial, **kwargs: Any) -> MetricFetchResult:
-        """Return the curve of each arm of a trial, as far as it goes."""
-        return _fetch(
-            self,
-            trial,
-            lambda results, place: [
-                (value, math.nan, step)
-                for step, value in read_curve(results, place, self.name, self.step_name)
-            ],
-        )
+    def fetch_trial_data(self, trial: BaseTrial, **kwargs: object) -> MetricFetchResult:
+        """Return the curve of each arm of a trial, as far as it goes; ``kwargs`` mean nothing to
+        it.
+        """
+
+        def read(results: Results, place: str, reached: float) -> list[Row]:
+            curve = read_curve(results, place, self.name, self.step_name, reached)
+            return [Row(value, step=step) for step, value in curve]
+
+        return _fetch(self, trial, read)
 
 
 def read_value(results: Results, place: str, name: str) -> tuple[float, float]:
@@ -99,21 +124,28 @@ def read_value(results: Results, place: str, name: str) -> tuple[float, float]:
     Raises:
         MetricMissing: if it is not there or no finite number.
     """
-    where = name if name in results else f"{name}/mean"
-    if where not in results:
-        shown = ", ".join(map(repr, list(results)[:10])) or "nothing"
-        raise MetricMissing(f"no result {name!r} in {place}: there is {shown}")
-    mean = _number(results[where], where, place)
-    if not math.isfinite(mean):
-        raise MetricMissing(f"result {where!r} in {place} is {mean}: must be a finite number")
-    sem = results.get(f"{name}/sem") if where != name else None
-    return mean, math.nan if sem is None else _number(sem, f"{name}/sem", place)
+    if name in results:
+        return _finite(results[name], name, place), math.nan
+    if f"{name}/mean" not in results:
+        raise MetricMissing(f"no result {name!r} in {place}: there is {_names(results)}")
+    mean = _finite(results[f"{name}/mean"], f"{name}/mean", place)
+    sem = results.get(f"{name}/sem")
+    if sem is None:
+        return mean, math.nan
+    return mean, _number(sem, f"{name}/sem", place)
 
 
 def read_curve(
-    results: Results, place: str, name: str, step_name: str
+    results: Results, place: str, name: str, step_name: str, reached: float = 0.0
 ) -> list[tuple[float, float]]:
     """Return the points of a curve, by growing step.
+
+    Args:
+        results: what the trial reported.
+        place: where that is, for messages.
+        name: name of the result.
+        step_name: name of the result that says how far the trial is.
+        reached: how far it is where no result says so.
 
     Raises:
         MetricMissing: if there is none with a finite number.
@@ -124,16 +156,19 @@ def read_curve(
         if head == name and _is_number(step):
             points[float(step)] = _number(value, full, place)
     if not points and name in results:
-        points[_number(results.get(step_name, 0), step_name, place)] = _number(
-            results[name], name, place
-        )
+        latest = _number(results.get(step_name, reached), step_name, place)
+        points[latest] = _number(results[name], name, place)
     curve = sorted((step, value) for step, value in points.items() if math.isfinite(value))
     if not curve:
-        shown = ", ".join(map(repr, list(results)[:10])) or "nothing"
         raise MetricMissing(
-            f"no finite result {name + '/<step>'!r} or {name!r} in {place}: there is {shown}"
+            f"no finite result '{name}/<step>' or {name!r} in {place}: there is {_names(results)}"
         )
     return curve
+
+
+def _names(results: Results) -> str:
+    """Return the first names of some results, for a message."""
+    return ", ".join(map(repr, list(results)[:SHOWN])) or "nothing"
 
 
 def _is_number(text: str) -> bool:
@@ -149,6 +184,13 @@ def _number(value: Any, name: str, place: str) -> float:
     return float(value)
 
 
+def _finite(value: Any, name: str, place: str) -> float:
+    number = _number(value, name, place)
+    if not math.isfinite(number):
+        raise MetricMissing(f"result {name!r} in {place} is {number}: must be a finite number")
+    return number
+
+
 def reported(
     index: int, metadata: Mapping[str, Any], name: str, arm: str = ""
 ) -> tuple[Results, str]:
@@ -159,60 +201,112 @@ def reported(
         index: the trial.
         metadata: its run metadata.
         name: name of the result.
-        arm: name of the arm; ``""``: the trial has one app.
+        arm: name of the arm; ``""``: the trial has one job.
 
     Raises:
-        MetricMissing: if there is none, or under several keys that the app's own results do not
+        MetricMissing: if there is none, or under several keys that the job's own results do not
             tell apart.
     """
     if BASE not in metadata:
         raise MetricMissing(
             f"trial {index}: its run metadata has no {BASE!r}: it was not run by a TransloadRunner"
         )
-    base, handle = base_of(metadata[BASE], arm), metadata.get(HANDLE)
-    handle = handle.get(arm) if isinstance(handle, Mapping) else handle
-    shared = {} if base is None else FsspecResultTracker(base).get(str(index))
+    base = base_of(metadata[BASE], arm)
+    shared: Results = {}
+    if base is not None:
+        shared = FsspecResultTracker(base).get(str(index))
+    handle = _handle(metadata, arm)
     if _has(shared, name) or not handle:
         return shared, f"key {index} of {base}"
-    record = metadata.get(f"{RECORD}/{arm}" if arm else RECORD) or {}
-    clusters = [Cluster.from_dict(record["cluster"])] if record.get("cluster") else []
-    own = host_runner(HOST, clusters=clusters).results(handle)
+    own = host_runner(HOST, clusters=_clusters(metadata, arm)).results(handle)
     having: dict[str, Any] = {
         key: {name: 0} for key, values in own.results.items() if _has(values, name)
     }
     try:
         key = replace(own, results=having).key_of(name)
     except NoSuchResult as exc:
-        old = (
-            f" (key {index} of {base}, which trials share, has {', '.join(list(shared)[:10])})"
-            if shared
-            else ""
-        )
-        raise MetricMissing(
-            str(exc) if having else f"no result {name!r}: {own.explain()}{old}"
-        ) from exc
+        if having:
+            raise MetricMissing(str(exc)) from exc
+        reason = f"no result {name!r}: {own.explain()}"
+        if shared:
+            there = ", ".join(list(shared)[:SHOWN])
+            reason += f" (key {index} of {base}, which trials share, has {there})"
+        raise MetricMissing(reason) from exc
     return own.results[key], f"key {key!r} of {own.looked_in[0]}"
+
+
+def progress_step(metadata: Mapping[str, Any], arm: str = "") -> float:
+    """Return the step at which the job of a trial, or of an arm, says that it is; 0: it does not.
+
+    Args:
+        metadata: the trial's run metadata.
+        arm: name of the arm; ``""``: the trial has one job.
+    """
+    said = metadata.get(_key(PROGRESS, arm)) or {}
+    return float(said.get("step", 0))
+
+
+def _key(name: str, arm: str) -> str:
+    """Return the key in the run metadata of what belongs to one arm."""
+    if not arm:
+        return name
+    return f"{name}/{arm}"
+
+
+def _handle(metadata: Mapping[str, Any], arm: str) -> str | None:
+    """Return the job of a trial, or of one arm of a batch trial; None: there is none."""
+    handle = metadata.get(HANDLE)
+    if isinstance(handle, Mapping):
+        return handle.get(arm)
+    return handle
+
+
+def _clusters(metadata: Mapping[str, Any], arm: str) -> list[Cluster]:
+    """Return the cluster on which the job runs, if its record names one."""
+    record = metadata.get(_key(RECORD, arm)) or {}
+    if not record.get("cluster"):
+        return []
+    return [Cluster.from_dict(record["cluster"])]
 
 
 def _has(results: Results, name: str) -> bool:
     return name in results or any(each.startswith(f"{name}/") for each in results)
 
 
-def _fetch(
-    metric: Metric, trial: BaseTrial, read: Callable[[Results, str], list[tuple[float, ...]]]
-) -> MetricFetchResult:
+def _fetch(metric: Metric, trial: BaseTrial, read: Reader) -> MetricFetchResult:
     """Return a row for each mean, standard error and perhaps step that is read of an arm that has
     not been given up.
     """
-    columns, rows = ("mean", "sem", MAP_KEY), []
-    batch = isinstance(trial, BatchTrial)
-    gone = {each.name for each in trial.abandoned_arms} if isinstance(trial, BatchTrial) else set()
     try:
-        for name in (arm.name for arm in trial.arms if arm.name not in gone):
-            found = reported(trial.index, trial.run_metadata, metric.name, name if batch else "")
-            about = {"arm_name": name, "trial_index": trial.index, "metric_name": metric.name}
-            about["metric_signature"] = metric.signature
-            rows += [about | dict(zip(columns, values, strict=False)) for values in read(*found)]
+        rows = list(_rows(metric, trial, read))
         return Ok(Data(df=pd.DataFrame.from_records(rows)))
     except Exception as exc:
         return Err(MetricFetchE(message=f"trial {trial.index}: {exc}", exception=exc))
+
+
+def _rows(metric: Metric, trial: BaseTrial, read: Reader) -> Iterator[dict[str, Any]]:
+    """Yield what `_fetch` returns, as Ax's columns."""
+    batch = isinstance(trial, BatchTrial)
+    gone: set[str] = set()
+    if isinstance(trial, BatchTrial):
+        gone = {each.name for each in trial.abandoned_arms}
+    for arm in trial.arms:
+        if arm.name in gone:
+            continue
+        own_arm = ""
+        if batch:
+            own_arm = arm.name
+        results, place = reported(trial.index, trial.run_metadata, metric.name, own_arm)
+        reached = progress_step(trial.run_metadata, own_arm)
+        for row in read(results, place, reached):
+            columns: dict[str, Any] = {
+                "arm_name": arm.name,
+                "trial_index": trial.index,
+                "metric_name": metric.name,
+                "metric_signature": metric.signature,
+                "mean": row.mean,
+                "sem": row.sem,
+            }
+            if row.step is not None:
+                columns[MAP_KEY] = row.step
+            yield columns

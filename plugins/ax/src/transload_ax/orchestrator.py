@@ -1,14 +1,20 @@
-"""Ax's orchestrator, woken by the apps themselves."""
+"""Ax's orchestrator, woken by the jobs themselves."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ax.orchestration.orchestrator import Orchestrator
 
 from transload.errors import SpecError
 from transload_ax.runner import TransloadRunner
+
+if TYPE_CHECKING:
+    from ax.core.experiment import Experiment
+    from ax.generation_strategy.generation_strategy import GenerationStrategy
+    from ax.orchestration.orchestrator_options import OrchestratorOptions
+    from ax.storage.sqa_store.structs import DBSettings
 
 LONGEST_WAIT: Final = 1.0
 """Seconds after which metrics that grow while trials run are looked at again, and what has changed
@@ -16,14 +22,27 @@ is stored."""
 
 
 class TransloadOrchestrator(Orchestrator):
-    """Ax's orchestrator, woken by the apps themselves where Ax sleeps between polls.
+    """Ax's orchestrator, woken by the jobs themselves where Ax sleeps between polls.
 
     Arguments are those of ``ax.orchestration.orchestrator.Orchestrator``; the runner must be a
     `TransloadRunner`.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        experiment: Experiment,
+        generation_strategy: GenerationStrategy,
+        options: OrchestratorOptions,
+        db_settings: DBSettings | None = None,
+        _skip_experiment_save: bool = False,
+    ) -> None:
+        super().__init__(
+            experiment,
+            generation_strategy,
+            options,
+            db_settings=db_settings,
+            _skip_experiment_save=_skip_experiment_save,
+        )
         self._limit_hours: float | None = None
         if not isinstance(self.runner, TransloadRunner):
             raise SpecError(f"runner: must be a TransloadRunner, not {type(self.runner).__name__}")
@@ -44,8 +63,8 @@ class TransloadOrchestrator(Orchestrator):
     def wait_for_completed_trials_and_report_results(
         self, idle_callback: Callable[[Orchestrator], None] | None = None, force_refit: bool = False
     ) -> dict[str, Any]:
-        """Wait until a trial has ended, or the search must; the apps tell, nothing is asked in
-        between.
+        """Wait until a trial has ended, or the search must. Jobs report their ends, and none is
+        asked in between.
         """
         runner = self.runner
         assert isinstance(runner, TransloadRunner)

@@ -1,6 +1,4 @@
-"""Going on with a stored experiment: what must be as it was, and what the one who goes on brings
-along.
-"""
+"""Going on with a stored experiment: what must be as it was, and what is not stored with it."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from transload_ax.snapshot import Snapshot
 
 SAME: Final = tuple(name for name in ARGUMENTS if name not in ("component", "namespace"))
 """Arguments of the runner that must be as they were; the component, too, by its name. ``namespace``
-is always the stored one: it is how the jobs are found again."""
+is always the stored one, by which the jobs are known."""
 
 logger = logging.getLogger("transload_ax")
 
@@ -31,27 +29,26 @@ def resume(
     Raises:
         ConfigError: if there is none, or the stored one is another search than the given one.
     """
-    if kept is None or not kept.exists():
+    if kept is None:
         if experiment is None:
-            where = f"{kept.path} does not exist" if kept is not None else "give one, or a snapshot"
-            raise ConfigError(f"there is no experiment to run: {where}")
+            raise ConfigError("there is no experiment to run: give one, or a snapshot")
+        return experiment, strategy
+    if not kept.exists():
+        if experiment is None:
+            raise ConfigError(f"there is no experiment to run: {kept.path} does not exist")
         return experiment, strategy
     stored, stored_strategy, _ = kept.load()
     if experiment is not None:
         compare(experiment, stored, kept)
         _lend_secrets(experiment, stored)
-    if (
-        strategy is not None
-        and stored_strategy is not None
-        and strategy.name != stored_strategy.name
-    ):
-        _refuse(
-            stored, kept, [f"generation strategy ({stored_strategy.name}, not {strategy.name})"]
-        )
-    logger.info(
-        "going on with experiment %s from %s: %d trials", stored.name, kept.path, len(stored.trials)
-    )
-    return stored, stored_strategy or strategy
+    if stored_strategy is None:
+        stored_strategy = strategy
+    elif strategy is not None and strategy.name != stored_strategy.name:
+        names = f"{stored_strategy.name}, not {strategy.name}"
+        _refuse(stored, kept, [f"generation strategy ({names})"])
+    count = len(stored.trials)
+    logger.info("going on with experiment %s from %s: %d trials", stored.name, kept.path, count)
+    return stored, stored_strategy
 
 
 def compare(given: Experiment, stored: Experiment, kept: Snapshot) -> None:
@@ -68,12 +65,12 @@ def compare(given: Experiment, stored: Experiment, kept: Snapshot) -> None:
 def _refuse(stored: Experiment, kept: Snapshot, differs: list[str]) -> None:
     raise ConfigError(
         f"{kept.path} holds experiment {stored.name!r} with another {', '.join(differs)}: give it "
-        "another name or "
-        "file, or leave its definition out to go on with it"
+        "another name or file, or leave its definition out to go on with it"
     )
 
 
 def _differences(given: Experiment, stored: Experiment) -> Iterator[str]:
+    """Yield what of the search is another than it was, in words."""
     if given.name != stored.name:
         yield f"name {given.name!r}"
     if given.search_space != stored.search_space:
@@ -82,18 +79,24 @@ def _differences(given: Experiment, stored: Experiment) -> Iterator[str]:
         yield "objective"
     elif given.metrics != stored.metrics:
         yield f"metrics{_names(given.metrics, stored.metrics)}"
-    mine, its = given.runner, stored.runner
-    if not isinstance(mine, TransloadRunner) or not isinstance(its, TransloadRunner):
-        return
-    if component_path(mine.component) != its.component:
-        yield f"component ({its.component}, not {component_path(mine.component)})"
+    if isinstance(given.runner, TransloadRunner) and isinstance(stored.runner, TransloadRunner):
+        yield from _differences_of_runners(given.runner, stored.runner)
+
+
+def _differences_of_runners(given: TransloadRunner, stored: TransloadRunner) -> Iterator[str]:
+    """Yield which arguments of the runner are others than they were."""
+    component = component_path(given.component)
+    if component != stored.component:
+        yield f"component ({stored.component}, not {component})"
     for name in SAME:
-        old, new = getattr(its, name), getattr(mine, name)
-        if old != new:
-            # of mappings, which may hold what is not to be shown, only names are told
-            yield name + (
-                _names(new, old) if isinstance(new, dict) else f" ({_word(old)}, not {_word(new)})"
-            )
+        old = getattr(stored, name)
+        new = getattr(given, name)
+        if old == new:
+            continue
+        if isinstance(new, dict):  # its values may be what is not to be shown
+            yield f"{name}{_names(new, old)}"
+        else:
+            yield f"{name} ({_word(old)}, not {_word(new)})"
 
 
 def _names(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
@@ -102,15 +105,18 @@ def _names(mine: Mapping[str, Any], its: Mapping[str, Any]) -> str:
     names = [
         name for name in sorted({*mine, *its}) if mine.get(name, nothing) != its.get(name, nothing)
     ]
-    return f" ({', '.join(names)})" if names else ""
+    if not names:
+        return ""
+    return f" ({', '.join(names)})"
 
 
-def _word(value: Any) -> str:
-    return "none" if value is None else str(value)
+def _word(value: object) -> str:
+    if value is None:
+        return "none"
+    return str(value)
 
 
 def _lend_secrets(given: Experiment, stored: Experiment) -> None:
     """Give the stored runner what is not stored: run options whose name looks secret."""
-    mine, its = given.runner, stored.runner
-    if isinstance(mine, TransloadRunner) and isinstance(its, TransloadRunner):
-        its.trials.jobs.cfg.update(mine.trials.jobs.cfg)
+    if isinstance(given.runner, TransloadRunner) and isinstance(stored.runner, TransloadRunner):
+        stored.runner.trials.jobs.cfg.update(given.runner.trials.jobs.cfg)

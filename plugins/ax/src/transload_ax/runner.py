@@ -1,4 +1,4 @@
-"""Trials of an Ax experiment as apps."""
+"""Trials of an Ax experiment as jobs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
+from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Unpack
 from weakref import WeakValueDictionary
 
 from ax.core.base_trial import BaseTrial
@@ -21,9 +22,9 @@ from ax.core.trial import Trial
 from ax.core.trial_status import TrialStatus
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Launch, caller_folder, dry_run
+from transload.pipelines import ExecutionSettings, Launch, caller_folder, dry_run
 from transload.runner.job_env import surrounding_run
-from transload.specs import AppState, CfgVal, looks_secret
+from transload.specs import AppState, CfgVal, Environment, Workspace, looks_secret
 from transload_ax.arguments import Component, check_space, component_path, digest
 from transload_ax.jobs import TrialJobs, exit_on_sigterm
 from transload_ax.states import STATES
@@ -34,14 +35,14 @@ if TYPE_CHECKING:
     from transload.components import Component as FoundComponent
 
 TRANSLOAD_APP_HANDLE: Final = HANDLE
-"""Key in a trial's run metadata: the handle of its app; of a batch trial, a dict of arm name →
+"""Key in a trial's run metadata: the handle of its job; of a batch trial, a dict of arm name →
 handle."""
 
 TRANSLOAD_TRACKER_BASE: Final = BASE
 """Key in a trial's run metadata: the tracker base; ``""`` if none was given."""
 
 MOST_SUBMITS: Final = 16
-"""How many apps are submitted side by side, at most."""
+"""How many jobs are submitted side by side, at most."""
 
 APP_STATE_TO_TRIAL_STATUS: Final[dict[AppState, TrialStatus]] = {
     state: TrialStatus[name] for state, name in STATES.items()
@@ -64,7 +65,7 @@ class TransloadRunner(Runner):
 
     Args:
         tracker_base: where trials report: under the key ``trial_idx``, by
-            `transload.runtime.tracking`; None: each where its scheduler keeps an app's results,
+            `transload.runtime.tracking`; None: each where its scheduler keeps a job's results,
             which needs nothing that jobs and this process share.
         component: the component, a name (``train.py:trainer``) or a function of a module.
         component_const_params: arguments that are the same in all trials.
@@ -72,12 +73,12 @@ class TransloadRunner(Runner):
         cfg: run options of the scheduler; those whose name looks secret are used, but neither shown
             nor stored.
         orchestrator: another name for ``scheduler``.
-        namespace: tells this experiment's apps from those of others of the same name; default: a
+        namespace: tells this experiment's jobs from those of others of the same name; default: a
             new uuid. It is stored with the experiment.
-        workspace: local folder that travels with the app.
-        arms_as_apps: accept batch trials: one app for each arm, each with the tracker base
+        workspace: local folder that travels with the job.
+        arms_as_apps: accept batch trials: one job for each arm, each with the tracker base
             ``<tracker_base>/<arm>``.
-        max_running: how many apps may run at once; None: as many as the host likes.
+        max_running: how many jobs may run at once; None: as many as Ax likes.
         inherit_env: give jobs the whole environment of this process, not an allow-list of it.
         parent_run_id: the run that all trials derive from; default: the job around this, else
             ``search/NAMESPACE``.
@@ -86,7 +87,8 @@ class TransloadRunner(Runner):
             trials work on this machine's disk; default: the folder of the file that calls this.
         environment: what must be installed where trials run: a file (``requirements.txt``,
             ``uv.lock``, a script with a header), or ``none``.
-        options: of `transload.pipelines.ExecutionOptions`: ``patience``, ``on_kill`` …
+        options: of `transload.pipelines.ExecutionOptions`: ``patience``, ``on_kill`` …; not
+            ``durable`` and ``resubmit_on``, since a trial has one job.
 
     Raises:
         ConfigError: for a wrong option.
@@ -105,15 +107,15 @@ class TransloadRunner(Runner):
         cfg: Mapping[str, CfgVal] | None = None,
         orchestrator: str | None = None,
         namespace: str | None = None,
-        workspace: str | None = None,
+        workspace: str | Workspace | None = None,
         arms_as_apps: bool = False,
         max_running: int | None = None,
         inherit_env: bool = False,
         parent_run_id: str | None = None,
         pass_env: Sequence[str] = (),
         folder: str | None = None,
-        environment: str | None = None,
-        **options: Any,
+        environment: Environment | str | None = None,
+        **options: Unpack[ExecutionSettings],
     ) -> None:
         if tracker_base is not None and (not isinstance(tracker_base, str) or not tracker_base):
             raise SpecError(f"tracker_base={tracker_base!r}: must be a path or a URL")
@@ -124,17 +126,19 @@ class TransloadRunner(Runner):
             raise ConfigError(f"{both}: two names of one thing, give one")
         self.tracker_base = tracker_base
         self.component = component
-        with suppress(
-            SpecError
-        ):  # a function that cannot be found again can be run, but not stored
+        with suppress(SpecError):
+            # a function that cannot be imported again can be run, but not stored
             self.component = component_path(component)
         self.component_const_params: dict[str, Any] = dict(component_const_params or {})
         self.scheduler = orchestrator or scheduler
+        given = dict(cfg or {})
         self.cfg: dict[str, CfgVal] = {
-            name: value for name, value in (cfg or {}).items() if not looks_secret(name)
+            name: value for name, value in given.items() if not looks_secret(name)
         }
         self.namespace = namespace or uuid.uuid4().hex
-        self.workspace = workspace
+        self.workspace: str | None = None
+        if workspace is not None:
+            self.workspace = str(workspace)
         self.arms_as_apps = arms_as_apps
         self.max_running = max_running
         self.inherit_env = inherit_env
@@ -142,9 +146,11 @@ class TransloadRunner(Runner):
         self.parent_run_id = parent_run_id
         self.pass_env = list(pass_env)
         self.environment = environment
-        self.folder = (caller_folder("transload_ax", "ax") or "") if folder is None else folder
+        if folder is None:
+            folder = caller_folder("transload_ax", "ax") or ""
+        self.folder = folder
         # a copy, made from what is stored, shares them: it must not take away what is not stored
-        self.trials.jobs.cfg.update(cfg or {})
+        self.trials.jobs.cfg.update(given)
 
     @property
     def orchestrator(self) -> str:
@@ -212,37 +218,40 @@ class TransloadRunner(Runner):
 
     @property
     def run_metadata_report_keys(self) -> list[str]:
-        """The metadata that is of interest to people: the app handle."""
+        """The metadata that is of interest to people: the job's handle."""
         return [TRANSLOAD_APP_HANDLE]
 
     def run(self, trial: BaseTrial) -> dict[str, Any]:
-        """Submit the trial's app, or attach to it if it was submitted before; return handle and
-        tracker base.
+        """Submit the trial's job, or reattach to it if it was submitted before.
+
+        Returns its handle and the tracker base.
 
         Raises:
             ValueError: for a batch trial, unless ``arms_as_apps``.
             SpecError: if the search space does not fit the component; nothing is submitted.
-            SubmitError: if the app was not taken.
+            SubmitError: if the job was not taken.
         """
-        if not isinstance(trial, Trial) and not (
-            self.arms_as_apps and isinstance(trial, BatchTrial)
-        ):
-            raise ValueError(
-                f"trial {trial.index} is a {type(trial).__name__}: must be a Trial, or "
-                "arms_as_apps=True be set on the "
-                "runner, which runs one app for each arm"
-            )
-        if isinstance(trial, Trial) and trial.arm is None:
-            raise ValueError(f"trial {trial.index} has no arm")
+        self._check_kind(trial)
         self.check(trial.experiment)
         handle = self.trials.run(self._view(trial), partial(self._launch, ttl=trial.ttl_seconds))
         return {HANDLE: handle, BASE: self.tracker_base}
 
+    def _check_kind(self, trial: BaseTrial) -> None:
+        """Refuse a trial that is not one job, unless each arm may be one."""
+        if isinstance(trial, Trial):
+            if trial.arm is None:
+                raise ValueError(f"trial {trial.index} has no arm")
+        elif not (self.arms_as_apps and isinstance(trial, BatchTrial)):
+            raise ValueError(
+                f"trial {trial.index} is a {type(trial).__name__}: must be a Trial, or "
+                "arms_as_apps=True be set on the runner, which runs one job for each arm"
+            )
+
     def run_multiple(self, trials: Iterable[BaseTrial]) -> dict[int, dict[str, Any]]:
         """Do what `run` does for each of the trials, side by side; return trial index → metadata.
 
-        If one cannot be submitted, the others are all the same; called again, what was submitted is
-        found, not started again.
+        If one cannot be submitted, the others are all the same. Called again, it reattaches to
+        what was submitted, and starts none twice.
         """
         wanted = list(trials)
         self.trials.keep()  # stored here, in one thread, before any of them is changed in another
@@ -251,19 +260,17 @@ class TransloadRunner(Runner):
         return {index: submit.result() for index, submit in submits.items()}
 
     def poll_available_capacity(self) -> int:
-        """Return how many more apps may run; -1: no limit of this runner's own."""
-        return (
-            -1
-            if self.max_running is None
-            else max(0, self.max_running - len(self.trials.jobs.live))
-        )
+        """Return how many more jobs may run; -1: no limit of this runner's own."""
+        if self.max_running is None:
+            return -1
+        return max(0, self.max_running - len(self.trials.jobs.live))
 
     def poll_trial_status(self, trials: Iterable[BaseTrial]) -> dict[TrialStatus, set[int]]:
-        """Look at the apps of trials once; return status → trial indices. Never raises.
+        """Look at the jobs of trials once; return status → trial indices. Never raises.
 
-        A trial whose app waits, for the first time or again (pre-emption), is RUNNING: Ax would
-        believe that nothing runs. What cannot be told leaves the status as it is, as long as
-        patience lasts.
+        A trial whose job waits, for the first time or again (pre-emption), is RUNNING. Ax would
+        believe that nothing runs. What is not known leaves the status as it is, for as long as
+        ``patience`` says.
         """
         asked = {trial.index: trial for trial in trials}
         every: Mapping[int, BaseTrial] = next(
@@ -282,12 +289,14 @@ class TransloadRunner(Runner):
         return self.trials.reason(self._view(trial))
 
     def stop(self, trial: BaseTrial, reason: str | None = None) -> dict[str, Any]:
-        """Cancel the trial's app; one that has ended stays as it is."""
+        """Cancel the trial's job; one that has ended stays as it is."""
         self.trials.stop(self._view(trial))
-        return {"reason": reason} if reason else {}
+        if reason:
+            return {"reason": reason}
+        return {}
 
     def follow(self, trials: Iterable[BaseTrial], *, candidates: bool = False) -> None:
-        """Follow the apps that an earlier process left running, so that `close` knows of them.
+        """Follow the jobs that an earlier process left running, so that `close` knows of them.
         Never raises.
 
         Args:
@@ -297,10 +306,10 @@ class TransloadRunner(Runner):
         self.trials.follow([self._view(trial) for trial in trials], candidates=candidates)
 
     def close(self, cancel: bool | None = None) -> None:
-        """Let go of all trials, and see to it that nothing is left behind.
+        """Stop following all trials, and leave nothing behind.
 
         Args:
-            cancel: cancel the apps that still run, and wait for their end; None: unless
+            cancel: cancel the jobs that still run, and wait for their end; None: unless
                 ``on_kill="detach"``, or a signal ends this process that nobody is known to have
                 sent on purpose.
         """
@@ -324,6 +333,8 @@ class TransloadRunner(Runner):
         """
         args = {name: getattr(obj, name) for name in ARGUMENTS}
         args["component"] = component_path(obj.component)
+        if isinstance(obj.environment, Environment):
+            args["environment"] = asdict(obj.environment)
         return args
 
     @classmethod
@@ -333,10 +344,10 @@ class TransloadRunner(Runner):
         """Return constructor arguments from what `serialize_init_args` returned; the component is
         not looked up.
         """
-        return {
-            **{name: args[name] for name in ARGUMENTS if name in args and name != "options"},
-            **args["options"],
-        }
+        known = {name: args[name] for name in ARGUMENTS if name in args and name != "options"}
+        if isinstance(known.get("environment"), Mapping):
+            known["environment"] = Environment(**known["environment"])
+        return {**known, **args["options"]}
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what belongs to this process: the slots."""
@@ -361,10 +372,18 @@ class TransloadRunner(Runner):
         )
 
     def _view(self, trial: BaseTrial) -> TrialView:
-        batch = isinstance(trial, BatchTrial)
-        arms = {arm.name if batch else "": arm.parameters for arm in trial.arms}
-        name = trial.experiment.name if trial.experiment.has_name else "experiment"
+        arms = {self._arm_name(trial, arm.name): arm.parameters for arm in trial.arms}
+        name = "experiment"
+        if trial.experiment.has_name:
+            name = trial.experiment.name
         return TrialView(name, trial.index, trial.status.name, trial.run_metadata, arms)
+
+    @staticmethod
+    def _arm_name(trial: BaseTrial, name: str) -> str:
+        """Return the name of an arm whose job is its own; ``""``: the trial has one job."""
+        if isinstance(trial, BatchTrial):
+            return name
+        return ""
 
     def _abandon_arms(self, trial: BaseTrial) -> None:
         """Let a batch trial complete without the arms that did not end well."""

@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -69,7 +69,7 @@ class Snapshot:
         self,
         experiment: Experiment,
         generation_strategy: GenerationStrategy | None = None,
-        **more: Any,
+        along: Mapping[str, Any] | None = None,
     ) -> None:
         """Store an experiment; a reader, or a process that is killed meanwhile, leaves the old or
         the new one.
@@ -77,12 +77,14 @@ class Snapshot:
         Args:
             experiment: the experiment, in any state.
             generation_strategy: what proposes its trials.
-            more: JSON values to store along.
+            along: JSON values to store beside it, by names of their own.
         """
-        strategy = None if generation_strategy is None else encode_strategy(generation_strategy)
+        strategy = None
+        if generation_strategy is not None:
+            strategy = encode_strategy(generation_strategy)
         body = {
             "schema": SCHEMA,
-            **more,
+            **(along or {}),
             "experiment": encode_experiment(experiment),
             "generation_strategy": strategy,
         }
@@ -95,7 +97,9 @@ class Snapshot:
             os.fsync(file.fileno())
         os.replace(aside, self.path)
         self._added.unlink(missing_ok=True)
-        self._runs = 0 if strategy is None else len(strategy["generator_runs"])
+        self._runs = 0
+        if strategy is not None:
+            self._runs = len(strategy["generator_runs"])
 
     def add(self, trials: Iterable[BaseTrial], generation_strategy: GenerationStrategy) -> None:
         """Store trials that were made since the last `save` or `add`, and nothing else that is new.
@@ -123,9 +127,8 @@ class Snapshot:
         descriptor = os.open(self._added, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             before = os.fstat(descriptor).st_size
-            if os.write(descriptor, line) < len(
-                line
-            ):  # the next line would be one with half of this
+            written = os.write(descriptor, line)
+            if written < len(line):  # the next line would be one with half of this
                 os.ftruncate(descriptor, before)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self._added))
         finally:
@@ -141,7 +144,8 @@ class Snapshot:
         try:
             body = json.loads(self.path.read_text(encoding="utf-8"))
             self._check(body)
-            stored, strategy = body.pop("experiment"), body.pop("generation_strategy")
+            stored = body.pop("experiment")
+            strategy = body.pop("generation_strategy")
             for line in self._lines():
                 self._check(line)
                 _merge(line, stored, strategy)
@@ -192,10 +196,10 @@ class Keeper:
     """Stores an experiment while it runs: at once where it must be, otherwise soon, at a small
     share of the time.
 
-    *Before a trial is submitted*, the trial with its parameters must be on the disk: whoever goes
+    *Before a trial is submitted*, the trial with its parameters must be on the disk. Whoever goes
     on after a crash has to know that there may be a job, and of what. Everything else may be a
-    moment behind: ids of apps follow from what was stored, so that handles, states and results are
-    found again by asking. Such changes are stored as soon as `SHARE` allows, together.
+    moment behind. Ids of jobs follow from what was stored, so that handles, states and results are
+    known again by asking. Such changes are stored as soon as `SHARE` allows, together.
 
     Args:
         snapshot: where to; None: nowhere.
@@ -218,9 +222,8 @@ class Keeper:
 
     def before_submit(self) -> None:
         """Store the trials that are about to be submitted, unless that was done."""
-        candidates = [
-            trial for trial in self._experiment.trials.values() if trial.status.is_candidate
-        ]
+        trials = self._experiment.trials.values()
+        candidates = [trial for trial in trials if trial.status.is_candidate]
         new = [trial for trial in candidates if trial.index not in self._stored]
         if self._snapshot is None or not new:
             return
@@ -232,26 +235,23 @@ class Keeper:
 
     def idle(self, _: Any = None) -> None:
         """Store what has changed, if that is due."""
-        if (
-            self._snapshot is not None
-            and time.monotonic() >= self._next
-            and self._now() != self._whole
-        ):
+        if self._snapshot is None or time.monotonic() < self._next:
+            return
+        if self._now() != self._whole:
             self.save()
 
     def save(self) -> None:
         """Store the experiment as it is."""
-        if self._snapshot is not None:
-            began = time.monotonic()
-            self._whole = self._now()
-            self._snapshot.save(self._experiment, self._strategy, saved=time.time())
-            ended = time.monotonic()
-            self._next = ended + (ended - began) * (1 / SHARE - 1)
+        if self._snapshot is None:
+            return
+        began = time.monotonic()
+        self._whole = self._now()
+        self._snapshot.save(self._experiment, self._strategy, {"saved": time.time()})
+        ended = time.monotonic()
+        self._next = ended + (ended - began) * (1 / SHARE - 1)
 
     def _now(self) -> list[Any]:
         """Return what differs once anything has changed."""
-        trials, rows = (
-            self._experiment.trials.values(),
-            getattr(self._experiment.data, "_data_rows", ()),
-        )
+        rows = getattr(self._experiment.data, "_data_rows", ())
+        trials = self._experiment.trials.values()
         return [len(rows), [(trial.status, repr(trial.run_metadata)) for trial in trials]]

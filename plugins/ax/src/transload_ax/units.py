@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import ConfigError
-from transload.pipelines import ExecutionOptions, Launch
+from transload.pipelines import ExecutionOptions, ExecutionSettings, Launch
 from transload.specs import nearest
 
 if TYPE_CHECKING:
@@ -24,14 +24,15 @@ HOST: Final = "ax"
 """Session name of all handles."""
 
 MARK: Final = "transload-ax-arm"
-"""Metadata of a trial's app: a digest of its parameters."""
+"""Metadata of a trial's job: a digest of its parameters."""
 
 HANDLE: Final = "transload_app_handle"
 BASE: Final = "transload_tracker_base"
 RECORD: Final = "transload_attach"
 LOGS: Final = "transload_logs"
-"""Keys in a trial's run metadata: handle, tracker base, what re-attaching needs, how far logs were
-handed on."""
+PROGRESS: Final = "transload_progress"
+"""Keys in a trial's run metadata: handle, tracker base, what reattaching needs, how far logs were
+handed on, how far the job is (fields of `transload.specs.Progress`)."""
 
 
 class TrialKey(NamedTuple):
@@ -81,9 +82,12 @@ def log_sink(key: TrialKey) -> LogSink | None:
     log = logging.getLogger(f"transload_ax.{name}.{key.arm or key.trial}")
     if not log.isEnabledFor(logging.INFO):
         return None
-    return lambda role, replica, stream, line: log.info(
-        "%s/%d %s", role, replica, line.rstrip("\n")
-    )
+
+    def write(role: str, replica: int, stream: object, line: str) -> None:
+        text = line.rstrip("\n")
+        log.info("%s/%d %s", role, replica, text)
+
+    return write
 
 
 @dataclass
@@ -132,6 +136,10 @@ class TrialNotes:
         """Return where it is kept how far the job's logs were handed on."""
         return self._store(LOGS, key)
 
+    def progress(self, key: TrialKey) -> MetadataStore:
+        """Return where it is kept how far the job is."""
+        return self._store(PROGRESS, key)
+
     def _store(self, name: str, key: TrialKey) -> MetadataStore:
         if key.arm:
             name = f"{name}/{key.arm}"
@@ -140,7 +148,7 @@ class TrialNotes:
 
 @dataclass(kw_only=True)
 class TrialLaunch(Launch):
-    """A launch whose app carries a digest of its parameters, and ends with the trial's time to
+    """A launch whose job carries a digest of its parameters, and ends with the trial's time to
     live.
 
     Args:
@@ -156,19 +164,21 @@ class TrialLaunch(Launch):
         context_args: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> AppDef:
-        """Return the app, validated; see `Launch.build`."""
+        """Return the definition, validated; see `Launch.build`."""
         app = Launch.build(self, context_args, defaults)
         limits = [limit for limit in (app.timeout, self.ttl) if limit is not None]
-        metadata = {**app.metadata, MARK: self.mark} if self.mark else app.metadata
+        metadata = app.metadata
+        if self.mark:
+            metadata = {**metadata, MARK: self.mark}
         return replace(app, metadata=metadata, timeout=min(limits, default=None))
 
 
-def execution_options(options: Mapping[str, Any]) -> ExecutionOptions:
+def execution_options(options: ExecutionSettings) -> ExecutionOptions:
     """Return the options of a runner as `ExecutionOptions`.
 
-    A trial has one app, ever: one that failed is a FAILED trial, which Ax answers with another
-    trial. So whoever runs a trial again, for instance because an optimiser died before it stored
-    how the app ended, collects that end.
+    A trial has one job. One that failed is a FAILED trial, which Ax answers with another trial. So
+    whoever runs a trial again, for instance because an optimiser died before it stored how the job
+    ended, collects that end.
 
     Raises:
         ConfigError: for an unknown name or a value that is not allowed.
@@ -181,4 +191,5 @@ def execution_options(options: Mapping[str, Any]) -> ExecutionOptions:
     for name in options:
         if name not in allowed:
             raise ConfigError(f"option {name!r} does not exist: {nearest(name, allowed)}")
-    return ExecutionOptions(**options, resubmit_on=frozenset())
+    settings: ExecutionSettings = {**options, "resubmit_on": frozenset()}
+    return ExecutionOptions(**settings)

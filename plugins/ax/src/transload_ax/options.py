@@ -1,0 +1,38 @@
+"""The options of a runner of trials, for the signatures of what makes one. Imports nothing of Ax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from transload.pipelines import ExecutionSettings
+
+if TYPE_CHECKING:
+    from transload.specs import CfgVal, Environment, Workspace
+
+
+class RunnerOptions(ExecutionSettings, total=False):
+    """The arguments of `TransloadRunner` beside tracker base, component and constants; see there.
+
+    Of the options of every job, ``durable`` and ``resubmit_on`` are refused. A trial has one job.
+    """
+
+    arms_as_apps: bool
+    cfg: Mapping[str, CfgVal] | None
+    environment: Environment | str | None
+    folder: str | None
+    inherit_env: bool
+    max_running: int | None
+    namespace: str | None
+    orchestrator: str | None
+    parent_run_id: str | None
+    pass_env: Sequence[str]
+    scheduler: str
+    workspace: str | Workspace | None
+
+
+class TrialRunnerOptions(RunnerOptions, total=False):
+    """The arguments of `TransloadRunner` beside the component; see there."""
+
+    component_const_params: Mapping[str, Any] | None
+    tracker_base: str | None
