@@ -426,6 +426,10 @@ def test_adapter_makes_the_same_operators() -> None:
     assert made[2].component_args == {"msg": "x"}
     assert made[3].cfg == {"log_dir": "/x"}
     assert type(operator_from_app(APP)) is TransloadOperator
+    asked = Launch(app=APP, environment="requirements.txt", pass_env=["HF_*"])
+    made = adapter.convert(asked)
+    assert made.environment == "requirements.txt"
+    assert made.pass_env == ["HF_*"]
 
 
 @pytest.mark.parametrize("inherit", [False, True])

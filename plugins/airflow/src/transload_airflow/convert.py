@@ -42,6 +42,8 @@ def operator_from_app(
         workspace=launch.workspace or None,
         parent_run_id=launch.parent_run_id,
         tracker_base=launch.tracker_base,
+        pass_env=launch.pass_env,
+        environment=launch.environment,
         **other_options,
     )
 

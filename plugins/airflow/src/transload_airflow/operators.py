@@ -14,7 +14,7 @@ from airflow.providers.common.compat.sdk import AirflowException
 from transload import pipelines
 from transload.errors import ConfigError, TransloadError
 from transload.pipelines import ExecutionOptions, Launch, LifecycleState
-from transload.specs import AppDef, AppState, CfgVal, Workspace, parse_app_handle
+from transload.specs import AppDef, AppState, CfgVal, Environment, Workspace, parse_app_handle
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.deferral import mark_deferred
@@ -204,7 +204,7 @@ class TransloadOperator(TemplateRules):
         tail_lines: int = 20,
         pass_env: Sequence[str] = (),
         inherit_env: bool = False,
-        environment: str | None = None,
+        environment: Environment | str | None = None,
         template_app: bool = True,
         push_results: bool = False,
         callbacks: AppCallbacks | None = None,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from airflow.sdk import DAG, TaskGroup
 
     from transload.components import Component
-    from transload.specs import AppDef, CfgVal, Workspace
+    from transload.specs import AppDef, CfgVal, Environment, Workspace
     from transload_airflow.callbacks import AppCallbacks
 
 
@@ -90,7 +90,7 @@ class JobOptions(BaseOptions, total=False):
     defer_after: float
     deferrable: bool | None
     durable: bool
-    environment: str | None
+    environment: Environment | str | None
     inherit_env: bool
     logging_interval: float
     max_log_rate: int | str | None

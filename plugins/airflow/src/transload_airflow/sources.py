@@ -19,6 +19,8 @@ LAUNCH_OPTIONS: Final = (
     "workspace",
     "parent_run_id",
     "tracker_base",
+    "pass_env",
+    "environment",
 )
 """Options of an operator that say what to launch, and where."""
 
