@@ -28,6 +28,8 @@ from make_adapters import adapters  # noqa: E402 - a neighbour of this file
 
 from transload.pipelines import StateMap  # noqa: E402
 from transload.plugins import hookspecs  # noqa: E402
+from transload.plugins.distributions import distributed_names  # noqa: E402
+from transload.runner.settings_schema import schema_text  # noqa: E402
 from transload.specs import AppState, is_started, is_terminal  # noqa: E402
 
 HOST_PACKAGES = [
@@ -361,7 +363,17 @@ def versions(place: Path) -> None:
     (place / "index.html").write_text(page, encoding="utf-8")
 
 
-PAGES = {"states.md": states, "hooks.md": hooks, "adapters.md": adapters}
+def schema() -> str:
+    """Return the JSON Schema of transload.toml, with the options of this project's schedulers."""
+    return schema_text(["local", *distributed_names("schedulers")]) + "\n"
+
+
+PAGES = {
+    "states.md": states,
+    "hooks.md": hooks,
+    "adapters.md": adapters,
+    "transload.schema.json": schema,
+}
 
 if __name__ == "__main__":
     for page, make in PAGES.items():
