@@ -82,6 +82,7 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
     launch = child.launch
     folder, words = launch.pop("folder", None), launch.pop("args", None)
     task = TransloadOperator(task_id="job", component_args=words, **launch, **options)
+    task._cached_logger = app_log  # of what it says of the job
     now = dt.datetime.now(dt.UTC)
     ti = TaskInstance(
         dag_id=job.namespace,
@@ -127,6 +128,7 @@ def _wait(child: ChildJob, trigger: Any, task: Any) -> Any:
     path, values = trigger.serialize()
     values["left"] = {}  # here the task's process does not end before its trigger
     made = load_attribute(":".join(path.rsplit(".", 1)))(**json.loads(json.dumps(values)))
+    made._log = task.log
 
     async def end() -> NoReturn:
         if child.asked():  # else the triggerer was stopped

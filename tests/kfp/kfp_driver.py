@@ -9,10 +9,12 @@ from transload_testing.adapter_driver import ChildJob
 
 def run(child: ChildJob) -> None:
     """Run one launcher as its task would, and report how it ended."""
+    from transload_kfp import adapter
     from transload_kfp.adapter import launcher_driver, task_failed
     from transload_kfp.launch_spec import LaunchSpec
     from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
 
+    adapter.say = child.log
     job = child.job
     ends = {EXIT_CANCELLED: AppState.CANCELLED, EXIT_UNKNOWN: AppState.UNKNOWN}
     try:

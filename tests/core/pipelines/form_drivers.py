@@ -60,6 +60,7 @@ class FormAdapter(Adapter[ChildJob]):
             store=JsonFileStore(context.store),
             log_store=JsonFileStore(f"{context.store}.logs"),
             sink=lambda role, replica, stream, line: context.log(line),
+            log=context.log,
             asked=context.asked,
         )
 

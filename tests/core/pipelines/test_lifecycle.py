@@ -28,6 +28,7 @@ from transload.errors import (
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions, Identity
 from transload.pipelines.attach import Action, AttachRecord
 from transload.pipelines.lifecycle import (
+    Allowed,
     Answer,
     Ask,
     Cancel,
@@ -45,12 +46,13 @@ from transload.pipelines.lifecycle import (
     Probe,
     Probed,
     Save,
+    Show,
     Steps,
     Submit,
     WaitUntil,
 )
 from transload.schedulers.subscription import Observation
-from transload.specs import AppState, AppStatus
+from transload.specs import AppState, AppStatus, Progress, ReplicaStatus, RoleStatus
 
 pytestmark = pytest.mark.unit
 
@@ -146,7 +148,9 @@ class World:
             return self.asked
         if isinstance(effect, Collect):
             return "why it failed" if effect.explain else "results"
-        assert isinstance(effect, (Note, FinishLogs))
+        if isinstance(effect, Allowed):
+            return 100
+        assert isinstance(effect, (Note, Show, FinishLogs))
         return None
 
     def probe(self, effect: Probe) -> Probed:
@@ -798,3 +802,66 @@ def _recorded(
             world.killed = True
         number += 1
         answer = yield effect
+
+
+# -- what is reported of a running job
+
+
+def report(fraction: float, **more: Any) -> AppStatus:
+    """Return the status of a job that says how far it is."""
+    return status("RUNNING", progress=Progress(fraction), **more)
+
+
+def test_progress_is_shown_at_each_percent_and_at_the_end() -> None:
+    """Not twice for the same percent, not within a second; the last one is shown by and by."""
+    world = World(news=[report(0.101), report(0.109), report(0.2), None, report(0.2)])
+    life = world.start()
+    with pytest.raises(Died):
+        world.follow(life)
+    shown = [each.status.progress.fraction for each in world.did(Show)]
+    assert shown == [0.101, 0.2]
+    waits = [each.seconds for each in world.did(Observe)]
+    assert waits[3] == pytest.approx(1.0)
+    world.news = [status("SUCCEEDED", progress=Progress(1.0))]
+    world.play(life.run(world.moment()))
+    assert world.did(Show)[-1].status.progress.fraction == 1.0
+    assert len(world.did(Show)) == 3
+
+
+def test_nothing_is_reported_twice_over_a_death() -> None:
+    """Another process goes on with the JSON of the state, and says only what is new."""
+    world = World(news=[report(0.5)])
+    life = world.start()
+    with pytest.raises(Died):
+        world.follow(life)
+    assert (world.said("50 %"), len(world.did(Show))) == (1, 1)
+    world.news = [report(0.52), report(0.55)]
+    with pytest.raises(Died):
+        world.follow(through_json(world, life))
+    assert (world.said("52 %"), world.said("55 %"), world.said("50 %")) == (0, 1, 1)
+
+
+def test_an_interruption_is_a_line() -> None:
+    """It has the number that the role may have; one before the reattach is said, too."""
+
+    def interrupted(number: int) -> AppStatus:
+        replica = ReplicaStatus(0, AppState.RUNNING, "main", "h", interruptions=number)
+        return status("RUNNING", roles=[RoleStatus("main", [replica])])
+
+    world = World({FIRST: interrupted(3)}, news=[interrupted(3), interrupted(4)])
+    life = world.start()
+    with pytest.raises(Died):
+        world.follow(life)
+    assert world.said(f"{FIRST} was interrupted; started again, 3rd of 100") == 1
+    assert world.said("started again, 4th of 100") == 1
+    assert world.said("was interrupted") == 2
+
+
+def test_the_orchestrators_deadline_is_warned_of() -> None:
+    """The warning comes once, before the deadline passes."""
+    late = status("RUNNING", progress=Progress(0.1, eta_seconds=900.0, at=1000.0))
+    world = World(news=[late, late])
+    life = world.start(deadline=1100.0)
+    with pytest.raises(Died):
+        world.follow(life)
+    assert world.said("will not end within the orchestrator's time limit") == 1

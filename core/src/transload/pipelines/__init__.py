@@ -26,6 +26,7 @@ from transload.pipelines.logs import LogSink
 from transload.pipelines.options import ExecutionOptions, ExecutionSettings
 from transload.pipelines.runners import dry_run, host_runner
 from transload.pipelines.states import StateMap
+from transload.pipelines.status_lines import Interruption, interruptions_of
 from transload.runner.launch import Launch, LaunchSettings, caller_folder
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
     "ExecutionOptions",
     "ExecutionSettings",
     "Identity",
+    "Interruption",
     "Launch",
     "LaunchSettings",
     "LifecycleState",
@@ -58,6 +60,7 @@ __all__ = [
     "host_runner",
     "inside_job",
     "interrupted",
+    "interruptions_of",
     "may_be_by_hand",
     "outcome",
     "settle",

@@ -34,6 +34,11 @@ class AdapterIO:
         log: takes one line for people.
         on_change: gets the handle of the job and each new status, in the thread that waits; None:
             nobody does.
+        show_progress: displays how far the job is in the orchestrator's own way (an artifact, a
+            value, a curve); gets the handle and a status with `progress`. It is called at another
+            whole percent, at most once a second, and once with the final status, in the process
+            that collects the results. It may block: `Adapter.run_async` calls it in a thread. If
+            it raises, the log has a warning, and the job goes on. None: nothing is displayed.
         context_args: arguments that a component may declare (``trial_idx`` …).
         host_retries: how often the orchestrator itself retries, for a note in the log; None: that
             is not known.
@@ -51,6 +56,7 @@ class AdapterIO:
     sink: LogSink | None = None
     log: Callable[[str], None] = log_line
     on_change: Callable[[str, AppStatus], None] | None = None
+    show_progress: Callable[[str, AppStatus], None] | None = None
     context_args: Mapping[str, Any] = field(default_factory=dict)
     host_retries: int | None = None
     may_save: bool = True

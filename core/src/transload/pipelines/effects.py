@@ -14,6 +14,7 @@ from transload.pipelines.end_requests import somebody_asked
 from transload.pipelines.errors import AppLost, HandedBack
 from transload.pipelines.identity import app_id_of
 from transload.pipelines.lifecycle import (
+    Allowed,
     Ask,
     Cancel,
     Collect,
@@ -28,6 +29,7 @@ from transload.pipelines.lifecycle import (
     Probe,
     Probed,
     Save,
+    Show,
     Submit,
 )
 from transload.pipelines.log_lines import end_line
@@ -77,6 +79,7 @@ class Effects:
         self._ids: dict[int, str] = {}
         self._prepared: Plan[Any] | None = None
         self._forwarder: LogForwarder | None = None
+        self._display_error = ""
         self._methods: dict[type[Effect[Any]], Callable[[Any], object]] = {
             Load: self._load,
             Save: self._save,
@@ -86,6 +89,8 @@ class Effects:
             Cancel: self._cancel,
             Ask: self._ask,
             Note: self._note,
+            Allowed: self._allowed,
+            Show: self._show,
             FinishLogs: self._finish_logs,
             Collect: self._collect,
         }
@@ -209,6 +214,27 @@ class Effects:
         if effect.status is not None and self._io.on_change is not None:
             assert self._state.handle is not None
             self._io.on_change(self._state.handle, effect.status)
+
+    def _allowed(self, effect: Allowed) -> int | None:
+        try:
+            found = self.runner.description(effect.handle)
+        except TransloadError:
+            return None
+        if found is None or found.app is None:
+            return None
+        allowed = {role.name: role.interruptions_allowed for role in found.app.roles}
+        return allowed.get(effect.role)
+
+    def _show(self, effect: Show) -> None:
+        if self._io.show_progress is None:
+            return
+        try:
+            self._io.show_progress(effect.handle, effect.status)
+        except Exception as exc:  # whatever is wrong with the display, the job goes on
+            text = f"warning: progress cannot be displayed: {type(exc).__name__}: {exc}"
+            if text != self._display_error:
+                self._io.log(text)
+            self._display_error = text
 
     def _finish_logs(self, _: FinishLogs) -> None:
         self.logs.finish()

@@ -28,6 +28,7 @@ from transload.pipelines.errors import AppCancelled, AppLost, Detached
 from transload.pipelines.identity import Identity, where
 from transload.pipelines.log_lines import reach
 from transload.pipelines.options import ExecutionOptions, OnKill, next_limit, note_state
+from transload.pipelines.status_lines import Reported, new_interruptions, status_lines
 from transload.runner.clusters import Cluster
 from transload.schedulers.patience import backoff
 from transload.schedulers.subscription import Observation, ended
@@ -46,6 +47,11 @@ LONGEST_PAUSE: Final = 2.0
 FIRST_CANCEL_PAUSE: Final = 1.0
 LONGEST_CANCEL_PAUSE: Final = 30.0
 """The first and the longest pause, in seconds, before a failed cancel is tried again."""
+
+SHORTEST_SHOW_PAUSE: Final = 1.0
+"""The shortest pause, in seconds, between two changes of the orchestrator's display."""
+SHOW_PAUSE_RATIO: Final = 9.0
+"""A pause is at least so many times as long as the change of the display before it took."""
 
 FOREVER: Final = float("inf")
 
@@ -200,6 +206,22 @@ class Note(Effect[None]):
 
 
 @dataclass(frozen=True)
+class Allowed(Effect["int | None"]):
+    """Return how many interruptions a role of a job may have; None if that is not known."""
+
+    handle: str
+    role: str
+
+
+@dataclass(frozen=True)
+class Show(Effect[None]):
+    """Show how far a job is in the orchestrator's own way; it never fails."""
+
+    handle: str
+    status: AppStatus
+
+
+@dataclass(frozen=True)
 class Collect(Effect["AppResults | str"]):
     """Log how a job has ended, and return its results.
 
@@ -232,6 +254,7 @@ class LifecycleState:
         cancelled: whether the scheduler has accepted a cancel.
         cursor: the place in its logs up to which lines were handed on.
         place: the machine of the process that submitted it; see `where`.
+        reported: what the orchestrator's log and display have of the running job.
     """
 
     identity: Identity
@@ -247,6 +270,7 @@ class LifecycleState:
     cancelled: bool = False
     cursor: dict[str, Any] | None = None
     place: str = field(default_factory=where)
+    reported: Reported = field(default_factory=Reported)
 
     def to_dict(self, steady: float) -> dict[str, Any]:
         """Return the state as JSON values; ``steady`` is the time now on the monotonic clock."""
@@ -277,6 +301,9 @@ class LifecycleState:
             values["passed"] = self.passed
         if self.cancelled:
             values["cancelled"] = True
+        reported = self.reported.to_dict()
+        if reported:
+            values["reported"] = reported
         return values
 
     @staticmethod
@@ -298,6 +325,7 @@ class LifecycleState:
                 cancelled=bool(values.get("cancelled")),
                 cursor=values.get("cursor"),
                 place=values.get("place") or where(),
+                reported=Reported.from_dict(values.get("reported") or {}),
             )
             if values.get("cluster"):
                 state.cluster = Cluster.from_dict(values["cluster"])
@@ -324,6 +352,7 @@ class Lifecycle:
         self._cancel_due = 0.0
         self._cancel_pause = FIRST_CANCEL_PAUSE
         self._reason_not_cancelled = ""
+        self._show_due = 0.0
 
     def _do(self, effect: Effect[T]) -> Steps[T]:
         """Yield an effect to the driver; return its value or raise its exception."""
@@ -625,6 +654,7 @@ class Lifecycle:
             raise StateUnknown(handle, seen.unknown_for, _message(seen.status))
         if self.state.passed is not None and self.state.cancelled:
             raise TransloadTimeout(f"{handle} was cancelled: {self.state.passed}")
+        yield from self._show()
 
     def lose(self, moment: Moment) -> Steps[None]:
         """Save that the job is lost, so that the next try of the step starts the next attempt."""
@@ -634,7 +664,7 @@ class Lifecycle:
             yield from self._do(Save(replace(record, lost=True)))
 
     def _seconds_to_act(self) -> float:
-        """Return the seconds until the next limit, or until the next try of a cancel."""
+        """Return the seconds until the next limit, try of a cancel, or change of the display."""
         state = self.state
         seconds = FOREVER
         if state.passed is None:
@@ -644,6 +674,8 @@ class Lifecycle:
         if must_end and not state.cancelled:
             seconds_to_cancel = max(self._cancel_due - self._moment.steady, 0.01)
             seconds = min(seconds, seconds_to_cancel)
+        if state.status is not None and self._is_to_be_shown(state.status):
+            seconds = min(seconds, max(self._show_due - self._moment.steady, 0.01))
         return max(0.0, seconds)
 
     def _note_status(self, status: AppStatus) -> Steps[None]:
@@ -659,16 +691,44 @@ class Lifecycle:
             state.unknown_since = self._moment.steady
         if is_unknown is not was_unknown:
             yield from self._log(reach(handle, is_unknown, status.msg))
-        reason = status.why_waiting()
-        reason_before = None
-        if before is not None:
-            reason_before = before.why_waiting()
-        if reason and reason != reason_before:
-            yield from self._log(f"{handle} is {status.state}: {reason}")
         state.status = status
         note_state(state.first_seen, status.state, self._moment.epoch)
+        yield from self._report(handle, status)
         if status != before:
             yield from self._do(Note(status=status))
+
+    def _report(self, handle: str, status: AppStatus) -> Steps[None]:
+        """Log what is new about a running job: interruptions, progress, reasons, warnings."""
+        state = self.state
+        for each in new_interruptions(status, state.reported):
+            allowed = yield from self._do(Allowed(handle, each.role))
+            yield from self._log(f"{handle} was {each.in_words(allowed)}")
+        if status.roles:
+            state.reported.interruptions = status.interruptions
+        now = self._moment.epoch
+        deadline = state.options.deadline
+        for line in status_lines(handle, status, state.reported, now, deadline):
+            yield from self._log(line)
+
+    def _show(self) -> Steps[None]:
+        """Show another whole percent; at most once a second, and for a tenth of the time."""
+        status = self.state.status
+        if status is None or not self._is_to_be_shown(status):
+            return
+        began = self._moment.steady
+        if began < self._show_due:
+            return
+        assert status.progress is not None
+        self.state.reported.percent = status.progress.percent()
+        yield from self._do(Show(self._need_handle(), status))
+        took = self._moment.steady - began
+        self._show_due = self._moment.steady + max(SHORTEST_SHOW_PAUSE, SHOW_PAUSE_RATIO * took)
+
+    def _is_to_be_shown(self, status: AppStatus) -> bool:
+        """Tell whether the progress of a running job differs from the one that is displayed."""
+        if status.progress is None or status.is_terminal():
+            return False
+        return status.progress.percent() != self.state.reported.percent
 
     # -- kills and limits
 
@@ -791,6 +851,8 @@ class Lifecycle:
         cancelled = status.state is AppState.CANCELLED
         timed_out = cancelled and self.state.passed is not None
         explain = not succeeded and not timed_out
+        if status.progress is not None:
+            yield from self._do(Show(handle, status))
         found = yield from self._do(Collect(handle, status, explain))
         if timed_out:
             raise TransloadTimeout(f"{handle} was cancelled: {self.state.passed}")

@@ -439,11 +439,14 @@ class Follower:
 def _news_key(status: AppStatus | None) -> tuple[object, ...]:
     """Return the key of a status; subscribers get a status whose key has changed.
 
-    For a waiting job, the reason is part of the key. For a running job, so are its progress in steps
-    of a twentieth, its interruptions, and whether it has stalled.
+    For a waiting job, the reason is part of the key. For a running job, so are its progress in whole
+    percents, its interruptions, and whether it has stalled.
     """
     if status is None:
         return ("gone",)
+    percent = None
+    if status.progress is not None:
+        percent = status.progress.percent()
     return (
         status.state,
         status.num_restarts,
@@ -451,15 +454,8 @@ def _news_key(status: AppStatus | None) -> tuple[object, ...]:
         status.why_waiting(),
         status.interruptions,
         status.is_stalled,
-        _twentieth(status),
+        percent,
     )
-
-
-def _twentieth(status: AppStatus) -> int | None:
-    """Return how many twentieths of its work a job has done; None if it does not say."""
-    if status.progress is None or status.progress.fraction is None:
-        return None
-    return int(status.progress.fraction * 20 + 1e-9)
 
 
 def emit(handle: str, status: AppStatus) -> None:

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-__all__ = ["Progress"]
+from transload.specs.text import duration_text
+
+__all__ = ["Progress", "is_next_part"]
 
 _NUMBERS = ("fraction", "step", "total", "eta_seconds", "at")
+
+_PARTS: Final = 20
+"""A log has a line for each such part of the work."""
+_PERCENTS: Final = 100
+"""A display changes with each such part of the work."""
+_EVERY_S: Final = 60.0
+"""Seconds between two lines, and two changes, of a job that says no part."""
 
 
 @dataclass
@@ -43,6 +52,57 @@ class Progress:
         passed = max(0.0, now - (self.at or now))
         return max(0.0, self.eta_seconds - passed)
 
+    def part(self) -> int:
+        """Return a number that grows with each twentieth of the work, which a line is worth."""
+        return self._portion(_PARTS)
+
+    def percent(self) -> int:
+        """Return a number that grows with each whole percent of the work."""
+        return self._portion(_PERCENTS)
+
+    def _portion(self, portions: int) -> int:
+        """Return how many portions of the work are done; each minute of a job that says no part."""
+        if self.fraction is None:
+            return int((self.at or 0.0) // _EVERY_S)
+        return int(self.fraction * portions + 1e-9)
+
+    def percent_text(self) -> str:
+        """Return ``71 %``; ``""`` if it does not say which part of its work is done."""
+        if self.fraction is None:
+            return ""
+        return f"{int(self.fraction * 100)} %"
+
+    def step_text(self) -> str:
+        """Return ``step 710/1000``; ``""`` if it does not say at which step it is."""
+        if self.step is None:
+            return ""
+        if self.total is None:
+            return f"step {self.step:,g}"
+        return f"step {self.step:g}/{self.total:g}"
+
+    def left_text(self, now: float) -> str:
+        """Return ``12 min 05 s left``; ``""`` if that is not known.
+
+        Args:
+            now: seconds since the epoch.
+        """
+        left = self.left(now)
+        if left is None:
+            return ""
+        return f"{duration_text(max(1.0, left))} left"
+
+    def in_words(self, now: float | None = None) -> str:
+        """Return ``71 %, step 710/1000, 12 min 05 s left, epoch 3``, or what is known of it.
+
+        Args:
+            now: seconds since the epoch; None: the job has ended, and nothing is left.
+        """
+        parts = [self.percent_text(), self.step_text()]
+        if now is not None:
+            parts.append(self.left_text(now))
+        parts.append(self.text or "")
+        return ", ".join(part for part in parts if part)
+
     @staticmethod
     def from_value(value: Any) -> Progress | None:
         """Read the JSON form; what is wrong in it is left out, and None is returned if all is."""
@@ -59,3 +119,13 @@ class Progress:
         if found == Progress(at=found.at):
             return None
         return found
+
+
+def is_next_part(part: int, before: int | None) -> bool:
+    """Tell whether a part of the work deserves another line after the one that had a line last.
+
+    So does one that falls by more than one: the job has begun again further back.
+    """
+    if before is None:
+        return True
+    return part > before or part < before - 1

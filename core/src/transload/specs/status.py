@@ -210,21 +210,28 @@ class AppStatus:
         """True if a replica that runs has given no sign of life for too long, as ``msg`` says."""
         return " has stalled: " in self.msg and not self.is_terminal()
 
-    def late_for_limit(self, now: float) -> str:
+    def late_for_limit(self, now: float, deadline: float | None = None) -> str:
         """Return why it will not end within its limit, by its own progress; ``""`` if it will, or
         if that cannot be told.
 
         Args:
             now: seconds since the epoch.
+            deadline: when the orchestrator ends it, seconds since the epoch; None: it does not.
+                The nearer one of the two limits counts.
         """
-        if self.ends_by is None or self.progress is None or self.is_terminal():
+        if self.progress is None or self.is_terminal():
             return ""
+        limits = [(self.ends_by, "its limit of time"), (deadline, "the orchestrator's time limit")]
+        known = [(end, whose) for end, whose in limits if end is not None]
+        if not known:
+            return ""
+        end, whose = min(known)
         needed = self.progress.left(now)
-        left = self.ends_by - now
+        left = end - now
         if needed is None or needed <= max(left * _SURELY_LATE, _SOON_S):
             return ""
         return (
-            f"it will not end within its limit of time: it needs {duration_text(needed)} more at "
+            f"it will not end within {whose}: it needs {duration_text(needed)} more at "
             f"its present rate, and has {duration_text(max(0.0, left))}"
         )
 

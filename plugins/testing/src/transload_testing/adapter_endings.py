@@ -259,6 +259,35 @@ class EndingScenarios(AdapterSuite):
         self.is_state(stage.ended(), AppState.SUCCEEDED)
         assert len(stage.started) == 1
 
+    def test_a_running_job_is_reported(self, stage: Stage) -> None:
+        """The log says why it waits, how far it is, what interrupted it, and that it is late."""
+        half = {"fraction": 0.5, "eta_seconds": 7255.0}
+        steps: list[object] = [
+            {"state": "PENDING", "until": "begin", "msg": "no node is free"},
+            {"state": "RUNNING", "until": "interrupt", "progress": {"fraction": 0.25}},
+            {
+                "state": "RUNNING",
+                "until": "end",
+                "progress": half,
+                "interrupted": [{"cause": "preempted", "step": 4200}],
+                "ends_in": 600.0,
+            },
+            {"state": "SUCCEEDED", "progress": {"fraction": 1.0}},
+        ]
+        stage.start({"steps": steps})
+        stage.reported("no node is free")
+        stage.control.open("begin")
+        stage.reported("25 %")
+        stage.control.open("interrupt")
+        stage.reported("interrupted (preempted) at step 4,200; started again, 1st")
+        stage.reported("50 %, 2 h 00 min left")
+        stage.reported("it will not end within its limit of time")
+        stage.control.open("end")
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        texts = ("no node", "25 %", "interrupted (preempted)", "50 %", "its limit of time", "100 %")
+        for text in texts:
+            stage.reported(text)
+
     def test_slow_scheduler(self, stage: Stage) -> None:
         """A scheduler that takes its time to answer changes nothing in the end."""
         stage.start(

@@ -151,6 +151,14 @@ class Stage:
         """Wait until the orchestrator's log has these lines."""
         self.until(lambda: set(lines) <= set(self.driver.observe().logs), f"the log has {lines}")
 
+    def reported(self, text: str) -> None:
+        """Wait until the orchestrator's log has a line with a text; it has it once."""
+        lines = self.until(
+            lambda: [line for line in self.driver.observe().logs if text in line],
+            f"the log says {text!r}",
+        )
+        assert len(lines) == 1, lines
+
     def dead(self) -> None:
         """Wait until the orchestrator's process is gone."""
         self.until(lambda: not self.driver.observe().alive, "the host's process ends")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from transload.cli.advance import interruptions_text, left_text, percent_text, progress_text
+from transload.cli.advance import interruptions_text, left_text, progress_text
 from transload.cli.commands.environments import (
     delete_environments,
     emit_deleted,
@@ -179,7 +179,7 @@ def _row_progress(row: ListAppResponse) -> str:
     if row.progress is None:
         return ""
     status = AppStatus(row.state, progress=row.progress)
-    parts = [percent_text(row.progress), left_text(status)]
+    parts = [row.progress.percent_text(), left_text(status)]
     text = ", ".join(part for part in parts if part)
     return text or progress_text(status)
 

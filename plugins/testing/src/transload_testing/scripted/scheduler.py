@@ -31,6 +31,8 @@ from transload.specs import (
     AppStatus,
     CfgVal,
     MountType,
+    Progress,
+    ReplicaAttempt,
     ReplicaStatus,
     RetryPolicy,
     RoleStatus,
@@ -349,6 +351,10 @@ def _status(app: AppDef, script: Script, moment: Moment) -> AppStatus:
         for k in range(role.num_replicas):
             replica = ReplicaStatus(k, state, role.name, "scripted", restarts=step.restarts)
             replica.start_time = runs[-1] if runs else None
+            replica.interruptions = len(step.interrupted)
+            replica.earlier = [
+                ReplicaAttempt(AppState.CANCELLED, **attempt) for attempt in step.interrupted
+            ]
             if moment.ended:
                 replica.end_time = moment.since
                 _end(
@@ -359,9 +365,14 @@ def _status(app: AppDef, script: Script, moment: Moment) -> AppStatus:
                 )
             replicas.append(replica)
         roles.append(RoleStatus(role.name, replicas))
-    return AppStatus(
+    status = AppStatus(
         state, step.restarts, step.msg, roles=roles, cancel_requested=moment.cancel_requested
     )
+    if step.progress is not None:
+        status.progress = Progress(**{"at": moment.since, **step.progress})
+    if step.ends_in is not None:
+        status.ends_by = moment.since + step.ends_in
+    return status
 
 
 def _end(replica: ReplicaStatus, state: AppState, *, failing: bool, exit_code: int) -> None:

@@ -49,6 +49,10 @@ class Step:
         lines: what the logs have gained when it begins.
         restarts: ``AppStatus.num_restarts``.
         msg: ``AppStatus.msg``.
+        progress: fields of ``AppStatus.progress``, ``at`` being the beginning of the step.
+        interrupted: fields of the attempts that were interrupted so far, as of
+            ``ReplicaAttempt``: ``cause``, ``step`` …
+        ends_in: seconds from its beginning to ``AppStatus.ends_by``.
     """
 
     state: str
@@ -57,6 +61,9 @@ class Step:
     lines: tuple[Line, ...] = ()
     restarts: int = 0
     msg: str = ""
+    progress: Mapping[str, Any] | None = None
+    interrupted: tuple[Mapping[str, Any], ...] = ()
+    ends_in: float | None = None
 
 
 @dataclass(frozen=True)
