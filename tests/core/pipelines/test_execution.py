@@ -130,12 +130,19 @@ def test_why_it_waits_in_a_queue(control: ScriptedControl, runner: Runner) -> No
     """One line for each reason that the engine gives, until the app has started."""
     said: list[str] = []
     steps = [
-        {"state": "PENDING", "msg": "Priority", "seconds": 0.3},
-        {"state": "PENDING", "msg": "Resources:\nno GPU", "seconds": 0.3},
+        {"state": "PENDING", "msg": "Priority", "until": "Priority"},
+        {"state": "PENDING", "msg": "Resources:\nno GPU", "until": "Resources"},
         {"state": "RUNNING", "msg": "on node1", "seconds": 0.1},
         "SUCCEEDED",
     ]
-    done = execution(runner, {"steps": steps}, log=said.append)
+
+    def log(line: str) -> None:
+        said.append(line)
+        for reason in ("Priority", "Resources"):
+            if f"is PENDING: {reason}" in line:
+                control.open(reason)
+
+    done = execution(runner, {"steps": steps}, log=log)
     done.run()
     told = [
         line.removeprefix(f"{done.handle} ")
