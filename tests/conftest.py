@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar
@@ -42,6 +43,8 @@ _HELPERS: Final = (
     b"transload_docker.keeper",
 )
 _SETTLE_S: Final = 3.0
+# So long 32,768 new processes, as many as there are pids, take at least.
+_ALL_PIDS_S: Final = 20.0
 _PROCESSES: Final = os.path.isdir("/proc/self")
 
 
@@ -137,12 +140,17 @@ def _read(path: str) -> bytes:
     user's.
     """
     try:
-        return Path(path).read_bytes()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    pieces = []
+    with contextlib.suppress(OSError), os.fdopen(fd, "rb", 0) as file:
+        while piece := file.read(1 << 16):
+            pieces.append(piece)
+    return b"".join(pieces)
 
 
-def _links_below(pid: str, home: str) -> bool:
+def _links_below(pid: int, home: str) -> bool:
     """Tell whether the process stands in the folder or holds one of its files open."""
     names = [f"/proc/{pid}/cwd"]
     with contextlib.suppress(OSError):
@@ -163,38 +171,70 @@ def _alive(pid: int) -> bool:
     return bool(stat) and stat[stat.rfind(b")") + 2 : stat.rfind(b")") + 3] not in (b"Z", b"X")
 
 
-def _ticks() -> int:
-    """Return the time as the kernel dates processes, a little early. Linux only; elsewhere no
-    process is found.
+@dataclass(frozen=True)
+class Moment:
+    """A moment after which processes were started.
+
+    Args:
+        ticks: the time as the kernel dates processes, a little early.
+        last_pid: the pid that was given last; 0: not known.
+        seconds: monotonic time.
     """
-    return (
-        int(time.clock_gettime(time.CLOCK_BOOTTIME) * os.sysconf("SC_CLK_TCK")) - 1
-        if _PROCESSES
-        else 0
-    )
+
+    ticks: int
+    last_pid: int
+    seconds: float
+
+    @staticmethod
+    def now() -> Moment:
+        """Return this moment. Linux only; elsewhere no process is found."""
+        if not _PROCESSES:
+            return Moment(0, 0, 0.0)
+        boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+        ticks = int(boot * os.sysconf("SC_CLK_TCK")) - 1
+        return Moment(ticks, _last_pid(), time.monotonic())
+
+    def pids(self) -> list[int]:
+        """Return the pids of processes that may be younger: those that were given since.
+
+        All are, if that is so long ago that the kernel may have begun anew twice.
+        """
+        if not _PROCESSES:
+            return []
+        pids = [int(entry) for entry in os.listdir("/proc") if entry.isdigit()]
+        last = _last_pid()
+        if not (self.last_pid and last) or time.monotonic() - self.seconds > _ALL_PIDS_S:
+            return pids
+        if self.last_pid <= last:
+            return [pid for pid in pids if self.last_pid < pid <= last]
+        return [pid for pid in pids if pid <= last or pid > self.last_pid]
 
 
-def processes_of(home: Path, since: int) -> dict[int, bytes]:
+def _last_pid() -> int:
+    """Return the pid that was given last; 0: not known."""
+    words = _read("/proc/loadavg").split()
+    return int(words[4]) if len(words) == 5 else 0
+
+
+def processes_of(home: Path, since: Moment) -> dict[int, bytes]:
     """Return the living processes that carry this TRANSLOAD_HOME, mention it, or hold files below
     it, by pid.
 
-    Those that are older than the folder (`_ticks`) are not looked at: that would be most of the
-    time of most tests.
+    Those that are older than the folder are not looked at: that would be most of the time of most
+    tests.
     """
     found: dict[int, bytes] = {}
     folder = str(home)
     mark = folder.encode()
-    for entry in os.listdir("/proc") if _PROCESSES else ():
-        if not entry.isdigit() or int(entry) == os.getpid():
+    for pid in since.pids():
+        stat = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+        if pid == os.getpid() or not stat or int(stat[19]) < since.ticks:
             continue
-        stat = _read(f"/proc/{entry}/stat").rpartition(b")")[2].split()
-        if not stat or int(stat[19]) < since:
-            continue
-        command = _read(f"/proc/{entry}/cmdline")
-        environ = _read(f"/proc/{entry}/environ")
+        command = _read(f"/proc/{pid}/cmdline")
+        environ = _read(f"/proc/{pid}/environ")
         named = b"TRANSLOAD_HOME=" + mark in environ or mark in command
-        if (named or _links_below(entry, folder)) and _alive(int(entry)):
-            found[int(entry)] = command.replace(b"\0", b" ").strip()
+        if (named or _links_below(pid, folder)) and _alive(pid):
+            found[pid] = command.replace(b"\0", b" ").strip()
     return found
 
 
@@ -207,7 +247,7 @@ def _strangers(found: dict[int, bytes]) -> dict[int, bytes]:
     }
 
 
-def _end(home: Path, since: int) -> None:
+def _end(home: Path, since: Moment) -> None:
     """End every process of the folder: helpers first get a chance to end what they guard, then all
     are killed.
     """
@@ -221,7 +261,7 @@ def _end(home: Path, since: int) -> None:
             time.sleep(0.005)
 
 
-def _sweep(home: Path, may_leave: bool, since: int) -> str | None:
+def _sweep(home: Path, may_leave: bool, since: Moment) -> str | None:
     """Clean a state folder up; return what is wrong: processes that should have been gone."""
     deadline = time.monotonic() + _SETTLE_S
     found = processes_of(home, since)
@@ -250,7 +290,7 @@ def _no_real_home() -> Iterator[None]:
             del os.environ[name]
     home = Path(tempfile.mkdtemp(prefix="tl-session-", dir=_short_folder()))
     os.environ["TRANSLOAD_HOME"] = str(home)
-    since = _ticks()
+    since = Moment.now()
     yield
     problem = _sweep(home, may_leave=False, since=since)
     os.environ.pop("TRANSLOAD_HOME", None)
@@ -279,7 +319,7 @@ def transload_home(
     """
     home = Path(tempfile.mkdtemp(prefix="tl-", dir=_short_folder())).resolve()
     monkeypatch.setenv("TRANSLOAD_HOME", str(home))
-    since = _ticks()
+    since = Moment.now()
     yield home
     problem = _sweep(home, request.node.get_closest_marker("leaves_processes") is not None, since)
     if problem:

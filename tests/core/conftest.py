@@ -21,6 +21,13 @@ NO_SECOND_TRY = ("specs", "components", "runner")
 """Folders whose tests drive no real server: one of these that fails once is a bug."""
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import only the files that have such tests where `-m unit` asks for no others."""
+    if config.option.markexpr != "unit" or not collection_path.match("test_*.py"):
+        return None
+    return True if b"pytest.mark.unit" not in collection_path.read_bytes() else None
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Run no test of these folders, and none that is marked `unit`, a second time."""
     here = Path(__file__).parent

@@ -7,10 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from xml.etree import ElementTree
 
-import pytest
-
-pytestmark = pytest.mark.unit
-
 ROOT = Path(__file__).parents[3]
 CORE = ROOT / "core" / "src" / "transload"
 LAYERS = (
