@@ -118,6 +118,7 @@ def test_compile_a_launcher(tmp_path: Path, transload_home: Path) -> None:
     assert "roles" in done.stderr and "launcher" in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "p.yaml").exists()
     more = ["--launcher", "--scheduler", "local", "--image", "launcher:1"]
+    more += ["--environment", "none"]
     done = transload(
         "kfp", "compile", source, "-o", str(tmp_path / "p.yaml"), *more, "--", *arguments
     )

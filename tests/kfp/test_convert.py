@@ -19,6 +19,7 @@ from kfp import compiler, components, dsl
 from kfp.dsl.types.type_utils import InconsistentTypeException
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
+from transload.pipelines import Launch
 from transload.specs import (
     AppDef,
     BindMount,
@@ -721,6 +722,25 @@ def test_refused_by_field(app: AppDef, path: str) -> None:
     assert caught.value.field == path
     assert str(caught.value).startswith(f"{path}: ")
     assert "launcher_from_app" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"environment": "requirements.txt"}, "environment"),
+        ({"pass_env": ["HF_*"]}, "pass_env"),
+        ({"checkpoints": "local://transload/before"}, "checkpoints"),
+    ],
+)
+def test_what_only_a_submit_can_have(more: dict[str, Any], field: str) -> None:
+    """Of a launch, what one component would ignore is refused; ``convert`` makes a launcher."""
+    app = AppDef("a", [Role("r", "i", entrypoint="x")])
+    with pytest.raises(UnsupportedFeature, match="launcher_from_app") as caught:
+        component_from_app(Launch.of(app, **more))
+    assert caught.value.field == f"launch.{field}"
+    made = KfpAdapter().convert(app, launch=more, image="launcher:1")
+    assert "transload_kfp" in made.component_spec.implementation.container.command
+    component_from_app(Launch.of(app, environment="none"))
 
 
 def test_a_time_limit_does_not_hold_for_retries(tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from transload.runner import Cluster
 from transload.runtime.tracking import TrackingError
 from transload_kfp import sigterm
 from transload_kfp.inline import last_word, say
+from transload_kfp.refusals import submit_fields
 from transload_kfp.states import ENDINGS, EXIT_NO_RESULT, STATES
 
 if TYPE_CHECKING:
@@ -323,5 +324,4 @@ def _launched(source: Any, host_options: dict[str, Any]) -> tuple[Any, bool]:
         return source, True
     if not isinstance(source, Launch):
         return source, False
-    own = (source.scheduler, source.cfg, source.workspace, source.tracker_base)
-    return source, any(own)
+    return source, bool(submit_fields(source))

@@ -65,6 +65,11 @@ def command() -> None:
     help="With --launcher: run options of the scheduler.",
 )
 @click.option("--image", metavar="IMAGE", help="With --launcher: image of the launcher.")
+@click.option(
+    "--environment",
+    metavar="FILE|none",
+    help="With --launcher: what must be installed for the job, by a file in the launcher's image.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would run, write nothing.")
 def compile(  # noqa: A001
     app: str,
@@ -78,13 +83,15 @@ def compile(  # noqa: A001
     scheduler: str | None,
     cfg: tuple[str, ...],
     image: str | None,
+    environment: str | None,
     dry_run: bool,
 ) -> int:
     """Compile a pipeline that runs APP."""
     from transload.components import ComponentHelpRequested
 
     if not launcher:
-        _refuse_launcher_options({"scheduler": scheduler, "cfg": cfg, "image": image})
+        given_options = {"scheduler": scheduler, "cfg": cfg, "image": image}
+        _refuse_launcher_options({**given_options, "environment": environment})
     try:
         launch = _launch(app, arguments)
     except ComponentHelpRequested as exc:
@@ -99,6 +106,7 @@ def compile(  # noqa: A001
         given["scheduler"] = scheduler
         given["cfg"] = _cfg(scheduler, cfg)
         given["image"] = image
+        given["environment"] = environment
     if dry_run:
         click.echo(adapter.dry_run(launch, **given))
         return 0

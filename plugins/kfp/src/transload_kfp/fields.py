@@ -27,7 +27,9 @@ _TYPES: Final = {
 
 def in_command(path: object) -> bool:
     """Tell whether a path leads to an argument or a variable of the program."""
-    match = _PATH.match(path) if isinstance(path, str) else None
+    if not isinstance(path, str):
+        return False
+    match = _PATH.match(path)
     return match is not None and match["where"] is not None
 
 
@@ -37,7 +39,9 @@ def field_type(path: str) -> type:
     Raises:
         SpecError: for a path that no input can set.
     """
-    match = _PATH.match(path) if isinstance(path, str) else None
+    match = None
+    if isinstance(path, str):
+        match = _PATH.match(path)
     if match is None:
         raise SpecError(
             f"{path!r}: must be [roles[NAME].] and args[2], args[--lr], env[NAME], num_replicas, "

@@ -64,7 +64,9 @@ def cause(path: str) -> str:
     """Return the error that the program has left in its error file; nothing if it has left none."""
     try:
         message = json.loads(content(path).decode("utf-8"))["message"]
-        return f": {message['message'] if isinstance(message, dict) else message}"
+        if isinstance(message, dict):
+            message = message["message"]
+        return f": {message}"
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 
@@ -92,12 +94,16 @@ def run(argv: list[str], environment: dict[str, str]) -> int:
         child = subprocess.Popen(argv, env=environment)
     except OSError as error:
         say(f"cannot start {argv[0]!r}: {error}")
-        return 127 if isinstance(error, FileNotFoundError) else 126
+        if isinstance(error, FileNotFoundError):
+            return 127
+        return 126
     children.append(child)
     for got in early:
         child.send_signal(got)
     code = child.wait()
-    return code if code >= 0 else 128 - code
+    if code < 0:  # killed by a signal
+        return 128 - code
+    return code
 
 
 def empty(folder: str) -> None:
@@ -149,12 +155,11 @@ def parse(data: bytes) -> dict[str, Any]:
         body = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
         return {}
-    ours = (
-        isinstance(body, dict)
-        and type(body.get("schema")) is int
-        and isinstance(body.get("results"), dict)
-    )
-    return body if ours else {}
+    if not isinstance(body, dict) or not isinstance(body.get("results"), dict):
+        return {}
+    if type(body.get("schema")) is not int:
+        return {}
+    return body
 
 
 def pick(found: dict[str, dict[str, Any]], name: str, key: str | None) -> Any:
@@ -171,9 +176,10 @@ def pick(found: dict[str, dict[str, Any]], name: str, key: str | None) -> Any:
             f"result {name!r} was reported under keys {', '.join(keys)}: declare it as 'key/{name}'"
         )
     shown = "; ".join(f"{each}: {', '.join(found[each])}" for each in found) or "nothing"
-    raise LookupError(
-        f"result {name!r}{f' of key {key!r}' if key else ''} was not reported; reported: {shown}"
-    )
+    what = f"result {name!r}"
+    if key:
+        what += f" of key {key!r}"
+    raise LookupError(f"{what} was not reported; reported: {shown}")
 
 
 def output_text(value: Any, kind: str, name: str) -> str:
@@ -182,29 +188,32 @@ def output_text(value: Any, kind: str, name: str) -> str:
     Raises:
         LookupError: for a value that is not of the declared type.
     """
+    if kind == "String" and isinstance(value, str):
+        return value
     if kind == "String":
-        return value if isinstance(value, str) else json.dumps(value)
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or (kind == "Integer" and value % 1 != 0)
-    ):
+        return json.dumps(value)
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or (kind == "Integer" and value % 1 != 0):
         raise LookupError(f"result {name!r} is {value!r}, declared as {kind}")
-    return json.dumps(int(value) if kind == "Integer" else value)
+    if kind == "Integer":
+        value = int(value)
+    return json.dumps(value)
 
 
 def metrics_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """Return the numbers among the results; NaN and infinities as text, for JSON has none."""
-    metrics = {}
+    metrics: dict[str, Any] = {}
     for key, values in sorted(found.items()):
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, (int, float)):
                 continue
-            alone = sum(name in other for other in found.values()) == 1
-            finite = isinstance(value, int) or math.isfinite(
-                value
-            )  # an int may be larger than any float
-            metrics[name if alone else f"{key}.{name}"] = value if finite else str(value)
+            title = name
+            if sum(name in other for other in found.values()) > 1:
+                title = f"{key}.{name}"
+            metrics[title] = value
+            # an int may be larger than any float
+            if isinstance(value, float) and not math.isfinite(value):
+                metrics[title] = str(value)
     return metrics
 
 
@@ -216,7 +225,8 @@ def table_of(body: dict[str, Any]) -> dict[str, Any]:
         LookupError: if there are none.
     """
     made: dict[str, Any] = {}
-    matrix, curve = body.get("confusion_matrix"), body.get("roc_curve")
+    matrix = body.get("confusion_matrix")
+    curve = body.get("roc_curve")
     if matrix:
         rows = [{"row": row} for row in matrix["matrix"]]
         specs = [{"displayName": name} for name in matrix["categories"]]
@@ -240,7 +250,9 @@ def metadata_of(kind: str, path: str) -> dict[str, Any]:
         return {}
     try:
         body = json.loads(content(path).decode("utf-8"))
-        return metrics_of({"all": body}) if kind == "Metrics" else table_of(body)
+        if kind == "Metrics":
+            return metrics_of({"all": body})
+        return table_of(body)
     except (
         ValueError,
         KeyError,
@@ -306,7 +318,9 @@ def main(words: list[str]) -> int:
     output, the inputs.
     """
     spec = json.loads(base64.b64decode(words[0]).decode("utf-8"))
-    request, results, files = json.loads(words[1]), words[2], words[3]
+    request = json.loads(words[1])
+    results = words[2]
+    files = words[3]
     end = 4 + len(spec["outputs"]) + len(spec["files"])
     values = [*words[end:], results, files]
     empty(results)
@@ -316,19 +330,18 @@ def main(words: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         broken = os.path.join(folder, "error.json")
         environment.update(TRANSLOAD_ERROR_FILE=broken, TORCHELASTIC_ERROR_FILE=broken)
-        code, why = (
-            run([text_of(pieces, values) for pieces in spec["argv"]], environment),
-            cause(broken),
-        )
+        code = run([text_of(pieces, values) for pieces in spec["argv"]], environment)
+        why = cause(broken)
     if code:
         last_word(f"the job failed: exit code {code}{why}")
         return code
     try:
         collect(spec, request, results, files, words[4:end])
     except (LookupError, ValueError, TypeError, OSError) as error:
-        last_word(
-            f"the job ended well, but {error.args[0] if isinstance(error, LookupError) else error}"
-        )
+        why = str(error)
+        if isinstance(error, LookupError):
+            why = str(error.args[0])
+        last_word(f"the job ended well, but {why}")
         return EXIT_NO_RESULT
     return 0
 

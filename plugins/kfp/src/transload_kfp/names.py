@@ -23,7 +23,9 @@ def component_name(name: str) -> str:
     lost = re.sub("[^0-9a-z]", "", slug) != re.sub(r"[\s._/:-]", "", name.lower())
     if slug and slug[0].isalpha() and len(slug) <= MAX_NAME and not lost:
         return slug
-    readable = slug if slug and slug[0].isalpha() else f"app-{slug}".strip("-")
+    readable = slug
+    if not slug or not slug[0].isalpha():
+        readable = f"app-{slug}".strip("-")
     return f"{readable[: MAX_NAME - _DIGEST - 1].rstrip('-')}-{_digest(name)}"
 
 
@@ -44,11 +46,9 @@ def port_names(names: Iterable[str]) -> dict[str, str]:
         if name in made:
             continue
         slug = re.sub("_+", "_", re.sub("[^0-9a-z]", "_", name.lower())).strip("_")
-        candidate = (
-            slug
-            if slug and slug[0].isalpha() and name.isascii()
-            else f"{slug or 'x'}_{_digest(name)}"
-        )
+        candidate = slug
+        if not slug or not slug[0].isalpha() or not name.isascii():
+            candidate = f"{slug or 'x'}_{_digest(name)}"
         if not candidate[0].isalpha():
             candidate = f"x_{candidate}"
         if candidate in taken or iskeyword(candidate):

@@ -29,7 +29,7 @@ from transload_kfp.ports import (
     output_ports,
     pieces,
 )
-from transload_kfp.refusals import refuse_inexpressible
+from transload_kfp.refusals import refuse_inexpressible, refuse_submit_fields
 
 TRACKER: Final = "tracker_base"
 FILES: Final = "transload_output_dir"
@@ -113,6 +113,7 @@ def make_plan(
     """
     outputs = output_ports(results)
     launch = settled(Launch.of(found_here(source)), component_args)
+    refuse_submit_fields(launch)
     app = with_macros(launch.build({TRACKER: mark(TRACKER)}))
     refuse_inexpressible(app)
     description = ""

@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, NoReturn
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.specs import AppDef, BindMount, DeviceMount, JobMount, RetryPolicy, Role
+from transload.pipelines import Launch
+from transload.specs import (
+    NO_ENVIRONMENT,
+    AppDef,
+    BindMount,
+    DeviceMount,
+    JobMount,
+    RetryPolicy,
+    Role,
+    VolumeMount,
+)
 from transload_kfp.ports import STRUCT, TEMPLATE, has_mark, pieces
 
 LAUNCHER: Final = "launcher_from_app runs it through a scheduler"
@@ -16,6 +26,90 @@ _K8S_VARIABLE: Final = re.compile(r"\$\(([^()\s]+)\)")
 _KFP_VARIABLE: Final = "KFP_"
 """How variables begin that a backend gives to every container: the pod's name, the number of the
 try."""
+
+
+def _kinds_of_accelerators(role: Role) -> int:
+    """Return how many kinds of accelerators a role asks for."""
+    kinds = sum(count > 0 for count in role.resource.devices.values())
+    return kinds + (role.resource.gpu > 0)
+
+
+def _needs_packages(role: Role) -> bool:
+    return role.environment is not None and not role.environment.is_none
+
+
+_IMPOSSIBLE: Final[Mapping[str, tuple[Callable[[Role], object], str]]] = {
+    "num_replicas": (
+        lambda role: role.num_replicas != 1,
+        "there is no gang of containers, and more than one is wanted",
+    ),
+    "min_replicas": (
+        lambda role: role.min_replicas not in (None, 1),
+        "a component ends well or fails",
+    ),
+    "port_map": (lambda role: role.port_map, "ports cannot be mapped"),
+    "workspace": (
+        lambda role: role.workspace is not None,
+        "local code needs an image that is built with it",
+    ),
+    "notice": (lambda role: role.notice is not None, "no warning can be given before the end"),
+    "checkpoints": (lambda role: role.checkpoints, "there is no folder that all tries share"),
+    "max_interruptions": (
+        lambda role: role.max_interruptions,
+        "interruptions are not told apart from failures",
+    ),
+    "environment": (_needs_packages, "packages need an image that is built with them"),
+    "stall_after": (
+        lambda role: role.stall_after is not None,
+        "nobody looks whether it has stalled",
+    ),
+    "retry_policy": (
+        lambda role: role.retry_policy is RetryPolicy.HOT_SPARE,
+        "there are no spare containers (HOT_SPARE)",
+    ),
+    "resource.devices": (
+        lambda role: _kinds_of_accelerators(role) > 1,
+        "only one kind of accelerator can be asked for",
+    ),
+}
+"""Field of a role that one container cannot have → what tells whether it is asked for, and why."""
+
+_NO_CLAIMS: Final[Mapping[type, str]] = {
+    JobMount: "files of a job are mounted where it ran",
+    BindMount: "bind mounts of the host are not possible",
+    DeviceMount: "device mounts of the host are not possible",
+}
+"""Kind of mount that no claim can be → why."""
+
+
+_OF_A_SUBMIT: Final = (
+    "scheduler",
+    "cfg",
+    "workspace",
+    "tracker_base",
+    "pass_env",
+    "checkpoints",
+    "environment",
+)
+"""Fields of a launch that mean something only where a job is submitted."""
+
+
+def submit_fields(launch: Launch) -> list[str]:
+    """Return the fields of a launch that are given, and mean something only where it is submitted."""
+    given = {name: getattr(launch, name) for name in _OF_A_SUBMIT}
+    if str(given["environment"]) == NO_ENVIRONMENT:
+        del given["environment"]
+    return [name for name, value in given.items() if value]
+
+
+def refuse_submit_fields(launch: Launch) -> None:
+    """Refuse fields of a launch that one component would ignore.
+
+    Raises:
+        UnsupportedFeature: by field name.
+    """
+    for name in submit_fields(launch):
+        _refuse(f"launch.{name}", f"a component is not submitted; {LAUNCHER}")
 
 
 def refuse_inexpressible(app: AppDef) -> None:
@@ -29,60 +123,17 @@ def refuse_inexpressible(app: AppDef) -> None:
         _refuse("roles", f"a component is one container, not {len(app.roles)} roles; {LAUNCHER}")
     if app.segment is not None:
         _refuse("segment", f"a task cannot go on in a further segment; {LAUNCHER}")
-    _check_text("roles[0].image", app.roles[0].image, set())
-    refuse_timed_retries(app, app.roles[0].max_retries)
-    role, path = app.roles[0], "roles[0]"
-    devices = sum(map(bool, role.resource.devices.values()))
-    for name, asked, why in (
-        (
-            "num_replicas",
-            role.num_replicas != 1,
-            f"there is no gang of containers ({role.num_replicas} wanted)",
-        ),
-        ("min_replicas", role.min_replicas not in (None, 1), "a component ends well or fails"),
-        ("port_map", role.port_map, "ports cannot be mapped"),
-        (
-            "workspace",
-            role.workspace is not None,
-            "local code needs an image that is built with it",
-        ),
-        ("notice", role.notice is not None, "no warning can be given before the end"),
-        ("checkpoints", role.checkpoints, "there is no folder that all tries share"),
-        (
-            "max_interruptions",
-            role.max_interruptions,
-            "interruptions are not told apart from failures",
-        ),
-        (
-            "environment",
-            role.environment is not None and not role.environment.is_none,
-            "packages need an image that is built with them",
-        ),
-        ("stall_after", role.stall_after is not None, "nobody looks whether it has stalled"),
-        (
-            "retry_policy",
-            role.retry_policy is RetryPolicy.HOT_SPARE,
-            "there are no spare containers (HOT_SPARE)",
-        ),
-        (
-            "resource.devices",
-            devices + (role.resource.gpu > 0) > 1,
-            "only one kind of accelerator can be asked for",
-        ),
-    ):
-        if asked:
+    role = app.roles[0]
+    path = "roles[0]"
+    _check_text(f"{path}.image", role.image, set())
+    refuse_timed_retries(app, role.max_retries)
+    for name, (is_asked_for, why) in _IMPOSSIBLE.items():
+        if is_asked_for(role):
             _refuse(f"{path}.{name}", f"{why}; {LAUNCHER}")
     for index, mount in enumerate(role.mounts):
-        if isinstance(mount, JobMount):
-            _refuse(
-                f"{path}.mounts[{index}]", f"files of a job are mounted where it ran; {LAUNCHER}"
-            )
-        if isinstance(mount, (BindMount, DeviceMount)):
-            kind = "bind" if isinstance(mount, BindMount) else "device"
-            _refuse(
-                f"{path}.mounts[{index}]", f"{kind} mounts of the host are not possible; {LAUNCHER}"
-            )
-        if mount.read_only:
+        if type(mount) in _NO_CLAIMS:
+            _refuse(f"{path}.mounts[{index}]", f"{_NO_CLAIMS[type(mount)]}; {LAUNCHER}")
+        if isinstance(mount, VolumeMount) and mount.read_only:
             _refuse(
                 f"{path}.mounts[{index}].read_only", f"a claim is mounted for writing; {LAUNCHER}"
             )
@@ -138,14 +189,10 @@ def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] 
     Raises:
         UnsupportedFeature: by field name.
     """
-    texts = (
-        {}
-        if wrapped
-        else {
-            "entrypoint": role.entrypoint,
-            **{f"args[{k}]": arg for k, arg in enumerate(role.args)},
-        }
-    )
+    texts = {}
+    if not wrapped:
+        texts["entrypoint"] = role.entrypoint
+        texts |= {f"args[{k}]": arg for k, arg in enumerate(role.args)}
     known = {*role.env, *role.secrets, *variables}
     for where, text in texts.items():
         _check_text(f"roles[0].{where}", text, known)
@@ -157,9 +204,9 @@ def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] 
 def _check_text(path: str, text: str, variables: set[str]) -> None:
     literal = "\0".join(piece for piece in pieces(text) if isinstance(piece, str))
     encoded = ".env" not in path and ".image" not in path
-    cure = (
-        "declare results (results={} is enough), which passes it encoded" if encoded else LAUNCHER
-    )
+    cure = LAUNCHER
+    if encoded:
+        cure = "declare results (results={} is enough), which passes it encoded"
     found = TEMPLATE.search(literal) or STRUCT.match(text)
     if found:
         _refuse(

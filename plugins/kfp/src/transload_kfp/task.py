@@ -66,10 +66,10 @@ def _write_artifacts(driver: Driver, results: AppResults, made: Mapping[str, Any
     """
     folder = made["results"].path
     empty(folder)
+    made["results"].metadata["transload_handle"] = driver.handle
     link = driver.link()
-    made["results"].metadata.update(
-        {"transload_handle": driver.handle, **({"transload_link": link} if link else {})}
-    )
+    if link:
+        made["results"].metadata["transload_link"] = link
     made["metrics"].metadata.update(metrics_of(results.results))
     tracker = FsspecResultTracker(folder)
     for key, values in results.results.items():
@@ -116,7 +116,8 @@ def main(words: list[str]) -> int:
     try:
         with failing_the_task():
             spec = LaunchSpec.decode(words[0])
-        request, paths = json.loads(words[1]), iter(words[2:])
+        request = json.loads(words[1])
+        paths = iter(words[2:])
         inputs = request.get("inputs", {}).get("parameterValues", {})
         made = {
             name: SimpleNamespace(path=next(paths), metadata={}) for name in spec.made_artifacts
