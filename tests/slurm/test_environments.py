@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from transload.cli import main
 from transload.errors import ConfigError, SubmitError, UnsupportedFeature
 from transload.runner import Job, Launch, Runner
 from transload.specs import AppDef, Role
@@ -105,6 +106,16 @@ def output_of(job: Job) -> str:
     return line
 
 
+ON_NODE = {"environment_on": "node", "environment_unpack": "node"}
+NODE_DISK = f"/tmp/transload-environments-{os.getuid()}"
+ALONE = """\
+import os, sys, tiny
+names = os.listdir("/sys/class/net")
+script = open(sys.prefix + "/bin/activate").read()
+print(tiny.VERSION, sys.prefix, os.environ["TRANSLOAD_ENVIRONMENT"], sys.prefix in script, *names)
+"""
+
+
 def leftovers(root: Path) -> list[str]:
     """Return what lies there beside finished environments and their locks."""
     links = [each for each in root.iterdir() if each.is_symlink()]
@@ -150,10 +161,15 @@ def test_a_dry_run_says_which_and_makes_none(
 
 @pytest.mark.engine("sshd")
 def test_made_once_on_the_login_node(
-    afar: Runner, hpc: Path, index: PackageIndex, needs_tiny: Path, caplog: pytest.LogCaptureFixture
+    afar: Runner,
+    hpc: Path,
+    index: PackageIndex,
+    needs_tiny: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By ssh it is made there, below the folder of the jobs; it is listed, kept while a job uses
-    it, and deleted.
+    """By ssh it is made there, below the folder of the jobs; the command line lists it, keeps it
+    while a job uses it, and deletes it.
     """
     root = hpc / ".environments"
     with caplog.at_level("INFO", "transload"):
@@ -170,10 +186,15 @@ def test_made_once_on_the_login_node(
     assert (found.path, found.name, found.in_use) == (str(Path(prefix).parent), CONTENT, True)
     assert found.size and found.files
     grow_old(found.path)
-    assert scheduler.delete_environments() == []
+    assert main(["delete", "--environments", "-s", "hpc"]) == 0
+    capsys.readouterr()
     job.cancel()
     job.wait(60)
-    assert [each.key for each in scheduler.delete_environments()] == [found.key]
+    assert main(["list", "--environments", "-s", "hpc", "--json"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["environments"]
+    assert (row["name"], row["in_use"]) == (CONTENT, False), row
+    assert main(["delete", "--environments", "-s", "hpc"]) == 0
+    assert CONTENT in capsys.readouterr().out
     assert list(root.iterdir()) == []
 
 
@@ -330,6 +351,66 @@ def test_wheels_that_are_fetched_here_and_sent(
     assert leftovers(hpc / ".environments") == []
 
 
+@pytest.mark.parametrize(
+    "scheduler", ["slurm", pytest.param("hpc", marks=pytest.mark.engine("sshd"))]
+)
+def test_made_in_a_job_and_unpacked_on_the_nodes(
+    scheduler: str,
+    index: PackageIndex,
+    needs_slurm: None,
+    request: pytest.FixtureRequest,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Eventually,
+) -> None:
+    """A short job makes it, and keeps one file. Replicas unpack that once on their node, need no
+    network for it, and leave nothing there. The next job makes none.
+    """
+    runner = request.getfixturevalue({"slurm": "runner", "hpc": "afar"}[scheduler])
+    monkeypatch.delenv("TMPDIR", raising=False)
+    Path(CONTENT).write_text("tiny\n", encoding="utf-8")
+    # a network namespace without a route
+    words = ["--net", "--mount", "sh", "-c", 'mount -t sysfs none /sys; python3 -c "$0"', ALONE]
+    role = Role(
+        "main", "/tmp", entrypoint="unshare", args=words, num_replicas=2, env=installer(index)
+    )
+    app = AppDef("test", [role])
+    launch = Launch(app=app, scheduler=scheduler, environment=CONTENT, cfg=ON_NODE)
+    for _ in range(2):
+        job = launch.plan(runner).submit()
+        assert job.wait(90).state.name == "SUCCEEDED"
+        for k in range(2):
+            (line,) = job.logs("main", k)
+            version, prefix, folder, moved, *names = line.split()
+            assert (version, moved, names) == ("1.0", "True", ["lo"])
+            assert prefix == f"{NODE_DISK}/{Path(folder).name}/venv"
+        found = sorted(each.name for each in Path(folder).iterdir())
+        assert found == ["environment.json", "venv.tar"]
+        eventually(lambda: not list(Path(NODE_DISK).iterdir()), 30)
+    assert index.requests.count("/simple/tiny/") == 1
+    (made,) = runner.scheduler(scheduler).environments()
+    assert (made.path, made.files) == (folder, 2)
+
+
+def test_a_job_that_cannot_make_it(runner: Runner, index: PackageIndex) -> None:
+    """The installer's last lines, or Slurm's own words, are in the message; nothing was submitted,
+    and no job is left.
+    """
+    Path(CONTENT).write_text("absent\n", encoding="utf-8")
+    role = Role("main", "/tmp", entrypoint="true", env=installer(index))
+    app = AppDef("test", [role])
+    launch = Launch(app=app, scheduler="slurm", environment=CONTENT, cfg=ON_NODE)
+    with pytest.raises(SubmitError, match=r"(?s)cannot be made.*\n.*absent") as caught:
+        launch.plan(runner).submit()
+    assert not caught.value.transient
+    launch.cfg = {**ON_NODE, "partition": "nowhere"}
+    with pytest.raises(SubmitError, match=r"the job that makes it ended: .*invalid partition"):
+        launch.plan(runner).submit()
+    launch.cfg = {"environment_on": "moon"}
+    with pytest.raises(ConfigError, match="environment_on=moon: must be one of login, node"):
+        launch.plan(runner)
+    assert runner.list("slurm") == []
+
+
 def test_offline_is_for_clusters_behind_ssh(
     runner: Runner, shell_app: Callable[..., AppDef]
 ) -> None:
@@ -354,9 +435,10 @@ def makers_of(root: Path) -> list[str]:
 
 
 @pytest.mark.engine("sshd")
-@pytest.mark.parametrize("killed", ["helper", "submitter"])
+@pytest.mark.parametrize("killed", ["helper", "submitter", "helper of a job"])
 def test_a_killed_maker_leaves_nothing_that_is_trusted(
     killed: str,
+    cluster: Any,
     hpc: Path,
     login: Any,
     index: PackageIndex,
@@ -365,11 +447,15 @@ def test_a_killed_maker_leaves_nothing_that_is_trusted(
 ) -> None:
     """What it started ends, nothing was submitted, and the next submit makes it anew."""
     root = hpc / ".environments"
+    if killed == "helper of a job":
+        settings = Path(os.environ["TRANSLOAD_CONFIG"])
+        settings.write_text(settings.read_text() + 'environment_on = "node"\n')
     index.answers.clear()
     first = submitter(index, "hpc")
-    eventually(lambda: index.requests, 60)
+    eventually(lambda: index.requests or first.poll(), 60)
+    assert first.poll() is None, first.communicate()
     assert makers_of(root)
-    if killed == "helper":
+    if killed != "submitter":
         for pid in login.helpers():
             os.kill(pid, 9)
         said = first.communicate(timeout=60)[1]
@@ -379,13 +465,65 @@ def test_a_killed_maker_leaves_nothing_that_is_trusted(
         first.kill()
         first.communicate(timeout=60)
     eventually(lambda: not makers_of(root), 30)
+    eventually(lambda: not cluster.tool("squeue", "-h", "-n", "transload-environment"), 30)
     index.answers.set()
     assert [each for each in root.iterdir() if each.is_symlink()] == []
     assert [each.name for each in hpc.iterdir() if not each.name.startswith(".")] == ["bin"]
     second = submitter(index, "hpc")
     said = second.communicate(timeout=100)[1]
     assert second.returncode == 0, said
+    assert [each for each in leftovers(root) if not each.startswith(".make-")] == []
+
+
+MOMENTS: dict[str, Callable[[Path], object]] = {
+    "it is locked": lambda root: list(root.glob("*.lock")),
+    "its folder is there": lambda root: list(root.glob("*.*/")),
+    "its recipe is written": lambda root: list(root.glob("*.*/files/requirements.txt")),
+    "its Python is there": lambda root: list(root.glob("*.*/venv/bin/python")),
+    "its packages are there": lambda root: list(root.glob("*.*/venv/lib/*/site-packages/tiny*")),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_the_maker_is_killed_at_any_moment(
+    moment: str,
+    runner: Runner,
+    index: PackageIndex,
+    needs_tiny: Path,
+    slurm_dir: Path,
+    eventually: Eventually,
+) -> None:
+    """Its environment is whole, or not there: the next submit makes it, and runs."""
+    root = slurm_dir / ".environments"
+    first = submitter(index, "slurm")
+    while first.poll() is None and not MOMENTS[moment](root):
+        pass  # the moments are short
+    makers = subprocess.run(
+        ["pgrep", "-f", "schedulers/environments/program.py"], stdout=subprocess.PIPE, check=False
+    )
+    for pid in makers.stdout.split():
+        os.kill(int(pid), 9)
+    said = first.communicate(timeout=60)[1]
+    if first.returncode:
+        assert "what makes it ended without a word" in said
+    assert output_of(submit(runner, index)).startswith("1.0 ")
     assert leftovers(root) == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_thirty_submits_at_once_make_one(
+    runner: Runner, index: PackageIndex, needs_tiny: Path, slurm_dir: Path
+) -> None:
+    """All of them run, and the package is asked for once."""
+    index.answers.clear()
+    all_of_them = [submitter(index, "slurm") for _ in range(30)]
+    index.answers.set()
+    said = [each.communicate(timeout=250)[1] for each in all_of_them]
+    assert [each.returncode for each in all_of_them] == [0] * 30, said
+    assert index.requests.count("/simple/tiny/") == 1
+    assert leftovers(slurm_dir / ".environments") == []
 
 
 @pytest.mark.parametrize(

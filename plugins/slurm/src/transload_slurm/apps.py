@@ -31,6 +31,7 @@ from transload_slurm.convert import COMMENT, SlurmRequest, comment_of
 from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
 from transload_slurm.environments import Environments, choose_python
 from transload_slurm.jobs import Job, Jobs, seconds_until
+from transload_slurm.making import MakingJob
 from transload_slurm.states import PUT_BACK, clean, ended
 from transload_slurm.store import AppFolders, last_line, read_json, read_state, write_file
 from transload_slurm.waiting import Never
@@ -38,6 +39,7 @@ from transload_slurm.watch import OVER, SlurmWatch
 
 if TYPE_CHECKING:
     from transload.schedulers.environments import Recipe
+    from transload_slurm.options import Making
 
 _CANCEL_S: Final = 60.0
 _DELETE_S: Final = 120.0
@@ -131,33 +133,42 @@ class Apps:
     def make_environment(
         self,
         recipe: Recipe,
-        python: str,
-        prologue: str,
+        how: Making,
         variables: Mapping[str, str],
-        *,
-        offline: bool = False,
     ) -> str:
         """Return the folder of an environment, made if it is not there.
 
         Args:
             recipe: what is to be installed.
-            python: the run option ``python``.
-            prologue: the run option ``prologue``, which may load a module of Python.
+            how: how it is made; ``offline`` only behind ssh, which the request was checked for.
             variables: for the installer alone.
-            offline: only behind ssh, which the request was checked for.
 
         Raises:
             SubmitError: if it cannot be made; with the installer's last lines.
         """
         self.store.ensure()
-        chosen = choose_python(python, prologue)
+        chosen = choose_python(how.python, how.prologue)
+        root = self.kept_environments.root
+        values = {**chosen.variables, **variables}
+        if how.job is not None:
+            order = environments.order_to_make(
+                root,
+                recipe.to_dict(),
+                python=chosen.path,
+                place=chosen.place,
+                variables=values,
+                packed=how.packed,
+            )
+            with contextlib.closing(MakingJob(how.job).lines(order)) as lines:
+                return str(environments.follow_making(lines, recipe.environment)["path"])
         folder, lock = environments.make_here(
-            self.kept_environments.root,
+            root,
             recipe.to_dict(),
             recipe.environment,
             python=chosen.path,
             place=chosen.place,
-            variables={**chosen.variables, **variables},
+            variables=values,
+            packed=how.packed,
         )
         os.close(lock)  # it stays for some minutes, and then a record says that it is used
         return folder

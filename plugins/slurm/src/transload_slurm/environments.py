@@ -4,6 +4,7 @@ folder of the jobs, and removed when no job uses them.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import re
@@ -29,6 +30,9 @@ from transload_slurm.store import AppFolders
 _IDLE_S: Final = 600.0
 """So long an environment stays after its last use: a submit may be about to use it."""
 _SHELL_S: Final = 60.0
+_DAY_S: Final = 86400.0
+WHEELS: Final = ".transload-wheels-"
+"""Begins the names of folders of wheels, of a job that makes an environment."""
 _RECORD: Final = "environment.json"
 _MODULE: Final = r"\s*(module|ml)\s"
 _FIND_PYTHON: Final = """\
@@ -100,18 +104,21 @@ def choose_python(named: str, prologue: str) -> ChosenPython:
     return ChosenPython(said[-1], place, variables)
 
 
-def python_there(root: str, recipe: dict[str, Any], chosen: ChosenPython) -> dict[str, Any]:
+def python_there(
+    root: str, recipe: dict[str, Any], chosen: ChosenPython, packed: bool
+) -> dict[str, Any]:
     """Return what wheels must fit that are fetched elsewhere; ``{}`` if the environment is here.
 
     Args:
         root: the folder of all environments.
         recipe: what is to be installed.
         chosen: the Python that it is made of.
+        packed: whether it is kept as one file.
 
     Raises:
         Failure: if there is no Python that fits.
     """
-    if find(root, key_of(recipe, chosen.path or chosen.place)) is not None:
+    if find(root, key_of(recipe, chosen.path or chosen.place, packed)) is not None:
         return {}
     libc, version = platform.libc_ver()
     glibc = ""
@@ -164,12 +171,23 @@ class Environments:
         """
         idle = max(_IDLE_S, older_than or 0.0)
         deleted = []
+        if not dry_run:
+            self._sweep()
         for record in self.listed():
             if record["in_use"] or not _is_idle(record["path"], idle):
                 continue
             if dry_run or self._remove(record, idle):
                 deleted.append(record)
         return deleted
+
+    def _sweep(self) -> None:
+        """Remove wheels that a killed maker has left."""
+        with contextlib.suppress(FileNotFoundError), os.scandir(self.root) as listing:
+            for entry in listing:
+                if not entry.name.startswith(WHEELS):
+                    continue
+                if time.time() - entry.stat().st_mtime > _DAY_S:
+                    shutil.rmtree(entry.path, ignore_errors=True)
 
     def _remove(self, record: Mapping[str, Any], idle: float) -> bool:
         try:

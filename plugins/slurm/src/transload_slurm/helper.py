@@ -16,10 +16,12 @@ from typing import Any, Final
 from transload.errors import SchedulerUnavailable, SubmitError, TransloadError
 from transload.runtime import untrusted
 from transload.schedulers.environments.program import Child, Failure, find_uv, make
+from transload.schedulers.local.home import make_private
 from transload_slurm import wire
 from transload_slurm.apps import Apps
 from transload_slurm.blobs import Blobs
-from transload_slurm.environments import choose_python, python_there
+from transload_slurm.environments import WHEELS, choose_python, python_there
+from transload_slurm.making import MakingJob
 from transload_slurm.watch import SlurmWatch
 
 _PER_MINUTE: Final = 12  # a login node has many users
@@ -41,7 +43,7 @@ class Helper:
         self._blobs = Blobs(root)
         self._apps = Apps(root, _PER_MINUTE, self._blobs)
         self._watches: dict[int, SlurmWatch] = {}
-        self._makers: set[Child] = set()
+        self._makers: set[Child | MakingJob] = set()
         self._is_over = False
         self._busy = 0
         self._lock = threading.Lock()
@@ -138,11 +140,14 @@ class Helper:
         python: str,
         prologue: str,
         variables: dict[str, str],
+        packed: bool = False,
+        job: list[str] | None = None,
         wheels: str = "",
     ) -> dict[str, Any]:
         """Make an environment, unless it is there; tell meanwhile what its installer says.
 
-        Wheels that were sent lie in the workspace of that name.
+        Wheels that were sent lie in the workspace of that name. With options of ``srun`` a short
+        job makes it.
         """
 
         def say(line: str) -> None:
@@ -151,23 +156,33 @@ class Helper:
 
         self._apps.store.ensure()
         chosen = choose_python(python, prologue)
-        order = {
-            "root": self._apps.kept_environments.root,
+        root = self._apps.kept_environments.root
+        order: dict[str, Any] = {
+            "root": root,
             "recipe": recipe,
             "python": chosen.path,
             "place": chosen.place,
             "variables": {**chosen.variables, **variables},
+            "packed": packed,
         }
-        child = Child()
+        child: Child | MakingJob = Child()
+        shared = None
+        if job is not None:
+            child = MakingJob(job)
+            make_private(root)
+            shared = root
         with self._lock:
             self._makers.add(child)
             if self._is_over:
                 child.stop()
         try:
-            with tempfile.TemporaryDirectory(prefix="transload-wheels-") as folder:
+            with contextlib.ExitStack() as stack:
                 if wheels:
-                    self._blobs.lay(wheels, f"{folder}/wheels")
-                    order["wheels"] = f"{folder}/wheels"
+                    made = tempfile.TemporaryDirectory(prefix=WHEELS, dir=shared)
+                    order["wheels"] = f"{stack.enter_context(made)}/wheels"
+                    self._blobs.lay(wheels, order["wheels"])
+                if isinstance(child, MakingJob):
+                    return child.make(order, say)
                 return make(order, say, child)
         except Failure as exc:
             return {"error": str(exc), "lines": exc.lines, "transient": exc.transient}
@@ -175,11 +190,13 @@ class Helper:
             with self._lock:
                 self._makers.discard(child)
 
-    def do_python_there(self, recipe: dict[str, Any], python: str, prologue: str) -> dict[str, Any]:
+    def do_python_there(
+        self, recipe: dict[str, Any], python: str, prologue: str, packed: bool = False
+    ) -> dict[str, Any]:
         """Return what the wheels of an environment must fit; see `python_there`."""
         chosen = choose_python(python, prologue)
         try:
-            return python_there(self._apps.kept_environments.root, recipe, chosen)
+            return python_there(self._apps.kept_environments.root, recipe, chosen, packed)
         except Failure as exc:
             raise SubmitError(f"environment {recipe['name']}: cannot be made: {exc}") from exc
 

@@ -32,6 +32,7 @@ from transload_slurm.results import RemoteStore
 
 if TYPE_CHECKING:
     from transload.schedulers.environments import Recipe
+    from transload_slurm.options import Making
 
 _SUBMIT_S: Final = 180.0
 _AGAIN_S: Final = 60.0
@@ -134,30 +135,29 @@ class RemoteApps:
     def make_environment(
         self,
         recipe: Recipe,
-        python: str,
-        prologue: str,
+        how: Making,
         variables: Mapping[str, str],
-        *,
-        offline: bool = False,
     ) -> str:
         """Return the folder of an environment there; see `Apps.make_environment`.
 
-        With ``offline`` its packages are fetched here, and sent.
+        If it is made offline, its packages are fetched here, and sent.
 
         Raises:
             SubmitError: if it cannot be made, or the login node cannot be reached.
         """
         try:
-            if recipe.needs_uv and (offline or not self.connection.call("has_uv")):
+            if recipe.needs_uv and (how.offline or not self.connection.call("has_uv")):
                 recipe = environments.as_requirements(recipe)
             link = self.connection.link()
             order: dict[str, Any] = {
                 "recipe": recipe.to_dict(),
-                "python": python,
-                "prologue": prologue,
+                "python": how.python,
+                "prologue": how.prologue,
                 "variables": dict(variables),
+                "packed": how.packed,
+                "job": how.job,
             }
-            if offline:
+            if how.offline:
                 order["variables"] = {}
                 order["wheels"] = _bring_wheels(link, recipe, order, variables)
             made = environments.follow_making(_Making(link).lines(order), recipe.environment)
@@ -279,7 +279,7 @@ def _bring_wheels(
 
     Nothing is fetched if the environment is there.
     """
-    asked = {name: order[name] for name in ("recipe", "python", "prologue")}
+    asked = {name: order[name] for name in ("recipe", "python", "prologue", "packed")}
     wanted = link.call("python_there", _SUBMIT_S, **asked)
     if not wanted:
         return ""

@@ -168,13 +168,8 @@ class SlurmScheduler(SchedulerBase):
         Raises:
             SubmitError: if it cannot be made; with the installer's last lines.
         """
-        folder = self.apps.make_environment(
-            recipe,
-            str(cfg.get("python") or ""),
-            str(cfg.get("prologue") or ""),
-            variables,
-            offline=bool(cfg.get("offline")),
-        )
+        how = options.making_of(role, cfg)
+        folder = self.apps.make_environment(recipe, how, variables)
         return replace(role, env={**role.env, _convert.PACKAGES: folder})
 
     def environments(self) -> Sequence[MadeEnvironment]:

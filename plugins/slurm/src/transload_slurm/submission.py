@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.schedulers.api import Submission
+from transload.schedulers.environments.program import is_whole
 from transload.schedulers.local.convert import inherited
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id
@@ -61,6 +62,7 @@ _JOB: Final = (
     "starts",
     "steps",
     "supervise",
+    "unpack",
 )
 
 Lay = Callable[[Any, str], None]
@@ -182,7 +184,7 @@ def _environments(request: SlurmRequest) -> dict[str, Any]:
 def _check_environments(request: SlurmRequest) -> None:
     """Raise SubmitError if an environment is not there: from now on the record keeps it there."""
     for role in request.roles:
-        if role.packages and not os.path.exists(f"{role.packages}/venv/bin/python"):
+        if role.packages and not is_whole(role.packages):
             raise SubmitError(
                 f"role {role.name!r}: its environment {role.packages} was removed before the job "
                 "was submitted",

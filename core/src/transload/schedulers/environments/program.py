@@ -7,7 +7,8 @@ line of JSON, an order, and writes lines of JSON: ``{"line": …}`` while it wor
 
     <key>.lock      locked (flock) by whoever makes or removes it, and shared by who begins to use it
     <key>           a link to the finished one, put there by a rename when all else was done
-    <key>.<random>/ the packages (venv), what they were made from (files), environment.json
+    <key>.<random>/ the packages (venv), what they were made from (files), environment.json;
+                    of a packed one venv.tar in the place of venv
 
 A folder that no link leads to is half made: nobody uses it, and the next maker removes it.
 """
@@ -25,6 +26,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
+import tempfile
 import threading
 import time
 from typing import IO, Any, Callable, Iterable
@@ -35,6 +38,7 @@ __all__ = [
     "find",
     "find_uv",
     "hold",
+    "is_whole",
     "key_of",
     "listed",
     "make",
@@ -45,6 +49,8 @@ __all__ = [
 
 SCHEMA = 1
 RECORD = "environment.json"
+PACKED = "venv.tar"
+"""The packages of an environment that is kept as one file."""
 KEPT_LINES = 12
 """How many last lines of the installer a failure shows."""
 
@@ -97,13 +103,14 @@ class Failure(Exception):
         self.transient = transient
 
 
-def key_of(recipe: dict[str, Any], python: str = "") -> str:
+def key_of(recipe: dict[str, Any], python: str = "", packed: bool = False) -> str:
     """Return the name of an environment: 32 hex digits of its content, its Python and this kind of
     machine.
 
     Args:
         recipe: what `Recipe.to_dict` returned.
         python: the interpreter that was asked for.
+        packed: it is kept as one file.
     """
     parts = [
         recipe["sha256"],
@@ -114,6 +121,8 @@ def key_of(recipe: dict[str, Any], python: str = "") -> str:
         sys.platform,
         platform.machine(),
     ]
+    if packed:
+        parts.append("packed")
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
@@ -127,13 +136,19 @@ def find(root: str, key: str) -> str | None:
         folder = os.path.join(root, os.readlink(link))
     except OSError:
         return None
-    if not os.path.exists(os.path.join(folder, "venv", "bin", "python")):
+    if not is_whole(folder):
         return None
     try:
         os.utime(os.path.join(folder, RECORD))
     except OSError:
         pass  # of a read-only disk it can be used, too
     return folder
+
+
+def is_whole(folder: str) -> bool:
+    """Tell whether the packages of an environment are there, and its Python if it can be seen."""
+    inner = os.path.join(folder, "venv", "bin", "python")
+    return os.path.exists(inner) or os.path.exists(os.path.join(folder, PACKED))
 
 
 def hold(root: str, key: str, shared: bool = False, wait: bool = True) -> int | None:
@@ -187,7 +202,7 @@ def make(order: dict[str, Any], say: Say, child: Child | None = None) -> dict[st
         order: ``root``, ``recipe`` (of `Recipe.to_dict`); optional: ``python`` (the interpreter to
             use), ``place`` (which one it will be, as far as that is known), ``uv`` (its path;
             "": do not use it), ``wheels`` (a folder, in place of any index), ``variables`` (for the
-            installer, never kept).
+            installer, never kept), ``packed`` (keep it as one file).
         say: takes the lines of the installer.
         child: ends the installer when it is asked to.
 
@@ -197,7 +212,8 @@ def make(order: dict[str, Any], say: Say, child: Child | None = None) -> dict[st
     began = time.monotonic()
     recipe = order["recipe"]
     root = os.path.expanduser(order["root"])
-    key = key_of(recipe, order.get("python") or order.get("place") or "")
+    python = order.get("python") or order.get("place") or ""
+    key = key_of(recipe, python, bool(order.get("packed")))
     lock = None
     try:
         _make_private(root)
@@ -233,7 +249,10 @@ def _make_anew(root: str, key: str, order: dict[str, Any], say: Say, child: Chil
     folder = os.path.join(root, name)
     try:
         os.mkdir(folder, 0o700)
-        record = _fill(folder, order, say, child)
+        if order.get("packed"):
+            record = _fill_packed(folder, order, say, child)
+        else:
+            record = _fill(folder, order, say, child)
         record["key"] = key
         _write(os.path.join(folder, RECORD), json.dumps(record))
         aside = os.path.join(root, f".{name}.link")
@@ -243,6 +262,22 @@ def _make_anew(root: str, key: str, order: dict[str, Any], say: Say, child: Chil
         shutil.rmtree(folder, ignore_errors=True)
         raise
     return folder
+
+
+def _fill_packed(folder: str, order: dict[str, Any], say: Say, child: Child) -> dict[str, Any]:
+    """Install the packages on this machine's own disk, and keep them as one file.
+
+    What is kept of how says where they were installed: their programs have that path inside.
+    """
+    with tempfile.TemporaryDirectory(prefix="transload-environment-") as made:
+        place = os.path.realpath(made)
+        record = _fill(place, order, say, child)
+        venv = os.path.join(place, "venv")
+        say("packing it into one file")
+        with tarfile.open(os.path.join(folder, PACKED), "w") as archive:
+            archive.add(venv, "venv")
+    record["packed_from"] = venv
+    return record
 
 
 def _fill(folder: str, order: dict[str, Any], say: Say, child: Child) -> dict[str, Any]:

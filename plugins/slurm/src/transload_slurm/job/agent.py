@@ -155,6 +155,7 @@ class Agent:
         self.noticed = False
         self.retry = "0"
         self.progress: Any = None  # a ProgressFile, once there is a file
+        self.unpacked: Any = None  # the packages on this node's disk, if they are one file
         self.watch: Any = None  # a StallWatch, if it is to be watched for stalls
         self.began_at = 0  # where in its stderr this run begins
         self.buffer = b""
@@ -197,6 +198,8 @@ class Agent:
             self._pass_on()
             self._look()
             self._reap()
+        if self.unpacked is not None:
+            self.unpacked.release()
 
     def _timeout(self) -> float | None:
         if not self.child:
@@ -274,6 +277,8 @@ class Agent:
             argv = [*task["container"], *argv]
             if task["checkpoints"] and not os.path.isdir(task["checkpoints"]):
                 raise FileNotFoundError(errno.ENOENT, _NOT_SHARED, task["checkpoints"])
+            if self.task["env"].get(_PACKAGES):
+                _enter(self._venv_of(env[_PACKAGES]), env)
             self._begin_watch(env)
             # before it starts: the next look at its logs may already see all that it has written
             began = time.time()
@@ -290,6 +295,20 @@ class Agent:
         finally:
             for fd in streams:
                 os.close(fd)
+
+    def _venv_of(self, packages: str) -> str:
+        """Return the virtual environment of a folder of packages; one file is unpacked first.
+
+        Raises:
+            OSError: if this node's disk cannot take it.
+        """
+        if not os.path.lexists(os.path.join(packages, "venv.tar")):
+            return os.path.join(packages, "venv")
+        from .unpack import Unpacked
+
+        if self.unpacked is None:
+            self.unpacked = Unpacked(packages)
+        return str(self.unpacked.venv)
 
     def _begin_watch(self, env: dict[str, str]) -> None:
         """Watch the attempt that begins for stalls, if that is asked for."""
@@ -321,9 +340,6 @@ class Agent:
             self.logs, ERROR_FILE
         )
         env.update({name: _replace(value, values) for name, value in self.task["env"].items()})
-        packages = env.get(_PACKAGES)
-        if packages and _PACKAGES in self.task["env"]:
-            _enter(f"{packages}/venv", env)
         if self.task["container"]:  # these want to know
             env.setdefault("USER", os.environ.get("SLURM_JOB_USER", ""))
         env["TRANSLOAD_APP_ID"] = self.task["app_id"]
