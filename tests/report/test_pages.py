@@ -197,8 +197,8 @@ def test_progress_and_interruptions(parse: Parse) -> None:
     said = page.text(section)
     assert "83 % · step 830 of 1,000 · 1 h 53 min left" in said
     assert "It has stalled." in said and "It will not end within its limit of time" in said
-    assert page.lines(f"{section}//li")[1].endswith(
-        "interrupted (segment) at step 610 after 2 h 00 min; 2 of 3"
+    assert page.lines(f"{section}//li")[1] == (
+        "interrupted (segment) at step 610 after 2 h 00 min; started again, 2nd"
     )
     assert "Interruptions 3 2 preempted, 1 segment" in page.text(".//section[@id='overview']")
     assert len(page.all(f"{section}//{SVG}path[@class='interruption']")) == 3

@@ -88,7 +88,7 @@ def app_report(data: AppData) -> str:
         earlier=earlier_counts(status),
         progress=progress,
         causes=causes_text(status),
-        interruptions=interruption_lines(status),
+        interruptions=interruption_lines(status, data.app),
         again=sum(replica.restarts > 0 for replica in replicas),
         filtered=worth_filtering(len(problems), len(replicas)),
         has_earlier=any(replica.earlier for replica in replicas),

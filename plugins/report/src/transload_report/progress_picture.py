@@ -9,8 +9,8 @@ from typing import Final
 
 from markupsafe import Markup
 
-from transload.cli.advance import percent_text
-from transload.specs import AppStatus, Progress, ReplicaAttempt, ReplicaStatus
+from transload.pipelines import interruptions_of
+from transload.specs import AppDef, AppStatus, Progress, ReplicaAttempt
 from transload_report.axes import duration_ticks, is_drawable
 from transload_report.chart import Frame
 from transload_report.convert import Span, is_interrupted, replicas_of
@@ -102,49 +102,32 @@ def _drawable(progress: Progress) -> Progress:
 
 
 def causes_text(status: AppStatus) -> str:
-    """Return ``2 preempted, 1 segment``, for as many interruptions as their scheduler tells of."""
-    causes = Counter(attempt.cause for attempt in _interruptions(status))
+    """Return ``2 preempted, 1 segment``, for as many interruptions as their scheduler keeps."""
+    causes = Counter(each.cause for each in interruptions_of(status) if each.cause)
     return ", ".join(f"{count} {cause}" for cause, count in causes.items())
 
 
-def interruption_lines(status: AppStatus) -> list[tuple[float | None, str]]:
-    """Return the moment and the description of each of the last interruptions, oldest first."""
-    found = _interruptions(status)
-    numbered = list(enumerate(found, start=1))
-    return [
-        (attempt.end_time, f"{_interruption_text(attempt)}; {place} of {len(found)}")
-        for place, attempt in numbered[-_MAX_LINES:]
-    ]
+def interruption_lines(status: AppStatus, app: AppDef | None) -> list[str]:
+    """Return a description of each of the last interruptions, oldest first.
 
-
-def _interruptions(status: AppStatus) -> list[ReplicaAttempt]:
-    """Return the interrupted attempts of the replica that has most of them, oldest first."""
-    by_replica = [_interrupted_of(replica) for replica in replicas_of(status)]
-    return max(by_replica, key=len, default=[])
-
-
-def _interrupted_of(replica: ReplicaStatus) -> list[ReplicaAttempt]:
-    return [attempt for attempt in replica.earlier if is_interrupted(attempt)]
-
-
-def _interruption_text(attempt: ReplicaAttempt) -> str:
-    text = f"interrupted ({attempt.cause})"
-    if attempt.step is not None:
-        text += f" at step {attempt.step:,g}"
-    if attempt.start_time is not None and attempt.end_time is not None:
-        seconds = max(0.0, attempt.end_time - attempt.start_time)
-        text += f" after {duration_text(seconds)}"
-    return text
+    Args:
+        status: the status of the job.
+        app: its definition, which says how many are allowed; None: that is not known.
+    """
+    allowed = {}
+    if app is not None:
+        allowed = {role.name: role.interruptions_allowed for role in app.roles}
+    found = interruptions_of(status)[-_MAX_LINES:]
+    return [each.in_words(allowed.get(each.role)) for each in found]
 
 
 # -- words
 
 
 def _words(status: AppStatus, progress: Progress, written: float) -> str:
-    parts = [percent_text(progress), _step_text(progress)]
-    left = progress.left(written)
-    if left is not None and not status.is_terminal():
-        parts.append(f"{duration_text(max(1.0, left))} left")
+    parts = [progress.percent_text(), _step_text(progress)]
+    if not status.is_terminal():
+        parts.append(progress.left_text(written))
     parts.append(shown(progress.text or ""))
     return " · ".join(part for part in parts if part)
 
@@ -223,9 +206,10 @@ def _reported_attempts(status: AppStatus) -> list[ReplicaAttempt]:
 
 
 def _attempt_text(attempt: ReplicaAttempt) -> str:
+    cause = "failed"
     if is_interrupted(attempt):
-        return _interruption_text(attempt)
-    return f"failed at step {attempt.step:,g}"
+        cause = f"interrupted ({attempt.cause})"
+    return f"{cause} at step {attempt.step:,g}"
 
 
 # -- the bar
