@@ -22,6 +22,7 @@ def digits(
     port: int = 0,
     tracked: bool = False,
     result_key: str = "final",
+    checkpoint_every: int = 5,
 ) -> AppDef:
     """Train a classifier of handwritten digits, data-parallel over several replicas.
 
@@ -37,6 +38,7 @@ def digits(
         port: port of rank 0; 0 takes one that follows from the app's id
         tracked: report through transload.runtime.tracking instead of writing the files directly
         result_key: key under which the final accuracy, loss and seconds are reported
+        checkpoint_every: epochs between checkpoints, if the job has a folder for them
     """
     script = "trainer_tracked.py" if tracked else "trainer.py"
     arguments: dict[str, object] = {
@@ -51,6 +53,7 @@ def digits(
         "batch": batch,
         "port": port,
         "result-key": result_key,
+        "checkpoint-every": checkpoint_every,
     }
     trainer = Role(
         name="trainer",

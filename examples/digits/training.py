@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 
 import numpy as np
+from checkpoints import EXIT_INTERRUPTED, Checkpoints
 from group import Group, GroupError
 from model import Network, Split, load_shard
 
@@ -44,14 +45,21 @@ def parse(argv: list[str]) -> argparse.Namespace:
         "--timeout", type=float, default=60.0, help="seconds to wait for another replica"
     )
     parser.add_argument("--result-key", default="final", help="key of the final result")
+    parser.add_argument(
+        "--checkpoint-every",
+        type=int,
+        default=5,
+        help="epochs between checkpoints, if there is a folder for them",
+    )
     options = parser.parse_args(argv)
     if not 0 <= options.rank < options.replicas:
         parser.error(
             f"--rank {options.rank}: must be 0 or more and below --replicas {options.replicas}"
         )
-    for name in ("epochs", "hidden", "batch"):
-        if getattr(options, name) < 1:
-            parser.error(f"--{name} {getattr(options, name)}: must be 1 or more")
+    for name in ("epochs", "hidden", "batch", "checkpoint-every"):
+        value = getattr(options, name.replace("-", "_"))
+        if value < 1:
+            parser.error(f"--{name} {value}: must be 1 or more")
     if options.seed < 0:
         parser.error(f"--seed {options.seed}: must be 0 or more")
     if not 0 <= options.port < 65536:
@@ -91,22 +99,34 @@ def _evaluate(network: Network, shard: Split, group: Group) -> tuple[float, floa
     return float(loss / trained), float(right / held_out), int(held_out)
 
 
-def train(options: argparse.Namespace, group: Group, report: Report) -> None:
-    """Train; rank 0 prints a line per epoch and reports it, and the final result last."""
+def train(
+    options: argparse.Namespace, group: Group, report: Report, checkpoints: Checkpoints
+) -> bool:
+    """Train; rank 0 prints a line per epoch and reports it, and the final result last.
+
+    Returns:
+        False if the training stopped after a notice, and is to go on later.
+    """
     began = time.monotonic()
     network = Network(options.hidden, options.seed)
     shard = load_shard(options.rank, options.replicas, options.seed)
-    loss = accuracy = float("nan")
-    held_out = 0
-    for epoch in range(1, options.epochs + 1):
+    first = checkpoints.load(network.parameters) + 1
+    if first > 1 and group.rank == 0:
+        print(f"goes on after epoch {first - 1}", flush=True)
+    for epoch in range(first, options.epochs + 1):
         _epoch(network, shard, group, options, epoch)
-        loss, accuracy, held_out = _evaluate(network, shard, group)
+        loss, accuracy, _ = _evaluate(network, shard, group)
         if group.rank == 0:
             print(
                 f"epoch {epoch:3d}/{options.epochs}  loss {loss:.4f}  accuracy {accuracy:.4f}",
                 flush=True,
             )
             report(f"epoch-{epoch:03d}", {"train_loss": loss, "test_accuracy": accuracy})
+        checkpoints.epoch_done(epoch, options.epochs, network.parameters)
+        if epoch < options.epochs and _anybody_noticed(group, checkpoints):
+            checkpoints.save(epoch, network.parameters)
+            return False
+    loss, accuracy, held_out = _evaluate(network, shard, group)
     if group.rank == 0:
         seconds = time.monotonic() - began
         report(options.result_key, {"accuracy": accuracy, "loss": loss, "seconds": seconds})
@@ -114,11 +134,20 @@ def train(options: argparse.Namespace, group: Group, report: Report) -> None:
             f"accuracy {accuracy:.4f} on {held_out} held-out digits, {group.world} replicas, "
             f"{seconds:.1f} s"
         )
+    return True
+
+
+def _anybody_noticed(group: Group, checkpoints: Checkpoints) -> bool:
+    """Tell whether any replica has had its notice: all stop after the same epoch, or none does."""
+    if checkpoints.path is None:
+        return False
+    return bool(group.sum(np.array([float(checkpoints.noticed)]))[0])
 
 
 def main(report: Report, argv: list[str] | None = None) -> int:
     """Join the other replicas and train with them; return the exit code."""
     options = parse(sys.argv[1:] if argv is None else argv)
+    checkpoints = Checkpoints(options.rank, options.checkpoint_every)
     host = os.environ.get(options.rank0_env, "")
     if not host and options.rank:
         print(
@@ -131,8 +160,9 @@ def main(report: Report, argv: list[str] | None = None) -> int:
             options.rank, options.replicas, host, options.app_id, options.port, options.timeout
         ) as group:
             print(f"rank {options.rank} of {options.replicas}: joined", flush=True)
-            train(options, group, report)
+            finished = train(options, group, report, checkpoints)
     except GroupError as error:
         print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+        # after a notice the others may be gone already: that is no failure of this one
+        return EXIT_INTERRUPTED if checkpoints.noticed else 1
+    return 0 if finished else EXIT_INTERRUPTED

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -29,7 +30,7 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType
     """Import a module of the example the way its scripts do, and forget it afterwards."""
     monkeypatch.syspath_prepend(str(FOLDER))
     yield importlib.import_module
-    for name in ("group", "model", "training"):
+    for name in ("checkpoints", "group", "model", "training"):
         sys.modules.pop(name, None)
 
 
@@ -344,8 +345,57 @@ def test_shards_are_a_partition(load: Callable[[str], ModuleType]) -> None:
     assert sorted(map(bytes, pictures)) == sorted(map(bytes, everything))
 
 
+@pytest.mark.timeout(200)
+def test_a_training_goes_on_after_a_notice(tmp_path: Path, eventually: Any) -> None:
+    """One replica has its notice: both stop after the same epoch and ask to be started again. What
+    they end with then is what an undisturbed training ends with, to the last bit.
+    """
+    given = ["--replicas", "2", "--rank0-env", "MY_RANK0", "--app-id", "notice", "--epochs", "4"]
+    env = os.environ | {"MY_RANK0": "localhost", "OMP_NUM_THREADS": "1"}
+
+    def start(rank: int, folder: Path) -> subprocess.Popen[str]:
+        folder.mkdir(exist_ok=True)
+        return subprocess.Popen(
+            [sys.executable, str(FOLDER / "trainer.py"), "--rank", str(rank), *given],
+            env=env | {"TRANSLOAD_CHECKPOINT_DIR": str(folder)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def listens(pid: int) -> bool:
+        """Tell whether a process has a handler for SIGTERM."""
+        status = Path(f"/proc/{pid}/status").read_text(encoding="utf-8")
+        caught = int(status.split("SigCgt:")[1].split()[0], 16)
+        return bool(caught >> (signal.SIGTERM - 1) & 1)
+
+    def run(folder: Path, *, noticed: bool = False) -> tuple[list[int], str]:
+        with start(1, folder) as other:
+            if noticed:  # while it waits for the first one, so that it comes before the end
+                eventually(lambda: listens(other.pid), 60)
+                other.send_signal(signal.SIGTERM)
+            with start(0, folder) as first:
+                try:
+                    shown, _ = first.communicate(timeout=90)
+                    return [first.wait(), other.wait(timeout=60)], shown
+                finally:
+                    first.kill()
+                    other.kill()
+
+    codes, shown = run(tmp_path / "disturbed", noticed=True)
+    assert codes == [75, 75]
+    assert "epoch   1/4" in shown
+    assert "epoch   2/4" not in shown
+    codes, shown = run(tmp_path / "disturbed")
+    assert codes == [0, 0]
+    assert "goes on after epoch 1\n" in shown
+    assert run(tmp_path / "undisturbed")[0] == [0, 0]
+    saved = [np.load(tmp_path / name / "digits.npz") for name in ("disturbed", "undisturbed")]
+    assert [int(each["epoch"]) for each in saved] == [4, 4]
+    assert saved[0]["parameters"].tobytes() == saved[1]["parameters"].tobytes()
+
+
 def test_trainer_imports_no_transload() -> None:
     """The launched program needs no transload: none of its modules mentions an import of it."""
-    for name in ("trainer.py", "training.py", "model.py", "group.py"):
+    for name in ("trainer.py", "training.py", "checkpoints.py", "model.py", "group.py"):
         text = (FOLDER / name).read_text()
         assert "import transload" not in text and "from transload" not in text, name
