@@ -4,7 +4,8 @@
     python count.py KILLS SEED CELLS STARTER prefect=PYTHON ax=PYTHON …
 
 CELLS, with commas between them: HOST:ENGINE (the process that looks after an app is struck),
-whole:HOST:ENGINE (any part of host and engine is), RIVAL:ENGINE, or ``all``. Seeds go on where the
+whole:HOST:ENGINE (any part of host and engine is), RIVAL:ENGINE, interrupted:HOST:ENGINE (the job
+is interrupted, see `interruptions.py`), healthy:runner:ENGINE (see `alarms.py`), or ``all``. Seeds go on where the
 file ends for that cell, unless SEED is one: then the case is shown, and not added. A row carries the
 commit and the date that it was counted at. It stands until its cell is counted at another commit; then
 it goes into the sums of `older`.
@@ -20,7 +21,7 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,35 @@ COUNTED = {
     "repeated": "lines repeated",
     "wrong_cases": "cases with anything wrong",
 }
+PROGRAMS = {"interruptions.py": "interruptions", "alarms.py": "alarms"}
+"""Program → where its rows are kept; those of the others are ``rows``."""
+LISTS = ("rows", "interruptions", "alarms", "older")
+INTERRUPTED = {
+    "runner": ("core", ("local", "docker", "slurm")),
+    "airflow": ("airflow", ("local",)),
+    "prefect": ("prefect", ("local",)),
+    "submitit": ("core", ("slurm",)),
+}
+"""What looks after trainings that are interrupted → whose Python has it, and where they run."""
+INTERRUPTION_COUNTS = {
+    "jobs": "trainings",
+    "interruptions": "interruptions",
+    "retries": "retries spent",
+    "repeated": "steps repeated",
+    "lost": "of them after the last checkpoint",
+    "worst": "most of them at once",
+    "equal": "final weights equal",
+    "second_jobs": "second jobs",
+    "wrong_states": "wrong states",
+}
+ALARM_COUNTS = {
+    "jobs": "healthy jobs",
+    "paused": "of them paused",
+    "alarms": "said to have stalled",
+    "wrong_states": "wrong states",
+}
+ALARM_CELL = ("engine",)
+INTERRUPTION_CELL = ("host", "engine", "notice")
 CELL = ("host", "engine", "tool", "struck")
 SPOKEN = {"airflow": "Airflow", "ax": "Ax", "kfp": "KFP's launcher", "prefect": "Prefect"}
 Row = dict[str, Any]
@@ -77,6 +107,19 @@ def all_cells(hosts: list[str], engines: list[str]) -> dict[str, tuple[str, str,
             for engine in places
             if engine in engines
         }
+    for host, (owner, places) in INTERRUPTED.items():
+        if owner in hosts:
+            cells |= {
+                f"interrupted:{host}:{engine}": (host, engine, owner, "interruptions.py")
+                for engine in places
+                if engine in engines
+            }
+    if "core" in hosts:
+        cells |= {
+            f"healthy:runner:{engine}": ("runner", engine, "core", "alarms.py")
+            for engine in ("local", "docker")
+            if engine in engines
+        }
     whole = [(host, engine) for engine in engines for host in ours]
     return cells | {
         f"whole:{host}:{engine}": (host, engine, host, "whole.py") for host, engine in whole
@@ -89,8 +132,7 @@ def add(rows: list[Row], older: list[Row], row: Row) -> tuple[list[Row], list[Ro
     What was counted of its cell at the same commit is added to it; of what people use otherwise, at
     any commit, since ours do not change it.
     """
-    stamp = {"commit": HEAD, "date": f"{dt.datetime.now(dt.UTC).date()}"}
-    now = {**row, **stamp, "load": round(os.getloadavg()[1])}
+    now = {**row, **_stamp()}
     kept = [each for each in rows if _cell(each) != _cell(row)]
     for each in rows:
         if _cell(each) != _cell(row):
@@ -102,6 +144,37 @@ def add(rows: list[Row], older: list[Row], row: Row) -> tuple[list[Row], list[Ro
         else:
             older = _with_older(older, each)
     return sorted([*kept, now], key=_cell), older
+
+
+def add_plain(rows: list[Row], row: Row, cell: Sequence[str], counts: Iterable[str]) -> list[Row]:
+    """Return the rows on interruptions, or on alarms, with another one.
+
+    As in `add`, what was counted at the same commit, or of what people use otherwise, is added to
+    it. Any other row of its cell is replaced.
+
+    Args:
+        rows: those that are there.
+        row: what was counted now.
+        cell: the names of what tells cells apart.
+        counts: the names of what is counted.
+    """
+    now = {**row, **_stamp()}
+    key = [row[name] for name in cell]
+    kept = []
+    for each in rows:
+        if [each[name] for name in cell] != key:
+            kept.append(each)
+        elif each["commit"] == HEAD or each["host"] in RIVALS:
+            now |= {name: now[name] + each[name] for name in counts}
+            now["first_seed"] = min(now["first_seed"], each["first_seed"])
+            if "worst" in each:
+                now["worst"] = max(row["worst"], each["worst"])
+    return sorted([*kept, now], key=lambda each: [each[name] for name in cell])
+
+
+def _stamp() -> Row:
+    today = dt.datetime.now(dt.UTC).date()
+    return {"commit": HEAD, "date": f"{today}", "load": round(os.getloadavg()[1])}
 
 
 def _cell(row: Row) -> list[str]:
@@ -119,24 +192,32 @@ def _with_older(older: list[Row], row: Row) -> list[Row]:
     return sorted(made, key=lambda each: [each[name] for name in place])
 
 
-def write(rows: list[Row], older: list[Row]) -> None:
+def write(kept: dict[str, list[Row]]) -> None:
     """Put the rows into the file and the page."""
-    lists = {"rows": rows, "older": older}
+    rows = kept["rows"]
     text = ",\n".join(
         f'"{name}": [\n' + ",\n".join(json.dumps(each) for each in found) + "\n]"
-        for name, found in lists.items()
+        for name, found in kept.items()
     )
     FILE.write_text("{\n" + text + "\n}\n")
     page = PAGE.read_text()
     ours = [row for row in rows if row["tool"].startswith("transload")]
-    tables = {"ours": ours, "theirs": [row for row in rows if row not in ours]}
-    for name, found in tables.items():
+    theirs = [row for row in rows if row not in ours]
+    tables = {
+        "ours": _table(ours),
+        "theirs": _table(theirs),
+        "interruptions": _plain_table(
+            kept["interruptions"], INTERRUPTION_CELL, INTERRUPTION_COUNTS
+        ),
+        "alarms": _plain_table(kept["alarms"], ALARM_CELL, ALARM_COUNTS),
+    }
+    for name, table in tables.items():
         begin = f"<!-- table: nox -s once: {name} -->"
         before, _, rest = page.partition(begin)
-        page = f"{before}{begin}\n\n{_table(found)}\n\n{END}{rest.partition(END)[2]}"
+        page = f"{before}{begin}\n\n{table}\n\n{END}{rest.partition(END)[2]}"
     begin = "<!-- table: nox -s once: older -->"
     before, _, rest = page.partition(begin)
-    PAGE.write_text(f"{before}{begin}\n{_of_older(older)}\n{END}{rest.partition(END)[2]}")
+    PAGE.write_text(f"{before}{begin}\n{_of_older(kept['older'])}\n{END}{rest.partition(END)[2]}")
     before, _, rest = SUMMARY.read_text().partition("<!-- once -->")
     SUMMARY.write_text(
         f"{before}<!-- once -->{in_a_sentence(ours)}<!-- end -->{rest.partition('<!-- end -->')[2]}"
@@ -178,6 +259,16 @@ def _table(rows: list[Row]) -> str:
             row["load"],
         ]
         lines.append(f"| {' | '.join(map(str, told))} |")
+    return "\n".join(lines)
+
+
+def _plain_table(rows: list[Row], cell: Sequence[str], counts: dict[str, str]) -> str:
+    titles = [*cell, *counts.values(), "on", "load"]
+    lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
+    for row in rows:
+        cells = [row[name] for name in (*cell, *counts)]
+        cells += [f"{row['date']}, {row['commit']}", row["load"]]
+        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
@@ -223,18 +314,29 @@ def play(command: list[str], environment: dict[str, str]) -> Iterator[Row | int]
 
 
 @contextmanager
-def counted() -> Iterator[tuple[list[Row], list[Row]]]:
-    """Give the rows, and the sums of earlier commits; another run may count other cells meanwhile."""
+def counted() -> Iterator[dict[str, list[Row]]]:
+    """Give what the file has, by the names of `LISTS`; ``older`` are sums of earlier commits.
+
+    Another run may count other cells meanwhile.
+    """
     with open(FILE) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         kept = json.loads(FILE.read_text())
-        yield kept["rows"], kept["older"]
+        yield {name: kept.get(name, []) for name in LISTS}
 
 
 def keep(row: Row) -> None:
     """Add a row to the file and the page."""
-    with counted() as (rows, older):
-        write(*add(rows, older, row))
+    with counted() as kept:
+        if "notice" in row:
+            found = kept["interruptions"]
+            made = add_plain(found, row, INTERRUPTION_CELL, INTERRUPTION_COUNTS)
+            kept["interruptions"] = made
+        elif "alarms" in row:
+            kept["alarms"] = add_plain(kept["alarms"], row, ALARM_CELL, ALARM_COUNTS)
+        else:
+            kept["rows"], kept["older"] = add(kept["rows"], kept["older"], row)
+        write(kept)
 
 
 def main(arguments: list[str]) -> int:
@@ -242,7 +344,7 @@ def main(arguments: list[str]) -> int:
     kills, seed, names, starter, *hosts = arguments
     pythons = dict(each.split("=", 1) for each in hosts)
     code = 0
-    with counted() as (rows, _):
+    with counted() as kept:
         pass  # only to know which seeds were played
     only = () if names == "all" else {each.rpartition(":")[2] for each in names.split(",")}
     with started(starter, list(pythons.values()), only) as there:
@@ -253,10 +355,12 @@ def main(arguments: list[str]) -> int:
         for name in wanted:
             host, engine, owner, program = cells[name]
             struck = "whole" if program == "whole.py" else "process"
+            rows = kept[PROGRAMS.get(program, "rows")]
             done = [
                 row
                 for row in rows
-                if (row["host"], row["engine"], row["struck"]) == (host, engine, struck)
+                if (row["host"], row["engine"]) == (host, engine)
+                and row.get("struck", struck) == struck
             ]
             first = int(seed) if seed else max((row["next_seed"] for row in done), default=0)
             count = [kills] if struck == "process" else [str(-(-int(kills) // UNITS))]

@@ -35,13 +35,17 @@ def _row(count: ModuleType, **more: Any) -> dict[str, Any]:
 
 
 def test_the_page_shows_the_rows(count: ModuleType) -> None:
-    """Both tables and the sentence of docs/comparison.md are those of ``docs/once.json``."""
+    """All tables and the sentence of docs/comparison.md are those of ``docs/once.json``."""
     kept = json.loads(count.FILE.read_text(encoding="utf-8"))
     ours = [row for row in kept["rows"] if row["tool"].startswith("transload")]
     theirs = [row for row in kept["rows"] if row not in ours]
     page = count.PAGE.read_text(encoding="utf-8")
     for rows in (ours, theirs):
         assert count._table(rows) in page
+    interruptions = (kept["interruptions"], count.INTERRUPTION_CELL, count.INTERRUPTION_COUNTS)
+    alarms = (kept["alarms"], count.ALARM_CELL, count.ALARM_COUNTS)
+    for what in (interruptions, alarms):
+        assert count._plain_table(*what) in page
     assert count._of_older(kept["older"]) in page
     assert count.in_a_sentence(ours) in count.SUMMARY.read_text(encoding="utf-8")
 
@@ -75,3 +79,37 @@ def test_what_people_use_otherwise_is_added_up_over_commits(
     rows, older = count.add(rows, older, _row(count, host="submitit", tool="submitit"))
     assert [row["kills"] for row in rows] == [2]
     assert older == []
+
+
+def test_rows_on_interruptions(count: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the same commit they are added up, but for the worst; at another one the new row stands
+    alone, unless it is another tool's.
+    """
+
+    def row(host: str, worst: int) -> dict[str, Any]:
+        sums = dict.fromkeys(count.INTERRUPTION_COUNTS, 1)
+        seeds = {"first_seed": worst, "next_seed": worst + 1}
+        return {
+            "host": host,
+            "engine": "slurm",
+            "notice": "heeded",
+            **sums,
+            "worst": worst,
+            **seeds,
+        }
+
+    monkeypatch.setattr(count, "HEAD", "aaaaaaa")
+    shape = (count.INTERRUPTION_CELL, count.INTERRUPTION_COUNTS)
+    rows: list[dict[str, Any]] = []
+    for host in ("runner", "submitit"):
+        rows = count.add_plain(rows, row(host, 4), *shape)
+        rows = count.add_plain(rows, row(host, 2), *shape)
+    found = [(each["host"], each["jobs"], each["worst"], each["first_seed"]) for each in rows]
+    assert found == [("runner", 2, 4, 2), ("submitit", 2, 4, 2)]
+    monkeypatch.setattr(count, "HEAD", "bbbbbbb")
+    for host in ("runner", "submitit"):
+        rows = count.add_plain(rows, row(host, 3), *shape)
+    assert [(each["host"], each["jobs"], each["worst"]) for each in rows] == [
+        ("runner", 1, 3),
+        ("submitit", 3, 4),
+    ]

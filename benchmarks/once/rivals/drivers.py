@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 RIVALS: Mapping[str, tuple[str, str]] = {
     "submitit": ("submitit_job:run", "SUCCEEDED"),
     "submitit_defaults": ("submitit_job:defaults", "SUCCEEDED"),
+    "submitit_training": ("submitit_training:run", "SUCCEEDED"),
     "torchx": ("torchx_trial:run", "COMPLETED"),
     "torchx_defaults": ("torchx_trial:defaults", "COMPLETED"),
 }

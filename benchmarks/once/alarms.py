@@ -1,0 +1,165 @@
+"""Runs healthy jobs that are slow and are paused, and counts how many are said to have stalled.
+
+    python alarms.py runner ENGINE JOBS SEED
+
+ENGINE is ``local`` or ``docker``. Each job shows a sign of life now and then: a line of its log,
+its progress, a file among its results. Between two signs it takes up to two thirds of the time
+after which it would have stalled. A third of them is paused for longer than that time: its
+processes are stopped, or its container is. A line of JSON says what was seen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from transload.runner import Runner, get_runner
+from transload.specs import AppDef, AppState, BindMount, Resource, Role
+
+STALL_S = 6.0
+"""A job has stalled after this long without a sign of life."""
+EPOCHS = 5
+PAUSE_S = 9.0
+LIMIT_S = 300.0
+AT_ONCE = 10
+SIGNS = {
+    "log": "echo epoch $i",
+    "progress": 'echo "{\\"step\\": $i}" > "$TRANSLOAD_PROGRESS_FILE"',
+    "result": 'mkdir -p "$TRANSLOAD_OUTPUT_DIR" && echo $i > "$TRANSLOAD_OUTPUT_DIR/epoch-$i"',
+}
+PROGRAM = """
+echo "$$ $(hostname)" > "{ledger}/{name}"
+for i in {epochs}; do sleep {seconds}; {sign}; done
+"""
+
+
+@dataclass
+class Case:
+    """What became of a job.
+
+    Args:
+        name: its name.
+        sign: how it shows that it lives.
+        paused: it was paused.
+        alarms: states in which it was said to have stalled.
+        state: how it ended.
+    """
+
+    name: str
+    sign: str
+    paused: bool = False
+    alarms: int = 0
+    state: str = ""
+
+
+def pause(engine: str, ledger: Path, name: str) -> bool:
+    """Pause a job for a while; return False if it had ended."""
+    pid, host = (ledger / name).read_text().split()
+    if engine == "docker":
+        commands = [["docker", verb, host] for verb in ("pause", "unpause")]
+        codes = []
+        for command in commands:
+            codes.append(subprocess.run(command, capture_output=True, check=False).returncode)
+            if command[1] == "pause":
+                time.sleep(PAUSE_S)
+        return codes == [0, 0]
+    try:
+        group = os.getpgid(int(pid))
+        os.killpg(group, signal.SIGSTOP)
+        time.sleep(PAUSE_S)
+        os.killpg(group, signal.SIGCONT)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def app_of(case: Case, engine: str, ledger: Path, seconds: float) -> AppDef:
+    """Return a slow job."""
+    program = PROGRAM.format(
+        ledger=ledger,
+        name=case.name,
+        epochs=" ".join(map(str, range(1, EPOCHS + 1))),
+        seconds=round(seconds, 2),
+        sign=SIGNS[case.sign],
+    )
+    mounts = [BindMount(str(ledger), str(ledger))] if engine == "docker" else []
+    role = Role(
+        "slow",
+        "",
+        entrypoint="sh",
+        args=["-c", program],
+        mounts=mounts,
+        stall_after=STALL_S,
+        resource=Resource(cpu=1, gpu=0, memMB=100),
+    )
+    return AppDef("slow", [role])
+
+
+def play(runner: Runner, engine: str, ledger: Path, seed: int) -> Case:
+    """Run a job, pause it perhaps, and look at every state that it shows."""
+    chance = random.Random(seed)
+    case = Case(f"slow-{seed}", chance.choice(list(SIGNS)))
+    app = app_of(case, engine, ledger, chance.uniform(1.0, STALL_S * 2 / 3))
+    handle = runner.run(app, engine, app_id=case.name)
+    wants_pause = chance.random() < 1 / 3
+    pausing: threading.Thread | None = None
+
+    def pause_later() -> None:
+        time.sleep(chance.uniform(0.0, 3.0))
+        case.paused = pause(engine, ledger, case.name)
+
+    end = time.monotonic() + LIMIT_S
+    while time.monotonic() < end:
+        if wants_pause and pausing is None and (ledger / case.name).exists():
+            pausing = threading.Thread(target=pause_later)
+            pausing.start()
+        status = runner.status(handle)
+        if status is not None:
+            case.alarms += status.is_stalled
+            case.state = status.state.name
+            if status.is_terminal():
+                break
+        time.sleep(0.3)
+    if pausing is not None:
+        pausing.join()
+    return case
+
+
+def main(host: str, engine: str, jobs: int, first: int) -> int:
+    """Run the jobs; return 1 if there was an alarm, or a job did not end well."""
+    with tempfile.TemporaryDirectory(prefix="tl-", dir="/tmp") as home:
+        os.environ["TRANSLOAD_HOME"] = home
+        (ledger := Path(home) / "ledger").mkdir()
+        with get_runner() as runner, ThreadPoolExecutor(AT_ONCE) as pool:
+            seeds = range(first, first + jobs)
+            cases = list(pool.map(lambda seed: play(runner, engine, ledger, seed), seeds))
+    row = {
+        "host": host,
+        "engine": engine,
+        "jobs": len(cases),
+        "paused": sum(case.paused for case in cases),
+        "alarms": sum(case.alarms > 0 for case in cases),
+        "wrong_states": sum(case.state != AppState.SUCCEEDED.name for case in cases),
+        "first_seed": first,
+        "next_seed": first + jobs,
+    }
+    print(json.dumps(row), flush=True)
+    wrong = [case for case in cases if case.alarms or case.state != AppState.SUCCEEDED.name]
+    for case in wrong:
+        print(case, file=sys.stderr, flush=True)
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
+    raise SystemExit(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])))
