@@ -76,6 +76,8 @@ def test_each_distribution_is_an_extra_of_the_core() -> None:
     extras = project(ROOT / "core")["optional-dependencies"]
     wanted = {each.plugin: [f"transload-{each.plugin}>=0.1,<1"] for each in DISTRIBUTIONS}
     assert {name: extras.get(name) for name in wanted} == wanted
+    schedulers = [each.plugin for each in DISTRIBUTIONS if "schedulers" in each.provides]
+    assert extras["all-schedulers"] == [line for name in schedulers for line in wanted[name]]
     names = {project(path.parent)["name"] for path in ROOT.glob("plugins/[!_]*/pyproject.toml")}
     assert {f"transload-{each.plugin}" for each in DISTRIBUTIONS} <= names
 
