@@ -236,7 +236,7 @@ def numbers(shown: bytes, k: int, odd: int) -> list[int]:
     return [number for number in found if number % 2 == odd]
 
 
-@pytest.mark.parametrize("stream", ["combined", "stdout"])
+@pytest.mark.parametrize("stream", [pytest.param("combined", marks=pytest.mark.slow), "stdout"])
 def test_a_log_that_grows_as_fast_as_it_is_read(spawn: Any, endless: Any, stream: str) -> None:
     """Without ``-f`` the log is shown as it was: it ends however fast it grows, and lacks
     nothing.

@@ -230,7 +230,7 @@ def test_a_queue_says_why_it_waits(transload_home: Any, monkeypatch: pytest.Monk
     command = sys.executable, "-m", "transload"
     holds = [*command, "run", "--gpu", "1", "--detach", "--app-id", "holder", "--", "sleep", "600"]
     subprocess.run(holds, check=True, stdout=subprocess.DEVNULL)
-    waits = "run", "--gpu", "1", "--timeout", "5s", "--app-id"
+    waits = "run", "--gpu", "1", "--timeout", "3s", "--app-id"
     with ThreadPoolExecutor() as together:
         shown = together.submit(_on_a_terminal, *waits, "shown", "--", "true")
         plain = together.submit(_on_a_terminal, *waits, "plain", "--json", "--", "true")
@@ -261,5 +261,5 @@ def test_an_app_that_waits_too_long_is_cancelled(
     assert "it did not start within 1.0 s; cancelling it: waiting for 1 of 1 GPUs" in done.stderr
     assert "CANCELLED" in done.stderr and done.returncode not in (0, 5)
     subprocess.run([*command, "cancel", "--wait", "holder"], check=True)
-    runs = [*command, "run", "--startup-timeout", "1s", "--", "sleep", "2.5"]
+    runs = [*command, "run", "--startup-timeout", "1s", "--", "sleep", "1.5"]
     assert subprocess.run(runs, capture_output=True, check=False, timeout=60).returncode == 0

@@ -82,8 +82,9 @@ def test_made_once_and_used_by_the_next(index: PackageIndex, scripts: Path, root
     assert leftovers(root) == []
 
 
-def test_thirty_at_once_make_one(index: PackageIndex, scripts: Path, root: Path) -> None:
-    """Thirty submits of one process, and two of others: one is made, and all run in it."""
+@pytest.mark.parametrize("count", [3, pytest.param(30, marks=pytest.mark.slow)])
+def test_many_at_once_make_one(count: int, index: PackageIndex, scripts: Path, root: Path) -> None:
+    """Many submits of one process, and two of others: one is made, and all run in it."""
     (scripts / "train.py").write_text(HEADER)
     code = (
         "from transload.runner import Launch, Runner\n"
@@ -92,8 +93,8 @@ def test_thirty_at_once_make_one(index: PackageIndex, scripts: Path, root: Path)
         "    assert job.wait(100).state.name == 'SUCCEEDED'\n"
     )
     others = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
-    with Runner("t") as runner, ThreadPoolExecutor(30) as pool:
-        jobs = list(pool.map(lambda _: submit(runner), range(30)))
+    with Runner("t") as runner, ThreadPoolExecutor(count) as pool:
+        jobs = list(pool.map(lambda _: submit(runner), range(count)))
         outputs = {output_of(job)[0] for job in jobs}
     assert [each.wait(100) for each in others] == [0, 0]
     assert len(outputs) == 1
@@ -109,6 +110,8 @@ STALLS = {
     "before its record": ("json", "dumps"),
     "before it counts": ("os", "rename"),
 }
+QUICK_STALLS = ("before the packages", "before it counts")
+"""Half made, and made but not yet in place: the others are looked at by the slow tests."""
 STALLING = """\
 import importlib.util, json, sys, time
 spec = importlib.util.spec_from_file_location("program", sys.argv[1])
@@ -155,7 +158,13 @@ def make(order: dict[str, Any]) -> dict[str, Any]:
     return last
 
 
-@pytest.mark.parametrize("moment", STALLS)
+@pytest.mark.parametrize(
+    "moment",
+    [
+        pytest.param(moment, marks=() if moment in QUICK_STALLS else pytest.mark.slow)
+        for moment in STALLS
+    ],
+)
 def test_a_killed_maker_leaves_nothing_that_is_trusted(
     moment: str, index: PackageIndex, tmp_path: Path
 ) -> None:
@@ -532,6 +541,7 @@ def test_a_request_that_was_changed_is_refused(
     assert not root.exists()
 
 
+@pytest.mark.slow
 def test_pip_where_there_is_no_uv(index: PackageIndex, tmp_path: Path) -> None:
     """Python's own venv and pip make it as well; what only uv can read is refused by name."""
     root = tmp_path / "root"

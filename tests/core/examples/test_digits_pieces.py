@@ -83,6 +83,7 @@ def read(base: Path, key: str) -> dict[str, Any]:
     return results
 
 
+@pytest.mark.slow
 def test_three_replicas_learn_the_digits(tmp_path: Path) -> None:
     """Accuracy above 0.9, progress by epoch, results by the public format, nothing half-written
     left.
@@ -101,6 +102,7 @@ def test_three_replicas_learn_the_digits(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_same_seed_and_replicas_give_the_same_bits(tmp_path: Path) -> None:
     """Two runs under different ids (other ports, other arrival order) agree in every digit; another
     seed does not.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -58,26 +59,30 @@ SLEEP = "print(flush=True); import time; time.sleep(60)"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
-@pytest.mark.parametrize("how", ["environment", "command line", "open file"])
-def test_a_left_process_fails_the_test_and_is_killed(suite: Suite, how: str) -> None:
+def test_a_left_process_fails_the_test_and_is_killed(suite: Suite) -> None:
     """A process that carries, names or uses the state folder is found, reported and ended."""
-    opened = {
+    ways = {
         "environment": ("", ""),
         "command line": (", str(transload_home)", "env={}, "),
         "open file": ("", "env={}, cwd='/', stderr=open(transload_home / 'log', 'w'), "),
-    }[how]
-    result = suite(
-        f"def test_leak(transload_home):\n"
-        f"    p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}{opened[0]}], "
-        f"{opened[1]}stdout=subprocess.PIPE)\n"
+    }
+    starts = [
+        f"    p = subprocess.Popen([sys.executable, '-c', {SLEEP!r}{argument}], "
+        f"{options}stdout=subprocess.PIPE)\n"
         f"    assert p.stdout.readline()\n"
-        f"    open('pid', 'w').write(str(p.pid))\n"
+        f"    pids.append(p.pid)\n"
+        for argument, options in ways.values()
+    ]
+    result = suite(
+        f"pids = []\n"
+        f"def test_leak(transload_home):\n"
+        f"{''.join(starts)}"
         f"def test_after():\n"
-        f"    pid = int(open('pid').read())\n"
-        f"    state = open(f'/proc/{{pid}}/stat').read().split()[2]\n"
-        f"    assert state == 'Z'\n"
+        f"    states = [open(f'/proc/{{pid}}/stat').read().split()[2] for pid in pids]\n"
+        f"    assert states == ['Z'] * 3\n"
     )
-    assert "processes left behind by this test" in result.stdout, result.stdout
+    _, _, report = result.stdout.partition("processes left behind by this test")
+    assert len(re.findall(r"^\s+\d+: .*time.sleep", report, re.MULTILINE)) == 3, result.stdout
     assert "2 passed, 1 error" in result.stdout
 
 

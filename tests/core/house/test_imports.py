@@ -74,6 +74,7 @@ def test_light_doors_stay_light(name: str) -> None:
     assert [heavy for heavy in HEAVY if heavy in loaded] == []
 
 
+@pytest.mark.slow
 def test_every_module_can_be_imported_alone() -> None:
     """No module relies on another one having been imported first."""
     code = (

@@ -231,7 +231,10 @@ def test_signals_to_a_program(
 OUTER = 'python="$0"; "$python" "$@" & echo $$ > "$MARK.outer"; wait'
 
 
-@pytest.mark.parametrize("end", ["cancel", "kill outer", "kill inner", "limit"])
+@pytest.mark.parametrize(
+    "end",
+    ["cancel", "kill outer", "kill inner", pytest.param("limit", marks=pytest.mark.slow)],
+)
 def test_a_program_inside_a_job(
     transload_home: Path, tmp_path: Path, program: Path, end: str, eventually: Callable[..., Any]
 ) -> None:

@@ -34,8 +34,9 @@ class AsyncDriver(ChildDriver):
     environment: ClassVar[Mapping[str, str]] = PATH
 
 
+@pytest.mark.slow
 class TestDeferred(AdapterConformance):
-    """As a host that hands the waiting to another process."""
+    """As a host that hands the waiting to another process; Airflow's suite has the same scenarios."""
 
     state_map = TABLE
     unknown_state = AppState.FAILED

@@ -229,6 +229,7 @@ def test_size_limit(local) -> None:
     assert first.dropped + sum(map(len, rest)) == stat.st_size
 
 
+@pytest.mark.slow
 def test_memory_stays_flat(local) -> None:
     """Following a large log takes constant memory, by stream and combined, and is quick."""
     script = "import sys\nblock = ('x' * 99 + '\\n') * 10000\nfor i in range(40): sys.stdout.write(block)"
