@@ -14,7 +14,7 @@ from transload.errors import ConfigError, SpecError
 from transload.pipelines import host_runner
 from transload.runner import AppResults
 from transload.runtime.tracking import FsspecResultTracker, open_store, read_steps
-from transload.specs import AppDef, AppState, Role
+from transload.specs import AppDef, AppState, AppStatus, Role
 from transload_search import (
     Constraint,
     EarlyStopping,
@@ -217,7 +217,10 @@ def test_next_round_is_pure() -> None:
 def component(x1: float, x2: float, tracker_base: str, trial_idx: int, gate: str = "") -> AppDef:
     """Report a sum; fail for the second trial."""
     body = f'{{"schema": 1, "key": "{trial_idx}", "results": {{"booth": {x1 + x2}}}}}'
-    script = 'mkdir -p "$1" && printf "%s" "$2" > "$1/$3.json" && echo "trial $3" && test "$3" != 1'
+    script = 'echo "{\\"fraction\\": 0.$3}" > "$TRANSLOAD_PROGRESS_FILE"; '
+    script += (
+        'mkdir -p "$1" && printf "%s" "$2" > "$1/$3.json" && echo "trial $3" && test "$3" != 1'
+    )
     role = Role(
         "main", "", entrypoint="sh", args=["-c", script, "sh", tracker_base, body, str(trial_idx)]
     )
@@ -230,8 +233,8 @@ def run(ledger: SearchLedger, **more: Any) -> dict[str, Any]:
 
 
 def test_run_search(transload_home: Path, tmp_path: Path) -> None:
-    """All trials run, the failed one counts as failed; run again, nothing is started a second
-    time.
+    """All trials run and say how far they are, the failed one counts as failed; run again, nothing
+    is started a second time.
     """
     lines: list[str] = []
     wanted = Search(
@@ -242,7 +245,14 @@ def test_run_search(transload_home: Path, tmp_path: Path) -> None:
     def sink_of(trial: object) -> object:
         return lambda role, replica, stream, line: lines.append(line.strip())
 
-    summary = run(SearchLedger(wanted, base), sink_of=sink_of)
+    reached: dict[int, float | None] = {}
+
+    def on_progress(index: int, status: AppStatus) -> None:
+        assert status.progress is not None
+        reached[index] = status.progress.fraction
+
+    summary = run(SearchLedger(wanted, base), sink_of=sink_of, on_progress=on_progress)
+    assert reached == {0: 0.0, 1: 0.1, 2: 0.2, 3: 0.3, 4: 0.4}
     assert [row["state"] for row in summary["trials"]] == [
         "SUCCEEDED",
         "FAILED",

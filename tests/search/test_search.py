@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from transload.errors import ConfigError, SpecError
 from transload_search import Constraint, EarlyStopping, Objective, Parameter, Search, get_suggester
+from transload_search.progress import progress_line
 
 SPACE = (
     Parameter("lr", "float", 1e-4, 1e-1, log=True),
@@ -189,3 +190,24 @@ def test_early_stopping(curve: dict[float, float], ends: bool) -> None:
     assert EarlyStopping().ends(curve, others, minimize=True) is ends
     upside_down = [{step: -value for step, value in each.items()} for each in (curve, *others)]
     assert EarlyStopping().ends(upside_down[0], upside_down[1:], minimize=False) is ends
+
+
+def test_line_of_a_search() -> None:
+    """The line says how many trials have ended, how far the running ones are, and what is best."""
+    rows = [
+        {"index": 0, "state": "SUCCEEDED", "values": [0.25]},
+        {"index": 1, "state": None, "values": None},
+        {"index": 2, "state": None, "values": None},
+    ]
+    best = {"index": 0, "value": 0.25}
+    summary = {
+        "trials": rows,
+        "best": best,
+        "search": {"trials": 4, "objective": {"name": "loss"}},
+    }
+    bar = "s [######..................] 1/4"
+    end = "best loss 0.25 (trial 0)"
+    assert progress_line("s", summary) == f"{bar}, 2 running, {end}"
+    assert progress_line("s", summary, {0: 1.0, 1: 0.29}) == f"{bar}, 2 running (29 %), {end}"
+    both = progress_line("s", summary, {1: 0.29, 2: 0.7})
+    assert both == f"{bar}, 2 running (29 to 70 %), {end}"

@@ -189,6 +189,7 @@ def _more(data: AppData) -> list[tuple[str, str]]:
     limit = ""
     if data.status.time_limit is not None:
         limit = duration_text(data.status.time_limit)
+        timeout = ""  # which is the same in other words
     if data.status.ends_by is not None and not data.status.is_terminal():
         limit += f", until {moment_text(data.status.ends_by)}"
     return [

@@ -6,6 +6,7 @@ import asyncio
 import os
 import shlex
 import signal
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from transload.cli.screen import show_progress
 from transload.components import as_component, decode_text
 from transload.errors import ConfigError, TransloadError
 from transload.pipelines import ExecutionOptions, host_runner, may_be_by_hand, somebody_asked
-from transload.specs import AppState, Environment, Workspace
+from transload.specs import AppState, AppStatus, Environment, Workspace
 from transload_search.ledger import SearchLedger
 from transload_search.places import keep_base, kept_base, kept_names, locked, search_folder
 from transload_search.plot import plot_search
@@ -475,12 +476,10 @@ def _run(ledger: SearchLedger, options: RunOptions) -> int:
         show_progress()
     try:
         with changing_line(rare=True) as change:
-
-            def show_line() -> None:
-                if show:
-                    change(progress_line(options.name, ledger.summary()))
-
-            summary = asyncio.run(_until_interrupted(ledger, options, show_line, signals))
+            line = None
+            if show:
+                line = _Line(ledger, options.name, change)
+            summary = asyncio.run(_until_interrupted(ledger, options, line, signals))
     except SearchFailed as exc:
         if options.as_json:
             emit_json({"name": options.name, **ledger.summary()})
@@ -499,10 +498,43 @@ def _run(ledger: SearchLedger, options: RunOptions) -> int:
     return 0
 
 
+class _Line:
+    """The line that shows how far a search is.
+
+    Args:
+        ledger: the search.
+        name: its name.
+        change: shows a text.
+    """
+
+    def __init__(self, ledger: SearchLedger, name: str, change: Callable[[str], None]) -> None:
+        self._ledger = ledger
+        self._name = name
+        self._change = change
+        self._fractions: dict[int, float] = {}
+        self._summary: Mapping[str, Any] = {}
+
+    def show(self) -> None:
+        """Show the line after a trial has started or ended."""
+        self._summary = self._ledger.summary()
+        self._write()
+
+    def show_progress(self, index: int, status: AppStatus) -> None:
+        """Show on a terminal how far a running trial is; a log has a line for each trial only."""
+        if status.progress is None or status.progress.fraction is None:
+            return
+        self._fractions[index] = status.progress.fraction
+        if sys.stderr.isatty():
+            self._write()
+
+    def _write(self) -> None:
+        self._change(progress_line(self._name, self._summary, self._fractions))
+
+
 async def _until_interrupted(
     ledger: SearchLedger,
     options: RunOptions,
-    on_change: Callable[[], None],
+    line: _Line | None,
     signals: list[int],
 ) -> dict[str, Any]:
     """Run a search until it ends or a signal arrives; the signal is added to ``signals``."""
@@ -521,7 +553,20 @@ async def _until_interrupted(
     )
     runner = host_runner(HOST, inherit_env=True)
     asked = partial(_by_hand, signals)
-    return await run_search_async(ledger, runner, settings, on_change=on_change, asked=asked)
+    loop = asyncio.get_running_loop()
+
+    def show_progress(index: int, status: AppStatus) -> None:
+        if line is not None:
+            loop.call_soon_threadsafe(line.show_progress, index, status)
+
+    return await run_search_async(
+        ledger,
+        runner,
+        settings,
+        on_change=None if line is None else line.show,
+        on_progress=show_progress,
+        asked=asked,
+    )
 
 
 def _by_hand(signals: Sequence[int]) -> bool:

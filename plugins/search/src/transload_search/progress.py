@@ -9,8 +9,16 @@ from typing import Any, Final
 _WIDTH: Final = 24
 
 
-def progress_line(name: str, summary: Mapping[str, Any]) -> str:
-    """Return a line such as ``search [###...] 5/10, 4 running, best loss 0.25 (trial 3)``."""
+def progress_line(
+    name: str, summary: Mapping[str, Any], fractions: Mapping[int, float] | None = None
+) -> str:
+    """Return a line such as ``search [###...] 5/10, 4 running, best loss 0.25 (trial 3)``.
+
+    Args:
+        name: name of the search.
+        summary: of the search.
+        fractions: trial → the part of its job's work that is done, 0 to 1, as far as it is known.
+    """
     rows = summary["trials"]
     total = summary["search"]["trials"]
     counts = Counter(trial_word(row) for row in rows)
@@ -20,7 +28,22 @@ def progress_line(name: str, summary: Mapping[str, Any]) -> str:
     for word in ("running", "stopped early", "failed", "cancelled"):
         if counts[word]:
             parts.append(f"{counts[word]} {word}")
+        if word == "running" and counts[word]:
+            parts[-1] += _percent_words(rows, fractions or {})
     return ", ".join([*parts, *best_words(summary)])
+
+
+def _percent_words(rows: Sequence[Mapping[str, Any]], fractions: Mapping[int, float]) -> str:
+    """Return how far the running trials are, in brackets; ``""`` if none says so."""
+    running = [row["index"] for row in rows if trial_word(row) == "running"]
+    percents = [int(fractions[index] * 100 + 1e-9) for index in running if index in fractions]
+    if not percents:
+        return ""
+    low = min(percents)
+    high = max(percents)
+    if low == high:
+        return f" ({low} %)"
+    return f" ({low} to {high} %)"
 
 
 def trial_word(row: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from transload.pipelines import (
     interrupted,
 )
 from transload.runner import Runner
-from transload.specs import AppState
+from transload.specs import AppState, AppStatus
 from transload_search.ledger import SearchLedger
 from transload_search.search import SearchFailed, SearchTrial
 
@@ -34,6 +34,7 @@ def run_search(
     *,
     sink_of: Callable[[SearchTrial], LogSink | None] | None = None,
     on_change: Callable[[], None] | None = None,
+    on_progress: Callable[[int, AppStatus], None] | None = None,
     asked: Asked | None = None,
 ) -> dict[str, Any]:
     """Run a search to its end and return its summary (`SearchLedger.summary`).
@@ -48,6 +49,8 @@ def run_search(
             one does not.
         sink_of: trial → the sink for its log lines.
         on_change: called when a trial has started or ended.
+        on_progress: called in a thread with the number of a trial and the status of its job, which
+            says how far it is: at another whole percent, and at most once a second.
         asked: returns whether the end of the search was requested (see
             `transload.pipelines.AdapterIO`).
 
@@ -59,7 +62,15 @@ def run_search(
         ConfigError: if a scheduler, option or suggester is unknown.
     """
     return asyncio.run(
-        run_search_async(ledger, runner, options, sink_of=sink_of, on_change=on_change, asked=asked)
+        run_search_async(
+            ledger,
+            runner,
+            options,
+            sink_of=sink_of,
+            on_change=on_change,
+            on_progress=on_progress,
+            asked=asked,
+        )
     )
 
 
@@ -70,6 +81,7 @@ async def run_search_async(
     *,
     sink_of: Callable[[SearchTrial], LogSink | None] | None = None,
     on_change: Callable[[], None] | None = None,
+    on_progress: Callable[[int, AppStatus], None] | None = None,
     asked: Asked | None = None,
 ) -> dict[str, Any]:
     """Run a search like `run_search`, without blocking the event loop.
@@ -88,6 +100,8 @@ async def run_search_async(
         )
         if sink_of is not None:
             io.sink = sink_of(trial)
+        if on_progress is not None:
+            io.show_progress = lambda _, status: on_progress(trial.index, status)
         state = LifecycleState(ledger.identity(trial.index), given)
         driver = Driver(ledger.launch(trial), state, io)
         task = asyncio.create_task(_run(ledger, trial, driver))
