@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
@@ -44,6 +44,9 @@ if TYPE_CHECKING:
 CANCEL_S: Final = 20.0
 """Seconds for which a scheduler that cannot be reached is asked again to cancel. Airflow gives a
 trigger 30 by default (``[triggerer] on_kill_timeout``)."""
+
+PROGRESS_KEY: Final = "progress"
+"""XCom key of how far the job was at its end: fields of `transload.specs.Progress`."""
 
 PAUSE_S: Final = 1.0
 """Seconds between two such questions."""
@@ -191,6 +194,7 @@ class AirflowAdapter(Adapter[TaskContext]):
         )
         if "ti" in context.airflow:
             io.asked = partial(end_asked_for, context.airflow["ti"])
+            io.show_progress = partial(push_progress, context.airflow["ti"])
         return io
 
     @contextmanager
@@ -255,6 +259,21 @@ def _failed_with(error: TransloadError, exit_codes: Collection[int]) -> bool:
         return False
     replica = error.status.first_failure()
     return replica is not None and replica.exit_code in exit_codes
+
+
+def push_progress(ti: Any, handle: str, status: AppStatus) -> None:
+    """Push how far a job was at its end, as an XCom. While it runs, its log says so.
+
+    Args:
+        ti: the task instance.
+        handle: the job.
+        status: what was seen of it.
+    """
+    if status.progress is None or not status.is_terminal():
+        return
+    said = asdict(status.progress)
+    values = {name: value for name, value in said.items() if value is not None}
+    ti.xcom_push(key=PROGRESS_KEY, value=values)
 
 
 def cancel(driver: Driver) -> None:

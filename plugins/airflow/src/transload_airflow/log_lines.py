@@ -1,10 +1,11 @@
-"""The lines of a job in the log of its task."""
+"""The lines of a job, and about it, in the log of its task."""
 
 from __future__ import annotations
 
 import json
 import logging
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 AT_ONCE: Final = 30_000
 """Bytes that one thread writes into a pipe in one go, whatever the others do."""
@@ -12,7 +13,26 @@ AT_ONCE: Final = 30_000
 PIECE: Final = AT_ONCE // 6
 """Characters of a line that are as many bytes at most once they are JSON."""
 
+WARNING: Final = "warning: "
+"""How a line about a job begins that is a warning."""
+
 _job_log = logging.getLogger("transload.app")
+
+
+def log_of_task(log: Any) -> Callable[[str], None]:
+    """Return what puts a line about the job into the log of a task; a warning with that level.
+
+    Args:
+        log: the logger of the task, or of its trigger.
+    """
+
+    def write(text: str) -> None:
+        if text.startswith(WARNING):
+            log.warning("%s", text.removeprefix(WARNING))
+        else:
+            log.info("%s", text)
+
+    return write
 
 
 def log_line(role: str, replica: int, stream: object, line: str) -> None:

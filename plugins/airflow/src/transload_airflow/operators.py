@@ -23,7 +23,7 @@ from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.lineage import announce_assets, operator_lineage, parent_variables
 from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.listener import Departure, departing
-from transload_airflow.log_lines import log_line
+from transload_airflow.log_lines import log_line, log_of_task
 from transload_airflow.masks import Reads
 from transload_airflow.runner import runner_for_tasks
 from transload_airflow.settings import (
@@ -78,7 +78,7 @@ class TransloadOperator(TemplateRules):
     resources) in ``component_args``, where rendered texts are decoded as on the command line.
 
     Returns (as XCom) the JSON form of ``transload.runner.AppResults``. The XCom ``handle`` is there
-    as soon as the job is submitted.
+    as soon as the job is submitted, and ``progress`` once it has ended, if it says how far it is.
 
     Args:
         app: an AppDef, its JSON (text or values), or a callable that returns one and takes any of
@@ -114,6 +114,8 @@ class TransloadOperator(TemplateRules):
         retries_by: ``nested`` (each retry of the task is a new attempt, within which the scheduler
             spends ``max_retries``), ``host`` (only the task retries) or ``scheduler`` (only the
             scheduler does).
+        checkpoints: ``keep`` (a try of the task begins with the checkpoints of the tries before it)
+            or ``new`` (each begins without any). Only of roles that ask for checkpoints.
         max_log_rate: lines (``1000``) or bytes (``"5 MB/s"``) a second; None: no limit.
         tail_lines: how many last log lines go into the message of a failure.
         pass_env: patterns (``HF_*``) of the worker's variables that the job gets.
@@ -200,6 +202,7 @@ class TransloadOperator(TemplateRules):
         skip_on_exit_code: int | Collection[int] | None = None,
         cancelled: Literal["fail", "skip"] = "fail",
         retries_by: Literal["nested", "host", "scheduler"] = "nested",
+        checkpoints: Literal["keep", "new"] = "keep",
         max_log_rate: int | str | None = None,
         tail_lines: int = 20,
         pass_env: Sequence[str] = (),
@@ -237,6 +240,7 @@ class TransloadOperator(TemplateRules):
             durable=durable,
             on_kill=on_kill,
             retries_by=retries_by,
+            checkpoints=checkpoints,
             max_log_rate=max_log_rate,
             tail_lines=tail_lines,
         )
@@ -457,7 +461,7 @@ class TransloadOperator(TemplateRules):
             options=within_time_limit(context, self.options),
             inherit_env=self.inherit_env,
             sink=log_line,
-            log=self.log.info,
+            log=log_of_task(self.log),
             on_change=lambda handle, status: self.callbacks.on_status(status, context),
             skip_on=self.skip_on_exit_code,
             cancelled=self.cancelled,

@@ -87,6 +87,7 @@ class JobOptions(BaseOptions, total=False):
 
     callbacks: AppCallbacks | None
     cancelled: Literal["fail", "skip"]
+    checkpoints: Literal["keep", "new"]
     defer_after: float
     deferrable: bool | None
     durable: bool

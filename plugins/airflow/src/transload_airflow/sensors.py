@@ -17,6 +17,7 @@ from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.deferral import mark_deferred
 from transload_airflow.generation import Unit
 from transload_airflow.hooks import defaults_of
+from transload_airflow.log_lines import log_of_task
 from transload_airflow.settings import default_deferrable
 from transload_airflow.stores import CursorFile, TaskStore
 from transload_airflow.task_instance import state_store
@@ -138,7 +139,7 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
             airflow=context,
             options=self.options,
             unit=Unit("sensor"),
-            log=self.log.info,
+            log=log_of_task(self.log),
             owner=False,
             cancelled=self.cancelled,
         )

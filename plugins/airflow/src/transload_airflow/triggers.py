@@ -17,7 +17,7 @@ from transload.runner import Cluster
 from transload.specs import make_app_handle, parse_app_handle
 from transload_airflow.adapter import ADAPTER, TaskContext, cancel
 from transload_airflow.deferral import lines_are_read, wait_until_released
-from transload_airflow.log_lines import log_line_in_pieces
+from transload_airflow.log_lines import log_line_in_pieces, log_of_task
 from transload_airflow.masks import Reads
 from transload_airflow.stores import CursorFile
 from transload_airflow.task_instance import OVER, task_state
@@ -96,7 +96,7 @@ class AppStateTrigger(BaseTrigger):
         """Follow the job, and return what became of it."""
         await Reads.from_dict(self.reads).hide_all_async(self.log)
         state = dict(self.state)
-        step = TaskContext(log=self.log.info, may_save=False)
+        step = TaskContext(log=log_of_task(self.log), may_save=False)
         if positions is not None:
             step.log_store = positions
             step.sink = log_line_in_pieces
