@@ -176,7 +176,15 @@ def test_compute_analyses(client: Callable[..., Any]) -> None:
     check_cards(made.compute_analyses(display=False))
 
 
-@pytest.mark.parametrize("kind", ["random", "model", "curve", "two objectives"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "random",
+        "curve",
+        pytest.param("model", marks=pytest.mark.slow),
+        pytest.param("two objectives", marks=pytest.mark.slow),
+    ],
+)
 def test_analyses_of_make_experiment(
     kind: str, experiment: Callable[..., Any], sobol: Any, gate: Path
 ) -> None:
