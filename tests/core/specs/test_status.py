@@ -24,6 +24,7 @@ from transload.specs import (
     AppState,
     AppStatus,
     AppStatusError,
+    Progress,
     ReplicaAttempt,
     ReplicaStatus,
     RoleStatus,
@@ -163,3 +164,10 @@ def test_what_has_ended_has_an_end() -> None:
     bare.close(7.0)
     assert bare.roles[0].replicas[0].end_time == 7.0
     assert bare.seconds_since(5.0) == 2.0
+
+
+def test_each_percent_has_its_text() -> None:
+    """No whole percent is shown as the one before it, as 0.29 * 100 would be."""
+    texts = [Progress(fraction=number / 100).percent_text() for number in range(101)]
+    assert texts == [f"{number} %" for number in range(101)]
+    assert Progress(step=3).percent_text() == ""

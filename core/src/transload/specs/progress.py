@@ -70,7 +70,7 @@ class Progress:
         """Return ``71 %``; ``""`` if it does not say which part of its work is done."""
         if self.fraction is None:
             return ""
-        return f"{int(self.fraction * 100)} %"
+        return f"{self.percent()} %"
 
     def step_text(self) -> str:
         """Return ``step 710/1000``; ``""`` if it does not say at which step it is."""
