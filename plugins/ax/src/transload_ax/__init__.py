@@ -1,6 +1,4 @@
-"""Trials of Ax experiments as transload apps. Importing this imports no Ax: that costs seconds, and
-is put off.
-"""
+"""Trials of Ax experiments as jobs. Importing this imports no Ax, which costs seconds."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from transload_search.check import check_missing
 
 
 class TransloadClientRunner(TransloadRunner, IRunner):
-    """Runs each trial as an app; for ``ax.api.client.Client``. Arguments and errors are those of
+    """Runs each trial as a job; for ``ax.api.client.Client``. Arguments and errors are those of
     `TransloadRunner`.
 
     ``Client.run_trials`` goes the way of `TransloadRunner`: trials are known by their experiment,
@@ -31,12 +31,12 @@ class TransloadClientRunner(TransloadRunner, IRunner):
     """
 
     def run_trial(self, trial_index: int, parameterization: Mapping[str, Any]) -> dict[str, Any]:
-        """Submit the trial's app, or attach to it if it was submitted before; return handle and
+        """Submit the trial's job, or reattach to it if it was submitted before; return handle and
         tracker base.
 
         Raises:
             SpecError: if the parameters are not what the component needs.
-            SubmitError: if the app was not taken.
+            SubmitError: if the job was not taken.
         """
         check_missing(
             self.resolve_component(), {**self.component_const_params, **parameterization}, CONSTANTS

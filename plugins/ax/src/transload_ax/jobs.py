@@ -155,7 +155,7 @@ class TrialJobs:
 
         Raises:
             SubmitError: if it was not taken.
-            SpecError: if the app definition is wrong.
+            SpecError: if its definition is wrong.
             ConfigError: for an unknown scheduler or option.
             AppLost: if it was started before and is gone.
             StateUnknown: if the scheduler cannot say for longer than patience lasts.

@@ -14,12 +14,11 @@ from transload_ax.jobs import TrialJobs
 from transload_ax.units import HANDLE, JobView, TrialKey, TrialLaunch, TrialNotes
 
 MINIMUM_PAUSE: Final = 0.1
-"""Seconds between two looks at apps of which there is no news, whatever the host's loop asks
-for."""
+"""Seconds between two looks at jobs of which there is no news, whatever Ax's loop asks for."""
 
 GIVEN_UP: Final = frozenset({"FAILED", "ABANDONED", "EARLY_STOPPED", "STALE"})
 ENDED: Final = GIVEN_UP | {"COMPLETED"}
-"""Names of statuses in which a trial's app has no business to run any more."""
+"""Names of statuses in which a trial's job is not to run any more."""
 
 logger = logging.getLogger("transload_ax")
 
@@ -43,11 +42,11 @@ class TrialView:
     arms: Mapping[str, Mapping[str, Any]]
 
     def key(self, arm: str = "") -> TrialKey:
-        """Return what the app of an arm stands for."""
+        """Return what the job of an arm stands for."""
         return TrialKey(self.experiment, self.index, arm)
 
     def handles(self) -> list[tuple[TrialKey, str]]:
-        """Return the apps that the run metadata names."""
+        """Return the jobs that the run metadata names."""
         found = self.metadata.get(HANDLE)
         by_arm: Mapping[str, Any] = {}
         if isinstance(found, Mapping):
@@ -65,8 +64,8 @@ class Trials:
         jobs: their jobs.
         reasons: trial → why it did not end well.
         lost_arms: trial → arm → why it did not end well, of batch trials that completed without it.
-        left: trials whose apps must be left alone.
-        stopped: apps that were cancelled because their trials were given up.
+        left: trials whose jobs must be left alone.
+        stopped: jobs that were cancelled because their trials were given up.
         keep: called when run metadata has changed, before a submit for one: it must be stored then.
     """
 
@@ -80,7 +79,7 @@ class Trials:
     def run(
         self, trial: TrialView, launch: Callable[[str, Mapping[str, Any]], TrialLaunch]
     ) -> str | dict[str, str]:
-        """Submit a trial's app, or attach to it if it was submitted before; return its handle, or
+        """Submit a trial's job, or reattach to it if it was submitted before; return its handle, or
         arm → handle.
 
         Args:
@@ -98,23 +97,22 @@ class Trials:
         return handles.get("", handles)
 
     def poll(self, trials: Iterable[TrialView], *, given_up: Iterable[int] = ()) -> dict[int, str]:
-        """Look at the apps of trials once; return trial → name of its status. Never raises.
+        """Look at the jobs of trials once; return trial → name of its status. Never raises.
 
-        A trial whose app waits, for the first time or again (pre-emption), is RUNNING: Ax would
-        believe that nothing runs. What cannot be told leaves the status as it is, as long as
-        patience lasts.
+        A trial whose job waits, for the first time or again (pre-emption), is RUNNING. Ax would
+        believe that nothing runs. What is not known leaves the status as it is, for as long as
+        ``patience`` says.
 
         Args:
             trials: the trials; those that have ended are passed over.
-            given_up: trials of the experiment that Ax counts as ended badly; their apps are
+            given_up: trials of the experiment that Ax counts as ended badly; their jobs are
                 cancelled.
         """
         pending = [trial for trial in trials if trial.status not in ENDED]
         try:
             if self.jobs.live and not self.jobs.moved:
-                self.jobs.wait(
-                    MINIMUM_PAUSE
-                )  # a loop that does not pause must not become a storm of questions
+                # a loop that does not pause must not become a storm of questions
+                self.jobs.wait(MINIMUM_PAUSE)
             self._stop(given_up)
             seen = self._observe(pending)
         except Exception:
@@ -134,13 +132,13 @@ class Trials:
             return f"no reason is known: {exc}"
 
     def follow(self, trials: Iterable[TrialView], *, candidates: bool = False) -> None:
-        """Follow the apps of trials that an earlier process left running, and look at none. Never
+        """Follow the jobs of trials that an earlier process left running, and look at none. Never
         raises.
 
         Args:
             trials: the trials; those that have ended are passed over.
             candidates: also of trials that were killed between submit and store. While a search
-                goes on these are left to the submit that will adopt them, or they would count as
+                goes on these are left to the submit that will reattach to them, or they would count as
                 running.
         """
         for trial in trials:
@@ -148,7 +146,7 @@ class Trials:
                 self._each(trial, "followed yet")
 
     def stop(self, trial: TrialView) -> None:
-        """Cancel a trial's apps; what has ended stays as it is. Never raises."""
+        """Cancel a trial's jobs; what has ended stays as it is. Never raises."""
         self._each(trial, "cancelled", self.jobs.stop)
 
     # -- inside
@@ -156,11 +154,11 @@ class Trials:
     def _each(
         self, trial: TrialView, what: str, act: Callable[[TrialKey], None] | None = None
     ) -> None:
-        """Follow each app of a trial, and do something about it; what cannot be done is logged."""
+        """Follow each job of a trial, and do something about it; what cannot be done is logged."""
         try:
             keys = self._jobs_of(trial)
         except Exception as exc:
-            logger.warning("trial %s: its app cannot be looked for: %s", trial.index, exc)
+            logger.warning("trial %s: its job cannot be looked for: %s", trial.index, exc)
             return
         for key, handle in keys:
             try:
@@ -177,14 +175,14 @@ class Trials:
         self.jobs.attach(key, handle, self._notes(trial))
 
     def _jobs_of(self, trial: TrialView) -> list[tuple[TrialKey, str]]:
-        """Return a trial's apps, found by their ids where the metadata was lost."""
+        """Return a trial's jobs, known by their ids where the metadata was lost."""
         keys = [trial.key(arm) for arm in trial.arms]
         return trial.handles() or [
             (key, handle) for key in keys if (handle := self.jobs.find(key)) is not None
         ]
 
     def _stop(self, given_up: Iterable[int]) -> None:
-        """Cancel the apps of trials that Ax has given up: their time to live is over, or somebody
+        """Cancel the jobs of trials that Ax has given up, for their time to live is over, or somebody
         marked them.
         """
         gone = set(given_up) - self.left
@@ -192,7 +190,7 @@ class Trials:
         for key in keys:
             if key not in self.stopped:
                 self.stopped.add(key)
-                logger.info("trial %s was given up: its app is cancelled", key.trial)
+                logger.info("trial %s was given up: its job is cancelled", key.trial)
                 self.jobs.stop(key)
         if keys:
             self.jobs.poll(keys)
@@ -205,7 +203,7 @@ class Trials:
                 continue
             keys = self._jobs_of(trial)
             if not keys:
-                why = "its run metadata has no app handle, and no app of its own is found"
+                why = "its run metadata has no handle, and no job of its own is there"
                 found[trial.index] = [JobView("", "FAILED", f"trial {trial.index} is lost: {why}")]
             for key, handle in keys:
                 try:
@@ -221,7 +219,7 @@ class Trials:
         return found
 
     def _status(self, trial: TrialView, seen: list[JobView]) -> str:
-        """Return the name of a trial's status, from what is known of its apps."""
+        """Return the name of a trial's status, from what is known of its jobs."""
         names = [each.status for each in seen if each.status is not None]
         if not seen or len(names) < len(seen):
             return trial.status
@@ -237,4 +235,6 @@ class Trials:
                 key.arm: bad[handle] for key, handle in trial.handles() if handle in bad
             }
             return "COMPLETED"
-        return "FAILED" if "FAILED" in names else "ABANDONED"
+        if "FAILED" in names:
+            return "FAILED"
+        return "ABANDONED"
