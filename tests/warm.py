@@ -32,7 +32,7 @@ IMPORTED = {
         "ax.storage.sqa_store.db",
     ),
     "kfp": ("transload_kfp.adapter", "transload_kfp.launch_spec"),
-    "prefect": ("transload_prefect.adapter",),
+    "prefect": ("transload_prefect.adapter", "transload_prefect.watch"),
     "submitit": ("submitit",),
     "torchx": ("ax.runners.torchx", "ax.core.experiment", "torchx.specs"),
     "local": ("transload.schedulers.local",),

@@ -97,7 +97,7 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
 @pytest.mark.parametrize(
     ("how", "number"),
     [
-        *((how, signal.SIGTERM) for how in ("call", "map", "inside", "block", "coroutine")),
+        *((how, signal.SIGTERM) for how in ("call", "map", "inside", "coroutine")),
         *((how, signal.SIGINT) for how in ("map", "loop", "coroutine")),
         *(
             pytest.param(how, signal.SIGINT, marks=pytest.mark.slow)
@@ -105,7 +105,7 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
         ),
         *(
             pytest.param(how, signal.SIGTERM, marks=pytest.mark.slow)
-            for how in ("loop", "block inside", "flow inside")
+            for how in ("block", "loop", "block inside", "flow inside")
         ),
     ],
 )
@@ -137,9 +137,9 @@ def test_signals(
 @pytest.mark.parametrize(
     ("how", "end"),
     [
-        ("map", signal.SIGTERM),
+        ("call", signal.SIGINT),
         ("loop", "interface"),
-        pytest.param("call", signal.SIGINT, marks=pytest.mark.slow),
+        pytest.param("map", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
 def test_detach(
