@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from transload.specs import AppDef, Role
+from transload.specs import AppDef, Notice, Role
 
 _PROGRAM = """
 import json, os, sys, time
@@ -127,3 +127,46 @@ def stepping(x: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
     bad = int(trial_idx == 4)
     args = ["-c", script, "sh", tracker_base, str(x + 100 * bad), str(bad), gate]
     return AppDef("trial", [Role("main", "", entrypoint="sh", args=args)])
+
+
+_TRAINING = """
+cd "$TRANSLOAD_CHECKPOINT_DIR" || exit 4
+at=$(cat at 2> /dev/null || echo 0)
+echo "from step $at."
+say() {
+    printf '{"step": %s, "total": 1000, "eta_seconds": 7200}\\n' $1 > "$TRANSLOAD_PROGRESS_FILE.new"
+    mv "$TRANSLOAD_PROGRESS_FILE.new" "$TRANSLOAD_PROGRESS_FILE"
+}
+case $at in
+0)
+    say 400
+    trap 'echo 400 > at; exit 75' TERM
+    while :; do sleep 0.05; done ;;
+400)
+    echo 600 > at
+    say 600
+    exit 1 ;;
+*)
+    say 1000 ;;
+esac
+"""
+
+
+def training() -> AppDef:
+    """Train until a segment's notice, then until a failure, then to the end, from checkpoints."""
+    role = Role(
+        "main",
+        "",
+        entrypoint="sh",
+        args=["-c", _TRAINING],
+        checkpoints=True,
+        notice=Notice(seconds=1),
+    )
+    return AppDef("training", [role], segment=3, timeout=600)
+
+
+def second_time_lucky() -> AppDef:
+    """Fail unless there is a checkpoint, and leave one."""
+    script = 'cd "$TRANSLOAD_CHECKPOINT_DIR" || exit 4; [ -e at ] && exit 0; echo > at; exit 1'
+    role = Role("main", "", entrypoint="sh", args=["-c", script], checkpoints=True)
+    return AppDef("lucky", [role])

@@ -163,6 +163,7 @@ class PrefectAdapter(Adapter[JobContext]):
             sink=traces.sink,
             log=traces.log,
             on_change=traces.changed,
+            show_progress=traces.show_progress,
             context_args=context.context_args,
             host_retries=context.retries,
             asked=partial(_end_asked_for, context.run),

@@ -8,9 +8,10 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from transload.specs import AppStatus, exit_text, is_terminal
+from transload.specs import AppState, AppStatus, exit_text, is_terminal
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
@@ -76,16 +77,43 @@ def trial_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
-def progress(status: AppStatus) -> float:
-    """Return how many of the replicas have ended, in percent."""
-    replicas = [replica for role in status.roles for replica in role.replicas]
+@dataclass(frozen=True)
+class Bar:
+    """A bar of progress.
+
+    Args:
+        percent: how much of it is full, a whole number.
+        description: what it shows.
+    """
+
+    percent: int
+    description: str
+
+
+def bar_of(handle: str, status: AppStatus, now: float) -> Bar:
+    """Return how far a job is: by its own account, else how many of its replicas have ended.
+
+    Args:
+        handle: the job.
+        status: what was seen of it.
+        now: seconds since the epoch.
+    """
+    progress = status.progress
+    if progress is None or progress.fraction is None:
+        return Bar(_percent_ended(status), f"replicas of {handle} that have ended")
+    if status.state is AppState.SUCCEEDED:
+        return Bar(100, f"{handle}: {status.state}")
     if is_terminal(status.state):
-        return 100.0
-    return (
-        round(100.0 * sum(is_terminal(each.state) for each in replicas) / len(replicas), 1)
-        if replicas
-        else 0.0
-    )
+        return Bar(progress.percent(), f"{handle}: {status.state}, {progress.in_words()}")
+    return Bar(progress.percent(), f"{handle}: {progress.in_words(now)}")
+
+
+def _percent_ended(status: AppStatus) -> int:
+    if is_terminal(status.state):
+        return 100
+    replicas = [replica for role in status.roles for replica in role.replicas]
+    ended = sum(is_terminal(each.state) for each in replicas)
+    return 100 * ended // max(1, len(replicas))
 
 
 def log_note(handle: str, link: str | None) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -18,8 +20,8 @@ from transload.specs import is_terminal
 from transload_prefect import api
 from transload_prefect.artifacts import (
     artifact_key,
+    bar_of,
     file_rows,
-    progress,
     replica_rows,
     result_rows,
     table,
@@ -142,14 +144,21 @@ class Traces:
         )
         self._events = events
         self._stderr_level = stderr_level
-        self._progress: UUID | None = None
-        self._shown: float | None = None
+        self._bar: UUID | None = None
+        self._shown: int | None = None
+        self._to_show: tuple[str, AppStatus] | None = None
+        self._lock = threading.Lock()
+        self._refused = False
+        self._emitted: UUID | None = None
         self._seen: AppStatus | None = None
         self._collected = False
 
     def log(self, message: str) -> None:
-        """Log a line of the adapter's own."""
-        self._say(logging.INFO, message)
+        """Log a line of the adapter's own, at the level that it begins with."""
+        level = logging.INFO
+        if message.startswith("warning: "):
+            level = logging.WARNING
+        self._say(level, message)
 
     def sink(self, role: str, replica: int, stream: Stream, line: str) -> None:
         """Log a line of a replica."""
@@ -183,23 +192,50 @@ class Traces:
         if first:
             self.log(f"{handle}: all of its log is shown by `transload log {handle}`")
         if self._events:
-            emit = partial(
-                emit_event,
-                event=f"transload.app.{status.state.name.lower()}",
-                resource={
-                    "prefect.resource.id": f"transload.app.{handle}",
-                    "prefect.resource.name": self.context.name,
-                },
-                payload={"handle": handle, "state": status.state.name, "message": status.msg},
-                related=self._related(),
-                id=uuid5(NAMESPACE_URL, f"{handle}/{status.state.name}/{status.num_restarts}"),
-            )
-            background().post(emit)  # it serialises, which the end of a short app need not wait for
-        if self._artifacts:
-            if is_terminal(status.state) or self._progress is not None:
-                background().post(lambda: self._show(status, handle))
-            elif first:
-                background().post(lambda: self._show_if_it_goes_on(handle), after=PROGRESS_S)
+            self._emit(handle, status)
+        if not self._artifacts:
+            return
+        if is_terminal(status.state):
+            background().post(partial(self._show_end, handle, status))
+        elif first:
+            background().post(partial(self._show_if_it_runs, handle), after=PROGRESS_S)
+        elif self._bar is not None:
+            self.show_progress(handle, status)
+
+    def show_progress(self, handle: str, status: AppStatus) -> None:
+        """Show how far the job is as soon as Prefect takes it, and never wait for that.
+
+        Of what comes meanwhile, only the newest is shown.
+        """
+        if not self._artifacts:
+            return
+        with self._lock:
+            is_awaited = self._to_show is not None
+            self._to_show = (handle, status)
+        if not is_awaited:
+            background().post(self._show_newest)
+
+    def _emit(self, handle: str, status: AppStatus) -> None:
+        """Emit an event if the job is in another state than before, or was started again."""
+        moment = f"{handle}/{status.state.name}/{status.num_restarts}"
+        if status.interruptions:
+            moment += f"/{status.interruptions}"
+        event_id = uuid5(NAMESPACE_URL, moment)
+        if event_id == self._emitted:
+            return
+        self._emitted = event_id
+        emit = partial(
+            emit_event,
+            event=f"transload.app.{status.state.name.lower()}",
+            resource={
+                "prefect.resource.id": f"transload.app.{handle}",
+                "prefect.resource.name": self.context.name,
+            },
+            payload={"handle": handle, "state": status.state.name, "message": status.msg},
+            related=self._related(),
+            id=event_id,
+        )
+        background().post(emit)  # it serialises, which the end of a short job need not wait for
 
     def collected(self, results: AppResults, assets: bool | list[str] = False) -> None:
         """Take note of the results, once."""
@@ -222,22 +258,39 @@ class Traces:
             if each is not None
         ]
 
-    def _show_if_it_goes_on(self, handle: str) -> None:
+    def _show_if_it_runs(self, handle: str) -> None:
         if self._seen is not None and not is_terminal(self._seen.state):
-            self._show(self._seen, handle)
+            self._show(handle, self._seen)
 
-    def _show(self, status: AppStatus, handle: str) -> None:
-        percent, ended = progress(status), is_terminal(status.state)
-        if self._progress is not None and percent != self._shown:
-            api.update_artifact(self._progress, data=percent)
-        elif self._progress is None and not ended:
-            self._progress = self._create(
-                "progress", "progress", percent, f"replicas of {handle} that have ended"
-            )
-        self._shown = percent
-        if ended:
-            title = f"replicas of {handle}: {status.state.name}"
-            self._create("replicas", "table", table(replica_rows(status)), title)
+    def _show_newest(self) -> None:
+        with self._lock:
+            newest = self._to_show
+            self._to_show = None
+        if newest is not None:
+            self._show(*newest)
+
+    def _show(self, handle: str, status: AppStatus) -> None:
+        """Show a job's progress, if it is another percent than the one that is shown."""
+        bar = bar_of(handle, status, time.time())
+        if bar.percent == self._shown:
+            return
+        self._shown = bar.percent
+        try:
+            if self._bar is None:
+                self._bar = self._create("progress", "progress", bar.percent, bar.description)
+            else:
+                api.update_artifact(self._bar, data=bar.percent, description=bar.description)
+        except Exception as exc:
+            # whatever Prefect says to it, the job goes on
+            if not self._refused:
+                self.log(f"warning: progress is not shown: {type(exc).__name__}: {exc}")
+            self._refused = True
+
+    def _show_end(self, handle: str, status: AppStatus) -> None:
+        if self._bar is not None:
+            self._show(handle, status)
+        title = f"replicas of {handle}: {status.state.name}"
+        self._create("replicas", "table", table(replica_rows(status)), title)
 
     def _create(self, what: str, kind: str, data: str | float, description: str) -> UUID:
         return api.create_artifact(
