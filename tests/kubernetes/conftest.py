@@ -43,6 +43,13 @@ def fake(
 
 
 @pytest.fixture
+def claim(fake: Any) -> str:
+    """The name of a claim that all nodes of the fake cluster can write to."""
+    fake.cluster.add_claim("default", "kept", "ReadWriteMany")
+    return "kept"
+
+
+@pytest.fixture
 def scheduler(fake: Any) -> Iterator[Any]:
     """A scheduler on the fake cluster."""
     from transload_kubernetes.scheduler import create_scheduler

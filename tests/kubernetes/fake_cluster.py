@@ -34,16 +34,26 @@ KINDS = {
     "services": ("Service", "v1"),
     "pods": ("Pod", "v1"),
     "events": ("Event", "v1"),
+    "persistentvolumeclaims": ("PersistentVolumeClaim", "v1"),
     "namespaces": ("Namespace", "v1"),
     "jobs": ("Job", "batch/v1"),
     "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
 }
 _MOMENT_S, _BACK_OFF_S = 0.1, 0.3
 MESSAGE, RESULTS = "/dev/termination-log", "/transload/results"
+ENVIRONMENT = "/transload/environment"
+CHECKPOINTS, IN_CLAIM = "/transload/checkpoints", "transload-checkpoints"
 MARK, STAY = "/dev/shm/transload-results", "stay=15"
 INDEX = "batch.kubernetes.io/job-completion-index"
+ACTIONS = {"Ignore": "ignored", "Count": "failed", "FailIndex": "given up", "FailJob": "fatal"}
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
 IGNORED = "batch.kubernetes.io/job-index-ignored-failure-count"
+
+
+def _claims(pod: dict[str, Any]) -> list[str]:
+    """Return the claims that a pod mounts."""
+    sources = [each.get("persistentVolumeClaim") for each in pod["spec"].get("volumes") or ()]
+    return [source["claimName"] for source in sources if source]
 
 
 class Cluster:
@@ -343,11 +353,24 @@ class Cluster:
             later = threading.Timer(0.2, self._back_off, (pod, container["image"]))
             later.daemon = True
             return later.start()
-        if any("persistentVolumeClaim" in volume for volume in pod["spec"].get("volumes") or ()):
+        if not all(self._has_claim(pod, name) for name in _claims(pod)):
             return self._event(
                 pod, "FailedMount", "Unable to attach or mount volumes: claim not found"
             )
         return self._run_pod(pod, container)
+
+    def _has_claim(self, pod: dict[str, Any], name: str) -> bool:
+        """Tell whether a claim exists; what is kept in one is a folder of this machine."""
+        return ("persistentvolumeclaims", pod["metadata"]["namespace"], name) in self.objects
+
+    def claim(self, name: str) -> Path:
+        """Return the folder that stands for what a claim keeps."""
+        return self.folder / "claims" / name
+
+    def add_claim(self, namespace: str, name: str, *modes: str) -> None:
+        """Make a claim."""
+        spec = {"accessModes": [*modes]}
+        self.create("persistentvolumeclaims", namespace, {"metadata": {"name": name}, "spec": spec})
 
     def _back_off(self, pod: dict[str, Any], image: str) -> None:
         with self.lock:
@@ -378,15 +401,25 @@ class Cluster:
 
         own = self.folder / metadata["uid"]  # stands for what a container has of its own
         (own / "results").mkdir(parents=True)
+        claim = self.claim(next(iter(_claims(pod)), ""))
         for mount in container.get("volumeMounts") or ():
-            if "subPath" in mount:
+            if "subPath" in mount and not mount["subPath"].startswith(IN_CLAIM):
                 (own / "results" / mount["subPath"]).mkdir()
+            elif "subPath" in mount:
+                (claim / mount["subPath"]).mkdir(parents=True, exist_ok=True)
         (own / "message").touch()
+        (own / "environment").mkdir()
+        places = {
+            MESSAGE: own / "message",
+            RESULTS: own / "results",
+            CHECKPOINTS: claim / IN_CLAIM,
+            ENVIRONMENT: own / "environment",
+        }
 
         def here(text: str) -> str:
-            return text.replace(MESSAGE, str(own / "message")).replace(
-                RESULTS, str(own / "results")
-            )
+            for place, found in places.items():
+                text = text.replace(place, str(found))
+            return text
 
         env = {
             name: here(text) for name, text in container_environment(pod, container, secret).items()
@@ -395,11 +428,12 @@ class Cluster:
             here(expanded(each, env))
             for each in (*container["command"], *container.get("args", ()))
         ]
-        for each in pod["spec"].get("initContainers") or ():
+        firsts = pod["spec"].get("initContainers") or ()
+        for each in sorted(firsts, key=lambda each: each.get("restartPolicy") != "Always"):
             if each.get("restartPolicy") == "Always":
-                places = {MESSAGE: str(own / "helper"), MARK: str(own / "mark"), STAY: "stay=0"}
+                others = {MESSAGE: str(own / "helper"), MARK: str(own / "mark"), STAY: "stay=0"}
                 words = [expanded(word, {}) for word in each["command"]]
-                for place, found in places.items():
+                for place, found in others.items():
                     words = [word.replace(place, found) for word in words]
                 words = [here(word) for word in words]
                 self.helpers[metadata["uid"]] = self.logs[f"{metadata['name']}/{each['name']}"] = (
@@ -416,9 +450,20 @@ class Cluster:
                 first = functools.partial(
                     self._after_init, pod, each["name"], now_text(), command, env
                 )
-                self.logs[f"{metadata['name']}/{each['name']}"] = Process(words, env, first)
-                return
-        self._start_main(pod, command, env)
+                own_env = container_environment(pod, each, secret)
+                try:
+                    if "no-python" in each["image"]:
+                        raise FileNotFoundError
+                    made = Process(words, own_env, first)
+                except OSError:
+                    return self._after_init(
+                        pod, each["name"], now_text(), command, env, 128, "StartError"
+                    )
+                self.logs[f"{metadata['name']}/{each['name']}"] = made
+                runs = {"name": each["name"], "state": {"running": {"startedAt": now_text()}}}
+                pod["status"]["initContainerStatuses"] = [runs]
+                return self.save("pods", pod)
+        return self._start_main(pod, command, env)
 
     def _after_init(
         self,
@@ -428,10 +473,14 @@ class Cluster:
         command: list[str],
         env: dict[str, str],
         code: int,
+        reason: str = "",
     ) -> None:
         """Go on when an init container has ended: with the program, or with the pod's end."""
-        end = {"exitCode": code, "reason": "Error" if code else "Completed", "startedAt": started}
-        end["finishedAt"] = now_text()
+        reason = reason or ("Error" if code else "Completed")
+        end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now_text()}
+        said = self.folder / pod["metadata"]["uid"] / "message"
+        if code and said.read_text():
+            end["message"] = said.read_text()
         with self.lock:
             pod["status"]["initContainerStatuses"] = [{"name": name, "state": {"terminated": end}}]
             if not code:
@@ -548,7 +597,7 @@ class Cluster:
             disrupted = any(
                 each["type"] == "DisruptionTarget" for each in pod["status"]["conditions"]
             )
-            how = "done" if code == 0 else "ignored" if disrupted else "failed"
+            how = "done" if code == 0 else self._judge(pod, disrupted=disrupted)
             owner, index = (
                 pod["metadata"]["ownerReferences"][0]["uid"],
                 int(pod["metadata"]["annotations"][INDEX]),
@@ -570,6 +619,25 @@ class Cluster:
             self.save("pods", pod)
             if deleted:
                 self.save("pods", pod, "DELETED")
+
+    def _judge(self, pod: dict[str, Any], *, disrupted: bool) -> str:
+        """Return what the pod failure policy of its Job makes of a failed pod."""
+        owner = pod["metadata"]["ownerReferences"][0]["name"]
+        job = self.objects.get(("jobs", pod["metadata"]["namespace"], owner), {"spec": {}})
+        ends: dict[str, int] = {}
+        for kind in ("initContainerStatuses", "containerStatuses"):
+            for each in pod["status"].get(kind) or ():
+                end = each["state"].get("terminated") or {}
+                ends[each["name"]] = int(end.get("exitCode") or 0)
+        for rule in job["spec"].get("podFailurePolicy", {}).get("rules", ()):
+            codes = rule.get("onExitCodes")
+            found = disrupted
+            if codes is not None:
+                code = ends.get(codes["containerName"], 0)
+                found = bool(code) and (code in codes["values"]) == (codes["operator"] == "In")
+            if found:
+                return ACTIONS[rule["action"]]
+        return "failed"
 
     def _tell(self, pod: dict[str, Any], state: dict[str, Any], unready: str = "") -> None:
         """Store what a kubelet reports of a pod: the state of its container, and why it is not
@@ -718,6 +786,8 @@ class Cluster:
         decision = None
         if limit is not None and time.monotonic() - self.began[job["metadata"]["uid"]] >= limit:
             decision = ("DeadlineExceeded", "Job was active longer than specified deadline")
+        elif any(how == "fatal" for _, (_, how, _) in ends):
+            decision = ("PodFailurePolicy", "a pod matched a FailJob rule")
         elif len(failed) > spec.get("maxFailedIndexes", spec["completions"]):
             decision = (
                 "MaxFailedIndexesExceeded",
@@ -757,8 +827,9 @@ class Cluster:
             if how == "done":
                 done.add(index)
             else:
+                too_many = job["spec"]["backoffLimitPerIndex"] + 1
                 counts[index] = (
-                    failures + (how == "failed"),
+                    failures + {"failed": 1, "given up": too_many}.get(how, 0),
                     ignored + (how == "ignored"),
                     max(last, moment),
                 )

@@ -14,21 +14,26 @@ from transload.schedulers.api import SchedulerBase
 from transload.specs import CfgVal, MountType
 from transload_kubernetes.cluster import Cluster
 from transload_kubernetes.names import place
+from transload_testing.scheduler_interruptions import InterruptionTests
+from transload_testing.scheduler_stage import SchedulerSuite
 from transload_testing.schedulers import Damage, SchedulerConformance, damaged_text
 
 _GONE = "a pod that is cancelled takes its log with it"
+_NO_HELPER = "what a program reports of its progress comes through a helper"
 
 
-@pytest.mark.usefixtures("fake")
+@pytest.mark.usefixtures("fake", "claim")
 class TestKubernetes(SchedulerConformance):
     """Kubernetes keeps the contract, as far as a fake can tell."""
 
     image: ClassVar[str] = "registry.example/shell:1"
-    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "never"}
+    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "never", "checkpoint_claim": "kept"}
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
     cannot: ClassVar[Mapping[str, str]] = {
         "test_notice_of_a_cancel": _GONE,
         "test_what_does_not_heed_its_notice_is_killed": _GONE,
+        "test_progress": _NO_HELPER,
+        "test_progress_that_makes_no_sense": _NO_HELPER,
     }
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
@@ -60,4 +65,16 @@ class TestKubernetes(SchedulerConformance):
 class TestJobSet(TestKubernetes):
     """The same with a JobSet instead of Jobs."""
 
-    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "always"}
+    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "always", "checkpoint_claim": "kept"}
+
+
+@pytest.mark.usefixtures("fake")
+class TestHelper(SchedulerSuite):
+    """With a helper, programs report their progress."""
+
+    image: ClassVar[str] = "registry.example/shell:1"
+    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "never", "helper_image": "busybox:1"}
+    make_scheduler = TestKubernetes.make_scheduler
+    test_progress = InterruptionTests.test_progress
+    test_progress_that_makes_no_sense = InterruptionTests.test_progress_that_makes_no_sense
+    _with_progress = staticmethod(InterruptionTests._with_progress)

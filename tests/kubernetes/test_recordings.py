@@ -73,8 +73,8 @@ ENDS: dict[str, tuple[AppState, int, list[int | None]]] = {
     "badimage": (F, 0, [None]),
     "bigcpu": (F, 0, [None]),
     "cancel1": (C, 0, [None, None]),
-    "drain1": (S, 1, [0]),
-    "evict": (S, 1, [0]),
+    "drain1": (S, 0, [0]),
+    "evict": (S, 0, [0]),
     "js1": (S, 0, [0, 0]),
     "js4": (S, 1, [0, 0]),
     "js5": (F, 1, [9, 9]),
@@ -83,10 +83,10 @@ ENDS: dict[str, tuple[AppState, int, list[int | None]]] = {
     "killpod": (F, 0, [3]),
     "minrep": (S, 0, [5, 0, 0]),
     "node2": (S, 0, [0]),
-    "node3": (S, 1, [0]),
+    "node3": (S, 0, [0]),
     "noentry": (F, 0, [128]),
     "oommain": (F, 0, [-9]),
-    "pre-low": (S, 1, [0]),
+    "pre-low": (S, 0, [0]),
     "q2": (F, 0, [None]),
     "re-application": (S, 1, [0]),
     "re2-role": (S, 1, [0, 0, 0, 0]),
@@ -106,6 +106,24 @@ def test_every_life_ends_as_it_did(name: str) -> None:
         for replica in role.replicas:
             if replica.start_time and replica.end_time:
                 assert 0 <= replica.end_time - replica.start_time < 3600
+
+
+INTERRUPTED = {"drain1": "drained", "evict": "drained", "node3": "node", "pre-low": "preempted"}
+"""Life → what interrupted its replica."""
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_interruptions_are_told_from_failures(name: str) -> None:
+    """What the cluster ended for reasons of its own is counted apart, with its cause; else nothing
+    is.
+    """
+    seen = list(replay(name))
+    causes = [each.cause for status in seen for each in status.roles[0].replicas[0].earlier]
+    assert set(causes) == {INTERRUPTED[name]} if name in INTERRUPTED else not causes
+    assert seen[-1].interruptions == int(name in INTERRUPTED)
+    if name in INTERRUPTED:
+        words = f"was interrupted ({INTERRUPTED[name]})"
+        assert any(words in status.msg for status in seen if status.state is AppState.PENDING)
 
 
 @pytest.mark.parametrize("name", ["b3", "minrep", "oommain"])

@@ -30,6 +30,7 @@ KINDS: Final = {
     "Service": (_CORE, "services"),
     "Pod": (_CORE, "pods"),
     "Event": (_CORE, "events"),
+    "PersistentVolumeClaim": (_CORE, "persistentvolumeclaims"),
     "Job": ("/apis/batch/v1", "jobs"),
     "JobSet": (_JOBSETS, "jobsets"),
 }

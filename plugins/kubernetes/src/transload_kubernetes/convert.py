@@ -22,8 +22,10 @@ from transload.specs import (
     Role,
     parse_app_handle,
 )
+from transload_kubernetes import environments, names
 from transload_kubernetes import jobset as _jobset
-from transload_kubernetes import names
+from transload_kubernetes.checkpoints import refuse_without_claim
+from transload_kubernetes.interruptions import allowed, failure_rules
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.options import Options
 from transload_kubernetes.overlay import merge
@@ -58,6 +60,10 @@ CAPABILITIES: Final = Capabilities(
     delete=True,
     reachable_from="network",
     notice=frozenset({"TERM"}),  # kubelet's own signal; no other one can be sent
+    checkpoints=True,  # in a claim that an option names
+    interruptions=True,
+    progress=True,  # where there is a helper
+    environments=True,
 )
 
 
@@ -143,6 +149,7 @@ def convert(
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
         path = f"roles[{index}]"
+        refuse_without_claim(role, options.cfg, f"{path}.checkpoints")
         image = named_image(role, options.text("image"), path)
         if role.image.startswith("/") and not role.workspace:
             # a folder of the node is mounted at the same path
@@ -205,6 +212,8 @@ def _role_plan(role: Role) -> RolePlan:
         needed=role.needed_replicas,
         retries=role.max_retries,
         policy=role.retry_policy.value,
+        interruptions=allowed(role),
+        checkpoints=role.checkpoints,
     )
 
 
@@ -266,20 +275,17 @@ def _job(
     }
     pods = template(role, path, context)
     pods["metadata"]["labels"] = dict(own)
-    ignored = {
-        "action": "Ignore",
-        "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
-    }
     spec = {
         "completionMode": "Indexed",
         "completions": role.num_replicas,
         "parallelism": role.num_replicas,
         "backoffLimitPerIndex": retries,
         "maxFailedIndexes": role.num_replicas - role.needed_replicas,
-        # pre-emption, eviction and lost nodes are not failures of the program
-        "podFailurePolicy": {"rules": [ignored]},
         "template": pods,
     }
+    rules = [*environments.failure_rules(role), *failure_rules(role)]
+    if rules:
+        spec["podFailurePolicy"] = {"rules": rules}
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
     annotations = {names.ANNOTATION_APP_ID: context.app_id}

@@ -11,15 +11,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from transload.runtime.liveness import furthest_behind
 from transload.specs import (
     AppState,
     AppStatus,
+    Progress,
     ReplicaStatus,
     RoleStatus,
     exit_text,
     is_terminal,
 )
-from transload_kubernetes import hold, names, states
+from transload_kubernetes import hold, interruptions, names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, Plan, Stop
 from transload_kubernetes.roles import RoleView, running_state, view_role
@@ -48,6 +50,7 @@ class Decision:
         start: resume these held objects; each is a kind and a name.
         release: end what still runs in these pods, whose programs have ended.
         end: end the pods of these objects; each is a kind and a name.
+        interrupted: keys and values to add to its record, of interruptions.
         note: note the status in its record as final.
         final: the final status, if it is not ``status``.
     """
@@ -58,15 +61,15 @@ class Decision:
     start: list[tuple[str, str]] = field(default_factory=list)
     release: list[str] = field(default_factory=list)
     end: list[tuple[str, str]] = field(default_factory=list)
+    interrupted: dict[str, str] = field(default_factory=dict)
     note: bool = False
     final: AppStatus | None = None
 
     @property
     def due(self) -> bool:
         """Whether anything is to be done."""
-        return bool(
-            self.stop or self.restart or self.start or self.release or self.end or self.note
-        )
+        steps = (self.stop, self.restart, self.start, self.release, self.end, self.interrupted)
+        return any(map(bool, steps)) or self.note
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ def decide(facts: Facts, now: float) -> Decision:
     stopping = facts.stop is not None
     views = [view_role(role, facts, stopping=stopping) for role in plan.roles]
     decision = _decide_before_end(plan, views, facts, now)
+    if not stopping:
+        decision.interrupted = _interruptions_to_note(views, facts)
     if decision.note:
         decision.status.close(_end_time(facts, now))
     if not stopping and not decision.status.is_terminal():
@@ -103,6 +108,17 @@ def decide(facts: Facts, now: float) -> Decision:
         if facts.is_complete and decision.stop is None:
             decision.start = hold.held(facts)
     return decision
+
+
+def _interruptions_to_note(views: list[RoleView], facts: Facts) -> dict[str, str]:
+    """Return the keys and values of a job's record for interruptions that are not noted yet."""
+    noted = sum(key.startswith(interruptions.NOTED) for key in facts.data)
+    new: dict[str, str] = {}
+    for view in views:
+        new.update(view.interrupted)
+    if noted + len(new) > interruptions.MOST_NOTED:
+        return {}
+    return new
 
 
 # -- the end of a job was noted
@@ -157,6 +173,9 @@ def _end_time(facts: Facts, now: float) -> float:
 def _decide_before_end(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Decision:
     status = _status_of(views)
     status.num_restarts = _restarts_of(views)
+    progress = furthest_behind(report for view in views for report in view.reports)
+    if progress:
+        status.progress = Progress.from_value(progress)
     bad = status.first_failure()
     if bad is not None:
         status.structured_error_msg = bad.structured_error_msg
@@ -289,6 +308,9 @@ def _failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Fa
         if now - plan.created > HALF_SUBMITTED_S:
             return _Failure(_NEVER_SUBMITTED)
         return None
+    hopeless = [view.hopeless for view in views if view.hopeless]
+    if hopeless:
+        return _Failure(hopeless[0])
     if plan.jobset:
         return _failure_of_set(plan, views, facts, now)
     return _failure_of_jobs(plan, views)

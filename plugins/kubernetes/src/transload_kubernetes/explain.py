@@ -59,6 +59,8 @@ def last_warning(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
     text = f"{event.get('reason', '')}: {event.get('message', '')}"
     if "PodSecurity" in text:
         text += POD_SECURITY_HINT
+    if "request > maximum capacity" in text:
+        text += "; its queue has less in all, so it can never start"
     return [text]
 
 

@@ -166,6 +166,8 @@ class HandOver:
         answer = self._cluster.log(namespace, name, names.HELPER, follow=True, seconds=limit)
         lines: list[bytes] = []
         for line in answer or ():
+            if line.startswith(results.PROGRESS.encode()):
+                continue  # these are many, and a record is small
             lines.append(line)
             if not results.IS_END.match(line):
                 continue

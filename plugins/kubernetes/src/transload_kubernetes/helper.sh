@@ -28,12 +28,18 @@ begin() {
   done
 }
 
-size() { find . -type f "$@" -exec cat {} + | wc -c; }
+files() { find . -type f ! -path "./$progress*" "$@"; }
+
+size() { files "$@" -exec cat {} + | wc -c; }
+
+# What the program said last of its progress, in one line.
+reported() { [ ! -s "$progress" ] || tail -n 1 "$progress" 2>/dev/null | head -c "$longest" | tr -d '\000-\037'; }
 
 # Names and contents are sent as base64. What is too much altogether is told by its size: the outputs, or what is left
 # without them; the "." tells that nothing is missing. What a status is to show comes as the message of the container.
 send() {
-  { echo "$used"; head -c "$head" .error; } >/dev/termination-log 2>/dev/null
+  new=$(reported)
+  { echo "$used"; [ -z "$new" ] || echo "progress = $new"; head -c "$head" .error; } >/dev/termination-log 2>/dev/null
   set --
   if [ "$(size)" -gt "$limit" ]; then
     echo "! $(size -path "./$outputs/*") outputs"
@@ -43,7 +49,7 @@ send() {
       return
     fi
   fi
-  find . -type f "$@" | while read -r file; do
+  files "$@" | while read -r file; do
     echo "$(printf %s "${file#./}" | base64 | tr -d '\n') $(base64 <"$file" | tr -d '\n')"
   done
   echo .
@@ -72,14 +78,30 @@ look() {
   used=${now:-$used}
 }
 
+# Repeats what the program says of its progress, if that is new: once in two seconds, and less often the more was said,
+# because the log must not grow until it is cut.
+tell() {
+  [ "$at" -ge "$soon" ] && [ -s "$progress" ] || return 0
+  new=$(reported)
+  [ "$new" != "$told" ] || return 0
+  told=$new lines=$((lines + 1)) soon=$((at + (lines < 2000 ? 2 : lines < 4000 ? 20 : 200)))
+  echo "progress = $new"
+}
+
 wait_for_end() {
   cd "$folder" || exit
   trap end TERM
-  used='0 0' pause=1
+  used='0 0' pause=1 due=0 at=0 soon=0 lines=0 told=
   while :; do
-    look
-    pause=$((pause < 10 ? pause + 1 : 10))
-    sleep $pause >/dev/null 2>&1 &
+    if [ "$at" -ge "$due" ]; then
+      look
+      pause=$((pause < 10 ? pause + 1 : 10))
+      due=$((at + pause))
+    fi
+    tell
+    step=$((at < 10 ? 1 : 2))
+    sleep $step >/dev/null 2>&1 &
     wait $!
+    at=$((at + step))
   done
 }

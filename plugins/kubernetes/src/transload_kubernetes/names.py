@@ -13,6 +13,8 @@ DEFAULT_NAMESPACE: Final = "default"
 MAIN: Final = "main"
 HELPER: Final = "transload-results"
 """Names of the containers of the program, and of the helper that hands over its results."""
+ENVIRONMENT: Final = "transload-environment"
+"""Name of the container, and of the volume, for the packages that a role needs."""
 LABEL_MANAGED: Final = "app.kubernetes.io/managed-by"
 MANAGED: Final = "transload"
 OWN: Final = "transload.io/"
@@ -21,8 +23,12 @@ LABEL_APP: Final = "transload.io/app"
 LABEL_ROLE: Final = "transload.io/role"
 LABEL_ATTEMPT: Final = "transload.io/attempt"
 LABEL_RECORD: Final = "transload.io/record"
+LABEL_CHECKPOINTS: Final = "transload.io/checkpoints"
+"""Label of a record whose job has checkpoints: a digest of the name under which they are kept."""
 ANNOTATION_APP_ID: Final = "transload.io/app-id"
 ANNOTATION_DIGEST: Final = "transload.io/digest"
+ANNOTATION_ENVIRONMENT: Final = "transload.io/environment"
+"""Annotation of a pod that names the packages which it installs."""
 ANNOTATION_RELEASED: Final = "transload.io/main-has-ended"
 """Annotation of a pod whose other containers were ended because its program had ended."""
 ANNOTATION_HELD: Final = "transload.io/held"
@@ -156,6 +162,11 @@ def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
 def rank0_name(base: str) -> str:
     """Return the name of the Service of replica 0 of the first role, in every attempt."""
     return f"{base}{_RANK0}"
+
+
+def checkpoints_label(name: str) -> str:
+    """Return the value of the label for the name under which checkpoints are kept."""
+    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def secret_name(base: str) -> str:

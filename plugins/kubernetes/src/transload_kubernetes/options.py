@@ -93,6 +93,17 @@ def run_opts() -> runopts:
         "image with a shell (busybox) for the helper that returns up to 256 KiB of results; "
         "without it: 4 KiB",
     )
+    opts.add(
+        "checkpoint_claim",
+        str,
+        "name of the claim (PersistentVolumeClaim) that keeps checkpoints; roles of several "
+        "replicas need one with ReadWriteMany",
+    )
+    opts.add(
+        "checkpoint_mount",
+        str,
+        "folder where this machine has that claim mounted: get --checkpoints reads them there",
+    )
     opts.add("overlay", str, "YAML or JSON to merge into every Job, before a role's own overlay")
     opts.add(
         "workspace_url",
@@ -171,6 +182,11 @@ class Options:
                     f"run option {name}={cfg[name]!r}: it only applies to a Kueue queue; set run "
                     "option queue, too"
                 )
+        if cfg.get("checkpoint_mount") and not cfg.get("checkpoint_claim"):
+            raise ConfigError(
+                f"run option checkpoint_mount={cfg['checkpoint_mount']!r}: it is where a claim is "
+                "mounted here; set run option checkpoint_claim, too"
+            )
         own: dict[str, Any] = {**cfg, "namespace": cfg.get("namespace") or names.DEFAULT_NAMESPACE}
         own["gpu_resource"] = cfg.get("gpu_resource") or "nvidia.com/gpu"
         for name, (pattern, wanted) in FORMS.items():

@@ -94,6 +94,8 @@ class Owner:
         """Carry out a decision."""
         if decision.stop is not None:
             self._note_stop(namespace, facts, decision.stop)
+        for key, value in decision.interrupted.items():
+            self._note(namespace, facts, key, value)
         for name in decision.release:
             self._release(namespace, name)
         for kind, name in decision.end:

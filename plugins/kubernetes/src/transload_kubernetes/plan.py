@@ -22,6 +22,8 @@ GRAVESTONE: Final = {"metadata": {"labels": {names.LABEL_RECORD: DELETED}}, "dat
 """Change after which a record only says that its id was used, and by which job."""
 MADE: Final = "made."
 """Prefix of the record's keys for Jobs of later attempts."""
+_NEWER: Final = ("interruptions", "checkpoints")
+"""Fields of a plan and its roles that are written only when they are set."""
 FILES: Final = "files."
 """Prefix of the record's keys for the results of pods that were ended from outside."""
 
@@ -35,6 +37,8 @@ class RolePlan:
     needed: int  # how many must succeed
     retries: int = 0  # how often it may be restarted
     policy: str = "REPLICA"  # what is restarted; the Job itself does it for REPLICA
+    interruptions: int | None = None  # how often it may be interrupted; None: any number
+    checkpoints: bool = False  # whether it has a folder for checkpoints
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,7 @@ class Plan:
         id_given: whether the caller gave the id.
         timeout: seconds for the whole job; None: no limit.
         jobset: whether it is a JobSet.
+        checkpoints: the name under which its checkpoints are kept; None: it has none.
     """
 
     app_id: str
@@ -72,6 +77,7 @@ class Plan:
     timeout: float | None = None
     jobset: bool = False
     parent_run_id: str | None = None
+    checkpoints: str | None = None
 
     @property
     def queued(self) -> bool:
@@ -89,6 +95,7 @@ class Facts:
         pods: its pods.
         notes: why it waits, from events.
         causes: by name of a pod, the error of its program, if a log says more than the pod.
+        progress: by name of a pod that runs, what its program reported last.
         jobset: its JobSet.
         set_hidden: whether it has a JobSet that this user may not see.
         plan: the contents of the record; None if there is no such job, or they are not understood.
@@ -103,6 +110,7 @@ class Facts:
     pods: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     causes: dict[str, str] = field(default_factory=dict)
+    progress: dict[str, dict[str, Any]] = field(default_factory=dict)
     jobset: dict[str, Any] | None = None
     set_hidden: bool = False
     plan: Plan | None = field(init=False, default=None)
@@ -209,6 +217,11 @@ class Facts:
             return None
         return AppState.FAILED if code else AppState.SUCCEEDED
 
+    def progress_of(self, pod: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the program of a pod reported last of its progress; empty for nothing."""
+        ended = results.report_of(pod).progress
+        return ended or self.progress.get(pod["metadata"]["name"], {})
+
     def made(self, role: str) -> set[names.Attempt]:
         """Return the later attempts of a role for which the record notes a Job."""
         start = f"{MADE}{names.role_label(role)}."
@@ -245,6 +258,11 @@ def _read_plan(values: dict[str, Any]) -> Plan:
 
 def _check(plan: Plan) -> None:
     """Raise ValueError if a field has the wrong type."""
+    for role in plan.roles:
+        if role.interruptions is not None and not isinstance(role.interruptions, int):
+            raise ValueError("a number has another type")
+    if plan.checkpoints is not None and not isinstance(plan.checkpoints, str):
+        raise ValueError("a text has another type")
     texts = [plan.app_id, plan.name, plan.digest, plan.session, *(role.name for role in plan.roles)]
     counts = [
         number for role in plan.roles for number in (role.replicas, role.needed, role.retries)
@@ -270,10 +288,22 @@ def files_key(pod: Mapping[str, Any]) -> str:
     return f"{FILES}{role}.{index}.{made}.{metadata['name']}"
 
 
+def _as_dict(plan: Plan) -> dict[str, Any]:
+    """Return a plan without newer fields that are not set, which older versions do not read."""
+    values = asdict(plan)
+    for part in (values, *values["roles"]):
+        for name in _NEWER:
+            if part.get(name) is None or part[name] is False:
+                part.pop(name, None)
+    return values
+
+
 def record(base: str, namespace: str, plan: Plan, app_json: str) -> dict[str, Any]:
     """Return the ConfigMap of a job."""
     labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base, names.LABEL_RECORD: APP}
+    if plan.checkpoints is not None:
+        labels[names.LABEL_CHECKPOINTS] = names.checkpoints_label(plan.checkpoints)
     annotations = {names.ANNOTATION_APP_ID: plan.app_id, names.ANNOTATION_DIGEST: plan.digest}
-    data = {"plan": json.dumps({"schema": SCHEMA, **asdict(plan)}), "app": app_json}
+    data = {"plan": json.dumps({"schema": SCHEMA, **_as_dict(plan)}), "app": app_json}
     metadata = {"name": base, "namespace": namespace, "labels": labels, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}

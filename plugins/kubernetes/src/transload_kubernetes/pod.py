@@ -18,7 +18,8 @@ from transload.specs import (
     VolumeMount,
     looks_secret,
 )
-from transload_kubernetes import names, results
+from transload_kubernetes import environments, names, results
+from transload_kubernetes.checkpoints import add_folder
 from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
 
@@ -176,6 +177,7 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
         {"name": "TRANSLOAD_NUM_REPLICAS", "value": str(role.num_replicas)},
         {"name": RANK0_ENV, "value": context.rank0},
         {"name": "TRANSLOAD_RETRY", **_retry_value(role, context.options)},
+        {"name": "TRANSLOAD_INTERRUPTIONS", **_annotation(names.INDEX_IGNORED)},
     ]
     taken = {each["name"] for each in made}
     has_helper = _has_helper(role, context.options)
@@ -379,9 +381,15 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
+    add_folder(role, spec, options.text("checkpoint_claim"))
+    environments.add_making(role, spec)
     if _has_helper(role, options):
         results.add_helper(spec, options.text("helper_image"))
-    return {"metadata": {"annotations": options.pod_annotations()}, "spec": spec}
+    # the cluster replaces the number once it is not zero
+    annotations = {**options.pod_annotations(), names.INDEX_IGNORED: "0"}
+    if environments.is_wanted(role):
+        annotations[names.ANNOTATION_ENVIRONMENT] = str(role.environment)
+    return {"metadata": {"annotations": annotations}, "spec": spec}
 
 
 def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Options) -> None:

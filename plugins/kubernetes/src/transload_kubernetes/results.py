@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from transload.retries import read_error
+from transload.runtime.liveness import read_report
 from transload.runtime.tracking import Store, TrackingError
 from transload.runtime.tracking.names import OUTPUTS, encode_name
 from transload_kubernetes import names, states
@@ -29,17 +30,22 @@ _FEW_S: Final = 2
 
 A kubelet reports that code only after the helper has ended."""
 _SPARE_S: Final = 30
+_LONGEST_REPORT: Final = 600  # characters of a report of progress
 _HEAD: Final = 3000
 _TICKS: Final = 100
 IS_END: Final = re.compile(rb"\.|! \d+ results")  # begins the last line of a helper's log
 BY_ITSELF: Final = "by-itself"
 """The line of a helper whose program has ended before a SIGTERM came."""
+PROGRESS: Final = "progress = "
+"""Begins a line of a helper with what the program says of its progress, as JSON."""
+PROGRESS_FILE: Final = ".progress"  # in that folder
 _EXIT: Final = "exit="
 _LAST_OWN: Final = 128  # higher codes are ends by a signal
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
 _TIMES: Final = f"look={_LOOK_S} few={_FEW_S} stay={_STAY_S}"
-_SET: Final = f"folder={FOLDER} outputs={OUTPUTS} limit={FILES_LIMIT} head={_HEAD} {_TIMES}\n"
+_PLACES: Final = f"folder={FOLDER} outputs={OUTPUTS} progress={PROGRESS_FILE}"
+_SET: Final = f"{_PLACES} limit={FILES_LIMIT} head={_HEAD} longest={_LONGEST_REPORT} {_TIMES}\n"
 _HELPER: Final = _SET + Path(__file__).with_name("helper.sh").read_text()
 _BEGIN: Final = _HELPER.partition("size()")[0]
 
@@ -53,7 +59,10 @@ def variables(folder: bool) -> dict[str, str]:
         "TRANSLOAD_ERROR_FILE": error,
         "TORCHELASTIC_ERROR_FILE": torch,
     }
-    return {**found, **({"TRANSLOAD_TRACKER_BASE": FOLDER} if folder else {})}
+    if folder:
+        found["TRANSLOAD_TRACKER_BASE"] = FOLDER
+        found["TRANSLOAD_PROGRESS_FILE"] = f"{FOLDER}/{PROGRESS_FILE}"
+    return found
 
 
 def add_helper(spec: dict[str, Any], image: str) -> None:
@@ -228,11 +237,13 @@ class PodReport(NamedTuple):
         error: the error that the program left, any text as JSON; ``""`` if it left none.
         usage: the program's resource usage, as fields of `Usage`.
         is_cut: whether the error is only its beginning, and the helper's log has all of it.
+        progress: what the program said last of its progress, as fields of `Progress`.
     """
 
     error: str
     usage: dict[str, Any]
     is_cut: bool
+    progress: dict[str, Any]
 
 
 def report_of(pod: Mapping[str, Any]) -> PodReport:
@@ -240,11 +251,17 @@ def report_of(pod: Mapping[str, Any]) -> PodReport:
     if not helper_of(pod["spec"]):
         message = states.said(states.program(pod, "terminated"))
         _, error = _read_lines(message)
-        return PodReport(_error(error), usage={}, is_cut=False)
-    message = states.said(states.program(pod, "terminated", names.HELPER))
-    used, _, text = message.partition("\n")
+        return PodReport(_error(error), usage={}, is_cut=False, progress={})
+    end = states.program(pod, "terminated", names.HELPER)
+    used, _, text = states.said(end).partition("\n")
+    progress: dict[str, Any] = {}
+    first, _, rest = text.partition("\n")
+    if first.startswith(PROGRESS):
+        text = rest
+        said = first.removeprefix(PROGRESS)
+        progress = read_report(said.encode(), states.seconds(end.get("finishedAt")) or 0.0)
     is_cut = len(text.encode()) >= _HEAD
-    return PodReport(_error(text.strip()), _read_usage(used), is_cut)
+    return PodReport(_error(text.strip()), _read_usage(used), is_cut, progress)
 
 
 def _read_usage(line: str) -> dict[str, Any]:

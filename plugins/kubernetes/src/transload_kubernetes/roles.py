@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.retries import error_line, total_usage
+from transload.retries import error_line, read_error, total_usage
 from transload.specs import NONE, AppState, ReplicaStatus, Usage, exit_text, is_terminal
-from transload_kubernetes import hold, names, states
+from transload_kubernetes import environments, hold, interruptions, names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, RolePlan
 from transload_kubernetes.results import report_of
@@ -31,6 +31,9 @@ class RoleView:
         reasons: why the role waits or has failed.
         causes: by replica, the cause of a failure that is not the exit code of its program.
         lingering: by replica, its pod, if the program has ended while other containers still run.
+        interrupted: keys and values of the record for interruptions that are not noted yet.
+        hopeless: why the job fails, whatever retries are left; ``""``: it does not.
+        reports: what each replica reported last of its progress.
         role_restarts: how often the role was restarted without the other roles.
         finished: whether its Job has ended.
         succeeded: whether its Job has ended, and enough replicas succeeded.
@@ -45,6 +48,9 @@ class RoleView:
     reasons: list[str] = field(default_factory=list)
     causes: dict[int, str] = field(default_factory=dict)
     lingering: dict[int, dict[str, Any]] = field(default_factory=dict)
+    interrupted: dict[str, str] = field(default_factory=dict)
+    hopeless: str = ""
+    reports: list[dict[str, Any]] = field(default_factory=list)
     role_restarts: int = 0
     finished: bool = False
     succeeded: bool = False
@@ -137,9 +143,11 @@ def _replicas(view: RoleView, facts: Facts, *, stopping: bool) -> list[ReplicaSt
             view, facts, k, pod, done=k in completed, failed=k in failed, stopping=stopping
         )
         replica = ReplicaStatus(k, state, view.plan.name, "")
-        replica.restarts = sum(view.attempt) + _restarts_of(pods)
+        replica.restarts = sum(view.attempt) + _restarts_of(pods, view.plan)
+        _add_interruptions(replica, view, facts, pods)
         if pod is not None:
             _describe_by_pod(replica, view, facts, pod)
+            view.reports.append(facts.progress_of(pod))
         elif state is AppState.SUCCEEDED:
             replica.exit_code = 0  # the pod is gone, but only exit code 0 is a success
         if state is AppState.FAILED and _was_deleted(pod):
@@ -221,12 +229,29 @@ def _state_of_pod(pod: dict[str, Any] | None) -> AppState:
     return states.pod_state(pod)
 
 
-def _restarts_of(pods: list[dict[str, Any]]) -> int:
-    """Return how often the Job has replaced the pod of a replica."""
+def _restarts_of(pods: list[dict[str, Any]], role: RolePlan) -> int:
+    """Return how often the Job has replaced the pod of a replica after a failure."""
     if not pods:
         return 0
-    counted = _failures_before(pods[-1]) + _disruptions_before(pods[-1])
-    return max(len(pods) - 1, counted)
+    failed = [pod for pod in pods[:-1] if not interruptions.cause_of(pod, role)]
+    return max(len(failed), _failures_before(pods[-1]))
+
+
+def _add_interruptions(
+    replica: ReplicaStatus, view: RoleView, facts: Facts, pods: list[dict[str, Any]]
+) -> None:
+    """Add to a replica's status how often it was interrupted and why, and note what is new."""
+    counted = _disruptions_before(pods[-1]) if pods else 0
+    found = interruptions.of_replica(facts, view.plan, replica.id, pods, counted)
+    if not found.count:
+        return
+    replica.interruptions = found.count
+    replica.earlier = found.known
+    view.interrupted.update(found.new)
+    who = f"{view.plan.name}/{replica.id}"
+    view.hopeless = view.hopeless or interruptions.used_up(who, found, view.plan)
+    if replica.state in (AppState.PENDING, AppState.SUBMITTED):
+        view.reasons.append(f"{who} {interruptions.text_of(found, view.plan)}")
 
 
 def _was_deleted(pod: dict[str, Any] | None) -> bool:
@@ -246,14 +271,16 @@ def _is_suspended(view: RoleView, facts: Facts) -> bool:
 def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
     """Tell whether the Job will give up the replica after this failure.
 
-    The Job itself counts the failure only a second later. A pod that the cluster has disrupted
-    has not failed.
+    The Job itself counts the failure only a second later. A pod that was interrupted has not
+    failed.
     """
     limit = view.job.get("spec", {}).get("backoffLimitPerIndex")
     if limit is None or pod is None:
         return False
-    if states.condition(pod, "DisruptionTarget") is not None:
+    if interruptions.cause_of(pod, view.plan):
         return False
+    if environments.why_not_made(pod):
+        return True
     return bool(_failures_before(pod) >= limit)
 
 
@@ -286,6 +313,13 @@ def _describe_by_pod(
         other_failure = f"container {other} {exit_text(code)}"
     if other_failure and replica.state is AppState.FAILED:
         view.causes[replica.id] = other_failure
+    not_made = environments.why_not_made(pod)
+    if not_made and replica.state is AppState.FAILED:
+        lines = not_made.splitlines()
+        view.causes[replica.id] = "; ".join(dict.fromkeys([lines[0], lines[-1]]))
+        view.hopeless = f"{view.plan.name}/{replica.id}: {view.causes[replica.id]}"
+        replica.structured_error_msg = read_error(not_made.encode()) or NONE
+        return
     left = states.still_running(pod)
     why = ""
     if left and not is_terminal(replica.state):
@@ -293,6 +327,8 @@ def _describe_by_pod(
         why = f"its program has ended ({code}), but container {', '.join(left)} still runs"
     elif replica.state is AppState.PENDING:
         why = other_failure or states.stuck(pod)
+        if not why and environments.is_being_made(pod):
+            why = "its packages are being installed"
     elif replica.state is AppState.FAILED:
         error = facts.causes.get(pod["metadata"]["name"]) or report_of(pod).error
         replica.structured_error_msg = error or NONE

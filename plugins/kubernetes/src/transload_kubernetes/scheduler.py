@@ -8,12 +8,19 @@ import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from transload.errors import ConfigError, SchedulerUnavailable, SpecError, UnsupportedFeature
+from transload.errors import (
+    AppNotFound,
+    ConfigError,
+    SchedulerUnavailable,
+    SpecError,
+    UnsupportedFeature,
+)
 from transload.schedulers.api import (
     AppDescription,
     Capabilities,
+    CheckpointFolder,
     ListAppResponse,
     LogPage,
     LogQuery,
@@ -21,9 +28,9 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, make_app_handle, runopts
+from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, make_app_handle, runopts
+from transload_kubernetes import checkpoints, environments, hold, names, plan, results, states
 from transload_kubernetes import convert as _convert
-from transload_kubernetes import hold, names, plan, results, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.decide import Decision, is_half_submitted
 from transload_kubernetes.diagnose import diagnose
@@ -34,10 +41,15 @@ from transload_kubernetes.lookup import Lookup
 from transload_kubernetes.options import Options, run_opts
 from transload_kubernetes.owner import Owner
 from transload_kubernetes.plan import Facts, Plan
+from transload_kubernetes.progress import MOST_ASKED, Reports
 from transload_kubernetes.roles import replica_pods
 from transload_kubernetes.submit import Submitter
 from transload_kubernetes.watch import ClusterWatch
 from transload_kubernetes.workspace import with_images, with_uploads
+
+if TYPE_CHECKING:
+    from transload.runtime.tracking import Store
+    from transload.schedulers.environments import Recipe
 
 _log = logging.getLogger("transload.kubernetes")
 _DELETE_S: Final = 70.0
@@ -84,6 +96,7 @@ class KubernetesScheduler(SchedulerBase):
         self._owner = Owner(self._cluster, self._lookup, self._handover)
         self._submitter = Submitter(self._cluster, self._lookup, self._owner)
         self._logs = Logs(self._cluster)
+        self._reports = Reports(self._cluster)
 
     def location(self) -> str:
         """Return the context and the configuration file that select the cluster."""
@@ -112,6 +125,16 @@ class KubernetesScheduler(SchedulerBase):
     def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
         """Tell whether the run options name a place through which workspaces reach the cluster."""
         return bool(cfg.get("image_repo") or cfg.get("workspace_url"))
+
+    def provide_environment(
+        self,
+        role: Role,
+        recipe: Recipe,
+        cfg: Mapping[str, CfgVal],
+        variables: Mapping[str, str],
+    ) -> Role:
+        """Return a role whose pods install its packages first; secrets stay references."""
+        return environments.provide(role, recipe)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
         """Upload the workspaces of roles, or push images with them, unless they exist already."""
@@ -173,7 +196,9 @@ class KubernetesScheduler(SchedulerBase):
 
     def describe(self, app_id: str) -> AppDescription | None:
         """Return the description of a job; None if it does not exist."""
-        return self._description(app_id, self._facts(app_id), explained=True)
+        facts = self._facts(app_id)
+        self._reports.add_to(facts)
+        return self._description(app_id, facts, explained=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Return the descriptions of many jobs, with three queries for each namespace."""
@@ -185,7 +210,9 @@ class KubernetesScheduler(SchedulerBase):
             bases = {base for space, base in places.values() if space == namespace}
             facts |= self._lookup.many(namespace, bases)
         found: dict[str, AppDescription | None] = {}
+        left = MOST_ASKED
         for app_id, place in places.items():
+            left -= self._reports.add_to(facts.get(place, Facts()), left)
             found[app_id] = self._description(app_id, facts.get(place, Facts()))
         return found
 
@@ -213,6 +240,7 @@ class KubernetesScheduler(SchedulerBase):
             parent_run_id=made.parent_run_id,
             created=made.created,
             needs_reconcile=decision.due or bool(self._handover.leaving(facts)),
+            checkpoints=made.checkpoints,
         )
 
     def _say_how_to_end(self, app_id: str, made: Plan, status: AppStatus) -> None:
@@ -243,7 +271,7 @@ class KubernetesScheduler(SchedulerBase):
         """Return a new watch, with a few connections for each namespace; None for logs."""
         if logs:
             return None
-        made = ClusterWatch(self._cluster)
+        made = ClusterWatch(self._cluster, self._reports.jobs)
         self._handover.notify = made.seen
         return made
 
@@ -335,7 +363,17 @@ class KubernetesScheduler(SchedulerBase):
             facts = self._ended(app_id, facts)
         if facts.kind == plan.APP:
             self._owner.forget(app_id, facts)
+            self._remove_checkpoints(app_id, facts)
         return True
+
+    def _remove_checkpoints(self, app_id: str, facts: Facts) -> None:
+        """Remove the checkpoints of a job that was deleted, if no other job names them."""
+        if facts.plan is None or facts.plan.checkpoints is None:
+            return
+        namespace, _ = names.place(app_id)
+        selector = f"{names.LABEL_CHECKPOINTS}={names.checkpoints_label(facts.plan.checkpoints)}"
+        others = self._lookup.items("ConfigMap", namespace, selector)
+        checkpoints.remove_unused(self._cluster, namespace, facts, others)
 
     def _delete_damaged(self, app_id: str, facts: Facts) -> None:
         """Delete a job whose record is damaged, after its pods had their grace period to end.
@@ -379,6 +417,29 @@ class KubernetesScheduler(SchedulerBase):
     def results_store(self, app_id: str) -> results.PodStore | None:
         """Return the results that pods handed over; None if the job was given another place."""
         return self._handover.store(app_id)
+
+    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
+        """Return the folder of a role's checkpoints in its containers.
+
+        Raises:
+            UnsupportedFeature: if no claim is named for them.
+        """
+        checkpoints.refuse_without_claim(role, cfg, "checkpoints")
+        return checkpoints.folder_of(name, role.name)
+
+    def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
+        """Return the folders of checkpoints of a job, with size and age if they are in reach."""
+        return checkpoints.found(self._plan(app_id))
+
+    def checkpoint_store(self, app_id: str, role: str) -> Store | None:
+        """Return the checkpoints of a role; None if their claim is not mounted on this machine."""
+        return checkpoints.store(self._plan(app_id), role)
+
+    def _plan(self, app_id: str) -> Plan:
+        made = self._facts(app_id).plan
+        if made is None:
+            raise AppNotFound(app_id)
+        return made
 
     # -- logs
 

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from transload.specs import AppState
 from transload_kubernetes import names
+from transload_kubernetes.waiting import in_words
 
 PHASES: Final = {
     "Pending": AppState.PENDING,
@@ -36,6 +37,7 @@ HOPELESS: Final = (
         "FailedMount",
         "FailedAttachVolume",
         "Failed: Error",
+        "can never start",
     ),
 )
 """Reasons of waiting pods that time does not cure.
@@ -265,7 +267,11 @@ def stuck(pod: dict[str, Any]) -> str:
             if each["name"] == names.HELPER:
                 text = f"{FROM_HELPER}{text}"
             return text
-    return _text(condition(pod, "PodScheduled", status="False") or {})
+    unscheduled = condition(pod, "PodScheduled", status="False") or {}
+    words = in_words(str(unscheduled.get("message", "")))
+    if words:
+        return f"{unscheduled.get('reason', '')}: {words}"
+    return _text(unscheduled)
 
 
 def _text(thing: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from transload.errors import AppExists, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import Submission
-from transload_kubernetes import convert, hold, names, plan, results, states
+from transload_kubernetes import checkpoints, convert, hold, names, plan, results, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.create import create, let_run, may_pass, owned
@@ -179,6 +179,7 @@ class Submitter:
             The facts of the job.
         """
         namespace = request.namespace
+        checkpoints.check_claim(self._cluster, namespace, submission.app, submission.cfg)
         # the first Job is not created if the cluster would refuse a later one
         for job in request.jobs[1:]:
             create(self._cluster, namespace, owned(job, record), only_try=True)
@@ -299,6 +300,7 @@ def _plan_of(request: KubernetesRequest, app_id: str, submission: Submission) ->
         timeout=request.timeout,
         jobset=request.jobset is not None,
         parent_run_id=submission.parent_run_id,
+        checkpoints=submission.checkpoints,
     )
 
 

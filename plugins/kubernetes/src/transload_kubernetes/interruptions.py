@@ -1,0 +1,177 @@
+"""Tell interruptions from failures: why the cluster has ended a pod, and how often. Pure.
+
+The cluster marks a pod that it ends for reasons of its own (condition ``DisruptionTarget``), and
+counts such ends of a replica. The pod is gone soon after its successor is made. So the process that
+waits for the job notes the cause in the job's record.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from transload.cli.quantities import duration_text
+from transload.retries import ASKS_AGAIN
+from transload.specs import AppState, ReplicaAttempt, Role
+from transload_kubernetes import names, states
+from transload_kubernetes.plan import Facts, RolePlan
+
+NOTED: Final = "interrupted."
+"""Prefix of the record's keys for interruptions."""
+MOST_NOTED: Final = 1000
+"""So many interruptions of a job are noted at most, because a record holds at most 1 MiB."""
+_REASONS: Final = {
+    "PreemptionByScheduler": "preempted",
+    "EvictionByEvictionAPI": "drained",
+    "DeletionByTaintManager": "node",
+    "DeletionByPodGC": "node",
+}
+"""Reason of the condition ``DisruptionTarget`` → cause."""
+_BY_KUBELET: Final = {
+    "Evicted": "evicted",
+    "Preempting": "preempted",
+    "Terminated": "drained",
+    "NodeShutdown": "drained",
+    "Shutdown": "drained",
+}
+"""Reason of a pod's status, if its kubelet has ended it → cause."""
+_OBEDIENT: Final = [ASKS_AGAIN, 128 + 9, 128 + 15]
+"""Exit codes of a program that ends as the signals SIGTERM and SIGKILL, or a notice, ask for."""
+
+
+def allowed(role: Role) -> int | None:
+    """Return how often a role may be interrupted; None: any number, as nothing is said of it."""
+    says_nothing = role.notice is None and not role.checkpoints
+    if role.max_interruptions is None and says_nothing:
+        return None
+    return role.interruptions_allowed
+
+
+def failure_rules(role: Role) -> list[dict[str, Any]]:
+    """Return the rules of a Job's ``podFailurePolicy`` for ends that are no failures."""
+    limit = allowed(role)
+    if limit == 0:
+        return []
+    disrupted = {"type": "DisruptionTarget", "status": "True"}
+    rules: list[dict[str, Any]] = [{"action": "Ignore", "onPodConditions": [disrupted]}]
+    if limit is not None:
+        codes = {"containerName": names.MAIN, "operator": "NotIn", "values": list(_OBEDIENT)}
+        # a program that ends by itself with another code has failed, whoever wanted its place
+        rules.insert(0, {"action": "Count", "onExitCodes": codes})
+    return rules
+
+
+def cause_of(pod: Mapping[str, Any], role: RolePlan) -> str:
+    """Return what has interrupted a pod; ``""`` if it was not interrupted, or has failed."""
+    if role.interruptions == 0 or (pod.get("status") or {}).get("phase") != "Failed":
+        return ""
+    disrupted = states.condition(dict(pod), "DisruptionTarget")
+    if disrupted is None:
+        return ""
+    code = states.program(pod, "terminated").get("exitCode")
+    if role.interruptions is not None and code and code not in _OBEDIENT:
+        return ""
+    found = _REASONS.get(str(disrupted.get("reason")))
+    return found or _BY_KUBELET.get(str(pod["status"].get("reason")), "evicted")
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The interruptions of a replica.
+
+    Attributes:
+        count: how many there were.
+        known: those whose cause is known, oldest first.
+        new: keys and values of the record for those that are not noted yet.
+    """
+
+    count: int
+    known: list[ReplicaAttempt]
+    new: dict[str, str]
+
+
+def of_replica(
+    facts: Facts, role: RolePlan, k: int, pods: list[dict[str, Any]], counted: int
+) -> Interrupted:
+    """Return the interruptions of a replica.
+
+    Args:
+        facts: those of the job.
+        role: its role.
+        k: its number.
+        pods: its pods that are there, oldest first.
+        counted: how many the cluster had counted when it made the last one.
+    """
+    start = f"{NOTED}{names.role_label(role.name)}.{k}."
+    noted = {key: text for key, text in facts.data.items() if key.startswith(start)}
+    new: dict[str, str] = {}
+    for pod in pods:
+        cause = cause_of(pod, role)
+        key = f"{start}{_made(pod)}.{pod['metadata']['name']}"
+        if cause and key not in noted:
+            new[key] = _as_text(pod, cause, facts)
+    together = {**noted, **new}
+    known = [_read(together[key]) for key in sorted(together)]
+    if pods and cause_of(pods[-1], role):
+        counted += 1
+    return Interrupted(max(counted, len(known)), known, new)
+
+
+def _made(pod: Mapping[str, Any]) -> str:
+    return "".join(filter(str.isdigit, pod["metadata"].get("creationTimestamp") or ""))
+
+
+def _as_text(pod: Mapping[str, Any], cause: str, facts: Facts) -> str:
+    end = states.program(pod, "terminated")
+    values = {
+        "cause": cause,
+        "code": states.exit_code(end.get("exitCode")),
+        "start": states.seconds((end or states.program(pod, "running")).get("startedAt")),
+        "end": states.seconds(end.get("finishedAt")),
+        "step": facts.progress_of(pod).get("step"),
+    }
+    return json.dumps({name: value for name, value in values.items() if value is not None})
+
+
+def _read(text: str) -> ReplicaAttempt:
+    """Return what a record says of an interruption; only the cause must be there."""
+    try:
+        values = json.loads(text)
+        return ReplicaAttempt(
+            AppState.CANCELLED,
+            exit_code=values.get("code"),
+            start_time=values.get("start"),
+            end_time=values.get("end"),
+            cause=str(values["cause"]),
+            step=values.get("step"),
+        )
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return ReplicaAttempt(AppState.CANCELLED, cause="evicted")
+
+
+def text_of(interrupted: Interrupted, role: RolePlan) -> str:
+    """Return what a status says of a replica that is started again after an interruption."""
+    text = "was interrupted"
+    if interrupted.known:
+        last = interrupted.known[-1]
+        text += f" ({last.cause})"
+        if last.step is not None:
+            text += f" at step {last.step:,}"
+        if last.start_time is not None and last.end_time is not None:
+            text += f" after {duration_text(last.end_time - last.start_time)}"
+    text += f"; started again, interruption {interrupted.count}"
+    if role.interruptions is not None:
+        text += f" of {role.interruptions}"
+    return text
+
+
+def used_up(who: str, interrupted: Interrupted, role: RolePlan) -> str:
+    """Return why a job fails whose replica was interrupted too often; ``""`` if it was not."""
+    if role.interruptions is None or interrupted.count <= role.interruptions:
+        return ""
+    cause = ""
+    if interrupted.known:
+        cause = f" ({interrupted.known[-1].cause})"
+    return f"{who} was interrupted{cause}, and its {role.interruptions} interruptions are used up"

@@ -1,0 +1,143 @@
+"""Interruptions are counted apart from failures, with their cause, and bounded."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, Notice, Role
+from transload_kubernetes import interruptions
+from transload_kubernetes.convert import convert
+from transload_kubernetes.plan import Facts, Plan, RolePlan, record
+
+IGNORE = {
+    "action": "Ignore",
+    "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
+}
+COUNT = {
+    "action": "Count",
+    "onExitCodes": {"containerName": "main", "operator": "NotIn", "values": [75, 137, 143]},
+}
+
+
+@pytest.mark.parametrize(
+    ("fields", "rules"),
+    [
+        ({}, [IGNORE]),
+        ({"notice": Notice(60)}, [COUNT, IGNORE]),
+        ({"max_interruptions": 3}, [COUNT, IGNORE]),
+        ({"max_interruptions": 0, "notice": Notice(60)}, None),
+    ],
+)
+def test_what_the_cluster_is_told(fields: dict[str, Any], rules: list[Any] | None) -> None:
+    """A role that says nothing is started again whenever the cluster ends it; one that does, only
+    if its program ended as it was asked to; and one that allows none has failed.
+    """
+    role = Role("main", "busybox:1", entrypoint="sh", **fields)
+    job = convert(AppDef("a", [role]), {"jobset": "never"}, "kubernetes", "a").jobs[0]
+    policy = job["spec"].get("podFailurePolicy", {})
+    assert policy.get("rules") == rules
+
+
+def _pod(why: str, code: int | None = None, **status: Any) -> dict[str, Any]:
+    """Return a pod that the cluster has ended."""
+    conditions = [{"type": "DisruptionTarget", "status": "True", "reason": why}]
+    ends = []
+    if code is not None:
+        ends = [{"name": "main", "state": {"terminated": {"exitCode": code}}}]
+    found = {"phase": "Failed", "conditions": conditions, "containerStatuses": ends, **status}
+    return {"metadata": {"name": "p"}, "spec": {}, "status": found}
+
+
+@pytest.mark.parametrize(
+    ("pod", "cause"),
+    [
+        (_pod("PreemptionByScheduler", 143), "preempted"),
+        (_pod("EvictionByEvictionAPI", 75), "drained"),
+        (_pod("DeletionByTaintManager"), "node"),
+        (_pod("DeletionByPodGC"), "node"),
+        (_pod("TerminationByKubelet", 137, reason="Evicted"), "evicted"),
+        (_pod("TerminationByKubelet", 137, reason="Terminated"), "drained"),
+        (_pod("TerminationByKubelet", 137, reason="Preempting"), "preempted"),
+        (_pod("OfAFutureVersion", 137), "evicted"),
+        (_pod("EvictionByEvictionAPI", 7), ""),
+        (_pod("EvictionByEvictionAPI", 0, phase="Succeeded"), ""),
+        ({"metadata": {"name": "p"}, "status": {"phase": "Failed"}}, ""),
+    ],
+)
+def test_causes(pod: dict[str, Any], cause: str) -> None:
+    """The cluster's reason says what it was; an exit code of the program's own is a failure."""
+    assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=100)) == cause
+    assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=0)) == ""
+
+
+def test_a_job_that_does_not_ask_has_the_record_of_before() -> None:
+    """What an older version does not know is written only when it is set."""
+    made = Plan("a", "a", "sha256:0", "s", 1.0, [RolePlan("main", 1, 1)])
+    written = json.loads(record("a", "default", made, "{}")["data"]["plan"])
+    assert "checkpoints" not in written
+    assert written["roles"] == [
+        {"name": "main", "replicas": 1, "needed": 1, "retries": 0, "policy": "REPLICA"}
+    ]
+    asks = Plan(
+        "a",
+        "a",
+        "sha256:0",
+        "s",
+        1.0,
+        [RolePlan("main", 1, 1, interruptions=0, checkpoints=True)],
+        checkpoints="kept",
+    )
+    read = Facts(record("a", "default", asks, "{}"))
+    assert read.plan == asks
+
+
+def test_interruptions_are_counted_and_bounded(
+    fake: Any, runner: Runner, shell: Callable[..., AppDef], eventually: Any
+) -> None:
+    """The first one is started again and spends no retry; the second one is one too many, though
+    retries are left.
+    """
+    command = 'echo "$TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS"; while :; do sleep 0.1; done'
+    app = shell(command, max_retries=2, max_interruptions=1)
+    job = runner.job(runner.run(app, "kubernetes", {"jobset": "never"}))
+
+    def evict(number: int) -> None:
+        def running() -> Any:
+            job.status()
+            return [
+                pod
+                for pod in fake.cluster.items("pods")
+                if pod["status"]["phase"] == "Running" and _number(pod) == number
+            ]
+
+        pods = eventually(running, timeout=30)
+        fake.cluster.evict(pods[0])
+
+    def waited() -> Any:
+        description = job.description()
+        if description is not None and description.needs_reconcile:
+            job.scheduler.reconcile(description.app_id)
+        return description
+
+    evict(0)
+    eventually(lambda: (found := waited()) and found.status.interruptions == 1, timeout=30)
+    evict(1)
+    eventually(lambda: (found := waited()) and found.status.is_terminal(), timeout=30)
+    status = job.status()
+    assert status is not None and status.state is AppState.FAILED
+    assert "interrupted (preempted), and its 1 interruptions are used up" in status.msg
+    assert status.num_restarts == 0
+    replica = status.roles[0].replicas[0]
+    assert [each.cause for each in replica.earlier] == ["preempted", "preempted"]
+    assert replica.interruptions == 2
+
+
+def _number(pod: dict[str, Any]) -> int:
+    """Return how often the replica of a pod was interrupted before."""
+    name = "batch.kubernetes.io/job-index-ignored-failure-count"
+    return int(pod["metadata"]["annotations"][name])
