@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from transload.cli import main
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
 from transload_kubernetes.checkpoints import folder_of
 
+PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
 _CLAIMS = ("", "persistentvolumeclaims", "get")
 
 
@@ -24,6 +28,18 @@ def _app(command: str = "true", replicas: int = 1) -> AppDef:
         checkpoints=True,
     )
     return AppDef("kept", [role])
+
+
+@pytest.mark.usefixtures("transload_home")
+def test_the_command_of_the_page(fake: Any) -> None:
+    """It runs, and the file is in the claim."""
+    (line,) = [
+        each for each in PAGE.read_text().splitlines() if "checkpoint_claim=training" in each
+    ]
+    fake.cluster.add_claim("default", "training", "ReadWriteMany")
+    assert main(shlex.split(line.removeprefix("$ transload "))) == 0
+    kept = fake.cluster.claim("training") / "transload-checkpoints"
+    assert len([*kept.glob("*/*/starts")]) == 1
 
 
 def test_without_a_claim_they_are_refused(runner: Runner) -> None:

@@ -414,7 +414,7 @@ def test_whatever_is_in_the_file(message: str, error: str) -> None:
     """No text of a program that failed keeps its status or its results from being read."""
     end = {"exitCode": 1, "reason": "Error", "message": message}
     status = {"containerStatuses": [{"name": "main", "state": {"terminated": end}}]}
-    said, usage, more = results.report_of({"spec": {}, "status": status})
+    said, usage, more, _ = results.report_of({"spec": {}, "status": status})
     assert (usage, more) == ({}, False)
     assert (json.loads(said)["message"].strip() if said else "") == error
     store = results.PodStore("here")
@@ -457,7 +457,7 @@ def test_usage_comes_with_a_helper() -> None:
             "status": {"initContainerStatuses": [ended]},
         }
         error = json.dumps({"message": "no"}) if word else ""
-        assert results.report_of(pod) == (error, usage, False)
+        assert results.report_of(pod) == (error, usage, False, {})
 
 
 def test_python_is_found_as_python3(scheduler: Any, eventually: Any, tmp_path: Path) -> None:

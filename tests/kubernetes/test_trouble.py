@@ -112,8 +112,8 @@ def test_the_last_warning_explains(fake: Any, scheduler: Any, shell: Any, eventu
 
 
 def test_preemption_is_no_failure(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A pre-empted replica is started again though there are no retries, and that is counted as a
-    restart.
+    """A pre-empted replica is started again though there are no retries, and that is counted as an
+    interruption.
     """
     start(scheduler, shell("sleep 300", replicas=2))
     running(scheduler, eventually)
@@ -121,8 +121,9 @@ def test_preemption_is_no_failure(fake: Any, scheduler: Any, shell: Any, eventua
         lambda: [p for p in fake.cluster.items("pods") if p["status"]["phase"] == "Running"], 60
     )[0]
     fake.cluster.evict(first)
-    eventually(lambda: status(scheduler).num_restarts == 1, 60)
+    eventually(lambda: status(scheduler).interruptions == 1, 60)
     running(scheduler, eventually)
+    assert status(scheduler).num_restarts == 0
 
 
 def test_a_job_deleted_by_somebody_is_lost(

@@ -20,6 +20,17 @@ _GONE = dict.fromkeys(
     ("test_notice_of_a_cancel", "test_what_does_not_heed_its_notice_is_killed"),
     "a pod that is cancelled takes its log with it",
 )
+_NO_HELPER = dict.fromkeys(
+    ("test_progress", "test_progress_that_makes_no_sense"),
+    "what a program reports of its progress comes through a helper",
+)
+_NO_CLAIM = dict.fromkeys(
+    (
+        "test_attempts_share_their_checkpoints",
+        "test_checkpoints_go_with_the_last_job",
+    ),
+    "the namespace has no claim; see test_interruptions",
+)
 _NO_FOLDER = {}
 if _APART:
     _NO_FOLDER["test_each_apps_results_are_its_own"] = "pods see no folder of this machine"
@@ -37,7 +48,12 @@ class TestJobs(SchedulerConformance):
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
     timeout: ClassVar[float] = 90.0
     longest_pause: ClassVar[float] = 0.5
-    cannot: ClassVar[Mapping[str, str]] = {**_GONE, **_NO_FOLDER}
+    cannot: ClassVar[Mapping[str, str]] = {
+        **_GONE,
+        **_NO_HELPER,
+        **_NO_CLAIM,
+        **_NO_FOLDER,
+    }
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler on the cluster that KUBECONFIG names."""

@@ -124,7 +124,7 @@ def test_an_evicted_pod_is_started_again(
     }
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", eviction)
     found = reaches(scheduler, eventually, app_id, AppState.SUCCEEDED)
-    assert found.num_restarts == 1
+    assert (found.num_restarts, found.interruptions) == (0, 1)
     lines: list[str] = []
     cursor = None
     while True:
@@ -254,7 +254,8 @@ def test_a_node_that_is_drained(
         assert found.state is AppState.PENDING
     finally:
         cluster.ask("PATCH", node, {"spec": {"unschedulable": False}})
-    assert reaches(scheduler, eventually, app_id, AppState.SUCCEEDED).num_restarts == 1
+    found = reaches(scheduler, eventually, app_id, AppState.SUCCEEDED)
+    assert (found.num_restarts, found.interruptions) == (0, 1)
 
 
 def test_a_place_that_the_server_has_forgotten(

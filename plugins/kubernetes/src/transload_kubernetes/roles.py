@@ -315,7 +315,7 @@ def _describe_by_pod(
         view.causes[replica.id] = other_failure
     not_made = environments.why_not_made(pod)
     if not_made and replica.state is AppState.FAILED:
-        lines = not_made.splitlines()
+        lines = [line.strip() for line in not_made.splitlines()]
         view.causes[replica.id] = "; ".join(dict.fromkeys([lines[0], lines[-1]]))
         view.hopeless = f"{view.plan.name}/{replica.id}: {view.causes[replica.id]}"
         replica.structured_error_msg = read_error(not_made.encode()) or NONE
