@@ -68,6 +68,7 @@ class Case:
         worst: the largest number of such steps in one attempt.
         equal: its weights are those of an undisturbed training, to the last bit.
         seconds: until its end.
+        error: what the host says of a failure.
     """
 
     seed: int
@@ -82,6 +83,7 @@ class Case:
     worst: int = 0
     equal: bool = False
     seconds: float = 0.0
+    error: str = ""
 
 
 @dataclass
@@ -101,6 +103,7 @@ class Unit(ABC):
     """A training that somebody looks after."""
 
     success: str
+    error: str = ""
 
     @abstractmethod
     def state(self) -> str | None:
@@ -129,6 +132,7 @@ class Submitted(Unit):
         status = self._runner.status(self._handle)
         if status is None or not status.is_terminal():
             return None
+        self.error = status.msg
         return status.state.name
 
 
@@ -147,6 +151,7 @@ class Driven(Unit):
             seen = self._driver.observe()
             if seen.state is None:
                 self._driver.restart()
+        self.error = seen.error
         return None if seen.state is None else str(seen.state)
 
     def crash(self) -> None:
@@ -229,7 +234,8 @@ def count(case: Case, notes: list[dict[str, Any]], weights: str) -> None:
         return
     case.interruptions = int(last["interruptions"])
     case.retries = int(last["retries"] or 0)
-    case.second = len(births) - 1 - case.interruptions - case.retries
+    # less than none: an attempt that was interrupted before its first line
+    case.second = max(0, len(births) - 1 - case.interruptions - case.retries)
 
 
 def strike(engine: str, birth: dict[str, Any]) -> None:
@@ -260,6 +266,7 @@ def follow(case: Case, unit: Unit, name: str, engine: str, ledger: Path, *, kill
     while time.monotonic() < began + LIMIT_S:
         case.state = unit.state()
         if case.state is not None:
+            case.error = unit.error
             break
         now = time.monotonic()
         if now > began + crash_at:
@@ -281,14 +288,23 @@ def follow(case: Case, unit: Unit, name: str, engine: str, ledger: Path, *, kill
     case.seconds = round(time.monotonic() - began, 1)
 
 
-def measure_pace(ledger: Path) -> Pace:
-    """Run one training by hand; return how long it takes to begin, and for a step."""
+def measure_pace(ledger: Path, at_once: int) -> Pace:
+    """Run some trainings by hand, together; return how long the slowest takes to begin, and for a
+    step.
+    """
     began = time.time()
-    command = [sys.executable, str(harness.HERE / "training.py"), str(ledger), "pace", "99", "0"]
-    base = str(ledger / "pace-results")
-    subprocess.run(command, check=True, env={**os.environ, "TRANSLOAD_TRACKER_BASE": base})
-    at = [note["at"] for note in read_notes(ledger, "pace") if "step" in note]
-    return Pace(start=at[0] - began, step=(at[-1] - at[0]) / (len(at) - 1))
+    names = [f"pace-{number}" for number in range(at_once)]
+    program = [sys.executable, str(harness.HERE / "training.py"), str(ledger)]
+    environment = {**os.environ, "TRANSLOAD_TRACKER_BASE": str(ledger / "pace-results")}
+    trainings = [subprocess.Popen([*program, name, "99", "0"], env=environment) for name in names]
+    for each in trainings:
+        if each.wait():
+            raise RuntimeError(f"a training by hand ended with exit code {each.returncode}")
+    at = [[note["at"] for note in read_notes(ledger, name) if "step" in note] for name in names]
+    return Pace(
+        start=max(each[0] for each in at) - began,
+        step=max((each[-1] - each[0]) / (len(each) - 1) for each in at),
+    )
 
 
 def cell(
@@ -301,7 +317,7 @@ def cell(
         (ledger := folder / "ledger").mkdir()
         training.prepare(ledger)
         weights = training.undisturbed(ledger)
-        pace = measure_pace(ledger)
+        pace = measure_pace(ledger, at_once)
         success: list[str] = []
 
         def begin(name: str, app: AppDef) -> Unit:
@@ -314,7 +330,7 @@ def cell(
         def play(seed: int) -> Case:
             chance = random.Random(f"segment {seed}")
             name = f"training-{seed}-{int(heeds)}"
-            segment = 1.5 * pace.start + chance.uniform(6, 14) * pace.step
+            segment = 1.5 * pace.start + chance.uniform(8, 16) * pace.step
             case = Case(seed, heeds)
             unit = begin(name, app_of(ledger, name, engine, heeds, round(segment, 2)))
             success.append(unit.success)
