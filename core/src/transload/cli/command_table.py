@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -117,9 +119,6 @@ def _of_plugins() -> list[str]:
 
 def complete(instruction: str) -> int:
     """Answer a request of the script of ``transload completion``; return the exit code."""
-    import os
-    from contextlib import suppress
-
     import click
     from click.shell_completion import shell_complete
 

@@ -5,6 +5,8 @@ The files beside a component's file can be imported.
 
 from __future__ import annotations
 
+import ast
+import importlib
 import os
 import sys
 from collections.abc import Callable
@@ -148,8 +150,6 @@ def _refuse_script(path: str, shown: str) -> None:
 
     Such a file may be a training script.
     """
-    import ast
-
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())
@@ -273,8 +273,6 @@ def _from_module(target: str, function: str, name: str) -> Component:
 
 
 def _import(target: str, name: str) -> ModuleType:
-    import importlib
-
     if not all(part.isidentifier() for part in target.split(".")):
         raise ComponentNotFound(
             f"component {name!r}: {target!r} is not the name of a module; a file must end in .py "

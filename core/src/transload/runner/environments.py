@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import functools
 import os
 import re
@@ -88,8 +89,6 @@ def is_script(path: str) -> bool:
     """
     if not path.endswith(".py") or read_header(path) is None:
         return False
-    import ast  # seldom needed
-
     try:
         with open(path, "rb") as file:
             tree = ast.parse(file.read())

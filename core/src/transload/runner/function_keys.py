@@ -16,6 +16,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from transload.errors import ConfigError, TransloadError
+from transload.runtime.tracking.names import decode_name, encode_name
+from transload.schedulers.local.home import make_private, state_home
 from transload.specs import make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
@@ -41,8 +43,6 @@ def keep_key(handle: str, key: str) -> None:
     Raises:
         ConfigError: if there is no folder to keep it in that is this user's alone.
     """
-    from transload.schedulers.local.home import make_private
-
     path = key_path(handle)
     folder = os.path.dirname(path)
     try:
@@ -108,22 +108,16 @@ def forget_keys(scheduler: SchedulerBase, gone: Iterable[str]) -> None:
 
 def key_path(handle: str) -> str:
     """Return where the key of a job lies, if it is kept here."""
-    from transload.runtime.tracking.names import encode_name
-
     parsed = parse_app_handle(handle)
     # not the session: a job may be asked for in the name of another one
     return f"{_folder()}/{encode_name(f'{parsed.scheduler_backend}/{parsed.app_id}')}"
 
 
 def _folder() -> str:
-    from transload.schedulers.local.home import state_home
-
     return f"{state_home()}/{FOLDER}"
 
 
 def _parsed(name: str) -> tuple[str, str] | None:
-    from transload.runtime.tracking.names import decode_name
-
     scheduler, slash, app_id = (decode_name(name) or "").partition("/")
     return (scheduler, app_id) if slash else None
 

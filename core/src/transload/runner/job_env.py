@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from transload.errors import ConfigError, SpecError
+from transload.runtime.tracking import app_folder, output_folder
+from transload.runtime.tracking.names import local_path
 from transload.specs import (
     AppDef,
     CfgVal,
@@ -142,14 +144,10 @@ def own_folder(
     """
     if base is None or base == backend.results_folder(app_id, cfg):
         return base
-    from transload.runtime.tracking import app_folder
-
     return app_folder(base, app_id)
 
 
 def _check_protocol(base: str) -> None:
-    from transload.runtime.tracking.names import local_path
-
     if local_path(base) is not None:
         return
     from fsspec import available_protocols
@@ -181,8 +179,6 @@ def run_environment(
     if parent_run_id:
         environment[ENV_PARENT_RUN_ID] = parent_run_id
     if tracker_base:
-        from transload.runtime.tracking import output_folder
-
         environment |= {ENV_TRACKER_BASE: tracker_base, ENV_OUTPUT_DIR: output_folder(tracker_base)}
     trackers = settings.trackers()
     if trackers:

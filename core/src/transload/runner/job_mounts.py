@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from transload.errors import AppNotFound, SpecError, UnsupportedFeature
+from transload.runtime.tracking import local_path, output_folder
 from transload.specs import AppDef, BindMount, CfgVal, JobMount, Mount, Role, parse_app_handle
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ def _role(runner: Runner, role: Role, path: str, scheduler: str, cfg: Mapping[st
 
 def _folder(runner: Runner, mount: JobMount, field: str, scheduler: str) -> str:
     """Return the folder of what a job has made."""
-    from transload.runtime.tracking import local_path, output_folder
-
     other = parse_app_handle(mount.job)
     if other.scheduler_backend != scheduler:
         raise UnsupportedFeature(

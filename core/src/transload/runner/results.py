@@ -8,9 +8,20 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
+from transload.runtime.tracking import (
+    TrackingError,
+    given_base,
+    open_store,
+    read_bodies,
+    read_curves,
+)
+from transload.runtime.tracking.format import told_as_tracking_error
+from transload.runtime.tracking.names import OUTPUTS, decode_name, natural
+from transload.runtime.tracking.stores import LocalStore, aside_name
 from transload.runtime.untrusted import RefusedFile
 from transload.specs import AppState, SpecError, make_app_handle, masked_url, parse_app_handle
 from transload.specs.serialization import SCHEMA, load, reading, to_value
@@ -197,8 +208,6 @@ def collect_results(
         TrackingError: if one of them cannot be read; the message names it.
         ConfigError: if a tracker cannot be created from its configuration.
     """
-    from transload.runtime.tracking.format import told_as_tracking_error
-
     # the job itself uses the session that submitted it, which the given handle may not have
     parsed = parse_app_handle(app_handle)
     run_id = make_app_handle(
@@ -237,8 +246,6 @@ def _read_base(
     results: AppResults, own: Store | None, folder: str | None, run_id: str, *, shared: bool
 ) -> dict[str, Body]:
     """Return the results in a job's own folder and in its given base, by key."""
-    from transload.runtime.tracking import given_base, open_store, read_bodies
-    from transload.runtime.tracking.format import told_as_tracking_error
 
     def read(place: str) -> Mapping[str, Body]:
         results.looked_in.insert(0, masked_url(place))
@@ -266,9 +273,6 @@ def _older_than_attempts(
 
     For files without a writer, their time decides, if jobs and this process share a clock.
     """
-    from transload.runtime.tracking.names import decode_name
-    from transload.runtime.tracking.stores import LocalStore
-
     replicas = [each for role in status.roles for each in role.replicas]
     starts = [start for start in map(_start_after_failure, replicas) if start is not None]
     is_known = (
@@ -305,8 +309,6 @@ def _add_results(
     results: AppResults, found: Mapping[str, Body], description: AppDescription
 ) -> None:
     """Add the results of each replica's last attempt, and those without a writer."""
-    from transload.runtime.tracking.names import natural
-
     roles = description.status.roles
     again = [(role.role, each) for role in roles for each in role.replicas if each.restarts]
     latest = {(role, each.id): each.latest_attempt for role, each in again}
@@ -330,9 +332,6 @@ def collect_steps(
     backend: SchedulerBase, description: AppDescription
 ) -> dict[str, dict[str, dict[float, float]]]:
     """Return key → name → step → value of a job; the errors are those of `Runner.steps`."""
-    from transload.runtime.tracking import read_curves
-    from transload.runtime.tracking.format import told_as_tracking_error
-
     store = own_store(backend, description)
     refused: dict[str, str] = {}
     if store is None:
@@ -357,8 +356,6 @@ def fetch_outputs(
 
     ``refuse`` gets a line for each file that is left out; by default they are logged.
     """
-    from transload.runtime.tracking.names import OUTPUTS
-
     store = own_store(backend, description)
     if store is None:
         return []
@@ -431,10 +428,7 @@ def _copy_files(
     files: Files, what: str, pattern: str, *, replace: bool, refuse: Callable[[str], object]
 ) -> list[str]:
     """Copy those whose names match; return the new paths."""
-    from fnmatch import fnmatchcase
-
     from transload.cli.progress import progress
-    from transload.runtime.tracking.format import told_as_tracking_error
 
     store = files.store
     copied = []
@@ -483,8 +477,6 @@ def stays_below(name: str) -> bool:
 
 def _copy(store: Store, path: str, target: str, step: Callable[[int], object]) -> None:
     """Copy a file; the target gets its name only when it is complete."""
-    from transload.runtime.tracking.stores import aside_name
-
     parent = os.path.dirname(target) or "."
     os.makedirs(parent, exist_ok=True)
     aside = os.path.join(parent, aside_name())
@@ -503,8 +495,6 @@ def _warn(line: str) -> None:
 
 def own_store(backend: SchedulerBase, description: AppDescription) -> Store | None:
     """Return the store of a job's own folder; None if it has none."""
-    from transload.runtime.tracking import open_store
-
     own = backend.results_store(description.app_id)
     if own is None and description.tracker_base:
         return open_store(description.tracker_base)
@@ -513,10 +503,6 @@ def own_store(backend: SchedulerBase, description: AppDescription) -> Store | No
 
 def _add_outputs(results: AppResults, backend: SchedulerBase, description: AppDescription) -> None:
     """Add the files of a job as artifacts, by their names below its output folder."""
-    from transload.runtime.tracking import TrackingError
-    from transload.runtime.tracking.format import told_as_tracking_error
-    from transload.runtime.tracking.names import OUTPUTS
-
     store = own_store(backend, description)
     if store is None:
         return

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import logging
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, cast
 
 from transload.errors import ConfigError, PluginError, SchedulerUnavailable, TransloadError
+from transload.plugins.distributions import find_distribution
 from transload.runner.clusters import Cluster
 from transload.runtime.forks import fork_lock
 from transload.specs import (
@@ -32,8 +35,6 @@ def declared(factory: SchedulerFactory) -> list[str]:
     """Return the parameters that a factory declares after the session; ``**params`` declares
     none.
     """
-    from inspect import Parameter, signature
-
     named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [
         each.name for each in list(signature(factory).parameters.values())[1:] if each.kind in named
@@ -194,7 +195,6 @@ class Schedulers:
         if self._factories is not None:
             return UnknownSchedulerException(kind, known)
         from transload.plugins import get_plugins
-        from transload.plugins.distributions import find_distribution
 
         hint = get_plugins().hint("schedulers", kind, known)
         if find_distribution("schedulers", kind) is None:
@@ -294,7 +294,5 @@ _warned: set[str] = set()
 def _warn_once(name: str) -> None:
     if name not in _warned:
         _warned.add(name)
-        import logging
-
         words = "cluster %r: the table [schedulers.%s] of the settings is used, not what the host says of it"
         logging.getLogger("transload.runner").warning(words, name, name)

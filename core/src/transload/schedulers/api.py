@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
 
@@ -722,8 +723,6 @@ def no_environments(path: str, scheduler: str) -> str:
 
 def request_json(request: Any) -> str:
     """Return a request as indented JSON, with secrets in variables and commands masked."""
-    import json
-    from dataclasses import is_dataclass
 
     def plain(value: Any) -> Any:
         if isinstance(value, AppDef):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import threading
 import time
@@ -466,6 +467,4 @@ def emit(handle: str, status: AppStatus) -> None:
 
 
 def _logger() -> Any:
-    import logging
-
     return logging.getLogger("transload.schedulers")

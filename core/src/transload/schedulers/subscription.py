@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import logging
 import queue
 import threading
 import time
@@ -139,8 +140,6 @@ class Subscription:
             try:
                 return self._context.run(self._callback, *news)
             except Exception:
-                import logging
-
                 self.closed = True
                 logging.getLogger("transload.schedulers").exception(
                     "subscriber of %s failed and gets no more calls", self.handle

@@ -30,6 +30,7 @@ from transload.specs import (
     macros,
     masked_args,
     masked_url,
+    parse_app_handle,
     runopts,
 )
 from transload.specs.interruptions import SIGNALS
@@ -313,8 +314,6 @@ def has_app_id(app: AppDef) -> bool:
 
 def app_id_of(app: AppDef) -> str:
     """Return the id that the runner has put into a job's environment; without one, its name."""
-    from transload.specs import parse_app_handle
-
     for role in app.roles:
         handle = role.env.get(_APP_ID)
         if handle:

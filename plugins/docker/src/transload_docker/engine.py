@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
@@ -677,8 +678,6 @@ def _message(exc: Any) -> str:
 
 def _root(exc: BaseException) -> str:
     """Return the innermost reason of a failed connection, as one line."""
-    import errno
-
     seen: BaseException | None = exc
     while seen is not None:
         if (

@@ -38,6 +38,7 @@ from transload_docker.gpus import assigned
 from transload_docker.home import Home
 from transload_docker.host_config import mount_entry
 from transload_docker.plan import GRACE_S, RECORD, Container, Facts, Plan
+from transload_docker.states import seconds
 
 _STALE_S: Final = 300.0
 _PERMANENT: Final = (
@@ -165,8 +166,6 @@ def _row(engine: Engine, container: Container) -> dict[str, Any]:
 
 
 def _age(created: str) -> float:
-    from transload_docker.states import seconds
-
     return time.time() - (seconds(created) or 0.0)
 
 

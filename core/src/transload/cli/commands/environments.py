@@ -36,12 +36,17 @@ def environments_json(found: Sequence[MadeEnvironment]) -> list[dict[str, Any]]:
 
 
 def _row(each: MadeEnvironment) -> list[str]:
-    size = "" if each.size is None else size_text(each.size)
-    used = ""
+    """Return the cells of a table row; what is not known is empty."""
+    size = files = used = state = ""
+    if each.size is not None:
+        size = size_text(each.size)
+    if each.files is not None:
+        files = f"{each.files:,}"
     if each.last_used is not None:
-        used = f"{duration_text(max(0.0, time.time() - each.last_used))} ago"
-    state = "in use" if each.in_use else ""
-    files = "" if each.files is None else f"{each.files:,}"
+        age = max(0.0, time.time() - each.last_used)
+        used = f"{duration_text(age)} ago"
+    if each.in_use:
+        state = "in use"
     return [each.name, each.sha256[:16], size, files, used, state]
 
 
@@ -54,7 +59,9 @@ def delete_environments(
     if as_json:
         emit_json({"dry_run": dry_run, "environments": environments_json(deleted)})
         return
-    done = "would be deleted" if dry_run else "deleted"
+    done = "deleted"
+    if dry_run:
+        done = "would be deleted"
     emit_deleted(deleted, done)
     note(f"{len(deleted)} environments {done}")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -250,7 +251,6 @@ def _begin_to_use(root: str, key: str) -> tuple[str, int] | None:
 def _running(order: Mapping[str, Any]) -> Iterator[IO[bytes]]:
     """Run the program here with an order; give its stdout. It ends with this block."""
     import subprocess
-    import sys
 
     process = subprocess.Popen(
         [sys.executable, "-I", str(program.__file__)],

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from transload.errors import SpecError, SubmitError
 from transload.schedulers.environments.header import Header, read_header
-from transload.specs import Environment, masked_url
+from transload.specs import Environment, masked_url, nearest
 from transload.specs.serialization import sha256
 
 __all__ = ["Recipe", "as_requirements", "read_environment", "recipe_of"]
@@ -319,8 +319,6 @@ def _refuse_local_package(package: Any, path: str) -> None:
 
 def _check_names(environment: Environment, table: Mapping[str, Any], path: str) -> None:
     """Refuse groups and extras that the project does not have."""
-    from transload.specs import nearest
-
     known = {
         "group": table.get("dependency-groups", {}),
         "extra": table.get("project", {}).get("optional-dependencies", {}),

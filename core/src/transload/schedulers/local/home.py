@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import stat
 from typing import Final, NoReturn
@@ -126,8 +127,6 @@ def ensure(local: str) -> None:
                 os.mkdir(home, 0o700)
             _check(home, os.lstat(home), 0o077)
             if fresh:
-                import logging
-
                 logging.getLogger("transload.local").warning("%s", explain()[1])
         else:
             make_private(home)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
 from transload.runtime.forks import fork_lock
 from transload.runtime.liveness import newest_change
+from transload.runtime.tracking.stores import LocalStore
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
@@ -507,8 +508,6 @@ class LocalScheduler(SchedulerBase):
         folder = self._checkpoint_folders(app_id).get(role)
         if folder is None:
             return None
-        from transload.runtime.tracking.stores import LocalStore
-
         return LocalStore(folder)
 
     def _checkpoint_folders(self, app_id: str) -> dict[str, str]:
