@@ -4,6 +4,7 @@ them.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -503,7 +504,8 @@ def test_the_maker_is_killed_at_any_moment(
         ["pgrep", "-f", "schedulers/environments/program.py"], stdout=subprocess.PIPE, check=False
     )
     for pid in makers.stdout.split():
-        os.kill(int(pid), 9)
+        with contextlib.suppress(ProcessLookupError):  # it has just come to its end
+            os.kill(int(pid), 9)
     said = first.communicate(timeout=60)[1]
     if first.returncode:
         assert "what makes it ended without a word" in said

@@ -178,6 +178,38 @@ def test_a_cancel_between_two_segments(
     ]
 
 
+@pytest.mark.parametrize("handed_over", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_a_plain_scancel_as_a_successor_is_submitted(
+    runner: Runner, cluster: Any, shell_app: ShellApp, tmp_path: Path, handed_over: bool
+) -> None:
+    """Who cancels the job that hands over cancels its work: the successor starts nothing, whether
+    the work was handed over to it or not.
+    """
+    ignored = "trap '' TERM\n" if handed_over else ""
+    tool = tmp_path / "bin" / "sbatch"
+    tool.parent.mkdir()
+    tool.write_text(
+        f"#!/bin/sh\n{ignored}"
+        'PATH=${PATH#*:} sbatch "$@" || exit\n'
+        'for word in "$@"; do case $word in --dependency=*) scancel "${word##*:}";; esac; done\n'
+    )
+    tool.chmod(0o755)
+    app = shell_app(STEPS.format(signal="TERM", steps=999), checkpoints=True, notice=Notice(2))
+    app.segment = 4.0
+    cfg = {"requeue": False, "prologue": f"export PATH={tool.parent}:$PATH"}
+    handle = runner.run(app, "slurm", cfg)
+    first = _job(runner, handle)
+    status = _end(runner, handle)
+    assert (status.state, status.msg) == (
+        AppState.CANCELLED,
+        f"Slurm job {first} was cancelled",
+    )
+    assert _job(runner, handle) != first or not handed_over
+    cluster.until(lambda: not cluster.tool("squeue", "-h").strip(), "no job is left", 30)
+    attempts = [line for line in _lines(runner, handle) if line.startswith("attempt")]
+    assert attempts == ["attempt 0 0"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("gang", [True, False])
 def test_segments_of_several(runner: Runner, gang: bool) -> None:

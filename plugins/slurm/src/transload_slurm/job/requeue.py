@@ -10,7 +10,7 @@ import time
 
 from .agent import open_own, start_number
 from .starts import job_id, write_new
-from .steps import UNREACHABLE, complain
+from .steps import UNREACHABLE, complain, job_now
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -56,6 +56,27 @@ def cause_of(before: dict[str, Any] | None, folder: str) -> str:
     if not cause and not before.get("signalled"):
         return "node"
     return cause
+
+
+def cancelled_before(before: dict[str, Any] | None) -> str:
+    """Return the id of the Slurm job that this one succeeds, if somebody has cancelled it in the
+    moment in which it handed over; else "".
+
+    If Slurm has forgotten it, a signal that reached it in that moment counts.
+
+    Args:
+        before: what the start before has written; None: nothing.
+    """
+    if before is None or not before.get("next"):
+        return ""
+    earlier = str(before.get("job") or "")
+    if earlier in ("", job_id()):
+        return ""
+    word = job_now(0, earlier).word
+    forgotten = not word and before["next"] == "segment" and before.get("signalled")
+    if word == "CANCELLED" or forgotten:
+        return earlier
+    return ""
 
 
 def _read(path: str, since: int) -> str:

@@ -33,7 +33,7 @@ from transload.runtime.liveness import (
 from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently, start_number
 from .limits import SlurmLimit
 from .rank0 import Rank0
-from .requeue import cause_of, go_on
+from .requeue import cancelled_before, cause_of, go_on
 from .starts import Start, claim, job_id
 from .steps import Step, complain, job_now
 
@@ -81,6 +81,7 @@ class Supervisor:
     ) -> None:
         self.folder, self.plan, self.only, self.start = folder, plan, only, start
         self.prologue = prologue
+        self.cancelled_before = cancelled_before(before)
         cause = cause_of(before, folder)
         self.app = Gang(
             _rules(plan),
@@ -133,6 +134,8 @@ class Supervisor:
             refused = self.app.why_not_again()
         if self._is_cancelled():
             self._finish("CANCELLED", Gang.ON_REQUEST)
+        elif self.cancelled_before:
+            self._finish("CANCELLED", f"Slurm job {self.cancelled_before} was cancelled")
         elif refused:
             again = "Slurm started the job again (a node was lost, or it was pre-empted)"
             self._finish("FAILED", f"{again}, and {refused}")
@@ -635,12 +638,24 @@ class Supervisor:
         if not self._is_cancelled():
             complain(f"this allocation ends ({self.leaving}); the job goes on in the next one")
             refused = go_on(self.folder)
+            self._note_signals()
         if self._is_cancelled():
             self.leaving = ""
             self.app.end("CANCELLED", Gang.ON_REQUEST)
         elif refused:
             self.leaving = ""
             self.app.end("FAILED", f"{self.app.msg}: it cannot go on: {refused}")
+
+    def _note_signals(self) -> None:
+        """Write down whether Slurm has signalled this job while it handed over: who succeeds it
+        finds out why.
+        """
+        received: set[int] = set()
+        with contextlib.suppress(BlockingIOError):
+            received = set(os.read(self.wake, 4096))
+        if signal.SIGTERM in received:
+            self.app.interrupt()
+            self._write()
 
     def _end_array(self) -> None:
         """Too many elements have failed for good: the others need not go on."""
