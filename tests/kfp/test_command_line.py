@@ -196,23 +196,23 @@ def test_a_file_that_is_no_text(transload_home: Path, tmp_path: Path) -> None:
     assert "given twice" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_what_was_typed_is_settled() -> None:
-    """Short spellings are settled like long ones; what the program itself gets settles nothing;
+def test_what_was_typed_is_fixed() -> None:
+    """Short spellings count like long ones; what the program itself gets does not;
     choices stay open.
     """
     from transload.components import ComponentHelpRequested, as_component
-    from transload_kfp.cli import _settled
+    from transload_kfp.cli import _fixed
 
     script = as_component(TRAIN.replace(":train", ":script"))
     for words in (["-n", "3"], ["-n3"], ["--n", "3"], ["--n=3"]):
-        assert _settled(script, (*words, "--", "--epochs", "7")) == {
+        assert _fixed(script, (*words, "--", "--epochs", "7")) == {
             "n": 3,
             "rest": ["--epochs", "7"],
         }
-    assert _settled(script, ("--mode", "fast", "--epochs=2")) == {"mode": "fast", "epochs": 2}
-    assert _settled(script, ()) == {}
+    assert _fixed(script, ("--mode", "fast", "--epochs=2")) == {"mode": "fast", "epochs": 2}
+    assert _fixed(script, ()) == {}
     with pytest.raises(ComponentHelpRequested, match="default: 1"):
-        _settled(script, ("--help",))
+        _fixed(script, ("--help",))
 
 
 def test_help_of_a_component(transload_home: Path) -> None:

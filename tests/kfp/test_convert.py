@@ -103,7 +103,7 @@ def test_function_and_yaml_agree(name: str, tmp_path: Path) -> None:
     first, _ = compiled(made, tmp_path / "a.yaml")
     second, _ = compiled(loaded, tmp_path / "b.yaml")
     assert made.component_spec == loaded.component_spec
-    if made.identity:  # which the compiled form of the object has settled
+    if made.identity:  # which the compiled form of the object has fixed
         inputs = first["root"]["inputDefinitions"]["parameters"]
         assert set(inputs) == set(made.component_spec.inputs) - set(made.identity)
     else:
@@ -215,8 +215,8 @@ def test_a_file_beside_the_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert spec.launch["pass_env"] == ["HF_*"]
 
 
-def test_settled_arguments() -> None:
-    """What is settled now is decoded as always, and is no input."""
+def test_fixed_arguments() -> None:
+    """What is fixed now is decoded as always, and is no input."""
     made = component_from_app(
         apps.train, component_args={"epochs": "7", "layers": [3, 4], "image": "i:2"}, inputs=["lr"]
     )
@@ -325,7 +325,7 @@ def test_a_variable_as_an_input() -> None:
     assert "LEVEL" not in (container.env or {})
 
 
-def test_a_required_argument_is_settled() -> None:
+def test_a_required_argument_is_fixed() -> None:
     """What a function must have is given now; it is the default of an input that stands in its
     place.
     """

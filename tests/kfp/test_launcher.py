@@ -839,8 +839,8 @@ def test_refused_of_an_app(more: dict[str, Any], words: str) -> None:
 
 
 def test_refused_of_a_function() -> None:
-    """An argument is an input or settled, and an artifact's path is a text."""
-    with pytest.raises(SpecError, match="'image'.*settled"):
+    """An argument is an input or fixed, and an artifact's path is a text."""
+    with pytest.raises(SpecError, match="'image'.*fixed"):
         launcher_from_app(launched.group, component_args={"image": "i"}, inputs=["image"])
     with pytest.raises(SpecError, match="'replicas' is int: must be a str"):
         launcher_from_app(launched.group, inputs={"replicas": dsl.Dataset, "image": str})

@@ -1,4 +1,4 @@
-"""Run transload apps as components of Kubeflow Pipelines (v2)."""
+"""Run transload jobs as components of Kubeflow Pipelines (v2)."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ class RunDescription:
 
     @property
     def status(self) -> AppStatus:
-        """The run as one app, each task a role of it."""
+        """The run as one job, each task a role of it."""
         roles = [role for status in self.tasks.values() for role in status.roles]
         return AppStatus(
             self.state,

@@ -1,4 +1,4 @@
-"""``transload kfp``: pipelines of one app from the command line. Importing this imports no KFP."""
+"""``transload kfp``: pipelines of one job from the command line. Importing this imports no KFP."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
                 f"arguments {' '.join(arguments)!r}: only a component takes arguments"
             )
         return Launch.of(_read(path))
-    return Launch(component=app, args=_settled(as_component(app), arguments))
+    return Launch(component=app, args=_fixed(as_component(app), arguments))
 
 
 def _read(path: Path) -> str:
@@ -157,7 +157,7 @@ def _read(path: Path) -> str:
 _OPEN: Final = object()
 
 
-def _settled(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
+def _fixed(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
     """Return the arguments that were typed, decoded; what was left open is not among them.
 
     Raises:

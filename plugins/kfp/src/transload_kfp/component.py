@@ -36,7 +36,7 @@ PLACEHOLDERS: Final = {
 
 
 class AppComponent(BaseComponent):
-    """A component made from an app, or a search. Call it in a pipeline function, with the app's own
+    """A component made from a job, or a search. Call it in a pipeline function, with the job's own
     argument names.
 
     Args:
@@ -123,7 +123,7 @@ class AppComponent(BaseComponent):
         return "" if pipeline is None else f"{pipeline.name}/{len(pipeline.tasks)}"
 
     def execute(self, **kwargs: Any) -> Any:
-        """Not possible: an app runs as a container."""
+        """Not possible: a job runs as a container."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""From an app to a component of Kubeflow Pipelines. Pure: nothing runs, and KFP is imported only
+"""From a job to a component of Kubeflow Pipelines. Pure: nothing runs, and KFP is imported only
 where it is used.
 """
 
@@ -33,7 +33,7 @@ def component_spec_from_app(
     results: Results | None = None,
     python: str = "python3",
 ) -> str:
-    """Return the component YAML of an app; ``kfp.components.load_component_from_text`` takes it.
+    """Return the component YAML of a job; ``kfp.components.load_component_from_text`` takes it.
 
     The YAML holds image, command, arguments, variables, inputs and outputs. Resources, retries,
     mounts and labels are settings of a task, for which component YAML has no place:
@@ -67,14 +67,14 @@ def component_from_app(
     python: str = "python3",
     **settings: Unpack[TaskOptions],
 ) -> AppComponent:
-    """Return a component that runs an app as its container. The app is built now; inputs are texts
+    """Return a component that runs a job as its container. The job is built now; inputs are texts
     of its command.
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
-        name: name of the component; default: the app's.
+        name: name of the component; default: the job's.
         component_args: arguments of the component function.
-        inputs: input → which text of the app it replaces (``"args[2]"``, ``"args[--lr]"``,
+        inputs: input → which text of the job it replaces (``"args[2]"``, ``"args[--lr]"``,
             ``"env[NAME]"``), its type (``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``; a
             class of artifacts of ``kfp.dsl``, which gives the program a path;
             ``PipelineTaskFinalStatus``), or a pair of both. A type, or a name alone, is the
@@ -132,7 +132,7 @@ def _output(name: str, kind: str, description: str) -> dict[str, str]:
 
 
 def _container(plan: Plan, python: str, variables: Iterable[str]) -> dict[str, Any]:
-    """Return the app's own command, or the same inside a few lines of Python that collect its
+    """Return the job's own command, or the same inside a few lines of Python that collect its
     results.
     """
     role = plan.role

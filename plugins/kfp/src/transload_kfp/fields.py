@@ -1,4 +1,4 @@
-"""Fields of an app by path: what inputs may set."""
+"""Fields of an app definition by path: what inputs may set."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def option_path(app: AppDef, name: str) -> str:
 
 
 def field_at(app: AppDef, path: str, *value: Any) -> Any:
-    """Return what stands at a path of an app; put a value there if one is given.
+    """Return what stands at a path of an app definition; put a value there if one is given.
 
     Raises:
         SpecError: if there is no such place.

@@ -266,7 +266,7 @@ def metadata_of(kind: str, path: str) -> dict[str, Any]:
 
 
 def hand_over(folder: str, name: str, kind: str, path: str) -> dict[str, Any]:
-    """Move a file of the app, or a folder, to an artifact's place; return the artifact's metadata.
+    """Move a file of the job, or a folder, to an artifact's place; return the artifact's metadata.
 
     Raises:
         LookupError: if it is not there, or of another form; the message says what there is.
@@ -297,7 +297,7 @@ def collect(
     """Write the outputs that were declared, and tell KFP of the artifacts.
 
     Raises:
-        LookupError: for one that the app did not make.
+        LookupError: for one that the job did not make.
     """
     found = read_results(results)
     for path, (name, key, kind) in zip(paths, spec["outputs"]):  # noqa: B905 - as above

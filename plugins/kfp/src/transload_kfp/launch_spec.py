@@ -44,7 +44,7 @@ class LaunchSpec:
         inputs: what goes in.
         paths: input → field of the AppDef that it sets; empty for a component function.
         outputs: declared results.
-        cluster: `Cluster.to_dict` of where the app runs, where it is defined here; None: the
+        cluster: `Cluster.to_dict` of where the job runs, where it is defined here; None: the
             launcher's image knows it.
         inherit_env: give the job the launcher's whole environment.
         dry_run: print what would be submitted, and end.
@@ -90,7 +90,7 @@ class LaunchSpec:
             return base64.b64encode(json.dumps(data, sort_keys=True).encode()).decode()
         except TypeError as exc:
             raise SpecError(
-                f"launcher: what is settled now must be JSON values, for it travels as text: {exc}"
+                f"launcher: what is fixed now must be JSON values, for it travels as text: {exc}"
             ) from exc
 
     @staticmethod
@@ -116,7 +116,7 @@ class LaunchSpec:
             raise SpecError(f"launcher: not a spec that this adapter has made: {exc!r}") from exc
 
     def execution_options(self) -> ExecutionOptions:
-        """Return how the app is run: a failed one is answered by a new attempt, a cancelled one
+        """Return how the job is run: a failed one is answered by a new attempt, a cancelled one
         stays cancelled.
 
         Raises:
@@ -134,7 +134,7 @@ class LaunchSpec:
             arguments: input → value; None: not given.
 
         Raises:
-            SpecError: for a value that the app cannot have.
+            SpecError: for a value that the job cannot have.
         """
         launch = Launch.from_dict(self.launch)
         ports = {port.name: port for port in self.inputs}
@@ -171,7 +171,7 @@ _OPTIONS: Final = {each.name for each in fields(ExecutionOptions)} - {"resubmit_
 def how_and_where(
     given: Mapping[str, Any], cluster: Cluster | Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any] | None, TaskSettings]:
-    """Divide a user's settings: how the app is run, the cluster as JSON values, the task's own.
+    """Divide a user's settings: how the job is run, the cluster as JSON values, the task's own.
 
     A cluster's ``k8s:`` secrets become variables of the task.
 

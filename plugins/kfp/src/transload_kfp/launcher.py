@@ -1,4 +1,4 @@
-"""The launcher as a component: an app of any size, submitted through a scheduler by a small task of
+"""The launcher as a component: a job of any size, submitted through a scheduler by a small task of
 its own.
 """
 
@@ -17,7 +17,7 @@ from transload.specs import AppDef, CfgVal, Environment, Workspace
 from transload_kfp.fields import field_at, field_type, option_path
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, how_and_where
 from transload_kfp.names import component_name, port_names
-from transload_kfp.plan import Inputs, found_here, settled
+from transload_kfp.plan import Inputs, found_here, with_arguments
 from transload_kfp.ports import (
     KFP_TYPES,
     OUTPUTS,
@@ -82,25 +82,24 @@ def launcher_from_app(
     packages: Sequence[str] = (),
     **settings: Unpack[LauncherSettings],
 ) -> AppComponent:
-    """Return a component that submits an app through a scheduler, waits for its end and reports its
+    """Return a component that submits a job through a scheduler, waits for its end and reports its
     results.
 
-    The app may have any number of roles and replicas. It is built when the pipeline runs, so an
-    upstream's output can
-    set anything in it: replicas, image, resources. Restarted, the task finds its app again; a
-    cancelled one stays so.
+    The job may have any number of roles and replicas. It is built when the pipeline runs, so an
+    upstream's output can set anything in it: replicas, image, resources. A task that is started
+    again reattaches to its job; a cancelled one stays so.
 
     Args:
         source: an AppDef, its JSON, or a component: a name or function that the launcher's image
             can import.
         command: in place of ``source``: a program and its arguments, to be run as they are.
-        scheduler: where the app runs; None: the one configured in the launcher's image, else
+        scheduler: where the job runs; None: the one configured in the launcher's image, else
             ``local``.
         cluster: in place of ``scheduler``: a `transload.runner.Cluster`, or its JSON form. Its
             secrets are Kubernetes secrets of the pipeline's namespace (``{"kubeconfig":
             "k8s:SECRET/KEY"}``); others are the launcher's own.
-        name: name of the component; default: the app's.
-        component_args: arguments of the component function that are settled now.
+        name: name of the component; default: the job's.
+        component_args: arguments of the component function that are fixed now.
         inputs: of a component function: the arguments that become inputs, names alone or name →
             type (a class of artifacts of ``kfp.dsl`` gives the function a path in the launcher);
             None: all. Of an AppDef or a command: name → path of a field
@@ -116,7 +115,7 @@ def launcher_from_app(
         settings: of the launch (``cfg``, ``tracker_base``, ``workspace``, ``pass_env``,
             ``environment`` (a file in the launcher's image, or ``none``) of
             `transload.pipelines.Launch`; ``inherit_env``; ``dry_run``: print what would be
-            submitted), of how the app is run, see `transload.pipelines.ExecutionOptions`, and of
+            submitted), of how the job is run, see `transload.pipelines.ExecutionOptions`, and of
             the launcher's own tasks, see `TaskSettings`.
 
     Raises:
@@ -154,7 +153,7 @@ def launcher_from_app(
 def launcher_image(
     image: str | None, packages: Sequence[str] = (), needs: Sequence[str] = ("kfp",)
 ) -> str:
-    """Return the image for tasks that launch apps.
+    """Return the image for tasks that launch jobs.
 
     It is the given one, else a public one where ``packages`` bring the rest.
 
@@ -212,7 +211,7 @@ def _planned(
     if command is not None:
         source = Launch(command=command, app=source)
     launch = Launch.of(source, **{key: value for key, value in launched.items() if value})
-    launch = settled(launch, component_args)
+    launch = with_arguments(launch, component_args)
     paths: dict[str, str] = {}
     if launch.component is None:
         # the JSON of a command does not tell its name
@@ -250,7 +249,7 @@ def dry_run_launcher(
     touched.
 
     Below it are the component's inputs and outputs. While an input without a default is open, the
-    app cannot be built: then these are all there is.
+    job cannot be built: then these are all there is.
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
@@ -290,7 +289,7 @@ _RESERVED: Final = (*IDENTITY, KEY, PARENT, *OUTPUTS, HANDLE)
 
 
 def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], dict[str, str]]:
-    """Return the inputs that set fields of an app, and input → path of its field."""
+    """Return the inputs that set fields of a job, and input → path of its field."""
     if inputs is not None and not isinstance(inputs, Mapping):
         raise SpecError(
             "inputs: of an AppDef they are a mapping: name → path of a field, such as "
@@ -312,10 +311,10 @@ def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], d
 
 
 def _field_port(app: AppDef, name: str, port: str, given: Any) -> tuple[InputPort, str]:
-    """Return an input that sets a field of an app, and the path of that field.
+    """Return an input that sets a field of a job, and the path of that field.
 
     Args:
-        app: the app.
+        app: the app definition.
         name: the input, as the user calls it.
         port: its name in KFP.
         given: a path, a type, or a pair of both.
@@ -353,7 +352,7 @@ def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list
 
     Args:
         found: the component.
-        given: the arguments that are settled now.
+        given: the arguments that are fixed now.
         inputs: the arguments that become inputs; None: all others.
     """
     if not isinstance(given, Mapping):
@@ -387,14 +386,13 @@ def _check_arguments(found: Component, given: Mapping[str, Any], wanted: Sequenc
     both = [repr(name) for name in wanted if name in given]
     if both:
         raise SpecError(
-            f"inputs: {', '.join(both)}: settled with component_args, so that nothing "
-            "is left to give"
+            f"inputs: {', '.join(both)}: fixed by component_args, so that nothing is left to give"
         )
     required = [name for name, item in known.items() if item.required]
     missing = [name for name in required if name not in (*given, *wanted)]
     if missing:
         raise SpecError(
-            f"{found.name}: missing: {', '.join(missing)}: neither an input nor settled with "
+            f"{found.name}: missing: {', '.join(missing)}: neither an input nor fixed by "
             "component_args"
         )
 

@@ -1,4 +1,4 @@
-"""An app as one component: which of its texts wait for run time, what goes in, what comes out.
+"""A job as one component: which of its texts wait for run time, what goes in, what comes out.
 Pure.
 """
 
@@ -39,7 +39,7 @@ IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_nam
 input."""
 
 Inputs = Mapping[str, Any] | Sequence[str]
-"""Input → path of a text of the app, type, or both."""
+"""Input → path of a text of the job, type, or both."""
 
 
 @dataclass
@@ -47,8 +47,8 @@ class Plan:
     """A component to be.
 
     Args:
-        title: the app's own name.
-        app: the app; marks in its texts stand for inputs.
+        title: the job's own name.
+        app: the app definition; marks in its texts stand for inputs.
         inputs: what goes in, run-time identity not counted.
         outputs: declared results and files.
         declared: results are declared, so that the program is wrapped.
@@ -87,12 +87,12 @@ class Plan:
 
     @property
     def has_results(self) -> bool:
-        """Whether there is an artifact that is the app's tracker base."""
+        """Whether there is an artifact that is the job's tracker base."""
         return self.wrapped or TRACKER in self.marks
 
     @property
     def identity(self) -> list[str]:
-        """Inputs that take what Kubeflow Pipelines knows of the task, where the app uses its id."""
+        """Inputs that take what Kubeflow Pipelines knows of the task, where the job uses its id."""
         return [name for name in IDENTITY if name in self.marks]
 
 
@@ -112,7 +112,7 @@ def make_plan(
         SpecError: for a wrong source, argument or input.
     """
     outputs = output_ports(results)
-    launch = settled(Launch.of(found_here(source)), component_args)
+    launch = with_arguments(Launch.of(found_here(source)), component_args)
     refuse_submit_fields(launch)
     app = with_macros(launch.build({TRACKER: mark(TRACKER)}))
     refuse_inexpressible(app)
@@ -150,8 +150,8 @@ def found_here(source: Any) -> Any:
     return path if os.path.exists(file) else source
 
 
-def settled(launch: Launch, args: Mapping[str, Any] | None) -> Launch:
-    """Return a launch with arguments of its component that are settled now, besides its own.
+def with_arguments(launch: Launch, args: Mapping[str, Any] | None) -> Launch:
+    """Return a launch with more arguments of its component, which are fixed now.
 
     Raises:
         SpecError: if it has no component, or its own arguments are no mapping.
@@ -195,7 +195,7 @@ def _wanted(name: str, given: Any, parameter: Parameter | None) -> tuple[str | N
 
 
 def _input(app: AppDef, name: str, port: str, path: str | None, kind: Any) -> InputPort:
-    """Put a mark in the place of a text of the app; return the input that will stand there."""
+    """Put a mark in the place of a text of the job; return the input that will stand there."""
     where = f"inputs[{name!r}]"
     try:
         before = str(field_at(app, path or option_path(app, name), mark(name)))
@@ -234,9 +234,9 @@ def _read(text: str, kind: type) -> Any:
 
 
 def with_macros(app: AppDef) -> AppDef:
-    """Return a copy of the app with its macros replaced.
+    """Return a copy of an app definition with its macros replaced.
 
-    Marks stand for the app's id, which only the run knows.
+    Marks stand for the job's id, which only the run knows.
     """
     values = macros.Values("", "-".join(map(mark, IDENTITY)), "0", RANK0_ENV, mark(FILES))
     replaced = copy.copy(app)

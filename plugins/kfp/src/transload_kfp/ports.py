@@ -133,11 +133,11 @@ class InputPort(_Port):
 
 @dataclass(frozen=True, slots=True)
 class OutputPort(_Port):
-    """An output: a parameter for a result that the app reports, or an artifact for a file that it
+    """An output: a parameter for a result that the job reports, or an artifact for a file that it
     writes.
 
     Args:
-        source: name of the result; of an artifact, the file's path below the app's folder for
+        source: name of the result; of an artifact, the file's path below the job's folder for
             files.
         name: its name in KFP.
         type: ``String``, ``Integer``, ``Float``, or one of `ARTIFACTS`.

@@ -113,7 +113,7 @@ def refuse_submit_fields(launch: Launch) -> None:
 
 
 def refuse_inexpressible(app: AppDef) -> None:
-    """Refuse an app that one component cannot be.
+    """Refuse a job that one component cannot be.
 
     Raises:
         UnsupportedFeature: by field name; the message says what can run it.
@@ -163,7 +163,7 @@ def refuse_timed_retries(app: AppDef, retries: int) -> None:
     """Refuse a time limit together with retries, whoever asks for them.
 
     Args:
-        app: the app.
+        app: the app definition.
         retries: how often a task of it is tried again.
 
     Raises:

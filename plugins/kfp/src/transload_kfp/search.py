@@ -93,12 +93,12 @@ def search_pipeline(
     task of its own.
 
     A round is a task that suggests trials, a loop with one task for each of them, and a task that
-    sums up; the next round begins after it. A trial's task ends well when its app has failed: the
+    sums up; the next round begins after it. A trial's task ends well when its job has failed: the
     search goes on without its objective. The pipeline is a component too; its output ``best`` is
     JSON with ``index``, ``parameters``, ``value``.
 
     Args:
-        search: what to search; ``search.scheduler`` runs the trials' apps.
+        search: what to search; ``search.scheduler`` runs the trials' jobs.
         tracker_base: where the search keeps its state and the trials report; every task and job
             must see it. Also a parameter of the pipeline.
         name: name of the pipeline; default: the component's.
@@ -107,13 +107,13 @@ def search_pipeline(
         image: of the tasks; it needs KFP, this adapter and the scheduler's. Must be given, unless
             ``packages`` bring this adapter and transload-search.
         packages: installed when a task starts.
-        cluster: where the trials' apps run, in place of ``search.scheduler``; see
+        cluster: where the trials' jobs run, in place of ``search.scheduler``; see
             `launcher_from_app`.
         pass_env: variables of the tasks that the jobs get, by patterns: ``["HF_*"]``.
         inherit_env: give the jobs the tasks' whole environment.
-        settings: of how each trial's app is run, see `transload.pipelines.ExecutionOptions`, and of
-            every task, see `TaskSettings`: ``secrets`` for the tracker base, for example. A trial's
-            app is found again by ``retries``, not run twice.
+        settings: of how each trial's job is run, see `transload.pipelines.ExecutionOptions`, and of
+            every task, see `TaskSettings`: ``secrets`` for the tracker base, for example. With
+            ``retries`` a task reattaches to its trial's job, and does not run it twice.
 
     Raises:
         SpecError: if the search's component cannot be found again elsewhere, or there is no image.

@@ -83,7 +83,7 @@ class Steps:
         return [f"{each}@{self.ledger.tracker_base}" for each in numbers]
 
     def run_trial(self, number: int, item: str) -> dict[str, Any]:
-        """Run a trial's app to its end, or attach to it, and write its objective down; a failed one
+        """Run a trial's job to its end, or reattach to it, and write its objective down; a failed one
         is no error.
         """
         index, _, base = item.partition("@")

@@ -113,7 +113,7 @@ class TaskOptions(TypedDict, total=False):
 
 @dataclass(kw_only=True)
 class TaskSettings:
-    """Settings of a task. Those that are not given follow from the app.
+    """Settings of a task. Those that are not given follow from the job.
 
     Args:
         retries: how often KFP tries again; default: the role's ``max_retries``.
@@ -157,11 +157,11 @@ class TaskSettings:
 
     @staticmethod
     def of(app: AppDef, **given: Unpack[TaskOptions]) -> TaskSettings:
-        """Return the settings that follow from an app of one role, with what was given besides.
+        """Return the settings that follow from a job of one role, with what was given besides.
 
         Raises:
-            UnsupportedFeature: for metadata with the app's id in it.
-            SpecError: for metadata that no pod can have, or retries of an app with a time limit.
+            UnsupportedFeature: for metadata with the job's id in it.
+            SpecError: for metadata that no pod can have, or retries of a job with a time limit.
             ConfigError: for an unknown setting or a wrong value.
         """
         role = app.roles[0]
@@ -185,7 +185,7 @@ class TaskSettings:
         return made
 
     def with_metadata(self, app: AppDef) -> TaskSettings:
-        """Return the settings with what the app's and the role's metadata say."""
+        """Return the settings with what the job's and the role's metadata say."""
         labels: dict[str, str] = {}
         annotations: dict[str, str] = {}  # what cannot be a label
         for key, value in app.metadata.items():

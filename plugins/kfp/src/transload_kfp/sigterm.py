@@ -1,9 +1,9 @@
 """A SIGTERM that comes while the launcher is still being imported: noted, and answered once there
-is an app to cancel.
+is a job to cancel.
 
 Imports nothing but the standard library, so that the time before it counts is short. It matters
 where the program is the first process of a container, which ignores a signal that it has no handler
-for: the app would go on.
+for: the job would go on.
 """
 
 from __future__ import annotations

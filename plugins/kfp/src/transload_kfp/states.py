@@ -50,7 +50,7 @@ STATES: Final = StateMap(
 FINAL_STATES: Final = StateMap(
     "PipelineTaskFinalStatus",
     {
-        # a final status speaks of a task that has ended: with an app that has not, it did not end
+        # a final status speaks of a task that has ended: with a job that has not, it did not end
         # well
         AppState.UNSUBMITTED: "FAILED",
         AppState.SUBMITTED: "FAILED",
@@ -71,13 +71,13 @@ FINAL_STATES: Final = StateMap(
 """AppState ↔ ``PipelineTaskFinalStatus.state``, as the task of a ``dsl.ExitHandler`` gets it."""
 
 EXIT_NO_RESULT: Final = 70
-"""Exit code of a task whose app has ended well without a declared result."""
+"""Exit code of a task whose job has ended well without a declared result."""
 
 EXIT_CANCELLED: Final = 79
-"""Exit code of a launcher whose app was cancelled."""
+"""Exit code of a launcher whose job was cancelled."""
 
 EXIT_UNKNOWN: Final = 76
-"""Exit code of a launcher that gave up asking: the app goes on, and a retry attaches to it."""
+"""Exit code of a launcher that gave up asking: the job goes on, and a retry reattaches to it."""
 
 ENDINGS: Final[Mapping[Ending, int]] = {
     Ending.FAILED: 1,

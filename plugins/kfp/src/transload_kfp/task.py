@@ -61,7 +61,7 @@ def run_task(
 
 
 def _write_artifacts(driver: Driver, results: AppResults, made: Mapping[str, Any]) -> None:
-    """Make the results artifact a tracker base with what the app reported, so that a downstream app
+    """Make the results artifact a tracker base with what the job reported, so that a downstream job
     reads it by key.
     """
     folder = made["results"].path

@@ -105,7 +105,7 @@ class RunOptions:
 def command() -> None:
     """Search the arguments of a component for the best value of one of its results.
 
-    Each trial is an app.
+    Each trial is a job.
     """
 
 
