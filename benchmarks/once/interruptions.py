@@ -238,13 +238,17 @@ def count(case: Case, notes: list[dict[str, Any]], weights: str) -> None:
     case.second = max(0, len(births) - 1 - case.interruptions - case.retries)
 
 
-def strike(engine: str, birth: dict[str, Any]) -> None:
-    """Interrupt an attempt from outside; one that has ended meanwhile is left alone."""
-    commands = {
-        "docker": ["docker", "stop", "--time", "20", birth["born"]],
-        "slurm": ["scontrol", "requeue", str(birth["job"])],
-    }
-    subprocess.run(commands[engine], capture_output=True, check=False, timeout=60)
+def strike(engine: str, unit: str, birth: dict[str, Any], heeds: bool) -> bool:
+    """Interrupt an attempt from outside; return False if it has ended meanwhile."""
+    if engine == "slurm":
+        return _run("scontrol", "requeue", str(birth["job"])).returncode == 0
+    running = _run("docker", "ps", "--quiet", "--filter", f"name={unit}").stdout.split()
+    seconds = "20" if heeds else "1"
+    return bool(running) and _run("docker", "stop", "--time", seconds, *running).returncode == 0
+
+
+def _run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def follow(case: Case, unit: Unit, name: str, engine: str, ledger: Path, *, killed: bool) -> None:
@@ -276,8 +280,7 @@ def follow(case: Case, unit: Unit, name: str, engine: str, ledger: Path, *, kill
         births = [note for note in notes if "born" in note]
         stepped = {note["attempt"] for note in notes if "step" in note}
         if due is not None and now >= due[0]:
-            strike(engine, due[1])
-            case.strikes += 1
+            case.strikes += strike(engine, name, due[1], case.heeds)
             due = None
         elif due is None and engine != "local" and births and len(struck) < STRIKES:
             birth = births[-1]
