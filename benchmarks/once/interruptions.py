@@ -320,7 +320,7 @@ def cell(
         (ledger := folder / "ledger").mkdir()
         training.prepare(ledger)
         weights = training.undisturbed(ledger)
-        pace = measure_pace(ledger, at_once)
+        pace = measure_pace(ledger, max(1, at_once // 2))
         success: list[str] = []
 
         def begin(name: str, app: AppDef) -> Unit:
@@ -333,7 +333,7 @@ def cell(
         def play(seed: int) -> Case:
             chance = random.Random(f"segment {seed}")
             name = f"training-{seed}-{int(heeds)}"
-            segment = 1.5 * pace.start + chance.uniform(8, 16) * pace.step
+            segment = pace.start + chance.uniform(8, 16) * pace.step
             case = Case(seed, heeds)
             unit = begin(name, app_of(ledger, name, engine, heeds, round(segment, 2)))
             success.append(unit.success)
