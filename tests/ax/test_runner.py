@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from transload.pipelines import host_runner
+from transload.specs import AppState
+from transload_testing.packages import package_index
 
 APPLY = (
     "test_base_runner_staging_required",
@@ -127,3 +129,36 @@ def test_objects_of_a_launch_are_stored() -> None:
     assert again == made
     assert Workspace.from_str(again.workspace) == launch.workspace
     assert again.environment == launch.environment
+
+
+def test_packages_of_trials(
+    experiment: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file beside the component names the packages that trials need: made once, for all."""
+    from ax.core.arm import Arm
+
+    program = "import sys, tiny; print(tiny.VERSION, sys.prefix)"
+    (tmp_path / "packages.txt").write_text("tiny\n", encoding="utf-8")
+    (tmp_path / "jobs.py").write_text(
+        "from transload.specs import AppDef, Role\n\n"
+        "def train(x: float) -> AppDef:\n"
+        '    """Train.\n\n    Args:\n        x: value\n    """\n'
+        f"    return AppDef('train', [Role('r', '', entrypoint='python', args=['-c', {program!r}])])\n",
+        encoding="utf-8",
+    )
+    made = experiment("jobs.py:train", folder=str(tmp_path), environment="packages.txt")
+    trials = [made.new_trial().add_arm(Arm(parameters={"x": x})) for x in (0.0, 1.0)]
+    with package_index(tmp_path / "index") as index:
+        index.add("tiny", "1.0")
+        for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+            monkeypatch.setenv(name, index.url)
+        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+        started = made.runner.run_multiple(trials)
+    runner = host_runner("ax")
+    said = set()
+    for trial in trials:
+        handle = started[trial.index]["transload_app_handle"]
+        assert runner.wait(handle).state is AppState.SUCCEEDED
+        said.add("".join(runner.log_lines(handle, "r", 0)))
+    assert len(said) == 1
+    assert said.pop().startswith("1.0 ")
