@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from transload.errors import TransloadError
 from transload.pipelines import (
@@ -15,8 +15,10 @@ from transload.pipelines import (
     Driver,
     Ending,
     ExecutionOptions,
+    ExecutionSettings,
     Identity,
     Launch,
+    LaunchSettings,
     dry_run,
     host_runner,
 )
@@ -56,7 +58,7 @@ class TinyflowAdapter(Adapter[StepContext]):
         *,
         name: str | None = None,
         retries: int = 0,
-        launch: Mapping[str, Any] | None = None,
+        launch: LaunchSettings | None = None,
         inherit_env: bool = False,
         **options: Any,
     ) -> str:
@@ -106,9 +108,9 @@ def step_from_app(
     *,
     name: str | None = None,
     retries: int = 0,
-    launch: Mapping[str, Any] | None = None,
+    launch: LaunchSettings | None = None,
     inherit_env: bool = False,
-    **options: Any,
+    **options: Unpack[ExecutionSettings],
 ) -> tinyflow.Step:
     """Return a step that runs a job.
 
