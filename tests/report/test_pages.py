@@ -340,6 +340,10 @@ def test_runs_page_compares_results(parse: Parse) -> None:
     rows = page.lines(".//section[@id='runs']//tbody/tr")
     assert rows[0].endswith("3 0.75") and rows[1].endswith("1") and "slurm://s/other" in rows[1]
     assert "loss of each run" in page.lines(f".//{SVG}svg/{SVG}title")
+    assert "Progress" not in page.text(".//section[@id='runs']//thead")
+    page = parse(runs_report(RunsData("Two", [first, interrupted_data()], NOW)))
+    assert "Progress Restarts Interruptions" in page.text(".//section[@id='runs']//thead")
+    assert "83 %, 1 h 53 min left 1 3" in page.lines(".//section[@id='runs']//tbody/tr")[1]
 
 
 def test_runs_page_compares_arguments(parse: Parse) -> None:

@@ -22,6 +22,7 @@ from transload_report.chart import (
 from transload_report.convert import app_span, counts, last_values, run_rows
 from transload_report.model import AppData, LineageData, RunsData, SearchData
 from transload_report.page import graph_of, render
+from transload_report.progress_picture import short_progress
 from transload_report.svg import element, picture
 from transload_report.timeline import timeline
 from transload_report.words import shown, value_text
@@ -103,7 +104,8 @@ def runs_report(data: RunsData) -> str:
         span = app_span(run.status, run.written)
         argument_cells = [given[place].get(name) for name in arguments]
         result_cells = [values[name].get(place) for name in columns]
-        rows.append((run, span, argument_cells, result_cells))
+        progress = short_progress(run.status, run.written)
+        rows.append((run, span, progress, argument_cells, result_cells))
     plots = []
     for k, name in enumerate(columns):
         plot = _run_plot(name, values[name], runs, k)
@@ -127,6 +129,8 @@ def runs_report(data: RunsData) -> str:
         columns=columns,
         plots=plots,
         restarted=any(run.status.num_restarts for run in runs),
+        interrupted=any(run.status.interruptions for run in runs),
+        progressed=any(run.status.progress is not None for run in runs),
         filtered=worth_filtering(problems, len(data.runs)),
     )
 

@@ -17,7 +17,13 @@ from transload_report.convert import Span, is_interrupted, replicas_of
 from transload_report.svg import element, number, picture
 from transload_report.words import duration_text, shown
 
-__all__ = ["ProgressShown", "causes_text", "interruption_lines", "progress_shown"]
+__all__ = [
+    "ProgressShown",
+    "causes_text",
+    "interruption_lines",
+    "progress_shown",
+    "short_progress",
+]
 
 _WIDTH: Final = 1000.0
 _BAR_HEIGHT: Final = 44.0
@@ -99,6 +105,17 @@ def _drawable(progress: Progress) -> Progress:
     if kept["total"] is not None and kept["total"] <= 0:
         kept["total"] = None
     return Progress(**kept, text=progress.text)
+
+
+def short_progress(status: AppStatus, written: float) -> str:
+    """Return ``83 %, 1 h 53 min left``, or the step; ``""`` if the job says nothing of it."""
+    if status.progress is None:
+        return ""
+    progress = _drawable(status.progress)
+    parts = [progress.percent_text() or _step_text(progress)]
+    if not status.is_terminal():
+        parts.append(progress.left_text(written))
+    return ", ".join(part for part in parts if part)
 
 
 def causes_text(status: AppStatus) -> str:
