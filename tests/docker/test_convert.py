@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from transload import IMAGE
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.schedulers.api import Submission
 from transload.specs import (
     AppDef,
     BindMount,
     DeviceMount,
+    Environment,
     Notice,
     Resource,
     RetryPolicy,
@@ -280,7 +282,7 @@ def test_overlay() -> None:
 @pytest.mark.parametrize(
     ("overlay", "says"),
     [
-        ({"Labels": {"transload.app-id": "x"}}, "apps are found by it"),
+        ({"Labels": {"transload.app-id": "x"}}, "jobs are found by it"),
         ({"HostConfig": {"RestartPolicy": {"Name": "always"}}}, "use the role's max_retries"),
         ({"HostConfig": {"AutoRemove": True}}, "transload delete"),
         ({"Image": "other"}, "use the role's image"),
@@ -364,3 +366,17 @@ def test_bind_to_the_real_id() -> None:
         )
     assert bound.containers[0].body["User"] == "changed"
     assert made.app_id == "guess" and made.network == "transload.guess"
+
+
+def test_the_image_of_a_role_whose_packages_are_installed() -> None:
+    """Without any image it is a public Python, as for the built-in components; an option goes
+    before it, and a role without an environment is refused as ever.
+    """
+    environment = Environment("script", "train.py", sha256="5" * 64)
+    wants = role(image="", environment=environment)
+    (container,) = request(wants).containers
+    assert container.body["Image"] == IMAGE
+    (container,) = request(wants, image="own:1").containers
+    assert container.body["Image"] == "own:1"
+    with pytest.raises(SpecError, match="there is no image"):
+        request(role(image=""))

@@ -24,7 +24,7 @@ from transload.cli import main
 from transload.errors import SubmitError
 from transload.runner import Job, Launch, Runner
 from transload.specs import AppDef, Role
-from transload_docker import environments
+from transload_docker import convert, environments
 
 REPOSITORY = "transload-environment"
 PRINT = "import sys, tiny; print(tiny.VERSION, sys.prefix)\n"
@@ -188,6 +188,7 @@ def test_made_once_and_used_by_the_next(
     scripts: Path,
     image: str,
     caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It is shown how it is made. The script finds its package, as another user too; the next job,
     and another code, fetch nothing. Nothing of the tools is in the image, which starts as the one below it.
@@ -202,6 +203,9 @@ def test_made_once_and_used_by_the_next(
     (scripts / "train.py").write_text(f"{HEADER}print('more')\n")
     assert output_of(submit(user="1000:1000")) == [*first, "more"]
     assert index.ask() == asked and images(engine) == made
+    monkeypatch.setattr(convert, "IMAGE", image)
+    assert output_of(submit(image=""))[0] == first[0], "a role without an image has the public one"
+    assert images(engine) == made
     found = engine.client.inspect_image(made[0])["Config"]
     below = engine.client.inspect_image(image)["Config"]
     assert found["Env"] == below["Env"] and found["User"] == below["User"]

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from transload import IMAGE
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.runtime.tracking import output_folder
 from transload.schedulers.api import Capabilities, Submission, Visibility, refuse_unsupported
@@ -336,18 +337,24 @@ def is_folder(image: str) -> bool:
 
 def base_image(role: Role, cfg: Mapping[str, CfgVal]) -> str:
     """Return the name of the image of a role, or of the one for roles that have none, or a folder
-    of this machine.
+    of this machine; "" if there is none.
+
+    Where a role's packages are installed, that is the public Python of the built-in components.
     """
     if role.image and not is_folder(role.image):
         return role.image
-    return str(cfg.get("image") or "")
+    configured = str(cfg.get("image") or "")
+    if configured or role.environment is None:
+        return configured
+    return IMAGE
 
 
 def _check_role(role: Role, path: str, cfg: Mapping[str, CfgVal]) -> None:
-    if not role.image and not cfg.get("image"):
+    base = base_image(role, cfg)
+    if not role.image and not base:
         advice = "name one, or set one for all that have none: run option image, [schedulers.docker] image = …"
         raise SpecError(f"{path}.image='': there is no image: {advice}")
-    if is_folder(role.image) and not cfg.get("image"):
+    if is_folder(role.image) and not base:
         raise SpecError(
             f"{path}.image={role.image!r}: is a folder: name an image to mount it into (run option "
             "image)"

@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import hashlib
 import tempfile
+from collections.abc import Mapping
 from typing import Any, Final
 
 from transload.cli.progress import pieces, progress
 from transload.errors import SpecError, SubmitError
-from transload.specs import AppDef, Workspace
+from transload.specs import AppDef, CfgVal, Workspace
 from transload.workspace import workspace_digest, write_workspace_archive
 from transload_docker import names
-from transload_docker.convert import ENVIRONMENT_REPOSITORY, WORKSPACE_REPOSITORY, is_folder
+from transload_docker.convert import ENVIRONMENT_REPOSITORY, WORKSPACE_REPOSITORY, base_image
 from transload_docker.engine import CONFLICT, NOT_FOUND, Engine, EngineError
 from transload_docker.home import Home
 
@@ -80,11 +81,9 @@ def _pull(engine: Engine, image: str) -> dict[str, Any]:
     return found
 
 
-def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, default: str) -> AppDef:
+def with_workspaces(engine: Engine, home: Home, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
     """Return the job with an image that carries the workspace for each role that has one; ``app``
     itself if none has.
-
-    ``default`` is the image for roles that have none, or a folder of this machine.
 
     Raises:
         SubmitError: if an image is missing or cannot be built.
@@ -95,9 +94,7 @@ def with_workspaces(engine: Engine, home: Home, app: AppDef, policy: str, defaul
     app = copy.deepcopy(app)
     for index, role in enumerate(app.roles):
         if role.workspace:
-            base = ensure(
-                engine, role.image if role.image and not is_folder(role.image) else default, policy
-            )
+            base = ensure(engine, base_image(role, cfg), str(cfg["pull"]))
             try:
                 role.image = _patched(engine, home, base, role.workspace)
             except OSError as exc:

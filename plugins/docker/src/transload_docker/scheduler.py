@@ -151,9 +151,8 @@ class DockerScheduler(SchedulerBase):
         Raises:
             SubmitError: if an image is missing or cannot be built.
         """
-        default = str(cfg.get("image") or "")
         try:
-            return images.with_workspaces(self._engine, self._home, app, str(cfg["pull"]), default)
+            return images.with_workspaces(self._engine, self._home, app, cfg)
         except EngineError as exc:
             raise SubmitError(f"the image of a workspace cannot be built: {exc}") from exc
 
