@@ -364,6 +364,6 @@ class Effects:
             _logged_variables.clear()
         _logged_variables.add(key)
         self._io.log(
-            f"set here, and not passed to the app: {', '.join(missing)} (pass_env passes what it "
+            f"set here, and not passed to the job: {', '.join(missing)} (pass_env passes what it "
             "names)"
         )

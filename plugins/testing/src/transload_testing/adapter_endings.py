@@ -185,7 +185,7 @@ class EndingScenarios(AdapterSuite):
         stage.start(held(), on_kill="cancel")
         app_id = stage.running()
         stage.driver.cancel()
-        stage.until(lambda: app_id in stage.cancelled, "the app is cancelled")
+        stage.until(lambda: app_id in stage.cancelled, "the job is cancelled")
         stage.dead()
         assert stage.driver.observe().state != state_name(self.state_map[AppState.SUCCEEDED])
         assert stage.started == [app_id]
@@ -234,7 +234,7 @@ class EndingScenarios(AdapterSuite):
         )
         app_id = stage.running()
         stage.driver.cancel()
-        stage.until(lambda: app_id in stage.cancelled, "the app is cancelled")
+        stage.until(lambda: app_id in stage.cancelled, "the job is cancelled")
         stage.dead()
         stage.driver.restart()
         seen = stage.ended()

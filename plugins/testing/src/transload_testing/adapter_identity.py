@@ -61,7 +61,7 @@ class IdentityScenarios(AdapterSuite):
         first = stage.running()
         stage.driver.crash()
         stage.start({}, HostJob(generation="1"))
-        stage.until(lambda: stage.control.calls("cancel", first), "the old app is cancelled")
+        stage.until(lambda: stage.control.calls("cancel", first), "the old job is cancelled")
         stage.watched(first)
         stage.watched(first)
         assert stage.started == [first]

@@ -113,7 +113,7 @@ class Stage:
 
     def running(self) -> str:
         """Wait until the orchestrator watches a job that was started; return its id."""
-        app_id = self.until(self.control.started, "an app is started")[-1]
+        app_id = self.until(self.control.started, "a job is started")[-1]
         self.watched(app_id)
         return app_id
 

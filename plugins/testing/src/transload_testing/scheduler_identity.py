@@ -79,7 +79,7 @@ class IdentityTests(SchedulerSuite):
         stage.running(app_id, said="up")
         _must_delete(stage)
         assert stage.scheduler.delete(app_id) is True
-        stage.until(lambda: stage.scheduler.describe(app_id) is None, "the app is gone")
+        stage.until(lambda: stage.scheduler.describe(app_id) is None, "the job is gone")
 
     def test_description(self, stage: SchedulerStage) -> None:
         """A job is described as it was submitted: definition, digest, session, parent run,
@@ -166,14 +166,14 @@ class IdentityTests(SchedulerSuite):
 
     def _damage(self, stage: SchedulerStage, app_id: str, damage: Damage) -> None:
         if not stage.scheduler.capabilities.delete:
-            pytest.skip("this scheduler cannot delete apps")
+            pytest.skip("this scheduler cannot delete jobs")
         if not self.damage_record(stage.folder, app_id, damage):
             pytest.skip(f"what this scheduler keeps does not become so: {damage}")
 
     def test_another_process_sees_and_cancels(self, stage: SchedulerStage) -> None:
         """Another scheduler object of the same user sees the job, reads its log, cancels it."""
         if stage.scheduler.capabilities.reachable_from == "process":
-            pytest.skip("apps can be seen by the submitting process only")
+            pytest.skip("jobs can be seen by the submitting process only")
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(app_id, said="up")
         other = self.make_scheduler(stage.folder)
@@ -191,7 +191,7 @@ class IdentityTests(SchedulerSuite):
     def test_app_goes_on_when_the_scheduler_object_is_closed(self, stage: SchedulerStage) -> None:
         """Closing the scheduler object does not end the job; closing twice is allowed."""
         if stage.scheduler.capabilities.reachable_from == "process":
-            pytest.skip("apps end with the submitting process")
+            pytest.skip("jobs end with the submitting process")
         app_id = stage.submit(stage.app(Program(seconds=0.2, out=("done",))))
         first, stage.scheduler = stage.scheduler, self.make_scheduler(stage.folder)
         first.close()
@@ -225,4 +225,4 @@ class IdentityTests(SchedulerSuite):
 
 def _must_delete(stage: SchedulerStage) -> None:
     if not stage.scheduler.capabilities.delete:
-        pytest.skip("this scheduler cannot delete apps")
+        pytest.skip("this scheduler cannot delete jobs")

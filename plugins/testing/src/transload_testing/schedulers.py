@@ -39,7 +39,7 @@ class SchedulerConformance(AppTests, IdentityTests, InterruptionTests, LogTests,
         for name, why in self.cannot.items():
             assert name.startswith("test_"), name
             assert not hasattr(getattr(self, name, None), "submits_once"), (
-                f"cannot: {name!r}: one id is one app, always"
+                f"cannot: {name!r}: one id is one job, always"
             )
             assert hasattr(self, name), f"cannot: {name!r} is not a test"
             assert why, f"cannot: {name!r} has no reason"

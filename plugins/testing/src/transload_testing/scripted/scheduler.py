@@ -96,7 +96,7 @@ class ScriptedScheduler(SchedulerBase):
     def connection_opts(self) -> runopts:
         """Return the setting with the folder of the scripts."""
         opts = runopts()
-        opts.add("scripted_dir", str, "the folder of its apps")
+        opts.add("scripted_dir", str, "the folder of its jobs")
         opts.add("token", str, "not used; for tests of what becomes of secrets")
         return opts
 
