@@ -14,10 +14,10 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import IO, Any, Final
+from typing import IO, Any, Final, TypedDict, Unpack
 
 from transload.errors import SchedulerUnavailable
 from transload_slurm import ssh
@@ -31,6 +31,40 @@ _END_S: Final = 3.0
 
 THREAD: Final = "transload-slurm-ssh"
 """Begins the names of the threads of a connection."""
+
+
+class Arguments(TypedDict, total=False):
+    """What the helper's methods are given; what is made of objects is JSON."""
+
+    app_id: str
+    app_ids: list[str]
+    dry_run: bool
+    entries: Sequence[Any]
+    folder: str
+    job: list[str] | None
+    last: bool
+    listener: int
+    logs: bool
+    mark: str
+    max_size: int | None
+    name: str
+    now: float | None
+    offset: int
+    older_than: float | None
+    packed: bool
+    path: str
+    prologue: str
+    python: str
+    query: Message
+    recipe: Message
+    request: Message
+    size: int
+    start: str
+    submission: Message
+    until: float
+    upload: str
+    variables: dict[str, str]
+    wheels: str
 
 
 class InDoubt(SchedulerUnavailable):
@@ -101,7 +135,11 @@ class Connection:
             return self._link
 
     def call(
-        self, method: str, timeout: float = 60.0, payload: bytes = b"", **arguments: Any
+        self,
+        method: str,
+        timeout: float = 60.0,
+        payload: bytes = b"",
+        **arguments: Unpack[Arguments],
     ) -> Any:
         """Ask the helper; what is safe to ask twice is asked again once if the connection breaks.
 
@@ -248,7 +286,9 @@ class Link:
         """Return what the helper's clock shows in so many seconds from now, or a little less."""
         return float(self.hello["clock"]) + clock() - self._met + seconds
 
-    def call(self, method: str, timeout: float, payload: bytes = b"", **arguments: Any) -> Any:
+    def call(
+        self, method: str, timeout: float, payload: bytes = b"", **arguments: Unpack[Arguments]
+    ) -> Any:
         """Ask the helper; return its answer. One with bytes is ``(answer, bytes)``.
 
         Raises:
@@ -266,7 +306,9 @@ class Link:
         except FutureTimeout as exc:
             raise InDoubt(f"ssh {self.host}: no answer within {timeout:g} s") from exc
 
-    def ask(self, method: str, payload: bytes = b"", **arguments: Any) -> Future[tuple[Any, bytes]]:
+    def ask(
+        self, method: str, payload: bytes = b"", **arguments: Unpack[Arguments]
+    ) -> Future[tuple[Any, bytes]]:
         """Ask the helper; return at once what tells of its answer."""
         number = next(self._numbers)
         answer: Future[tuple[Any, bytes]] = Future()

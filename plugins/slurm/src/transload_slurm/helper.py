@@ -230,15 +230,21 @@ class Helper:
         """Delete an app."""
         return self._apps.delete(app_id)
 
-    def do_prune(self, **arguments: Any) -> list[str]:
-        """Delete apps that have ended, and files of workspaces that nobody has used for long."""
-        return list(self._apps.prune(**arguments))
+    def do_prune(
+        self,
+        older_than: float | None,
+        max_size: int | None,
+        now: float | None,
+        dry_run: bool,
+    ) -> list[str]:
+        """Delete jobs that have ended, and files of workspaces that nobody has used for long."""
+        return list(self._apps.prune(older_than, max_size, now, dry_run=dry_run))
 
     def do_diagnose(self) -> list[Any]:
         """Look whether Slurm can be used from here."""
         return [list(check) for check in self._apps.diagnose()]
 
-    def do_log(self, app_id: str, **query: Any) -> dict[str, Any]:
+    def do_log(self, app_id: str, query: dict[str, Any]) -> dict[str, Any]:
         """Return a page of a log."""
         return wire.page_to_dict(self._apps.log_read(app_id, wire.query_from_dict(query)))
 

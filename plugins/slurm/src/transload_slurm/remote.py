@@ -268,7 +268,7 @@ class RemoteApps:
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next page of a log."""
         return wire.page_from_dict(
-            self.connection.call("log", app_id=app_id, **wire.query_to_dict(query))
+            self.connection.call("log", app_id=app_id, query=wire.query_to_dict(query))
         )
 
 

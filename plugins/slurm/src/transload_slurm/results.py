@@ -42,13 +42,9 @@ class RemoteStore(Store):
         """Yield the content of a file of any size, piece by piece; errors as in `read`."""
         offset = 0
         while True:
-            asked: dict[str, Any] = {
-                "folder": self.base,
-                "path": path,
-                "offset": offset,
-                "size": _PIECE,
-            }
-            answer = self._connection.call("read", _TIMEOUT_S, **asked)
+            answer = self._connection.call(
+                "read", _TIMEOUT_S, folder=self.base, path=path, offset=offset, size=_PIECE
+            )
             piece = self._content(path, *(answer if isinstance(answer, tuple) else (answer, b"")))
             offset += len(piece)
             yield piece

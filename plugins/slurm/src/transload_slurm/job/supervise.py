@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import select
 import selectors
 import signal
 import sys
@@ -638,19 +639,26 @@ class Supervisor:
         if not self._is_cancelled():
             complain(f"this allocation ends ({self.leaving}); the job goes on in the next one")
             refused = go_on(self.folder)
-            self._note_signals()
+            self._note_signals(wait=bool(refused))
         if self._is_cancelled():
             self.leaving = ""
             self.app.end("CANCELLED", Gang.ON_REQUEST)
+        elif refused and self.app.interrupted:  # Slurm ends this job, and says why
+            self.leaving = ""
         elif refused:
             self.leaving = ""
             self.app.end("FAILED", f"{self.app.msg}: it cannot go on: {refused}")
 
-    def _note_signals(self) -> None:
+    def _note_signals(self, wait: bool) -> None:
         """Write down whether Slurm has signalled this job while it handed over: who succeeds it
         finds out why.
+
+        Args:
+            wait: give Slurm a moment: its signal may have ended the tool that was to hand over.
         """
         received: set[int] = set()
+        if wait:
+            select.select([self.wake], [], [], _SIGNAL_S)
         with contextlib.suppress(BlockingIOError):
             received = set(os.read(self.wake, 4096))
         if signal.SIGTERM in received:
