@@ -54,12 +54,12 @@ _LONGEST_LOOK_S: Final = 2.0
 
 
 class Apps:
-    """Runs apps as jobs of the Slurm whose tools are here, and tells of them.
+    """Runs jobs on the Slurm whose tools are here, and tells of them.
 
     Thread-safe; Slurm is asked in threads that live as long as the question.
 
     Args:
-        root: the folder of the apps, which the nodes share.
+        root: the folder of the jobs, which the nodes share.
         per_minute: about how many questions the helpers of this machine may ask Slurm in a minute;
             None: any number.
         blobs: has the workspaces, if they travel; default: they are on this machine.
@@ -83,7 +83,7 @@ class Apps:
 
     @property
     def root(self) -> str:
-        """The folder of the apps."""
+        """The folder of the jobs."""
         return self.store.root
 
     def place(self, folder: str) -> str:
@@ -112,7 +112,7 @@ class Apps:
                 process.
 
         Raises:
-            AppExists: if the id is, or was, another app's.
+            AppExists: if the id is, or was, another job's.
             SpecError: if a workspace is not there, or a secret was not resolved.
             SubmitError: if Slurm did not take it; nothing runs, now or later.
         """
@@ -196,7 +196,7 @@ class Apps:
     # -- afterwards
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` of many apps, with one query to Slurm for all that have not ended."""
+        """Return `describe` of many jobs, with one query to Slurm for all that have not ended."""
         return self._describe_many(app_ids, 0.0)
 
     def _describe_many(
@@ -259,7 +259,7 @@ class Apps:
     def _without_asking(
         self, app_id: str, record: dict[str, Any]
     ) -> tuple[AppStatus | None, str | None]:
-        """Return an app's status if the folder alone tells, else the id of its job; neither: there
+        """Return a job's status if the folder alone tells, else the id of its Slurm job; neither: there
         is no such app.
         """
         folder = self.store.folder(app_id)
@@ -311,7 +311,7 @@ class Apps:
             app_id, record
         )  # read after Slurm was asked: its end may have come meanwhile
         successor = self.store.job_id(app_id)
-        if job is not None and successor not in (job_id, None):  # it has given the app to that one
+        if job is not None and successor not in (job_id, None):  # that one goes on with it
             job = replace(job, id=str(successor), state="PENDING", reason="Dependency", parts={})
         if job is not None:
             job = self._as_believed(record, state, job)
@@ -438,7 +438,7 @@ class Apps:
         record = self.store.record(app_id)
         if record is None:
             return bool(self.store.damage(app_id)) or self.store.is_gone(app_id)
-        # a submitter that died before it reached Slurm leaves a folder, but no app
+        # a submitter that died before it reached Slurm leaves a folder, but no job
         return self._without_asking(app_id, record) != (None, None)
 
     def watch(self, logs: bool = False) -> SlurmWatch:
@@ -446,7 +446,7 @@ class Apps:
         return SlurmWatch(self._places, self._words, self._logs if logs else None)
 
     def _readable(self, app_id: str) -> dict[str, Any] | None:
-        """Return the record of an app; None if it cannot be read, too."""
+        """Return the record of a job; None if it cannot be read, too."""
         try:
             return self.store.record(app_id)
         except SchedulerUnavailable:
@@ -469,7 +469,7 @@ class Apps:
         return [f"{replica}/{name}" for replica in replicas for name in STREAMS]
 
     def _words(self, app_ids: Collection[str]) -> dict[str, str]:
-        """Return Slurm's words for the jobs of those apps that have not ended."""
+        """Return Slurm's words for those jobs that have not ended."""
         jobs: dict[str, str] = {}
         for app_id in app_ids:
             record = self._readable(app_id)
@@ -488,7 +488,7 @@ class Apps:
         return words
 
     def list(self) -> list[ListAppResponse]:
-        """Return the user's apps, of all sessions, newest first."""
+        """Return the user's jobs, of all sessions, newest first."""
         described = self.describe_many(self.store.ids())
         rows = [
             ListAppResponse(
@@ -539,7 +539,7 @@ class Apps:
                     ):  # refused: nothing is to end later on account of this
                         os.unlink(f"{folder}/cancel")
                 raise SchedulerUnavailable(
-                    f"app {app_id!r} was not cancelled: scancel: {answer.complaint}"
+                    f"job {app_id!r} was not cancelled: scancel: {answer.complaint}"
                 )
         return True
 
@@ -576,7 +576,7 @@ class Apps:
         return any(state is None or not _is_away(state) for state in states)
 
     def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
-        """Tell, from the folder alone, whether an app has ended."""
+        """Tell, from the folder alone, whether a job has ended."""
         state = self.store.state(app_id, record)
         return written_end(state) or _last_word(self.store.folder(app_id)) is not None
 
@@ -586,7 +586,7 @@ class Apps:
         The record of an id that the caller gave stays.
 
         Raises:
-            SchedulerUnavailable: if Slurm cannot be asked, or the app does not end.
+            SchedulerUnavailable: if Slurm cannot be asked, or the job does not end.
         """
         record = self.store.record(app_id)
         if record is None:
@@ -603,14 +603,14 @@ class Apps:
             return False
         if submission.being_submitted(self.store.folder(app_id)):
             raise SchedulerUnavailable(
-                f"app {app_id}: somebody is submitting it; try again when that is over"
+                f"job {app_id}: somebody is submitting it; try again when that is over"
             )
         deadline = time.monotonic() + _DELETE_S
         pause = _FIRST_LOOK_S
         while jobs := self._cancel_damaged(app_id):
             if time.monotonic() >= deadline:
                 raise SchedulerUnavailable(
-                    f"app {app_id} does not end: Slurm still has its job {jobs[0]}"
+                    f"job {app_id} does not end: Slurm still has its job {jobs[0]}"
                 )
             time.sleep(pause)
             pause = min(pause * 1.5, _LONGEST_LOOK_S)
@@ -621,11 +621,11 @@ class Apps:
         """Cancel Slurm's jobs of a job whose record is damaged; return those that still run.
 
         They are known by the token of the submit in their comment, or by their id: a job of the
-        same name may be an app of another folder.
+        same name may be a job of another folder.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, refuses, or a job cannot be told from
-                another app's.
+                another job's.
         """
         known = self.store.job_id(app_id)
         alive = [job for job in submission.jobs_of(app_id, known) if not ended(job.state)]
@@ -641,7 +641,7 @@ class Apps:
         others = [job.id for job in alive if job.id not in mine]
         if others and not token:
             raise SchedulerUnavailable(
-                f"app {app_id}: job {others[0]} may be of it, or of an app of that id in another "
+                f"job {app_id}: Slurm job {others[0]} may be of it, or of a job of that id in another "
                 "folder: "
                 f"`scancel {others[0]}` if it is, then try again"
             )
@@ -650,7 +650,7 @@ class Apps:
         answer = commands.run(["scancel", *mine], _CANCEL_S)
         if answer.code != 0 and not answer.too_late:
             raise SchedulerUnavailable(
-                f"app {app_id!r} was not cancelled: scancel: {answer.complaint}"
+                f"job {app_id!r} was not cancelled: scancel: {answer.complaint}"
             )
         return mine
 
@@ -668,13 +668,13 @@ class Apps:
 
         Args:
             older_than: seconds since their end was written; None: age does not matter.
-            max_size: bytes that all ended apps together may take, ``job_dir`` included; None: size
+            max_size: bytes that all ended jobs together may take, ``job_dir`` included; None: size
                 does not matter.
             now: seconds since the epoch; default: the time.
             dry_run: delete nothing, only tell.
 
         Returns:
-            The ids of the deleted apps, oldest first.
+            The ids of the deleted jobs, oldest first.
         """
         if now is None:
             now = time.time()
@@ -720,9 +720,9 @@ class Apps:
                 found.status.state is AppState.UNKNOWN
                 and time.monotonic() >= deadline - _DELETE_S / 2
             ):
-                raise SchedulerUnavailable(f"app {app_id} cannot be ended: {found.status.msg}")
+                raise SchedulerUnavailable(f"job {app_id} cannot be ended: {found.status.msg}")
             if time.monotonic() >= deadline:
-                raise SchedulerUnavailable(f"app {app_id} does not end: {found.status.msg}")
+                raise SchedulerUnavailable(f"job {app_id} does not end: {found.status.msg}")
             watch.wait(1.0)
 
     def diagnose(self) -> Sequence[_diagnose.Check]:
@@ -732,7 +732,7 @@ class Apps:
     # -- logs
 
     def _over(self, app_id: str) -> bool:
-        """Tell whether an app has ended; Slurm is asked now and then only."""
+        """Tell whether a job has ended; Slurm is asked now and then only."""
         record = self.store.record(app_id)
         if record is None or self._has_ended(app_id, record):
             return True
@@ -748,7 +748,7 @@ class Apps:
         """
         record = self.store.record(app_id)
         if record is None and (damage := self.store.damage(app_id)):
-            raise SchedulerUnavailable(f"app {app_id}: {damage}")
+            raise SchedulerUnavailable(f"job {app_id}: {damage}")
         if record is None:
             raise AppNotFound(app_id)
         sizes = {each["name"]: each["num_replicas"] for each in record["roles"]}

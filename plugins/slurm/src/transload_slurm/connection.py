@@ -83,7 +83,7 @@ class Connection:
 
     Args:
         host: the login node, as ssh knows it.
-        root: the folder of the apps there.
+        root: the folder of the jobs there.
         python: the Python there.
     """
 

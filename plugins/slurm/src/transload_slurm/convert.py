@@ -45,7 +45,7 @@ CAPABILITIES: Final = Capabilities(
     progress=True,
     environments=True,
 )
-"""Reached from any machine that shares the folder of the apps and can ask Slurm."""
+"""Reached from any machine that shares the folder of the jobs and can ask Slurm."""
 
 ENV_CHECKPOINT_DIR: Final = "TRANSLOAD_CHECKPOINT_DIR"
 PACKAGES: Final = "TRANSLOAD_ENVIRONMENT"
@@ -86,7 +86,7 @@ class RoleRequest:
         srun: its options of ``srun``.
         container: what runs its image; "none": nothing does.
         image: the image.
-        binds: what of the node is in the container, besides the app's own folders.
+        binds: what of the node is in the container, besides the job's own folders.
         gpus: whether it asks for GPUs.
         max_interruptions: see `transload.specs.Role.interruptions_allowed`.
         notice: seconds that it has after a warning; None: it gets none.
@@ -141,7 +141,7 @@ class SlurmRequest:
         gang: tasks of one job; False: elements of an array.
         array_parallel: how many elements may run at the same time; None: all.
         timeout: seconds from the first start; None: no limit.
-        job_dir: folder for logs, workspace and results; None: the app's own.
+        job_dir: folder for logs, workspace and results; None: the job's own.
         python: the Python of the nodes.
         prologue: lines of shell that the script runs first, in the workspace of the first role.
         segment: seconds that Slurm gives at a time; None: all at once.
@@ -280,7 +280,7 @@ def _folder(name: str, path: str, here: bool) -> str:
 
 
 def _app_id(app: AppDef) -> str:
-    """Return the id that the runner has given to the app, as its replicas will be told."""
+    """Return the id that the runner has given to the job, as its replicas will be told."""
     try:
         return parse_app_handle(app.roles[0].env.get("TRANSLOAD_JOB_ID", "")).app_id
     except MalformedAppHandleException:
@@ -482,7 +482,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
     Args:
         request: the request.
         app_id: the app.
-        folder: the app's folder.
+        folder: the job's folder.
         token: tells this submit from an earlier one of the same app.
         workspace: where the first role runs, if that is a copy of a workspace.
     """
@@ -523,7 +523,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
         )
     job = shlex.quote(f"{folder}/job/__main__.py")
     python = shlex.quote(request.python)
-    enter = f"cd {shlex.quote(folder)} || exit 79  # the app was deleted, or its submit withdrawn"
+    enter = f"cd {shlex.quote(folder)} || exit 79  # the job was deleted, or its submit withdrawn"
     missing = f"""echo "transload: no "{python}" on $(hostname)" >&2; exit 127"""
     supervise = [
         f"command -v {python} >/dev/null || {{ {missing}; }}",
@@ -597,7 +597,7 @@ def plan(
         request: the request.
         app_id: the app.
         folders: number of a role → its copy of a workspace.
-        own: the app's folders, which are in every container.
+        own: the job's folders, which are in every container.
     """
     roles = [
         {

@@ -109,7 +109,7 @@ class Helper:
         def check() -> None:
             if wire.clock() >= until:
                 raise SubmitError(
-                    f"app {app_id!r} was not submitted in time: its submitter has given up"
+                    f"job {app_id!r} was not submitted in time: its submitter has given up"
                 )
 
         check()
@@ -121,7 +121,7 @@ class Helper:
         self._apps.withdraw(app_id, mark)
 
     def do_describe(self, app_ids: list[str]) -> dict[str, Any]:
-        """Tell what is known of apps."""
+        """Tell what is known of jobs."""
         found = self._apps.describe_many(app_ids)
         return {
             app_id: None if each is None else wire.description_to_dict(each)
@@ -219,15 +219,15 @@ class Helper:
         return [wire.row_to_dict(row) for row in self._apps.list()]
 
     def do_existed(self, app_id: str) -> bool:
-        """Tell whether an app is, or was, here."""
+        """Tell whether a job is, or was, here."""
         return self._apps.existed(app_id)
 
     def do_cancel(self, app_id: str) -> bool:
-        """Cancel an app."""
+        """Cancel a job."""
         return self._apps.cancel(app_id)
 
     def do_delete(self, app_id: str) -> bool:
-        """Delete an app."""
+        """Delete a job."""
         return self._apps.delete(app_id)
 
     def do_prune(
@@ -292,7 +292,7 @@ class Helper:
             return {"refused": exc.reason}
 
     def do_watch(self, listener: int, app_ids: list[str], logs: bool) -> None:
-        """Tell of changes of these apps from now on; of none, no more."""
+        """Tell of changes of these jobs from now on; of none, no more."""
         with self._lock:
             watch = self._watches.get(listener)
             if watch is None:

@@ -25,7 +25,7 @@ def run_opts() -> runopts:
     own: dict[str, tuple[type | object, str, CfgVal]] = {
         "working_dir": (
             str,
-            "where apps without a folder as image work; default: the current one, behind ssh ~",
+            "where jobs without a folder as image work; default: the current one, behind ssh ~",
             None,
         ),
         "comment": (str, "text added to the job's comment, which begins with the app id", None),
@@ -70,12 +70,12 @@ def run_opts() -> runopts:
         ),
         "job_dir": (
             str,
-            "shared folder of logs, workspace, results (<job_dir>/<app_id>); default: the app's",
+            "shared folder of logs, workspace, results (<job_dir>/<app_id>); default: the job's",
             None,
         ),
         "checkpoint_base": (
             str,
-            "shared folder of checkpoints (<checkpoint_base>/<name>/<role>); default: the apps'",
+            "shared folder of checkpoints (<checkpoint_base>/<name>/<role>); default: the jobs'",
             None,
         ),
         "offline": (
@@ -98,7 +98,7 @@ def run_opts() -> runopts:
         ),
         "keep_days": (
             float,
-            "days after which a submit removes apps that have ended, once a day; none: never",
+            "days after which a submit removes jobs that have ended, once a day; none: never",
             None,
         ),
         "python": (
@@ -116,7 +116,7 @@ def run_opts() -> runopts:
 
 
 def role_options(role: Role, index: int, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-    """Return the options of one role: the app's, and what its metadata says under ``slurm.``.
+    """Return the options of one role: the job's, and what its metadata says under ``slurm.``.
 
     Raises:
         InvalidRunConfigException: for an unknown option (the nearest valid name is suggested) or a

@@ -57,7 +57,7 @@ SRUN: Final[Mapping[str, str]] = {
     "kill-on-bad-exit": "use Role.min_replicas",
     "wait": "use Role.min_replicas",
     "immediate": "tasks that cannot start are tried again",
-    "jobid": "it is the app's own job",
+    "jobid": "it is the job's own",
 }
 
 _RESOURCES: Final[Mapping[str, Mapping[str, str]]] = {

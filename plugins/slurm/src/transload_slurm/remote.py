@@ -1,4 +1,4 @@
-"""The apps of a cluster behind ssh: `Apps`, asked through a connection."""
+"""The jobs of a cluster behind ssh: `Apps`, asked through a connection."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class RemoteApps:
 
     Args:
         host: the login node, as ssh knows it.
-        root: the folder of the apps there; ``~/`` is the user's home there.
+        root: the folder of the jobs there; ``~/`` is the user's home there.
         python: the Python there.
     """
 
@@ -107,12 +107,12 @@ class RemoteApps:
                 if not sent:
                     transient = not isinstance(exc, ssh.Refused)
                     raise SubmitError(
-                        f"app {app_id!r} was not submitted: {exc}", transient=transient
+                        f"job {app_id!r} was not submitted: {exc}", transient=transient
                     ) from exc
                 lost = exc
             except OSError as exc:
                 raise SubmitError(
-                    f"app {app_id!r} was not submitted: its workspace cannot be read: {exc}"
+                    f"job {app_id!r} was not submitted: its workspace cannot be read: {exc}"
                 ) from exc
             except BaseException as exc:
                 # a Ctrl-C, or a refusal, though what was sent before may still be under way
@@ -122,7 +122,7 @@ class RemoteApps:
             # only a submit that may have reached the cluster is worth insisting on
             if time.monotonic() >= give_up:
                 self._withdraw(app_id, mark)
-                message = f"app {app_id!r}: whether it was submitted is not known; it will not be any more: {lost}"
+                message = f"job {app_id!r}: whether it was submitted is not known; it will not be any more: {lost}"
                 raise SubmitError(message, transient=True)
             time.sleep(0.2)
 
@@ -184,7 +184,7 @@ class RemoteApps:
         return list(found)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return what is known of apps.
+        """Return what is known of jobs.
 
         Raises:
             SchedulerUnavailable: if the login node cannot be reached.
@@ -196,7 +196,7 @@ class RemoteApps:
         }
 
     def results_store(self, app_id: str) -> RemoteStore | None:
-        """Return an app's results; None if they are in a store that is reached from here, too.
+        """Return a job's results; None if they are in a store that is reached from here, too.
 
         Raises:
             AppNotFound: if there is no such app.
@@ -217,7 +217,7 @@ class RemoteApps:
         return RemoteStore(self.connection, folder)
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether an app of that id is here, or was."""
+        """Tell whether a job of that id is here, or was."""
         return bool(self.connection.call("existed", app_id=app_id))
 
     def watch(self, logs: bool = False) -> FedWatch:
@@ -225,15 +225,15 @@ class RemoteApps:
         return _RemoteWatch(self.connection, logs)
 
     def list(self) -> list[ListAppResponse]:
-        """Return the user's apps, newest first."""
+        """Return the user's jobs, newest first."""
         return [wire.row_from_dict(data) for data in self.connection.call("list")]
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app."""
+        """Ask for the end of a job."""
         return bool(self.connection.call("cancel", app_id=app_id))
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; one that runs is ended first."""
+        """Forget a job; one that runs is ended first."""
         return bool(self.connection.call("delete", _DELETE_S, app_id=app_id))
 
     def prune(
@@ -357,7 +357,7 @@ class _Making:
 
 
 class _RemoteWatch(FedWatch):
-    """A watch that the helper feeds; after every break all apps count as changed."""
+    """A watch that the helper feeds; after every break all jobs count as changed."""
 
     def __init__(self, connection: Connection, logs: bool) -> None:
         super().__init__()

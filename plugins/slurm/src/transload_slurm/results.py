@@ -1,4 +1,4 @@
-"""What apps reported on a cluster behind ssh: files of its disk, read through the connection."""
+"""What jobs reported on a cluster behind ssh: files of its disk, read through the connection."""
 
 from __future__ import annotations
 

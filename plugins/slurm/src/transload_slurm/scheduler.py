@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 
 class SlurmScheduler(SchedulerBase):
-    """Runs apps as jobs of a Slurm cluster.
+    """Runs jobs on a Slurm cluster.
 
-    An app is found by its id from any machine that shares the folder of the apps
+    A job is found by its id from any machine that shares the folder of the jobs
     (``TRANSLOAD_SLURM_DIR``) and can ask Slurm, or that can log in where this is so. Thread-safe.
 
     Args:
@@ -66,14 +66,14 @@ class SlurmScheduler(SchedulerBase):
         opts.add(
             "folder",
             str,
-            "folder of its apps, shared with the nodes; default: by name, in TRANSLOAD_SLURM_DIR; "
+            "folder of its jobs, shared with the nodes; default: by name, in TRANSLOAD_SLURM_DIR; "
             "behind ssh ~/.transload/slurm",
         )
         opts.add("login_python", str, "Python (3.8 or newer) of the login node; default: python3")
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:
-        """Lead to the Slurm here, with the apps in a folder of its own, or to one behind ssh.
+        """Lead to the Slurm here, with the jobs in a folder of its own, or to one behind ssh.
 
         Raises:
             ConfigError: if ``ssh`` is no host's name.
@@ -87,8 +87,8 @@ class SlurmScheduler(SchedulerBase):
             self.apps = Apps(os.path.abspath(os.path.expanduser(str(folder))))
 
     def location(self) -> str:
-        """Return the login node, and the folder of the apps."""
-        return f"{self.apps.where}, apps in {self.apps.root}"
+        """Return the login node, and the folder of the jobs."""
+        return f"{self.apps.where}, jobs in {self.apps.root}"
 
     # -- before a submit
 
@@ -110,7 +110,7 @@ class SlurmScheduler(SchedulerBase):
         return _convert.format_request(request, self.apps.root)
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the app's own folder for results, which the nodes share."""
+        """Return the job's own folder for results, which the nodes share."""
         folder = cfg.get("job_dir")
         base = self.apps.place(str(folder)) if folder else self.apps.root
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
@@ -194,7 +194,7 @@ class SlurmScheduler(SchedulerBase):
         return self.describe_many([app_id])[app_id]
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` of many apps, with one query to Slurm for all that have not ended."""
+        """Return `describe` of many jobs, with one query to Slurm for all that have not ended."""
         return self.apps.describe_many(app_ids)
 
     def existed(self, app_id: str) -> bool:
@@ -206,15 +206,15 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.watch(logs)
 
     def list(self) -> list[ListAppResponse]:
-        """Return the user's apps, of all sessions, newest first."""
+        """Return the user's jobs, of all sessions, newest first."""
         return self.apps.list()
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of an app; see `Apps.cancel`."""
+        """Ask for the end of a job; see `Apps.cancel`."""
         return self.apps.cancel(app_id)
 
     def delete(self, app_id: str) -> bool:
-        """Forget an app; see `Apps.delete`."""
+        """Forget a job; see `Apps.delete`."""
         return self.apps.delete(app_id)
 
     def prune(

@@ -161,7 +161,7 @@ def command(host: str, socket: str, python: str, root: str) -> list[str]:
         host: see `check_host`.
         socket: path of the connection's socket.
         python: the Python of the login node.
-        root: the folder of the apps there.
+        root: the folder of the jobs there.
     """
     name, data = packed(control_folder())
     boot = _BOOT.format(

@@ -1,4 +1,4 @@
-"""What is on disk of the apps, in a folder that login and compute nodes share.
+"""What is on disk of the jobs, in a folder that login and compute nodes share.
 
 ::
 
@@ -6,11 +6,11 @@
                     submitting    somebody is submitting it: host, boot id, pid, time
                     token         tells the latest submit from earlier ones; others' jobs do nothing
                     job.json      the job's id
-                    claim         the id of the job that runs the app
+                    claim         the id of the Slurm job that runs it
                     job.sh        the batch script
                     job/          the supervisor that runs in the job
                     plan.json     what the supervisor runs; role-<n>: what each task of a role does
-                    state.json    what the app is doing, written by the supervisor
+                    state.json    what the job is doing, written by the supervisor
                                   (elements/<k>/state.json in an array)
                     verdict.json  an array had too many failures
                     slurm.json    Slurm's last word on the job, written by whoever heard it
@@ -50,7 +50,7 @@ from transload_slurm import checkpoints
 from transload_slurm.elements import gather
 
 ENV_FOLDER: Final = "TRANSLOAD_SLURM_DIR"
-"""Folder of the apps, on a file system that login and compute nodes share."""
+"""Folder of the jobs, on a file system that login and compute nodes share."""
 
 SCHEMA: Final = 1
 """The form of records that this version writes."""
@@ -62,7 +62,7 @@ _MOST: Final = 1 << 29
 
 
 def root_folder() -> str:
-    """Return the folder of all apps: ``TRANSLOAD_SLURM_DIR``, else ``~/.transload/slurm``."""
+    """Return the folder of all jobs: ``TRANSLOAD_SLURM_DIR``, else ``~/.transload/slurm``."""
     return os.path.abspath(os.environ.get(ENV_FOLDER) or os.path.expanduser("~/.transload/slurm"))
 
 
@@ -189,7 +189,7 @@ class AppFolders:
             )
 
     def folder(self, app_id: str) -> str:
-        """Return the folder of an app."""
+        """Return the folder of a job."""
         return f"{self.root}/{app_id}"
 
     def record(self, app_id: str) -> dict[str, Any] | None:
@@ -222,7 +222,7 @@ class AppFolders:
     def damage(self, app_id: str) -> str:
         """Return what is wrong with the record of a job; ``""`` if it is whole, or there is no job.
 
-        A folder without a record that can be read is an app's if it bears another mark of a submit:
+        A folder without a record that can be read is a job's if it bears another mark of a submit:
         a user's own folder is never taken for one.
 
         Raises:
@@ -241,12 +241,12 @@ class AppFolders:
         if isinstance(schema, int) and schema > SCHEMA:
             newer = f"written by a newer version of transload (schema {schema}; this one reads {SCHEMA})"
             raise SchedulerUnavailable(f"{path}: {newer}")
-        if _is_whole(found):  # a copy of an app's folder, which somebody has made
+        if _is_whole(found):  # a copy of a job's folder, which somebody has made
             return ""
         return damaged_message(f"its record {path}")
 
     def job_id(self, app_id: str) -> str | None:
-        """Return the id of the app's job, once it has one."""
+        """Return the id of a job in Slurm, once it has one."""
         folder = self.folder(app_id)
         claimed = read_text(f"{folder}/claim")
         if claimed:
@@ -255,7 +255,7 @@ class AppFolders:
         return job_id if job_id.isdigit() else None
 
     def is_gone(self, app_id: str) -> bool:
-        """Tell whether an app of that id was deleted (caller-given ids only)."""
+        """Tell whether a job of that id was deleted (caller-given ids only)."""
         return safe_id(app_id) and os.path.exists(f"{self.root}/.gone/{app_id}")
 
     def is_due(self, seconds: float) -> bool:
@@ -268,7 +268,7 @@ class AppFolders:
         return True
 
     def ids(self) -> list[str]:
-        """Return the ids of all apps."""
+        """Return the ids of all jobs."""
         try:
             return [name for name in os.listdir(self.root) if not name.startswith(".")]
         except FileNotFoundError:
@@ -305,11 +305,11 @@ class AppFolders:
         return max(times, default=float(record["created"]))
 
     def size(self, app_id: str, record: dict[str, Any]) -> int:
-        """Return how many bytes an app takes on disk, with what lies in ``job_dir``."""
+        """Return how many bytes a job takes on disk, with what lies in ``job_dir``."""
         return sum(map(size_of, {self.folder(app_id), record["files"]}))
 
     def remove(self, app_id: str, record: dict[str, Any]) -> None:
-        """Remove an app's folder; the record of a caller-given id stays."""
+        """Remove a job's folder; the record of a caller-given id stays."""
         if record.get("id_given"):
             with open(f"{self.root}/.gone/{app_id}", "a", encoding="utf-8"):
                 pass

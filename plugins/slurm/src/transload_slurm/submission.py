@@ -1,6 +1,6 @@
 """Submitting: all or nothing, once per id, whatever crashes in between.
 
-The app's folder appears in one step with its record inside: that is the lock. Then ``sbatch`` is
+The job's folder appears in one step with its record inside: that is the lock. Then ``sbatch`` is
 called with the app id as the job's name and in its comment, so that a job whose submitter died
 before it noted the job's id is found again. If it is not found, a new token is written, and another
 job is submitted: should the first one come up after all, it finds a token that is not its own and
@@ -95,7 +95,7 @@ def submit(
     """Submit a job, or reattach to it.
 
     Raises:
-        AppExists: if the id is, or was, another app's.
+        AppExists: if the id is, or was, another job's.
         ConfigError: if ``job_dir`` has something of that name.
         SpecError: if the id is no folder's name, a workspace is not there or a secret was not
             resolved.
@@ -108,7 +108,7 @@ def submit(
     store.ensure()
     if store.is_gone(app_id) and store.record(app_id) is None:
         raise AppExists(
-            app_id, f"app id {app_id!r} was an app that has been deleted; choose another id"
+            app_id, f"app id {app_id!r} was a job that has been deleted; choose another id"
         )
     record = _record(store, request, app_id, submission)
     record["mark"] = mark or os.urandom(16).hex()
@@ -116,14 +116,14 @@ def submit(
         created = _create(store, app_id, record)
     except OSError as exc:
         raise SubmitError(
-            f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING
+            f"job {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING
         ) from exc
     if created:
         _launch(store, request, app_id, submission, lay, check, fresh=True)
         return True
     found = store.record(app_id)
     if found is None and (damage := store.damage(app_id)):
-        raise AppExists(app_id, f"app {app_id!r} is there: {damage}")
+        raise AppExists(app_id, f"job {app_id!r} is there: {damage}")
     if found is None or found["digest"] != submission.digest:
         raise AppExists(app_id)
     return _reattach(store, request, app_id, submission, mark, lay, check)
@@ -222,7 +222,7 @@ def _started(pid: object) -> str:
 
 
 def _create(store: AppFolders, app_id: str, record: dict[str, Any]) -> bool:
-    """Make the app's folder in one step; False if it is there."""
+    """Make the job's folder in one step; False if it is there."""
     if os.path.lexists(store.folder(app_id)):
         return False  # an empty one too: the rename would take its place
     staged = f"{store.root}/.new-{os.urandom(8).hex()}"
@@ -282,7 +282,7 @@ def jobs_of(app_id: str, known: str | None = None) -> list[Job]:
 
 
 def find_again(store: AppFolders, app_id: str) -> str | None:
-    """Return the id of the job of an app whose submitter did not come to note it; it is noted now.
+    """Return the id of a job in Slurm that its submitter did not come to note; it is noted now.
 
     Raises:
         SchedulerUnavailable: if Slurm cannot be asked.
@@ -309,7 +309,7 @@ def _reattach(
     lay: Lay,
     check: Check,
 ) -> bool:
-    """Adopt an app that is there; finish the submit of somebody who died over it."""
+    """Reattach to a job that is there; finish the submit of somebody who died over it."""
     folder = store.folder(app_id)
     deadline = time.monotonic() + _WAIT_S
     while store.job_id(app_id) is None:
@@ -322,7 +322,7 @@ def _reattach(
                     return False
             except SchedulerUnavailable as exc:
                 raise SubmitError(
-                    f"app {app_id!r}: an earlier submit was interrupted; {exc}", transient=True
+                    f"job {app_id!r}: an earlier submit was interrupted; {exc}", transient=True
                 ) from exc
             finally:
                 if store.job_id(app_id) is not None:
@@ -331,7 +331,7 @@ def _reattach(
             return True
         if time.monotonic() >= deadline:
             raise SubmitError(
-                f"app {app_id!r} is being submitted by another process, for too long",
+                f"job {app_id!r} is being submitted by another process, for too long",
                 transient=True,
             )
         time.sleep(0.02)
@@ -400,10 +400,10 @@ def _launch(
             store.remove(app_id, {**record, "id_given": False})
         if isinstance(exc, OSError):
             raise SubmitError(
-                f"app {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING
+                f"job {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING
             ) from exc
         if isinstance(exc, SchedulerUnavailable):
-            raise SubmitError(f"app {app_id!r} was not submitted: {exc}", transient=True) from exc
+            raise SubmitError(f"job {app_id!r} was not submitted: {exc}", transient=True) from exc
         raise
     _unlink(f"{folder}/submitting")
     if os.path.exists(f"{folder}/cancel"):
@@ -421,7 +421,7 @@ def _check_again(check: Check, job_id: str) -> None:
 
 
 def _runs_all_the_same(folder: str) -> bool:
-    """Tell whether the job of an ``sbatch`` that gave no answer runs the app; if not, it will not
+    """Tell whether the Slurm job of an ``sbatch`` that gave no answer runs the job; else it will not
     do so any more.
     """
     _unlink(f"{folder}/token")
@@ -439,7 +439,7 @@ def take_back(store: AppFolders, app_id: str) -> None:
 
 
 def _claimed(folder: str) -> bool:
-    """Tell whether a job of an earlier submit runs the app; one that has just found the new token
+    """Tell whether a Slurm job of an earlier submit runs the job; one that just found the new token
     lets go at once.
     """
     for _ in range(3):
@@ -460,7 +460,7 @@ def _fill(
         except FileExistsError as exc:
             raise ConfigError(
                 f"run option job_dir={request.job_dir}: {files} is there already, and not made by "
-                "this app: "
+                "this job: "
                 "choose another folder, or another app id"
             ) from exc
     for name in BULKY:
@@ -525,7 +525,7 @@ def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submiss
     # a site's own filters may say something before the id
     job_id = next(iter(re.findall(r"^(\d+)(?:;.*)?$", answer.out.strip(), re.MULTILINE)[-1:]), "")
     if answer.code != 0 or not job_id:
-        text = f"app {app_id!r} was not submitted: sbatch: {answer.complaint}"
+        text = f"job {app_id!r} was not submitted: sbatch: {answer.complaint}"
         if not answer.unreachable and waiting.is_refused(answer.complaint):
             app = json.loads(submission.app.masked().to_json())
             known = waiting.advice(app, submission.cfg, str(submission.cfg.get("partition") or ""))

@@ -35,7 +35,7 @@ class SlurmWatch:
 
     Args:
         place: app id → the files whose change means news (they need not exist).
-        ask: asks Slurm for the job states of many apps, in one query.
+        ask: asks Slurm for the job states of many jobs, in one query.
         logs: app id → the files of its logs; None: they are not watched.
     """
 
@@ -148,7 +148,7 @@ class SlurmWatch:
 
 
 def _moved(places: dict[str, tuple[list[str], object]], stamp: Callable[[str], object]) -> set[str]:
-    """Return the apps of which a file is not as it was, and take note of how it is."""
+    """Return the jobs of which a file is not as it was, and take note of how it is."""
     moved = set()
     for app_id, (files, before) in places.items():
         now = [stamp(path) for path in files]

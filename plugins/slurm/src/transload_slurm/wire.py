@@ -203,7 +203,7 @@ def submission_from_dict(data: Message) -> Submission:
 
 
 def description_to_dict(found: AppDescription) -> Message:
-    """Return what is known of an app."""
+    """Return what is known of a job."""
     names = (
         "app_id",
         "session",

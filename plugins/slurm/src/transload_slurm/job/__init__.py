@@ -1,4 +1,4 @@
-"""What runs inside a Slurm job: standard library only, Python 3.8 or newer, copied into the app's
+"""What runs inside a Slurm job: standard library only, Python 3.8 or newer, copied into the job's
 folder at submit.
 
 ``supervise`` is the batch script's one command: it starts the replicas (one ``srun`` per role),

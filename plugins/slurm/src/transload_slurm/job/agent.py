@@ -132,7 +132,7 @@ class Agent:
     """Runs one replica.
 
     Args:
-        folder: the app's folder.
+        folder: the job's folder.
         task: what `task_of` returns.
         role: number of the role.
         k: number of the replica.
@@ -466,7 +466,7 @@ class Agent:
             finally:
                 os.close(fd)
         except OSError:
-            pass  # a full disk costs the order of lines, not the app
+            pass  # a full disk costs the order of lines, not the job
 
     def _look_for_signs(self) -> None:
         """Report progress, at most once a second, and a stall, when it begins and when it ends."""
@@ -554,7 +554,7 @@ def missing_from(path: str, root: str) -> list[str] | None:
     Args:
         path: below ``root``. If the folder that it was in is gone, too, that one is asked for in
             its place.
-        root: the folder of all apps, which is only believed if it has what was made in it first: an
+        root: the folder of all jobs, which is only believed if it has what was made in it first: an
             empty folder may be a place where nothing is mounted now.
     """
     parent, _, name = path.rpartition("/")
@@ -576,7 +576,7 @@ def missing_from(path: str, root: str) -> list[str] | None:
 
 
 MADE_FIRST = ".gone"
-"""What is in the folder of all apps before there is an app."""
+"""What is in the folder of all jobs before there is a job."""
 
 
 def open_own(path: str, flags: int) -> int:
@@ -781,7 +781,7 @@ def _reap_orphans(spare: int) -> None:
 
 
 def start_number() -> int:
-    """Return how many starts of the app there were before this one.
+    """Return how many starts of the job there were before this one.
 
     A job that succeeds another one counts on.
     """

@@ -102,7 +102,7 @@ def _is_drained(nodes: str) -> bool:
 def go_on(folder: str) -> str:
     """Have the job go on in a further allocation; return why that is not possible, else "".
 
-    Slurm puts the job back into its queue, or, where it may not, a successor of the same app is
+    Slurm puts the job back into its queue, or, where it may not, a successor of the same job is
     submitted that waits for the end of this job. Never two run at once.
     """
     deadline = time.monotonic() + _PATIENCE_S
@@ -177,7 +177,7 @@ def _may_requeue() -> bool:
 
 
 def _succeed(folder: str) -> str:
-    """Submit a successor that waits for the end of this job, and give it the app."""
+    """Submit a successor that waits for the end of this job, and give it the work."""
     env = {
         name: value
         for name, value in os.environ.items()

@@ -1,4 +1,4 @@
-"""Who may run the app: one job of all submits, and of its starts the newest."""
+"""Who may run a job: one Slurm job of all submits, and of its starts the newest."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Start:
 
     Slurm may start a job again while the processes of an earlier start still live. Only the newest
     can write what the
-    app comes to: each writes through a folder of its own, and takes away those of the starts before
+    job comes to: each writes through a folder of its own, and takes away those of the starts before
     it. A file cannot be renamed out of a folder that is gone, so no word of an old start can take
     the place of a newer one's.
 
@@ -49,13 +49,13 @@ class Start:
         return True
 
     def replaced(self) -> bool:
-        """Tell whether a newer start has taken over, or the app was deleted. Deleted is only what
+        """Tell whether a newer start has taken over, or the job was deleted. Deleted is only what
         is so for 10 s.
         """
         return self._folder.is_gone()
 
     def write(self, name: str, text: str) -> None:
-        """Replace a file of the app's in one step.
+        """Replace a file of the job's in one step.
 
         Raises:
             OSError: if it cannot be written. Not found: `replaced` may tell why.
@@ -84,7 +84,7 @@ def _take_away(folder: str) -> None:
 
 
 def claim(folder: str, token: str) -> bool:
-    """Take the app for this job: only one job may run it, and only that of the latest submit.
+    """Take the job for this Slurm job: only one may run it, and only that of the latest submit.
 
     A job of an earlier submit that comes up at the same moment may hold the claim until it has
     looked at the token.

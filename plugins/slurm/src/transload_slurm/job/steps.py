@@ -41,7 +41,7 @@ _SECRET = "TRANSLOAD_SECRET_"  # noqa: S105 - a prefix of names
 
 
 def complain(text: str) -> None:
-    """Write a line into the batch log; a full disk costs the line, not the app."""
+    """Write a line into the batch log; a full disk costs the line, not the job."""
     with contextlib.suppress(OSError):
         os.write(2, f"transload: {text}\n".encode("utf-8", "replace"))
 

@@ -60,10 +60,10 @@ _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 
 
 class Supervisor:
-    """Runs one app, or one element of an array, to its end.
+    """Runs one job, or one element of an array, to its end.
 
     Args:
-        folder: the app's folder.
+        folder: the job's folder.
         plan: its ``plan.json``.
         only: the replica that this array element runs; None: all.
         start: which start of the job this is.
@@ -185,7 +185,7 @@ class Supervisor:
         return os.path.exists(os.path.join(self.folder, "cancel"))
 
     def _fail_by_prologue(self) -> None:
-        """End the app: its first replica, in whose log the prologue has written, has failed."""
+        """End the job: its first replica, in whose log the prologue has written, has failed."""
         first, now = self.app.replicas[0], time.time()
         logs = self._logs_of(first)
         said = [
@@ -583,12 +583,12 @@ class Supervisor:
         self._settle()
 
     def _give_way(self) -> None:
-        """A newer start of the job runs the app, or it was deleted: nobody wants to know what
+        """A newer start runs the job, or it was deleted: nobody wants to know what
         becomes of this one.
         """
         if not self.replaced:
             self.replaced = True
-            complain("Slurm has started the job anew, or the app was deleted: this start ends")
+            complain("Slurm has started the job anew, or the job was deleted: this start ends")
             self._finish("CANCELLED", "")
             self._stop(self.app.replicas)
 
@@ -607,7 +607,7 @@ class Supervisor:
         if self.leaving:
             return self._dismiss(0)
         self.app.finish(time.time())
-        for replica in self.app.replicas:  # of an app that Slurm has ended
+        for replica in self.app.replicas:  # of a job that Slurm has ended
             if replica.state in ("PENDING", "RUNNING"):
                 replica.state = "CANCELLED"
             if replica.end is None:
@@ -777,7 +777,7 @@ def _tail(path: str, since: int = 0) -> str:
 
 
 def main(folder: str, token: str, prologue: str = "0") -> None:
-    """Run the app in ``folder``, unless its submit was withdrawn; ``prologue``: exit code of the
+    """Run the job in ``folder``, unless its submit was withdrawn; ``prologue``: exit code of the
     one that failed.
     """
     if not patiently(lambda: claim(folder, token)):
@@ -793,7 +793,7 @@ def main(folder: str, token: str, prologue: str = "0") -> None:
         sys.exit(WITHDRAWN)
     before = _read_json(os.path.join(place, "state.json"))
     if before is not None and before["state"] in TERMINAL:
-        complain("Slurm started the job again after the app had ended: nothing to do")
+        complain("Slurm started the job again after it had ended: nothing to do")
         sys.exit(0 if before["state"] == "SUCCEEDED" else 1)
     if os.path.exists(
         os.path.join(folder, "slurm.json")
