@@ -1,4 +1,4 @@
-"""Run transload apps as Prefect tasks, jobs and infrastructure."""
+"""Run transload jobs as Prefect tasks, jobs and infrastructure."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Flow runs of a worker that died: another worker of the pool looks after their apps.
+"""Flow runs of a worker that died: another worker of the pool looks after their jobs.
 
 Prefect's workers keep what they wait for in memory. A flow run reports its own end, but not that
-its process was killed, that its app never started, or that it was cancelled while it waited in a
+its process was killed, that its job never started, or that it was cancelled while it waited in a
 queue: that is its worker's to say.
 """
 
@@ -65,7 +65,7 @@ async def _all(read: Callable[..., Awaitable[list[T]]]) -> list[T]:
 
 
 def can_be_seen(runner: Runner, handle: str) -> bool:
-    """Tell whether a flow run's app, or that it is gone, can be seen from here."""
+    """Tell whether a flow run's job, or that it is gone, can be seen from here."""
     try:
         backend = parse_app_handle(handle).scheduler_backend
     except SpecError:

@@ -1,8 +1,8 @@
 """Prefect's ways to say that what was done is to be done again: a rollback, and ``refresh_cache``.
 
-A flow that is retried, or run again after a crash, collects what its apps did. Not what was rolled
+A flow that is retried, or run again after a crash, collects what its jobs did. Not what was rolled
 back since, and not what a task with ``refresh_cache`` did: for Prefect these are to be done again.
-So another generation of the app begins then, which is noted with the app: another process of the
+So another generation of the job begins then, which is noted with the job: another process of the
 flow run sees it as well.
 """
 
@@ -19,14 +19,14 @@ from prefect.transactions import get_transaction
 from transload_prefect.notes import Notes, noted
 
 _DONE: Final = "transload.done"
-"""Name of the value in a transaction that says which app was run in it."""
+"""Name of the value in a transaction that says which job was run in it."""
 
 
 class BeginAgain:
-    """A hook of a transaction: another generation of an app begins.
+    """A hook of a transaction: another generation of a job begins.
 
     Args:
-        notes: of the app.
+        notes: of the job.
         generation: the one that is over.
     """
 
@@ -43,7 +43,7 @@ class BeginAgain:
 
 @dataclass(frozen=True)
 class RolledBack:
-    """A rollback hook of all app tasks, the last of each: Prefect begins with it, whatever the
+    """A rollback hook of all job tasks, the last of each: Prefect begins with it, whatever the
     user's hooks do.
     """
 
@@ -63,7 +63,7 @@ ROLLED_BACK: Final = RolledBack()
 
 
 def note_done(notes: Notes | None, *, by_task: bool) -> None:
-    """Note in the running transaction which app runs in it, so that its end can begin another
+    """Note in the running transaction which job runs in it, so that its end can begin another
     generation.
 
     A task that fails rolls back the tasks that it called. This alone undoes nothing, so its retry
@@ -71,8 +71,8 @@ def note_done(notes: Notes | None, *, by_task: bool) -> None:
     did: something has to be rolled back by a hook, or in a transaction that the user opened.
 
     Args:
-        notes: of the app; None: nothing finds it again.
-        by_task: the app is that of an app task, which has `ROLLED_BACK` among its hooks.
+        notes: of the job; None: nothing finds it again.
+        by_task: the job is that of a job task, which has `ROLLED_BACK` among its hooks.
     """
     transaction: Any = get_transaction()
     if notes is None or transaction is None:

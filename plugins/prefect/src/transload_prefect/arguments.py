@@ -1,4 +1,4 @@
-"""The arguments of an app task: those of its component, all left open, and the adapter's own."""
+"""The arguments of a job task: those of its component, all left open, and the adapter's own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LAUNCH: Final = "launch"
 
 @dataclass(frozen=True)
 class LeftOpen:
-    """Stands for an argument that the caller left open, and whose value is not known before the app
+    """Stands for an argument that the caller left open, and whose value is not known before the job
     is built.
     """
 
@@ -37,7 +37,7 @@ class LeftOpen:
 
 
 class Call(str):
-    """Which app of the flow run a call is (empty: outside of one), and which arguments the call
+    """Which job of the flow run a call is (empty: outside of one), and which arguments the call
     itself gives.
 
     Prefect's parameters of a call also hold what the caller leaves open, with the values that the
@@ -56,7 +56,7 @@ class Call(str):
 def description_of(launch: Launch) -> str:
     """Return what a task that runs this says of itself."""
     if launch.component is None:
-        return f"Runs the app {launch.name}."
+        return f"Runs the job {launch.name}."
     return launch.resolve_component().description
 
 
@@ -106,7 +106,7 @@ def positional_as_list(
 
 
 def columns_as_lists(values: tuple[Any, ...]) -> Any:
-    """Return the ``*args`` of each app of a map, from what ``map`` was given for them: each an
+    """Return the ``*args`` of each job of a map, from what ``map`` was given for them: each an
     iterable, or one value.
 
     Raises:
@@ -171,7 +171,7 @@ def _is_ours(signature: inspect.Signature) -> bool:
 
 
 def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str | None]:
-    """Return the launch with the arguments of a call, and which app of the flow run it is.
+    """Return the launch with the arguments of a call, and which job of the flow run it is.
 
     Raises:
         SpecError: if ``launch=`` holds something else than arguments of a Launch.

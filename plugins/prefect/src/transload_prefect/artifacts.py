@@ -1,4 +1,4 @@
-"""What a person sees of an app in Prefect's interface: tables of replicas and results, progress,
+"""What a person sees of a job in Prefect's interface: tables of replicas and results, progress,
 where the logs are.
 """
 
@@ -53,7 +53,7 @@ def result_rows(results: AppResults) -> list[dict[str, Any]]:
 
 
 def file_rows(results: AppResults) -> list[dict[str, Any]]:
-    """Return a row for each artifact of an app, the files in its output folder among them: name,
+    """Return a row for each artifact of a job, the files in its output folder among them: name,
     path.
     """
     return [{"name": name, "path": found.get("path")} for name, found in results.artifacts.items()]
@@ -117,7 +117,7 @@ def _percent_ended(status: AppStatus) -> int:
 
 
 def log_note(handle: str, link: str | None) -> str:
-    """Return Markdown that says where all of an app's logs are."""
+    """Return Markdown that says where all of a job's logs are."""
     lines = [f"`{handle}`", "", f"All of its logs: `transload log {handle}`"]
     return "\n".join([*lines, f"\nIts page: [{link}]({link})"] if link else lines)
 

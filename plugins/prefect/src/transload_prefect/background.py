@@ -1,7 +1,7 @@
 """Threads for each process that do what must not hold up a task: sending, asking, and looking for
 reasons to stop.
 
-They are three: a server that does not answer holds up one, and an app whose end was asked for must
+They are three: a server that does not answer holds up one, and a job whose end was asked for must
 end then, too.
 """
 
@@ -69,7 +69,7 @@ class Background:
             try:
                 context.run(job)
             except Exception as exc:
-                _log.warning("Prefect's API could not be told: %s: %s", type(exc).__name__, exc)
+                _log.warning("Prefect's API did not take this: %s: %s", type(exc).__name__, exc)
 
     def _pause(self) -> float | None:
         """Return the seconds until a job is due; None: there is no job."""

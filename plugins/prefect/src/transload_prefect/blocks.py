@@ -27,7 +27,7 @@ class AppJobRun(JobRun[AppResults]):
     Every method works in both kinds of code: in async code it returns an awaitable.
 
     Attributes:
-        handle: the app.
+        handle: the job.
     """
 
     def __init__(self, context: JobContext, driver: Driver) -> None:
@@ -36,15 +36,15 @@ class AppJobRun(JobRun[AppResults]):
 
     @property
     def handle(self) -> str:
-        """The app's handle."""
+        """The job's handle."""
         return self._driver.handle or ""
 
     def status(self) -> Any:
-        """Return the app's `transload.specs.AppStatus`; None if there is no such app any more."""
+        """Return the job's `transload.specs.AppStatus`; None if there is no such job any more."""
         return self._driver.runner.status(self.handle)
 
     def wait_for_completion(self) -> Any:
-        """Wait until the app has ended, its logs in the run logger.
+        """Wait until the job has ended, its logs in the run logger.
 
         Raises:
             AppFailed: if it failed.
@@ -55,7 +55,7 @@ class AppJobRun(JobRun[AppResults]):
         return self._wait_async() if in_async_code() else self._wait()
 
     def fetch_result(self) -> Any:
-        """Return the `transload.runner.AppResults` of an app that has ended well.
+        """Return the `transload.runner.AppResults` of a job that has ended well.
 
         Raises:
             ConfigError: if it has not ended.
@@ -64,7 +64,7 @@ class AppJobRun(JobRun[AppResults]):
         return asyncio.to_thread(self._collect) if in_async_code() else self._collect()
 
     def cancel(self) -> Any:
-        """Ask for the app's end; return at once."""
+        """Ask for the job's end; return at once."""
         cancel = partial(self._driver.runner.cancel, self.handle)
         return asyncio.to_thread(cancel) if in_async_code() else cancel()
 
@@ -88,10 +88,10 @@ class AppJobRun(JobRun[AppResults]):
 
 
 class AppJob(JobBlock[AppResults]):
-    """An app or component, and where it goes.
+    """An app definition, a component or a command, and where it goes.
 
-    In a flow, a run is found again after a crash, as an app task is; elsewhere each ``trigger``
-    starts a new app.
+    In a flow, a run reattaches to its job after a crash, as a task does; elsewhere each ``trigger``
+    starts a new job.
 
     Example:
         >>> AppJob(component="utils.echo", component_args={"msg": "hello"}).save("hello")  #
@@ -102,7 +102,7 @@ class AppJob(JobBlock[AppResults]):
 
     _block_type_name: ClassVar[str] = "Transload App"
     _block_type_slug: ClassVar[str] = "transload-app"
-    _description: ClassVar[str] = "Runs a transload app on any of its schedulers."
+    _description: ClassVar[str] = "Runs a transload job on any of its schedulers."
 
     app: dict[str, Any] | None = Field(
         default=None, description="An AppDef as JSON; or give a component."
@@ -111,7 +111,7 @@ class AppJob(JobBlock[AppResults]):
         default=None, description="Name of a component: utils.echo, package.module:function."
     )
     command: list[str] | None = Field(
-        default=None, description="A command, in place of an app or a component."
+        default=None, description="A command, in place of an app definition or a component."
     )
     component_args: dict[str, Any] = Field(
         default_factory=dict, description="Arguments of the component."
@@ -124,9 +124,9 @@ class AppJob(JobBlock[AppResults]):
     )
     cfg: dict[str, Any] = Field(default_factory=dict, description="Run options of the scheduler.")
     workspace: str | None = Field(
-        default=None, description="Local folder that travels with the app."
+        default=None, description="Local folder that travels with the job."
     )
-    tracker_base: str | None = Field(default=None, description="Where the app reports results.")
+    tracker_base: str | None = Field(default=None, description="Where the job reports results.")
     pass_env: list[str] = Field(
         default_factory=list, description="Patterns of variables of the caller that it gets."
     )
@@ -172,12 +172,12 @@ class AppJob(JobBlock[AppResults]):
             raise ConfigError(f"options={self.options!r}: {exc}") from exc
 
     def trigger(self) -> Any:
-        """Start the app, or attach to it; return its `AppJobRun` (an awaitable of it in async
+        """Start the job, or attach to it; return its `AppJobRun` (an awaitable of it in async
         code).
 
         Raises:
             SubmitError: if it was not taken.
-            SpecError: if the app is wrong.
+            SpecError: if the job is wrong.
             ConfigError: for an unknown scheduler or option.
         """
         name = self._block_document_name or self._name

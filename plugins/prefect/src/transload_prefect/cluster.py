@@ -12,9 +12,9 @@ from transload.runner import Cluster
 
 
 class TransloadCluster(Block):
-    """A cluster: where apps go, without a settings file on the machine that runs the flow.
+    """A cluster: where jobs go, without a settings file on the machine that runs the flow.
 
-    Save it under its name: whoever attaches to one of its apps later loads the secrets again by
+    Save it under its name: whoever attaches to one of its jobs later loads the secrets again by
     that.
 
     Example:

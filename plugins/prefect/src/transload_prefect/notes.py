@@ -1,6 +1,6 @@
-"""What a flow run keeps about its apps: how to find them again, and how far their logs came.
+"""What a flow run keeps about its jobs: how to find them again, and how far their logs came.
 
-Each app has an artifact that tells people where its logs are; these notes are the metadata of that
+Each job has an artifact that tells people where its logs are; these notes are the metadata of that
 artifact. So they survive the process, the machine and the container that ran the flow. (Labels of
 the flow run would do as well, but the server reads and rewrites them as a whole: two writers lose
 notes, and SQLite refuses with "database is locked".)
@@ -36,11 +36,11 @@ CURSOR: Final = "transload.log"
 
 
 class Notes:
-    """The notes about one app of a flow run, a `transload.pipelines.AttachStore` for what finds it
+    """The notes about one job of a flow run, a `transload.pipelines.AttachStore` for what finds it
     again.
 
-    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of an app's page)
-    are shown to people; ``unit`` says which app of the flow run it is.
+    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of a job's page)
+    are shown to people; ``unit`` says which job of the flow run it is.
     """
 
     def __init__(
@@ -65,9 +65,9 @@ class Notes:
         return self.read(APP)
 
     def put(self, record: dict[str, Any]) -> None:
-        """Keep a record; a handle is sent while the app starts, a loss before this returns.
+        """Keep a record; a handle is sent while the job starts, a loss before this returns.
 
-        Ids follow from the flow run: a process killed before a handle arrived finds its app all the
+        Ids follow from the flow run: a process killed before a handle arrived finds its job all the
         same. For the same reason the intent alone is not sent.
         """
         if record.get("lost"):
@@ -77,7 +77,7 @@ class Notes:
 
     @property
     def generation(self) -> str:
-        """The generation of the app: see `transload.pipelines.Identity`."""
+        """The generation of the job: see `transload.pipelines.Identity`."""
         return self._values.get(GENERATION, "0")
 
     def end_generation(self, generation: str) -> None:
@@ -97,7 +97,7 @@ class Notes:
         return dict(json.loads(self._values[what])) if what in self._values else None
 
     def has_line_since(self, moment: float) -> bool:
-        """Tell whether the server has a line of the app's log that was handed over then or
+        """Tell whether the server has a line of the job's log that was handed over then or
         later.
         """
         with suppress(httpx.HTTPError):
@@ -124,7 +124,7 @@ class Notes:
 
 
 class Cursor:
-    """A `transload.pipelines.AttachStore` for how far the logs of one app came.
+    """A `transload.pipelines.AttachStore` for how far the logs of one job came.
 
     Lines go to Prefect's run logger, which sends them in their order, every few seconds, and does
     not tell when they have arrived. So a record is kept once the server shows the last of its
@@ -177,10 +177,10 @@ _lock = threading.Lock()
 
 
 def notes_of(context: RunContext) -> Notes | None:
-    """Return the notes about an app of a flow run, read from the server the first time that this
+    """Return the notes about a job of a flow run, read from the server the first time that this
     process asks.
 
-    None outside of a flow run: nothing finds the app again there.
+    None outside of a flow run: nothing finds the job again there.
     """
     flow_run_id, unit = context.flow_run_id, context.unit
     if flow_run_id is None or unit is None:
@@ -192,7 +192,7 @@ def notes_of(context: RunContext) -> Notes | None:
 
 
 def noted(flow_run_id: Any, unit: str) -> Notes:
-    """Return the notes about an app of a flow run."""
+    """Return the notes about a job of a flow run."""
     with _lock:
         return _notes_in(flow_run_id).setdefault(unit, Notes(flow_run_id, unit))
 

@@ -57,7 +57,7 @@ class PrefectOptions(TypedDict, total=False):
 
 
 class AdapterOptions(TypedDict, total=False):
-    """What an app task has beside its launch; see `transload_prefect.settings.AppSpec`."""
+    """What a job task has beside its launch; see `transload_prefect.settings.AppSpec`."""
 
     artifacts: bool
     assets: bool | list[str]

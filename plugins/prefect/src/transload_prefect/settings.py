@@ -1,4 +1,4 @@
-"""What an app task runs, and how: its settings, apart from Prefect's own."""
+"""What a job task runs, and how: its settings, apart from Prefect's own."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _NOT_OF_LAUNCH: Final = {"app", "component", "command", "args", "checkpoints"}
 
 @dataclass(frozen=True)
 class AppSpec:
-    """What an app task runs, and how.
+    """What a job task runs, and how.
 
     Args:
-        launch: the app or component, and where it goes.
+        launch: the app definition or component, and where it goes.
         options: of `transload.pipelines.ExecutionOptions`.
         cluster: where it goes, in place of a scheduler: a block, or the name of a saved one.
         inherit_env: give the job the whole environment of the flow's process.
-        key: what tells the app from others of its flow run, instead of the task's name.
+        key: what tells the job from others of its flow run, instead of the task's name.
         artifacts: write artifacts.
         events: emit an event at each change of state.
-        assets: True: each artifact that the app's tracker knows is an asset that the task made; or
+        assets: True: each artifact that the job's tracker knows is an asset that the task made; or
             their URIs.
         stderr_level: name of the level that lines of stderr are logged with; None: what a line says
             of itself (``WARNING:root:…``), else INFO.
-        namespace: tells the app from those of others, instead of the flow run's id.
+        namespace: tells the job from those of others, instead of the flow run's id.
         context_args: arguments that the component may declare (``trial_idx``).
         meanwhile: entered while the job is waited for, with what looks after it.
     """
@@ -72,16 +72,16 @@ class AppSpec:
 
     @property
     def digest(self) -> str:
-        """A text that differs between apps, for cache keys."""
+        """A text that differs between jobs, for cache keys."""
         try:
-            told = replace(self.launch, folder=None).to_dict()
+            described = replace(self.launch, folder=None).to_dict()
         except SpecError:  # a function that is in no module
-            told = {each.name: getattr(self.launch, each.name) for each in fields(self.launch)}
-            told["component"] = told["component"] and _told(told["component"])
-        return sha256(repr(told).encode()).hexdigest()[:16]
+            described = {each.name: getattr(self.launch, each.name) for each in fields(self.launch)}
+            described["component"] = described["component"] and _described(described["component"])
+        return sha256(repr(described).encode()).hexdigest()[:16]
 
 
-def _told(function: Callable[..., Any]) -> list[Any]:
+def _described(function: Callable[..., Any]) -> list[Any]:
     """Return what tells a function from others: its code, its defaults, and what it refers to
     around it.
     """

@@ -40,7 +40,7 @@ STATES: Final = StateMap(
 """AppState → name of a ``prefect.client.schemas.objects.StateType``."""
 
 APP_CANCELLED: Final = "AppCancelled"
-"""Name of the state of a task whose app somebody cancelled."""
+"""Name of the state of a task whose job somebody cancelled."""
 
 ENDINGS: Final[Mapping[Ending, tuple[str, str] | None]] = {
     Ending.FAILED: None,
@@ -54,5 +54,5 @@ ENDINGS: Final[Mapping[Ending, tuple[str, str] | None]] = {
 may retry it."""
 
 INTERRUPTED: Final = ("CRASHED", "AppDetached")
-"""Type and name of the state of a task whose process ended though nobody asked for that; its app
+"""Type and name of the state of a task whose process ended though nobody asked for that; its job
 goes on."""

@@ -1,4 +1,4 @@
-"""`AppTask`: a Prefect task that runs an app."""
+"""`AppTask`: a Prefect task that runs a job."""
 
 from __future__ import annotations
 
@@ -78,10 +78,10 @@ _MOST_SHOWN: Final = 4
 
 @dataclass
 class AppCachePolicy(CachePolicy):
-    """A policy of the user's, ``inner``, made to tell apps apart: ``app`` is what makes this task
+    """A policy of the user's, ``inner``, made to tell jobs apart: ``app`` is what makes this task
     differ from others.
 
-    Prefect looks at a task's source, which is the same for all app tasks, and at its arguments, one
+    Prefect looks at a task's source, which is the same for all job tasks, and at its arguments, one
     of which only says how many times the task was called before.
     """
 
@@ -100,7 +100,7 @@ class AppCachePolicy(CachePolicy):
         flow_parameters: dict[str, Any],
         **kwargs: object,
     ) -> str | None:
-        """Return the inner policy's key with the app in it; None if that has none."""
+        """Return the inner policy's key with the job in it; None if that has none."""
         counted = {name: value for name, value in inputs.items() if name != UNIT}
         key = self.inner.compute_key(task_ctx, counted, flow_parameters, **kwargs)
         return None if key is None else hash_objects(key, self.app)
@@ -239,7 +239,7 @@ class AppTask(Task[..., Any]):
     def __call__(
         self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
     ) -> Any:
-        """Run the app; return its results (an awaitable of them in async code)."""
+        """Run the job; return its results (an awaitable of them in async code)."""
         if self.asynchronous is None and in_async_code():
             return self.aio(*args, return_state=return_state, wait_for=wait_for, **kwargs)
         given = self._with_unit(args, kwargs)
@@ -253,7 +253,7 @@ class AppTask(Task[..., Any]):
     def submit(
         self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
     ) -> Any:
-        """Hand the app to the flow's task runner; return a future of its results."""
+        """Hand the job to the flow's task runner; return a future of its results."""
         given = self._with_unit(args, kwargs)
         return super().submit(
             *given.args, return_state=return_state, wait_for=wait_for, **given.kwargs
@@ -262,7 +262,7 @@ class AppTask(Task[..., Any]):
     def map(
         self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
     ) -> Any:
-        """Run the app once for each element of its iterable arguments; return their futures."""
+        """Run the job once for each element of its iterable arguments; return their futures."""
         ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
         bound = self._bind(
             ahead, {**kwargs, **{name: columns_as_lists(values) for name, values in rest.items()}}
@@ -314,7 +314,7 @@ class AppTask(Task[..., Any]):
         )
 
     def _with_unit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """Return the arguments of a call, with those that it leaves open, and which app of the flow
+        """Return the arguments of a call, with those that it leaves open, and which job of the flow
         run it is.
         """
         ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
@@ -477,7 +477,7 @@ def _task_job(spec: AppSpec, call: inspect.BoundArguments) -> _TaskJob:
     launch, unit = launch_of(spec.launch, call)
     task = TaskRunContext.get()
     if task is None:
-        raise ConfigError("an app task runs inside a task run: call the task, not its function")
+        raise ConfigError("a job's task runs inside a task run: call the task, not its function")
     run = RunContext.here(task.task.name, unit)
     cluster = None
     if spec.cluster is not None:

@@ -1,4 +1,4 @@
-"""A task runner that holds no thread for an app that is waited for."""
+"""A task runner that holds no thread for a job that is waited for."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from transload_prefect.task import AppTask
 
 
 class AppTaskRunner(ThreadPoolTaskRunner[Any]):
-    """Runs app tasks in one event loop in one thread; other tasks as ``ThreadPoolTaskRunner`` does.
+    """Runs job tasks in one event loop in one thread; other tasks as ``ThreadPoolTaskRunner`` does.
 
     Args:
-        max_workers: threads for tasks that are not app tasks.
+        max_workers: threads for tasks that are not job tasks.
     """
 
     def __init__(self, max_workers: int | None = None) -> None:
@@ -91,7 +91,7 @@ class AppTaskRunner(ThreadPoolTaskRunner[Any]):
         return self._loop
 
     def cancel_all(self) -> None:
-        """Cancel all tasks, and wait for their end: their apps are cancelled with them."""
+        """Cancel all tasks, and wait for their end: their jobs are cancelled with them."""
         for future in list(self._tasks):
             future.cancel()
         super().cancel_all()

@@ -40,7 +40,7 @@ _LOGGED: Final = re.compile(r"\d\d:\d\d:\d\d\.\d{3} \| ")
 """How Prefect's lines on a console begin, unless somebody has changed their format."""
 
 PROGRESS_S: Final = 1.0
-"""Seconds after which an app that goes on has a bar of progress; one that has ended by then has
+"""Seconds after which a job that goes on has a bar of progress; one that has ended by then has
 none."""
 
 _LEVEL_WITHIN: Final = 120
@@ -119,7 +119,7 @@ def said_level(line: str) -> int:
 
 
 class Traces:
-    """The traces of one app; ``notes`` finds it again, ``cursor`` says how far its log came (None:
+    """The traces of one job; ``notes`` finds it again, ``cursor`` says how far its log came (None:
     nothing does).
 
     ``stderr_level`` is the level of all lines on stderr; None: what a line says of itself, else

@@ -1,4 +1,4 @@
-"""What tells one app of a flow run from the others, the same in every run of that flow run's code.
+"""What tells one job of a flow run from the others, the same in every run of that flow run's code.
 
 Prefect offers nothing of the kind: a task run's id changes when its flow is retried, its dynamic
 key is random, and all tasks made by one factory share a task key. So ordinals are handed out where
@@ -81,7 +81,7 @@ def next_unit(name: str) -> str | None:
 
 
 def _inside_task(flow: FlowRunContext, context: TaskRunContext, name: str) -> str:
-    """Return the unit of an app that an ordinary task starts: by that task's name, arguments and
+    """Return the unit of a job that an ordinary task starts: by that task's name, arguments and
     own ordinal.
     """
     run = context.task_run

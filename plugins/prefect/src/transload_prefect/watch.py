@@ -1,4 +1,4 @@
-"""Reasons to stop an app that Prefect does not pass on: a flow run cancelled through the API, an
+"""Reasons to stop a job that Prefect does not pass on: a flow run cancelled through the API, an
 ending task runner.
 
 And whether somebody asked for an end: a signal does not say who sent it, so Prefect's API is asked.
@@ -32,14 +32,14 @@ TICK: Final = 0.25
 """Seconds between two looks at what is watched."""
 
 ASK_INTERVAL: Final = 3.0
-"""Seconds between two questions about a flow run's own state, however many apps it has."""
+"""Seconds between two questions about a flow run's own state, however many jobs it has."""
 
 CALLERS_END: Final = 2.0
 """Seconds after the end of a cancelled subflow when those that called it are taken to have ended as
 well."""
 
 FRESH: Final = 1.0
-"""Seconds for which an answer about a flow run's own state serves all of its apps that ask."""
+"""Seconds for which an answer about a flow run's own state serves all of its jobs that ask."""
 
 _STARTED_BY_PREFECT: Final = "PREFECT__FLOW_RUN_ID"
 """Variable of a process that a worker or a runner of Prefect's started for a flow run."""
@@ -48,7 +48,7 @@ _STOPPING: Final = (StateType.CANCELLING, StateType.CANCELLED)
 
 
 class FlowRunWatch:
-    """Watches one flow run while apps of it run in this process, and kills them once it is being
+    """Watches one flow run while jobs of it run in this process, and kills them once it is being
     cancelled.
     """
 
@@ -144,7 +144,7 @@ class FlowRunWatch:
                     self.cancelled = True
                     return
         except ObjectNotFound:
-            self.cancelled = True  # somebody deleted it: nobody waits for its apps any more
+            self.cancelled = True  # somebody deleted it: nobody waits for its jobs any more
 
     def _ancestry(self) -> list[Any]:
         """Return the flow run and those that called it: cancelling a flow cancels what it
@@ -180,7 +180,7 @@ def _mark_cancelled(flow_run_ids: list[Any]) -> None:
     for flow_run_id in flow_run_ids:
         run = client.read_flow_run(flow_run_id)
         if run.state is not None and run.state.type is StateType.CANCELLING:
-            message = "The flow run was cancelled; its apps were cancelled with it."
+            message = "The flow run was cancelled; its jobs were cancelled with it."
             client.set_flow_run_state(flow_run_id, Cancelled(message=message), force=True)
 
 
@@ -238,8 +238,8 @@ def told_to_stop(flow_context: Any) -> Callable[[], bool]:
     """Return what tells whether a task runner is ending (SIGTERM and SIGINT reach only the main
     thread).
 
-    A runner that ends tells all of its tasks, so one that it has not told yet is enough to know: an
-    app inside an ordinary task has no event of its own. The runners of the flows that called this
+    A runner that ends tells all of its tasks, so one that it has not told yet is enough to know: a
+    job inside an ordinary task has no event of its own. The runners of the flows that called this
     one count as well.
     """
     runners = [each.task_runner for each in _flow_contexts(flow_context)]

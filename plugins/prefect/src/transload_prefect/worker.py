@@ -1,4 +1,4 @@
-"""The worker type ``transload``: flow runs as apps on any scheduler."""
+"""The worker type ``transload``: flow runs as jobs on any scheduler."""
 
 from __future__ import annotations
 
@@ -61,20 +61,20 @@ SECRET: Final = (
     "PREFECT_SERVER_DATABASE_CONNECTION_URL",
     "PREFECT_SERVER_DATABASE_PASSWORD",
 )
-"""What Prefect hands to flow runs and must not be written down with the app."""
+"""What Prefect hands to flow runs and must not be written down with the job."""
 
 ENDED: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
-"""Ends of an app whose flow run is scheduled again all the same: it had not begun to run it."""
+"""Ends of a job whose flow run is scheduled again all the same: it had not begun to run it."""
 
 QUEUE_INTERVAL: Final = 5.0
-"""Seconds between two questions whether a flow run was cancelled, as long as its app has not begun
+"""Seconds between two questions whether a flow run was cancelled, as long as its job has not begun
 to run it."""
 
 RUN_INTERVAL: Final = 10.0
 """Seconds between these questions from then on."""
 
 _TAIL: Final = 20
-"""How many last lines of an app that failed are shown, where its output is not."""
+"""How many last lines of a job that failed are shown, where its output is not."""
 
 _FLOW_RUN: Final = """\
 import os, runpy, sys, time, uuid
@@ -89,7 +89,7 @@ with get_client(sync_client=True) as client:
     states = client.read_flow_run_states(uuid.UUID(os.environ["PREFECT__FLOW_RUN_ID"]))
 names = [state.type.value for state in sorted(states, key=lambda state: state.timestamp)]
 if names and names[-1].startswith("CANCELL"):
-    time.sleep(60)  # a worker cancels the app meanwhile, so that its scheduler does not say that it ended well
+    time.sleep(60)  # a worker cancels the job meanwhile, so that its scheduler does not say that it ended well
     sys.exit("the flow run was cancelled")
 # the flow run may be scheduled again by now: what counts is how it ended since it last began
 while "RUNNING" in names:
@@ -98,7 +98,7 @@ bad = {"CRASHED", "FAILED"}.intersection(names)
 if bad:
     sys.exit(f"the flow run ended as {bad.pop()}")
 """
-"""What runs a flow run in its app. Prefect's own command ends with 0 also when the flow run was
+"""What runs a flow run in its job. Prefect's own command ends with 0 also when the flow run was
 cancelled, and whenever it has reported that the flow run failed or crashed."""
 
 
@@ -156,10 +156,10 @@ class AppVariables(_Variables, BaseVariables):
 
 
 class AppJobConfiguration(_Variables, BaseJobConfiguration):
-    """How a flow run becomes an app; the template of a work pool fills it in."""
+    """How a flow run becomes a job; the template of a work pool fills it in."""
 
     def to_app(self, here: bool = True) -> AppDef:
-        """Return the app of a flow run; its command waits until the flow run has ended.
+        """Return the job of a flow run; its command waits until the flow run has ended.
 
         Without an image it is run by the worker's own Python, if jobs are ``here``, on the worker's
         disk.
@@ -206,13 +206,13 @@ class AppJobConfiguration(_Variables, BaseJobConfiguration):
 
 
 class AppWorkerResult(BaseWorkerResult):
-    """How the app of a flow run ended: its handle, and the exit status of its process."""
+    """How the job of a flow run ended: its handle, and the exit status of its process."""
 
 
 class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerResult]):
-    """Runs each flow run as an app.
+    """Runs each flow run as a job.
 
-    The app outlives the worker. A worker that is started again, under the same name or once Prefect
+    The job outlives the worker. A worker that is started again, under the same name or once Prefect
     takes the other one for dead, looks after the flow runs that it finds: none is started a second
     time.
     """
@@ -220,7 +220,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
     type = "transload"
     job_configuration = AppJobConfiguration
     job_configuration_variables = AppVariables
-    _description = "Run flow runs as transload apps: on this machine, on Slurm, on Kubernetes, wherever a scheduler is."
+    _description = "Run flow runs as transload jobs: on this machine, on Slurm, on Kubernetes, wherever a scheduler is."
     _display_name = "Transload"
 
     @cached_property
@@ -234,7 +234,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         configuration: AppJobConfiguration,
         task_status: anyio.abc.TaskStatus[Any] | None = None,
     ) -> AppWorkerResult:
-        """Submit a flow run as an app, or find it, and wait for its end.
+        """Submit a flow run as a job, or find it, and wait for its end.
 
         Raises:
             TransloadError: if it was not taken, or is lost.
@@ -264,12 +264,12 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         configuration: AppJobConfiguration,
         resubmit_on: frozenset[AppState] = ENDED,
     ) -> Driver:
-        """Submit the app of a flow run, unless it is there already; return what looks after it.
+        """Submit the job of a flow run, unless it is there already; return what looks after it.
 
         Args:
-            flow_run: what the app is to run.
+            flow_run: what the job is to run.
             configuration: how.
-            resubmit_on: ends of an app that are answered by another one.
+            resubmit_on: ends of a job that are answered by another one.
         """
         if configuration.cluster is not None and configuration.scheduler is not None:
             raise ConfigError(
@@ -344,7 +344,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         return Driver(launch, state, io)
 
     def _log_failure(self, flow_run: FlowRun, driver: Driver) -> None:
-        """Put the end of an app into its flow run's log: it may have died before Prefect started in
+        """Put the end of a job into its flow run's log: it may have died before Prefect started in
         it.
         """
         try:
@@ -439,10 +439,10 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         if status is not None:
             await asyncio.to_thread(self._log_failure, flow_run, driver)
             how = f"ended: {status.summary()}"
-        await self._propose_crashed_state(flow_run, f"The flow run's app {handle} {how}")
+        await self._propose_crashed_state(flow_run, f"The flow run's job {handle} {how}")
 
     def _found(self, flow_run: FlowRun, configuration: AppJobConfiguration) -> Driver | None:
-        """Return what looks after an app that an earlier worker submitted; None if it cannot be
+        """Return what looks after a job that an earlier worker submitted; None if it cannot be
         seen from here.
         """
         runner, handle = runner_of(configuration.cluster), flow_run.infrastructure_pid or ""
@@ -484,13 +484,13 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         return made
 
     async def _is_open(self, submitted: FlowRun, handle: str) -> bool:
-        """Tell whether Prefect still takes a flow run, whose app has failed, for one that is run.
+        """Tell whether Prefect still takes a flow run, whose job has failed, for one that is run.
 
         It does not if the flow run reported its end itself, nor if it is run again by now.
 
         Args:
-            submitted: the flow run as it was before its app ended.
-            handle: the app.
+            submitted: the flow run as it was before its job ended.
+            handle: the job.
         """
         try:
             flow_run = await self.client.read_flow_run(submitted.id)
@@ -504,7 +504,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         return False
 
     async def _was_cancelled(self, flow_run_id: UUID, handle: str) -> bool:
-        """Tell whether a flow run whose app has ended was cancelled; one that is being cancelled is
+        """Tell whether a flow run whose job has ended was cancelled; one that is being cancelled is
         now.
         """
         try:
@@ -512,7 +512,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         except ObjectNotFound:
             return False
         if is_cancelling(flow_run):
-            message = f"The flow run was cancelled; its app is {handle}"
+            message = f"The flow run was cancelled; its job is {handle}"
             await self.client.set_flow_run_state(
                 flow_run_id, Cancelled(message=message), force=True
             )
@@ -524,7 +524,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
     # -- following
 
     async def _follow(self, flow_run_id: UUID, driver: Driver) -> AppStatus:
-        """Wait for the end of an app; cancel it if its flow run is cancelled.
+        """Wait for the end of a job; cancel it if its flow run is cancelled.
 
         Raises:
             AppLost: if it is gone.
@@ -537,7 +537,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             await asyncio.gather(asking, return_exceptions=True)
 
     async def _pass_cancel_on(self, flow_run_id: UUID, driver: Driver) -> None:
-        """Cancel an app whose flow run was cancelled; one that has begun to run it hears of that,
+        """Cancel a job whose flow run was cancelled; one that has begun to run it hears of that,
         and cleans up.
         """
         pause = QUEUE_INTERVAL
@@ -559,10 +559,10 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
     async def kill_infrastructure(
         self, infrastructure_pid: str, configuration: AppJobConfiguration, grace_seconds: int = 30
     ) -> None:
-        """Cancel the app of a flow run, and wait for its end.
+        """Cancel the job of a flow run, and wait for its end.
 
         Raises:
-            InfrastructureNotFound: if there is no such app.
+            InfrastructureNotFound: if there is no such job.
             InfrastructureNotAvailable: if its scheduler cannot be reached from here, or does not
                 end it in time.
         """
@@ -572,7 +572,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             timeout = max(1.0, float(grace_seconds)) + 30.0
             await runner.wait_async(infrastructure_pid, timeout=timeout)
         except AppNotFound as exc:
-            raise InfrastructureNotFound(f"there is no app {infrastructure_pid}") from exc
+            raise InfrastructureNotFound(f"there is no job {infrastructure_pid}") from exc
         except (SchedulerUnavailable, TimeoutError, ConfigError, PluginError) as exc:
             raise InfrastructureNotAvailable(str(exc)) from exc
         except TransloadError as exc:
