@@ -68,14 +68,17 @@ def signature_of(launch: Launch) -> inspect.Signature:
     last: list[inspect.Parameter] = []
     if launch.component is not None:
         for each in launch.resolve_component().parameters:
-            # what a component takes as *args is one argument here, a list: `positional_as_list`
-            only = each.kind in ("keyword", "varargs") or bool(last)
-            kind = (
-                inspect.Parameter.KEYWORD_ONLY if only else inspect.Parameter.POSITIONAL_OR_KEYWORD
+            default = LeftOpen()
+            if not each.required and each.kind != "varargs":
+                default = LeftOpen(str(each.default))
+            made = inspect.Parameter(
+                each.name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=default
             )
-            default = LeftOpen("" if each.required or each.kind == "varargs" else str(each.default))
-            parameter = inspect.Parameter(each.name, kind, default=default)
-            (last if only else parameters).append(parameter)
+            # what a component takes as *args is one argument here, a list: `positional_as_list`
+            if each.kind in ("keyword", "varargs") or last:
+                last.append(made.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            else:
+                parameters.append(made)
     taken = {each.name for each in parameters + last}
     last += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
@@ -94,7 +97,9 @@ def positional_as_list(
     Raises:
         SpecError: if these are given by name as well.
     """
-    rest = None if launch.component is None else launch.resolve_component().varargs
+    if launch.component is None:
+        return args, {}
+    rest = launch.resolve_component().varargs
     if rest is None:
         return args, {}
     ahead = sum(each.kind == "positional" for each in launch.resolve_component().parameters)
@@ -152,7 +157,9 @@ def values_left_open(
         context_args: what the adapter knows of the component's arguments.
         defaults: component argument → text, from the settings.
     """
-    given = call.arguments.get(LAUNCH) if _is_ours(call.signature) else None
+    given = None
+    if _is_ours(call.signature):
+        given = call.arguments.get(LAUNCH)
     if isinstance(given, unmapped):
         given = given.value
     if isinstance(given, Mapping):
@@ -180,7 +187,9 @@ def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str
         key: value for key, value in call.arguments.items() if not isinstance(value, LeftOpen)
     }
     unit = values.pop(UNIT, None)
-    more = values.pop(LAUNCH, None) if _is_ours(call.signature) else None
+    more = None
+    if _is_ours(call.signature):
+        more = values.pop(LAUNCH, None)
     if isinstance(unit, Call):
         values = {key: value for key, value in values.items() if key in unit.given}
     if more is not None:
@@ -188,9 +197,12 @@ def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str
             raise SpecError(
                 f"launch={more!r}: must hold arguments of transload.pipelines.Launch, by name"
             )
+        changes = dict(more)
         handle = getattr(more.get("parent_run_id"), "handle", None)  # an upstream's results
+        if handle:
+            changes["parent_run_id"] = handle
         try:
-            launch = replace(launch, **{**more, "parent_run_id": handle} if handle else dict(more))
+            launch = replace(launch, **changes)
         except (TypeError, ValueError) as exc:
             raise SpecError(
                 f"launch={more!r}: must hold arguments of transload.pipelines.Launch: {exc}"
@@ -204,4 +216,6 @@ def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str
         raise SpecError(
             f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call"
         )
-    return launch, str(unit) if unit else None
+    if not unit:
+        return launch, None
+    return launch, str(unit)

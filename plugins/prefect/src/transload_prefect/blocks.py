@@ -52,7 +52,9 @@ class AppJobRun(JobRun[AppResults]):
             AppLost: if it is gone.
             StateUnknown: if patience is exhausted.
         """
-        return self._wait_async() if in_async_code() else self._wait()
+        if in_async_code():
+            return self._wait_async()
+        return self._wait()
 
     def fetch_result(self) -> Any:
         """Return the `transload.runner.AppResults` of a job that has ended well.
@@ -61,12 +63,16 @@ class AppJobRun(JobRun[AppResults]):
             ConfigError: if it has not ended.
             AppFailed: if it failed.
         """
-        return asyncio.to_thread(self._collect) if in_async_code() else self._collect()
+        if in_async_code():
+            return asyncio.to_thread(self._collect)
+        return self._collect()
 
     def cancel(self) -> Any:
         """Ask for the job's end; return at once."""
         cancel = partial(self._driver.runner.cancel, self.handle)
-        return asyncio.to_thread(cancel) if in_async_code() else cancel()
+        if in_async_code():
+            return asyncio.to_thread(cancel)
+        return cancel()
 
     def _wait(self) -> None:
         with ADAPTER.cancel_on_exit(self._context, self._driver):

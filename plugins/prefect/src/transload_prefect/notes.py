@@ -94,7 +94,9 @@ class Notes:
 
     def read(self, what: str) -> dict[str, Any] | None:
         """Return the record that a note holds, or None."""
-        return dict(json.loads(self._values[what])) if what in self._values else None
+        if what not in self._values:
+            return None
+        return dict(json.loads(self._values[what]))
 
     def has_line_since(self, moment: float) -> bool:
         """Tell whether the server has a line of the job's log that was handed over then or

@@ -121,7 +121,9 @@ class SearchRun:
     """One run of a search's flow: goes on where the ledger says that it was."""
 
     def __init__(self, name: str, search: Search, task: AppTask, tracker_base: str) -> None:
-        base = tracker_base if "://" in tracker_base else os.path.abspath(tracker_base)
+        base = tracker_base
+        if "://" not in base:
+            base = os.path.abspath(base)
         self._name = name
         self._task = task
         self._logger: Any = get_run_logger()
@@ -224,9 +226,9 @@ class SearchRun:
                 raise error
             value = None
         objective = self._ledger.search.objectives[0].name
-        shown = (
-            value if value is not None else (self._ledger.ended(trial.index) or {}).get("reason")
-        )
+        shown: object = value
+        if value is None:
+            shown = (self._ledger.ended(trial.index) or {}).get("reason")
         self._logger.info("trial %s: %s=%s, %s", trial.index, objective, shown, trial.parameters)
 
 

@@ -3,54 +3,40 @@
 from __future__ import annotations
 
 import inspect
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from prefect import Task, unmapped
 from prefect.cache_policies import NO_CACHE, CachePolicy
-from prefect.client.schemas.objects import State, StateType
-from prefect.context import FlowRunContext, TaskRunContext
+from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
 from prefect.exceptions import CancelledRun
 from prefect.futures import PrefectFuture
-from prefect.logging import get_run_logger
 from prefect.utilities.annotations import allow_failure, opaque, quote
 from prefect.utilities.collections import isiterable
-from prefect.utilities.hashing import hash_objects
 
-from transload.errors import ConfigError, SpecError, TransloadError
+from transload.errors import SpecError, TransloadError
 from transload.specs import masked_env, nearest
-from transload_prefect.adapter import (
-    ADAPTER,
-    JobContext,
-    ReturnedState,
-    StateReturned,
-    on_cluster,
-    runner_of,
-    within_time_limit,
-)
-from transload_prefect.again import ROLLED_BACK, note_done
+from transload_prefect.adapter import runner_of
+from transload_prefect.again import ROLLED_BACK
 from transload_prefect.arguments import (
     LAUNCH,
     UNIT,
     Call,
     LeftOpen,
     columns_as_lists,
-    description_of,
-    launch_of,
     positional_as_list,
-    signature_of,
     values_left_open,
 )
+from transload_prefect.caching import AppCachePolicy
 from transload_prefect.cluster import cluster_named
-from transload_prefect.context import RunContext
 from transload_prefect.settings import AppSpec, split_settings
-from transload_prefect.traces import Traces
+from transload_prefect.task_job import retry_condition, task_function
 from transload_prefect.units import in_async_code, next_unit
 from transload_prefect.watch import watch_of
 
@@ -61,7 +47,7 @@ if TYPE_CHECKING:
     from prefect.futures import PrefectDistributedFuture
     from prefect.transactions import Transaction
 
-    from transload.pipelines import Driver, ExecutionOptions
+    from transload.pipelines import Driver
     from transload_prefect.options import PrefectOptions, TaskOptions
 
 _HOOKS: Final = ("on_completion", "on_failure", "on_running", "on_rollback", "on_commit")
@@ -74,39 +60,6 @@ _SETTINGS: Final = [
 
 _LONGEST_SHOWN: Final = 24
 _MOST_SHOWN: Final = 4
-
-
-@dataclass
-class AppCachePolicy(CachePolicy):
-    """A policy of the user's, ``inner``, made to tell jobs apart: ``app`` is what makes this task
-    differ from others.
-
-    Prefect looks at a task's source, which is the same for all job tasks, and at its arguments, one
-    of which only says how many times the task was called before.
-    """
-
-    inner: CachePolicy = field(default_factory=lambda: NO_CACHE)
-    app: str = ""
-
-    def __post_init__(self) -> None:
-        self.key_storage = self.inner.key_storage
-        self.isolation_level = self.inner.isolation_level
-        self.lock_manager = self.inner.lock_manager
-
-    def compute_key(
-        self,
-        task_ctx: Any,
-        inputs: dict[str, Any],
-        flow_parameters: dict[str, Any],
-        **kwargs: object,
-    ) -> str | None:
-        """Return the inner policy's key with the job in it; None if that has none."""
-        counted = {name: value for name, value in inputs.items() if name != UNIT}
-        key = self.inner.compute_key(task_ctx, counted, flow_parameters, **kwargs)
-        return None if key is None else hash_objects(key, self.app)
-
-    def __sub__(self, other: str) -> CachePolicy:
-        return AppCachePolicy(inner=self.inner - other, app=self.app)
 
 
 class AppTask(Task[..., Any]):
@@ -136,9 +89,9 @@ class AppTask(Task[..., Any]):
         self.asynchronous = asynchronous
         self._settings: dict[str, Any] = {**settings, "name": name}
         name = name or spec.launch.name
-        function = _function(spec, name, bool(asynchronous))
+        function = task_function(spec, name, bool(asynchronous))
         settings.setdefault("task_run_name", partial(_task_run_name, name, spec.launch.args))
-        settings["retry_condition_fn"] = _retry_condition(
+        settings["retry_condition_fn"] = retry_condition(
             spec.options, settings.get("retry_condition_fn")
         )
         super().__init__(function, name=name, **settings)
@@ -167,12 +120,15 @@ class AppTask(Task[..., Any]):
 
     @cached_property
     def _coroutine_function(self) -> Callable[..., Any]:
-        return _function(self.spec, self.name, True)
+        return task_function(self.spec, self.name, True)
 
     def on_rollback(self, fn: Callable[[Transaction], None]) -> Callable[[Transaction], None]:
         """Add a hook that is called when the task is rolled back."""
         hooks = self.on_rollback_hooks
-        hooks.insert(hooks.index(ROLLED_BACK) if ROLLED_BACK in hooks else len(hooks), fn)
+        place = len(hooks)
+        if ROLLED_BACK in hooks:
+            place = hooks.index(ROLLED_BACK)
+        hooks.insert(place, fn)
         return fn
 
     def with_options(  # type: ignore[override]  # Prefect's own takes NotSet for what stays
@@ -331,7 +287,9 @@ class AppTask(Task[..., Any]):
         if spec.launch.component is None:
             return {}
         with suppress(TransloadError):  # the task run says what is wrong
-            cluster = None if spec.cluster is None else cluster_named(spec.cluster)
+            cluster = None
+            if spec.cluster is not None:
+                cluster = cluster_named(spec.cluster)
             defaults = runner_of(cluster, spec.inherit_env).settings.component_defaults(
                 spec.launch.resolve_component().name
             )
@@ -387,7 +345,9 @@ def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
     called = {key: value for key, value in called.items() if not isinstance(value, LeftOpen)}
     if isinstance(call, Call):
         called = {key: value for key, value in called.items() if key in call.given}
-    given = {**made, **called} if isinstance(made, Mapping) else called
+    given = called
+    if isinstance(made, Mapping):
+        given = {**made, **called}
     texts = {key: " ".join(str(value).split()) for key, value in given.items()}
     shown = {
         key: text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}…"
@@ -396,120 +356,3 @@ def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
     words = [f"{key}={text}" for key, text in masked_env(shown).items()]
     first = name if called else call or name  # what nobody else tells from its like
     return " ".join([first, *words[:_MOST_SHOWN]])
-
-
-def _retry_condition(
-    options: ExecutionOptions, theirs: Callable[[Any, Any, State[Any]], Any] | None
-) -> Callable[[Any, Any, State[Any]], Any]:
-    """Return the condition that has Prefect retry only what a retry may help.
-
-    Args:
-        options: how the job is run.
-        theirs: the user's condition, which must allow the retry too.
-    """
-
-    def may(state: State[Any]) -> bool:
-        return not isinstance(state.data, BaseException) or options.host_may_retry(state.data)
-
-    if theirs is None:
-        return lambda task, task_run, state: may(state)
-
-    if inspect.iscoroutinefunction(theirs):
-
-        async def ask(task: Any, task_run: Any, state: State[Any]) -> bool:
-            return may(state) and bool(await theirs(task, task_run, state))
-
-        return ask
-
-    def condition(task: Any, task_run: Any, state: State[Any]) -> bool:
-        return may(state) and bool(theirs(task, task_run, state))
-
-    return condition
-
-
-def _function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[..., Any]:
-    """Return the function of a task that runs a job, with the component's signature."""
-    signature = signature_of(spec.launch)
-
-    async def run(*args: object, **kwargs: object) -> Any:
-        made = _task_job(spec, signature.bind(*args, **kwargs))
-        try:
-            with ADAPTER.guard(made.context, made.driver), spec.meanwhile(made.driver):
-                results = await made.driver.run_async()
-        except StateReturned as exc:
-            return _prefect_state(exc.state)
-        made.context.traces.collected(results, spec.assets)
-        return results
-
-    def run_blocking(*args: object, **kwargs: object) -> Any:
-        made = _task_job(spec, signature.bind(*args, **kwargs))
-        try:
-            with ADAPTER.guard(made.context, made.driver), spec.meanwhile(made.driver):
-                results = made.driver.run()
-        except StateReturned as exc:
-            return _prefect_state(exc.state)
-        made.context.traces.collected(results, spec.assets)
-        return results
-
-    function: Any = run_blocking
-    if asynchronous:
-        function = run
-    function.__signature__ = signature
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = description_of(spec.launch)
-    return function  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
-class _TaskJob:
-    """The job of a task run, and what looks after it."""
-
-    context: JobContext
-    driver: Driver
-
-
-def _task_job(spec: AppSpec, call: inspect.BoundArguments) -> _TaskJob:
-    """Return the job of the task run around this code. Nothing is submitted yet.
-
-    Raises:
-        ConfigError: outside of a task run.
-    """
-    launch, unit = launch_of(spec.launch, call)
-    task = TaskRunContext.get()
-    if task is None:
-        raise ConfigError("a job's task runs inside a task run: call the task, not its function")
-    run = RunContext.here(task.task.name, unit)
-    cluster = None
-    if spec.cluster is not None:
-        cluster = cluster_named(spec.cluster)
-    context = JobContext(
-        run,
-        _traces(spec, run),
-        key=spec.key,
-        namespace=spec.namespace,
-        cluster=cluster,
-        inherit_env=spec.inherit_env,
-        context_args=spec.context_args,
-        retries=task.task.retries,
-    )
-    options = within_time_limit(run, spec.options)
-    driver = ADAPTER.driver(context, on_cluster(launch, cluster), options)
-    note_done(context.traces.notes, by_task=True)
-    return _TaskJob(context, driver)
-
-
-def _traces(spec: AppSpec, run: RunContext) -> Traces:
-    stderr_level = None
-    if spec.stderr_level is not None:
-        stderr_level = logging.getLevelNamesMapping()[spec.stderr_level]
-    return Traces(
-        run,
-        get_run_logger(),
-        artifacts=spec.artifacts,
-        events=spec.events,
-        stderr_level=stderr_level,
-    )
-
-
-def _prefect_state(state: ReturnedState) -> State[Any]:
-    return State(type=StateType(state.type), name=state.name, message=state.message)

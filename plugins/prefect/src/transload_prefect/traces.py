@@ -137,7 +137,9 @@ class Traces:
     ) -> None:
         self.context = context
         self.notes = notes_of(context)
-        self.cursor = self.notes.cursor if self.notes is not None else None
+        self.cursor = None
+        if self.notes is not None:
+            self.cursor = self.notes.cursor
         self._logger = logger
         self._artifacts = artifacts and (
             context.flow_run_id is not None or context.task_run_id is not None
@@ -162,7 +164,9 @@ class Traces:
 
     def sink(self, role: str, replica: int, stream: Stream, line: str) -> None:
         """Log a line of a replica."""
-        level = self._level(line) if stream is Stream.STDERR else logging.INFO
+        level = logging.INFO
+        if stream is Stream.STDERR:
+            level = self._level(line)
         # a database may refuse a whole batch of lines for a zero byte
         text = line.rstrip().replace("\0", "\ufffd")
         sent = PREFECT_LOGGING_TO_API_ENABLED.value() and self._logger.isEnabledFor(level)
@@ -174,7 +178,9 @@ class Traces:
         """Return the level of a line on stderr: what the user set, else what the line says of
         itself.
         """
-        return said_level(line) if self._stderr_level is None else self._stderr_level
+        if self._stderr_level is not None:
+            return self._stderr_level
+        return said_level(line)
 
     def _say(self, level: int, text: str) -> None:
         try:

@@ -212,7 +212,9 @@ def end_asked_for(context: RunContext) -> bool | None:
     if _STARTED_BY_PREFECT not in os.environ and interrupted():
         return True
     if context.flow is None:
-        return False if context.flow_run_id is None else FlowRunWatch(context.flow_run_id).asked()
+        if context.flow_run_id is None:
+            return False
+        return FlowRunWatch(context.flow_run_id).asked()
     if any(map(_time_is_up, _flow_contexts(context.flow))):
         return True
     return watch_of(context.flow).asked()
