@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from transload.errors import UnsupportedFeature
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Notice, Role, parse_app_handle
 
@@ -139,6 +140,30 @@ def test_stalled_is_noted(
     eventually(lambda: "stalled" not in _status(runner, handle).msg, 20)
     end.write_text("go\n")
     assert _end(runner, handle).msg == ""
+
+
+POST = """
+import json, os, sys, urllib.request
+status = {"progressPercentage": 71, "metrics": [{"name": "loss", "value": "0.5"}]}
+with open(os.environ["KUBEFLOW_TRAINER_SERVER_TOKEN"]) as file:
+    headers = {"Authorization": "Bearer " + file.read()}
+data = json.dumps({"trainerStatus": status}).encode()
+request = urllib.request.Request(os.environ["KUBEFLOW_TRAINER_SERVER_URL"], data, headers)
+print(urllib.request.urlopen(request).status, sys.argv[1:])
+"""
+
+
+def test_progress_that_is_posted(runner: Runner) -> None:
+    """A program that posts its progress finds the server on its node; a container is refused."""
+    role = Role("main", "/tmp", entrypoint=sys.executable, progress_server=True)
+    role.args = ["-c", POST, "an argument"]
+    handle = runner.run(AppDef("posts", [role]), "slurm")
+    end = _end(runner, handle)
+    assert end.state is AppState.SUCCEEDED, end
+    assert (end.progress.fraction, end.progress.text) == (0.71, "loss 0.5")
+    assert list(runner.log_lines(handle, "main", 0)) == ["200 ['an argument']\n"]
+    with pytest.raises(UnsupportedFeature, match=r"roles\[0\]\.progress_server: .*apptainer"):
+        runner.dryrun(AppDef("posts", [role]), "slurm", {"container": "apptainer"})
 
 
 def test_stacks_of_what_has_stalled(runner: Runner, eventually: Any) -> None:

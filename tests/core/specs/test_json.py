@@ -163,6 +163,7 @@ def test_every_field_of_a_role_counts(name: str) -> None:
         "notice": Notice(30, "USR2"), "checkpoints": True, "max_interruptions": 7, "stall_after": 60,
         "on_stall": "dump", "stall_signal": "QUIT",
         "environment": Environment("uv.lock", "uv.lock", "a" * 64, ["train"]),
+        "progress_server": True,
     }  # fmt: skip
     setattr(changed.roles[0], name, other[name])
     assert changed.digest() != app.digest()
@@ -322,6 +323,7 @@ def test_an_older_version_reads_what_does_not_use_new_fields() -> None:
     app = AppDef("a", [Role("r", "i", entrypoint="true")])
     assert not {"segment", "arguments "} & app.to_dict().keys()
     new = {"notice", "checkpoints", "max_interruptions", "stall_after", "on_stall", "stall_signal"}
+    new.add("progress_server")
     assert not new & app.to_dict()["roles"][0].keys()
     app = AppDef("a", [Role("r", "i", notice=Notice(), stall_after=9)], segment=600)
     assert app.to_dict()["segment"] == 600

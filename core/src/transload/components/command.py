@@ -134,6 +134,7 @@ class Overrides(NamedTuple):
         max_interruptions: largest number of restarts after interruptions.
         stall_after: seconds without a sign of life after which a replica has stalled.
         on_stall: what is done then: ``note`` or ``dump``.
+        progress_server: Hugging Face's Trainer finds an address to which it posts its progress.
         stall_signal: name of the signal of ``dump``.
     """
 
@@ -155,6 +156,7 @@ class Overrides(NamedTuple):
     max_interruptions: int | None = None
     stall_after: float | None = None
     on_stall: OnStall | None = None
+    progress_server: bool | None = None
     stall_signal: str | None = None
 
     def apply(self, app: AppDef) -> AppDef:
@@ -202,6 +204,7 @@ class Overrides(NamedTuple):
             "max_interruptions": self.max_interruptions,
             "stall_after": self.stall_after,
             "on_stall": self.on_stall,
+            "progress_server": self.progress_server,
             "stall_signal": self.stall_signal,
         }
         return _set(role, changes)

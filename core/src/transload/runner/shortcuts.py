@@ -51,6 +51,7 @@ class OverrideOptions(TypedDict, total=False):
     max_interruptions: int | None
     stall_after: float | None
     on_stall: OnStall | None
+    progress_server: bool | None
     stall_signal: str | None
 
 
@@ -98,6 +99,7 @@ def overrides_of(values: OverrideOptions) -> Overrides:
         max_interruptions=values.get("max_interruptions"),
         stall_after=values.get("stall_after"),
         on_stall=values.get("on_stall"),
+        progress_server=values.get("progress_server"),
         stall_signal=values.get("stall_signal"),
     )
 

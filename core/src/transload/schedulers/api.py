@@ -94,6 +94,7 @@ class Capabilities(NamedTuple):
         checkpoints: ``Role.checkpoints``: there is a folder that all attempts of a job share.
         interruptions: interruptions are counted separately, up to ``Role.max_interruptions``.
         stall: ``Role.stall_after``, and all of ``Role.on_stall``.
+        progress_server: ``Role.progress_server``.
         progress: the status has the progress that a job reports (`AppStatus.progress`).
         environments: ``Role.environment``: the packages that a role needs are installed where it
             runs (see `SchedulerBase.provide_environment`).
@@ -119,6 +120,7 @@ class Capabilities(NamedTuple):
     checkpoints: bool = False
     interruptions: bool = False
     stall: bool = False
+    progress_server: bool = False
     progress: bool = False
     environments: bool = False
 
@@ -711,6 +713,8 @@ def _refuse_endings(
         refuse(f"{path}.max_interruptions", "interruptions are not told apart from failures")
     if role.stall_after is not None and not capabilities.stall:
         refuse(f"{path}.stall_after", "nobody looks whether a replica has stalled")
+    if role.progress_server and not capabilities.progress_server:
+        refuse(f"{path}.progress_server", "a container finds no server for its progress")
 
 
 def no_environments(path: str, scheduler: str) -> str:

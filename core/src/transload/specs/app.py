@@ -183,6 +183,7 @@ class Role:
             as well.
         stall_signal: name of the signal of ``dump``, with or without ``SIG``, at which the program
             is expected to write its stacks.
+        progress_server: Hugging Face's Trainer finds an address to which it posts its progress.
         environment: the packages that must be installed where it runs; a text such as
             ``requirements.txt`` is read by `Environment.from_str`. None: what the header of its
             script says, if it has one.
@@ -214,6 +215,7 @@ class Role:
     on_stall: OnStall = field(default="note", kw_only=True)
     stall_signal: str = field(default="USR1", kw_only=True)
     environment: Environment | None = field(default=None, kw_only=True)
+    progress_server: bool = field(default=False, kw_only=True)
 
     WHEN_SET = (
         "notice",
@@ -223,6 +225,7 @@ class Role:
         "on_stall",
         "stall_signal",
         "environment",
+        "progress_server",
     )
 
     def __post_init__(self) -> None:
@@ -268,6 +271,8 @@ class Role:
             self.notice.check(f"{path}.notice")
         if not isinstance(self.checkpoints, bool):
             refuse(f"{path}.checkpoints", self.checkpoints, "must be True or False")
+        if not isinstance(self.progress_server, bool):
+            refuse(f"{path}.progress_server", self.progress_server, "must be True or False")
         if self.max_interruptions is not None:
             check_int(self.max_interruptions, f"{path}.max_interruptions", 0, _MOST_RETRIES)
         if self.stall_after is not None:

@@ -59,6 +59,10 @@ _IMPOSSIBLE: Final[Mapping[str, tuple[Callable[[Role], object], str]]] = {
         "interruptions are not told apart from failures",
     ),
     "environment": (_needs_packages, "packages need an image that is built with them"),
+    "progress_server": (
+        lambda role: role.progress_server,
+        "a container finds no server for its progress",
+    ),
     "stall_after": (
         lambda role: role.stall_after is not None,
         "nobody looks whether it has stalled",

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.errors import ConfigError, UnsupportedFeature
+from transload.runtime.progress_server import served
 from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import (
     AppDef,
@@ -42,6 +43,7 @@ CAPABILITIES: Final = Capabilities(
     checkpoints=True,
     interruptions=True,
     stall=True,
+    progress_server=True,
     progress=True,
     environments=True,
 )
@@ -373,11 +375,17 @@ def _role(
         _refuse_inside(kind, index)
         environment = str(role.environment)
         packages = role.env.get(PACKAGES, "")
+    entrypoint = role.entrypoint
+    args = [values.substitute(arg) for arg in role.args]
+    if role.progress_server:
+        _refuse_server_inside(kind, index)
+        args = served(entrypoint, [entrypoint, *args])
+        entrypoint = str(cfg.get("python") or "python3")
     always = ("--kill-on-bad-exit=0", "--wait=0", f"--immediate={_STEP_S}", "--export=ALL")
     return RoleRequest(
         name=role.name,
-        entrypoint=role.entrypoint,
-        args=[values.substitute(arg) for arg in role.args],
+        entrypoint=entrypoint,
+        args=args,
         env={name: values.substitute(value) for name, value in role.env.items()},
         cwd=cwd,
         workspace=role.workspace or None,
@@ -413,6 +421,18 @@ def _refuse_inside(kind: str, index: int) -> None:
     raise UnsupportedFeature(
         f"{path}: not possible on scheduler 'slurm' with container={kind}: build an image that has "
         "these packages, and switch this off by --environment none",
+        path,
+    )
+
+
+def _refuse_server_inside(kind: str, index: int) -> None:
+    """Refuse a server that a container would not reach."""
+    if kind == "none":
+        return
+    path = f"roles[{index}].progress_server"
+    raise UnsupportedFeature(
+        f"{path}: not possible on scheduler 'slurm' with container={kind}: report by "
+        "transload.runtime.progress, or write the file that TRANSLOAD_PROGRESS_FILE names",
         path,
     )
 

@@ -135,6 +135,7 @@ class _Options:
     max_interruptions: int | None
     stall_after: float | None
     on_stall: str | None
+    progress_server: bool
     cpu: float | None
     gpu: int | None
     mem: str | None
@@ -224,6 +225,11 @@ class _Options:
     "--on-stall",
     metavar="WHAT",
     help="note: say so; dump, dump:USR2: send a signal, at which it writes its stacks.",
+)
+@click.option(
+    "--progress-server",
+    is_flag=True,
+    help="Take the progress that Hugging Face's Trainer posts.",
 )
 @click.option("--cpu", type=float, metavar="N", help="Cores of each replica.")
 @click.option("--gpu", type=int, metavar="N", help="GPUs of each replica.")
@@ -462,6 +468,8 @@ def _overrides(given: _Options) -> Overrides | None:
     )
     if given.checkpoints is not None:
         changes = changes._replace(checkpoints=True)
+    if given.progress_server:
+        changes = changes._replace(progress_server=True)
     if given.on_stall is not None:
         changes = _with_stall_action(changes, given.on_stall)
     if given.mem is not None:

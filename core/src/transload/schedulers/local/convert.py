@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import sys
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from transload.errors import UnsupportedFeature
+from transload.runtime.progress_server import served
 from transload.schedulers.api import Capabilities, Stream, Submission, refuse_unsupported
 from transload.schedulers.local.supervisor import gpus, kernel, layout
 from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_args, masked_env
@@ -36,6 +38,7 @@ CAPABILITIES: Final = Capabilities(
     segment=True,
     interruptions=True,
     stall=True,
+    progress_server=True,
     progress=True,
     reachable_from="host",
     environments=True,
@@ -292,10 +295,17 @@ def _role_body(
     count = 0
     if request.assign_gpus:
         count = max(0, role.resource.gpu)
+    exe = next(iter(paths.values()), "")
+    argv0 = role.entrypoint
+    if role.progress_server:
+        for replica in replicas:
+            replica["args"] = served(exe, [argv0, *replica["args"]])
+        exe = sys.executable
+        argv0 = sys.executable
     return {
         "name": role.name,
-        "exe": next(iter(paths.values()), ""),
-        "argv0": role.entrypoint,
+        "exe": exe,
+        "argv0": argv0,
         "cwd": each.cwd,
         "min_replicas": role.min_replicas,
         "max_retries": role.max_retries,
