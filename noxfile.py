@@ -66,7 +66,7 @@ PICTURES = {
     "kfp": ("kfp",),
     "prefect": ("prefect",),
 }
-PICTURES["ax"] = ("ax", "search", "report", "run", "benchmarks")
+PICTURES["ax"] = ("ax", "search", "report", "run", "preempted", "benchmarks")
 """What `docs/make_pictures.py` makes, by the host whose environment it needs."""
 nox.options.sessions = [
     "lint",

@@ -2,7 +2,7 @@
 pictures`.
 
 After ``--``, names choose: ``airflow``, ``prefect``, ``kfp``, ``ax`` (the hosts of the README and
-of their pages), ``engines``, ``search``, ``report``, ``run``, ``kill`` (the recordings),
+of their pages), ``engines``, ``search``, ``report``, ``run``, ``preempted``, ``kill`` (the recordings),
 ``benchmarks``. Chromium must be there. ``architecture.svg`` is drawn by hand, and is its own
 source.
 """
@@ -188,6 +188,7 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "report": report,
     "engines": engines,
     "run": record("run"),
+    "preempted": record("preempted"),
     "kill": record("kill"),
     "benchmarks": benchmarks,
 }

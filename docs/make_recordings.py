@@ -6,6 +6,8 @@ any browser, and asks the network for nothing.
 - ``run``: `transload run` with live progress.
 - ``kill``: a task of a real Airflow trains; its process is killed by SIGKILL; the retry finds the
   job, which went on.
+- ``preempted``: a training that is interrupted several times, and ends; then the same one
+  undisturbed.
 - ``docker``, ``slurm``, ``kubernetes``: `transload run` on that engine; pictures that stand still,
   as the next one.
 - ``kfp``: what `quickstart.py --host kfp` shows, without the executor's input.
@@ -30,7 +32,10 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 WIDE, HIGH, MARGIN = 8.4, 20, 16
 PAUSE_S, HOLD_S = 1.0, 4.0
+COLUMNS = 100
+"""How wide a terminal is."""
 KFP_SAYS = re.compile(r"^\$|INFO - [^S]|trainer/|\[transload\] local|    (handle|accuracy):")
+PROGRESS = re.compile(r"transload: \d+ %, step ")
 COLOURS = {"": "#d4d4d4", "$": "#7ec699", "!": "#ff7b72", "*": "#79c0ff"}
 DAG = """
 import datetime as dt, sys
@@ -53,10 +58,15 @@ Line = tuple[float, str, str]
 
 def record(name: str, folder: Path) -> None:
     """Make one of them; the folder is for what the run leaves behind."""
-    recorders = {"run": record_run, "kill": record_kill, "kfp": record_kfp}
+    recorders = {
+        "run": record_run,
+        "kill": record_kill,
+        "kfp": record_kfp,
+        "preempted": record_preempted,
+    }
     lines = recorders[name](folder) if name in recorders else record_engine(name)
     (IMAGES / f"recording-{name}.svg").write_text(
-        render(lines, still=name not in ("run", "kill")), encoding="utf-8"
+        render(lines, still=name not in ("run", "kill", "preempted")), encoding="utf-8"
     )
 
 
@@ -72,6 +82,26 @@ def record_run(_folder: Path) -> list[Line]:
         "8",
     ]
     return _terminal(" ".join(command), [sys.executable, "-m", *command], ROOT)
+
+
+def record_preempted(_folder: Path) -> list[Line]:
+    """Run the two commands of the page of examples/preempted; without the lines on progress."""
+    page = (ROOT / "examples" / "preempted" / "README.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^\$ (transload run .*examples/preempted.*)$", page, re.MULTILINE)
+    lines: list[Line] = []
+    for command in commands[:2]:
+        began = lines[-1][0] + PAUSE_S if lines else 0.0
+        program = [sys.executable, "-m", *command.split()]
+        found = _terminal(command, program, ROOT)
+        for when, kind, text in found:
+            if not PROGRESS.match(text):
+                lines += [(began + when, kind, part) for part in _wrapped(text)]
+    return lines
+
+
+def _wrapped(text: str) -> list[str]:
+    """Break a line as a terminal does."""
+    return [text[begin : begin + COLUMNS] for begin in range(0, max(1, len(text)), COLUMNS)]
 
 
 def record_engine(engine: str) -> list[Line]:

@@ -247,6 +247,13 @@ def strike(engine: str, unit: str, birth: dict[str, Any], heeds: bool) -> bool:
     return bool(running) and _run("docker", "stop", "--time", seconds, *running).returncode == 0
 
 
+def release(birth: dict[str, Any]) -> None:
+    """Cut the two minutes short for which Slurm holds a job that was requeued; one that runs is
+    left as it is.
+    """
+    _run("scontrol", "update", f"jobid={birth['job']}", "starttime=now")
+
+
 def _run(*command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
@@ -267,6 +274,7 @@ def follow(case: Case, unit: Unit, name: str, engine: str, ledger: Path, *, kill
     crash_at = chance.uniform(0.5, 6.0) if killed else LIMIT_S
     struck: set[str] = set()
     due: tuple[float, dict[str, Any]] | None = None
+    looked = began
     while time.monotonic() < began + LIMIT_S:
         case.state = unit.state()
         if case.state is not None:
@@ -287,6 +295,9 @@ def follow(case: Case, unit: Unit, name: str, engine: str, ledger: Path, *, kill
             if birth["attempt"] in stepped and birth["attempt"] not in struck:
                 struck.add(birth["attempt"])
                 due = (now + chance.uniform(0.0, LATE_S), birth)
+        if engine == "slurm" and struck and now > looked + 1:
+            looked = now
+            release(births[-1])
         time.sleep(0.1)
     case.seconds = round(time.monotonic() - began, 1)
 

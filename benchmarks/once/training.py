@@ -28,7 +28,7 @@ from model import Network, load_shard
 
 STEPS = 40
 """Epochs of the training."""
-PAUSE_S = 0.1
+PAUSE_S = 0.2
 """Each step takes that much longer, so that it can be interrupted."""
 HIDDEN = 16
 SEED = 0

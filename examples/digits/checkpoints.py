@@ -7,6 +7,7 @@ with exit code 75, which means: start me again. Without such a folder none of th
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -38,8 +39,10 @@ class Checkpoints:
 
     def listen(self) -> None:
         """Take the signal of the notice, which would end the program otherwise."""
-        name = os.environ.get("TRANSLOAD_NOTICE_SIGNAL", "TERM")
-        signal.signal(getattr(signal, f"SIG{name}"), self._take_notice)
+        number = getattr(signal, f"SIG{os.environ.get('TRANSLOAD_NOTICE_SIGNAL', 'TERM')}")
+        signal.signal(number, self._take_notice)
+        # while Python ends no handler is called, and the signal would end the program
+        atexit.register(signal.signal, number, signal.SIG_IGN)
 
     def _take_notice(self, number: int, frame: object) -> None:
         self.noticed = True

@@ -19,7 +19,7 @@ PAGE = ROOT / "examples" / "preempted" / "README.md"
 
 @pytest.mark.timeout(300)
 def test_it_ends_as_an_undisturbed_training(transload_home: Path) -> None:
-    """The page's two commands, with shorter segments and fewer epochs: the first job is interrupted, goes
+    """The page's two commands, with another segment and fewer epochs: the first job is interrupted, goes
     on where it was, does no epoch twice, and has the weights of the second one.
     """
     block = re.search(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
@@ -27,12 +27,12 @@ def test_it_ends_as_an_undisturbed_training(transload_home: Path) -> None:
     commands = [shlex.split(line.removeprefix("$ ")) for line in block[1].splitlines()]
     assert [words[:2] for words in commands] == [["transload", "run"]] * 2
     # a notice after two seconds, and much time to heed it: a busy machine is slow
-    short = {"15s": "62s", "10s": "60s", "python": sys.executable}
+    short = {"31s": "62s", "25s": "60s", "python": sys.executable}
 
     def run(words: list[str]) -> tuple[str, str]:
         words = [short.get(word, word) for word in words[1:]]
         done = subprocess.run(
-            [sys.executable, "-m", "transload", *words, "--epochs", "4", "--hidden", "2000"],
+            [sys.executable, "-m", "transload", *words, "--epochs", "4"],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,

@@ -212,3 +212,22 @@ def test_a_handler_that_was_there_is_called_too(folder: Path) -> None:
         print(checkpoint.interrupted())
     """
     assert rest(run(code, folder)) == "mine\nTrue\n"
+
+
+def test_a_program_that_has_ended_its_work_is_not_ended_by_the_notice(folder: Path) -> None:
+    """The signal may come while Python cleans up, when no handler of a program is called."""
+    code = """
+        import os, signal
+        from transload.runtime import checkpoint
+
+        class Last:
+            def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
+                kill(pid, number)
+
+        checkpoint.interrupted()
+        last = Last()
+        print("ready")
+    """
+    process = run(code, folder)
+    process.communicate(timeout=30)
+    assert process.returncode == 0

@@ -14,6 +14,7 @@ attempts share. Outside of a job, or where no role asked for that folder, nothin
 
 from __future__ import annotations
 
+import atexit
 import errno
 import os
 import re
@@ -142,6 +143,7 @@ class _Notices:
         self._listens = True
         self._pid = os.getpid()
         os.register_at_fork(after_in_child=self._leave)
+        atexit.register(self._end)
 
     def _take(self, number: int, frame: object) -> None:
         if os.getpid() != self._pid:  # it came in the moment of a fork
@@ -151,6 +153,11 @@ class _Notices:
         self.came = True
         if callable(self._before):
             self._before(number, frame)
+
+    def _end(self) -> None:
+        """Ignore the signal while Python ends: the work is done, and the signal would kill it."""
+        if os.getpid() == self._pid and signal.getsignal(self._number) == self._take:
+            signal.signal(self._number, signal.SIG_IGN)
 
     def _leave(self) -> None:
         """Be deaf in a forked child, such as a worker of a data loader: the signal ends it."""
