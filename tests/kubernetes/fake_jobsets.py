@@ -180,6 +180,9 @@ class JobSets:
                 name = found[0]["metadata"]["name"]
                 message = f"applying FailJobSet failure policy action (first failed job: {name})"
                 return self._set_failed(item, "FailJobSetFailurePolicyAction", message)
+            if found and rule["action"] == "RestartJobSetAndIgnoreMaxRestarts":
+                item["status"]["restarts"] += 1
+                return None
             if found:
                 break
         if item["status"].get("restartsCountTowardsMax", 0) >= policy.get("maxRestarts", 0):

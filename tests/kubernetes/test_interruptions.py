@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from transload.runner import Runner
-from transload.specs import AppDef, AppState, Notice, Role
-from transload_kubernetes import interruptions
+from transload.specs import AppDef, AppState, Notice, RetryPolicy, Role
+from transload_kubernetes import interruptions, names
 from transload_kubernetes.convert import convert
+from transload_kubernetes.decide import decide
 from transload_kubernetes.plan import Facts, Plan, RolePlan, record
 
 IGNORE = {
@@ -75,6 +77,38 @@ def test_causes(pod: dict[str, Any], cause: str) -> None:
     assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=0)) == ""
 
 
+@pytest.mark.parametrize(("queue", "count"), [("gpus", 1), ("", 0)])
+def test_what_a_queue_takes_back_is_an_interruption(queue: str, count: int) -> None:
+    """A queue that needs the place suspends the Job, whose pods end; an administrator who suspends
+    one interrupts nothing.
+    """
+    made = Plan("a", "a", "sha256:0", "s", 1.0, [RolePlan("main", 1, 1)], cfg={"queue": queue})
+    item = record("a", "default", made, "{}")
+    item["data"]["submitted"] = "yes"
+    labels = {names.LABEL_ROLE: "main", names.INDEX: "0", names.LABEL_ATTEMPT: "a0r0"}
+    job = {
+        "metadata": {"name": "a-main", "labels": labels},
+        "spec": {"suspend": True},
+        "status": {"conditions": [{"type": "Suspended", "status": "True"}]},
+    }
+    running = [{"name": "main", "state": {"running": {"startedAt": "2026-11-26T05:00:00Z"}}}]
+    pod = {
+        "metadata": {
+            "name": "a-main-0-x",
+            "labels": labels,
+            "creationTimestamp": "2026-11-26T05:00:00Z",
+            "deletionTimestamp": "2026-11-26T05:10:00Z",
+        },
+        "spec": {"containers": []},
+        "status": {"phase": "Running", "containerStatuses": running},
+    }
+    decision = decide(Facts(item, [job], [pod]), 100.0)
+    replica = decision.status.roles[0].replicas[0]
+    assert replica.interruptions == count
+    assert [each.cause for each in replica.earlier] == ["preempted"] * count
+    assert len(decision.interrupted) == count
+
+
 def test_a_job_that_does_not_ask_has_the_record_of_before() -> None:
     """What an older version does not know is written only when it is set."""
     made = Plan("a", "a", "sha256:0", "s", 1.0, [RolePlan("main", 1, 1)])
@@ -135,6 +169,47 @@ def test_interruptions_are_counted_and_bounded(
     replica = status.roles[0].replicas[0]
     assert [each.cause for each in replica.earlier] == ["preempted", "preempted"]
     assert replica.interruptions == 2
+
+
+@pytest.mark.parametrize("jobset", ["never", "always"])
+def test_replicas_that_belong_together_start_again_together(
+    fake: Any,
+    runner: Runner,
+    shell: Callable[..., AppDef],
+    eventually: Any,
+    tmp_path: Path,
+    jobset: str,
+) -> None:
+    """With the policy APPLICATION an interruption of one replica starts the other one again, and
+    spends no retry, with Jobs and with a JobSet.
+    """
+    starts = tmp_path / "starts"
+    command = (
+        f'echo "$TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS" >> {starts}; '
+        f"[ -e {tmp_path / 'go'} ] && exit 0; while :; do sleep 0.1; done"
+    )
+    app = shell(command, replicas=2, notice=Notice(1), retry_policy=RetryPolicy.APPLICATION)
+    job = runner.job(runner.run(app, "kubernetes", {"jobset": jobset}))
+
+    def lines() -> list[str]:
+        return starts.read_text().splitlines() if starts.exists() else []
+
+    eventually(lambda: len(lines()) == 2, timeout=60)
+    (tmp_path / "go").touch()
+    pods = [pod for pod in fake.cluster.items("pods") if pod["status"]["phase"] == "Running"]
+    fake.cluster.evict(pods[0])
+    status = job.wait(timeout=60)
+    assert (status.state, status.num_restarts) == (AppState.SUCCEEDED, 0), status
+    assert status.interruptions == 1
+    assert lines()[:2] == ["0 0", "0 0"]
+    if jobset == "never":
+        assert lines()[2:] == ["0 1", "0 1"]
+    else:  # a JobSet has one count for all its starts
+        assert lines()[2:] == ["1 0", "1 0"]
+    causes = [each.cause for each in status.roles[0].replicas[0].earlier]
+    causes += [each.cause for each in status.roles[0].replicas[1].earlier]
+    if jobset == "never":  # a JobSet removes its pods at once, and with them the cause
+        assert causes == ["preempted"]
 
 
 def _number(pod: dict[str, Any]) -> int:

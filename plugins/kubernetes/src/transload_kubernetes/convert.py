@@ -354,7 +354,12 @@ def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def later_attempt(
-    job: dict[str, Any], base: str, role: str, attempt: Attempt, left: float | None
+    job: dict[str, Any],
+    base: str,
+    role: str,
+    attempt: Attempt,
+    left: float | None,
+    interrupted: int = 0,
 ) -> dict[str, Any]:
     """Return the Job of a role for a later attempt.
 
@@ -364,6 +369,7 @@ def later_attempt(
         role: the name of the role.
         attempt: the later attempt.
         left: the seconds that are left of the timeout; None for no limit.
+        interrupted: how many attempts began because of an interruption.
     """
     job = copy.deepcopy(job)
     text = names.attempt_text(attempt)
@@ -371,11 +377,16 @@ def later_attempt(
     pods = job["spec"]["template"]
     for metadata in (job["metadata"], pods["metadata"]):
         metadata["labels"][names.LABEL_ATTEMPT] = text
+    counts = {"TRANSLOAD_RETRY": max(0, sum(attempt) - interrupted)}
+    if interrupted:
+        counts["TRANSLOAD_INTERRUPTIONS"] = interrupted
+        job["metadata"]["annotations"][names.ANNOTATION_INTERRUPTIONS] = str(interrupted)
     for container in (*pods["spec"].get("initContainers", ()), *pods["spec"]["containers"]):
         for each in container.get("env", ()):
-            if each["name"] == "TRANSLOAD_RETRY":
+            name = each["name"]
+            if name in counts:
                 each.clear()
-                each.update({"name": "TRANSLOAD_RETRY", "value": str(sum(attempt))})
+                each.update({"name": name, "value": str(counts[name])})
     if left is not None:
         job["spec"]["activeDeadlineSeconds"] = max(1, math.ceil(left))
     return job

@@ -47,6 +47,7 @@ class Decision:
         status: the status of the job.
         stop: note in its record that it is being ended, and why.
         restart: make these Jobs; each is the name of a role and an attempt.
+        after_interruption: that is because of an interruption, and spends no retry.
         start: resume these held objects; each is a kind and a name.
         release: end what still runs in these pods, whose programs have ended.
         end: end the pods of these objects; each is a kind and a name.
@@ -58,6 +59,7 @@ class Decision:
     status: AppStatus
     stop: Stop | None = None
     restart: list[tuple[str, Attempt]] = field(default_factory=list)
+    after_interruption: bool = False
     start: list[tuple[str, str]] = field(default_factory=list)
     release: list[str] = field(default_factory=list)
     end: list[tuple[str, str]] = field(default_factory=list)
@@ -195,7 +197,10 @@ def _decide_before_end(plan: Plan, views: list[RoleView], facts: Facts, now: flo
     status.msg = _joined([*reasons, *facts.notes])
     if missing:
         status.state = AppState.PENDING
-        return Decision(status, restart=missing)
+        known = {view.plan.name: view.shared for view in views}
+        most = max(known.values())
+        interrupted = any(known[name] < most for name, _ in missing)
+        return Decision(status, restart=missing, after_interruption=interrupted)
     if facts.set_hidden:
         return Decision(_status_by_jobs(status, plan, views))
     failure = _failure(plan, views, facts, now)
@@ -204,7 +209,9 @@ def _decide_before_end(plan: Plan, views: list[RoleView], facts: Facts, now: flo
         return Decision(status)
     restart = _restart(plan, views) if failure.may_retry else []
     if restart:
-        return _decide_restart(status, views, restart, facts)
+        decision = _decide_restart(status, views, restart, facts)
+        decision.after_interruption = _is_interruption(views)
+        return decision
     return _decide_failed(status, failure, facts)
 
 
@@ -219,8 +226,10 @@ def _restarts_of(views: list[RoleView]) -> int:
     of_roles = sum(view.attempt[1] for view in views)
     of_replicas = 0
     for view in views:
-        of_replicas += sum(replica.restarts - sum(view.attempt) for replica in view.replicas)
-    return of_job + of_roles + of_replicas
+        failed = max(0, sum(view.attempt) - view.shared)
+        of_replicas += sum(replica.restarts - failed for replica in view.replicas)
+    interrupted = max(view.shared for view in views)
+    return max(0, of_job + of_roles - interrupted) + of_replicas
 
 
 def _joined(reasons: list[str]) -> str:
@@ -370,6 +379,11 @@ def _failure_text(view: RoleView) -> str:
     return "; ".join([f"{name}/{bad.id} {cause}", *view.reasons])
 
 
+def _is_interruption(views: list[RoleView]) -> bool:
+    """Tell whether all Jobs that have failed were interrupted."""
+    return all(view.is_interrupted for view in views if view.failed)
+
+
 def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
     """Return the Jobs to make after failures; none if a failed role has no retries left."""
     wanted: dict[str, Attempt] = {}
@@ -378,9 +392,13 @@ def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
         if not view.failed:
             continue
         role = view.plan
-        if role.policy == "APPLICATION" and latest < role.retries:
+        spent = latest - view.shared
+        if role.policy == "ROLE":
+            spent = view.role_restarts - view.shared
+        is_allowed = view.is_interrupted or spent < role.retries
+        if role.policy == "APPLICATION" and is_allowed:
             return [(each.name, (latest + 1, 0)) for each in plan.roles]
-        if role.policy != "ROLE" or view.role_restarts >= role.retries:
+        if role.policy != "ROLE" or not is_allowed:
             return []
         wanted[role.name] = (view.attempt[0], view.attempt[1] + 1)
     return list(wanted.items())

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from transload.cli.quantities import duration_text
 from transload.retries import ASKS_AGAIN
-from transload.specs import AppState, ReplicaAttempt, Role
-from transload_kubernetes import names, states
+from transload.specs import AppState, ReplicaAttempt, RetryPolicy, Role
+from transload_kubernetes import names, plan, states
 from transload_kubernetes.plan import Facts, RolePlan
 
 NOTED: Final = "interrupted."
@@ -49,13 +49,22 @@ def allowed(role: Role) -> int | None:
     return role.interruptions_allowed
 
 
+def is_shared(role: Role) -> bool:
+    """Tell whether an interruption of one replica starts others again, too.
+
+    The role must have the policy that its Job follows.
+    """
+    return bool(allowed(role)) and role.retry_policy is not RetryPolicy.REPLICA
+
+
 def failure_rules(role: Role) -> list[dict[str, Any]]:
     """Return the rules of a Job's ``podFailurePolicy`` for ends that are no failures."""
     limit = allowed(role)
     if limit == 0:
         return []
     disrupted = {"type": "DisruptionTarget", "status": "True"}
-    rules: list[dict[str, Any]] = [{"action": "Ignore", "onPodConditions": [disrupted]}]
+    action = "FailJob" if is_shared(role) else "Ignore"  # the Job is then made again as a whole
+    rules: list[dict[str, Any]] = [{"action": action, "onPodConditions": [disrupted]}]
     if limit is not None:
         codes = {"containerName": names.MAIN, "operator": "NotIn", "values": list(_OBEDIENT)}
         # a program that ends by itself with another code has failed, whoever wanted its place
@@ -92,8 +101,21 @@ class Interrupted:
     new: dict[str, str]
 
 
+def is_taken_back(pod: Mapping[str, Any], role: RolePlan) -> bool:
+    """Tell whether a queue ends a pod that had begun, so that its Job waits again."""
+    is_ending = bool(pod["metadata"].get("deletionTimestamp"))
+    has_failed = states.condition(dict(pod), "DisruptionTarget") is not None
+    return role.interruptions != 0 and is_ending and not has_failed and states.has_begun(pod)
+
+
 def of_replica(
-    facts: Facts, role: RolePlan, k: int, pods: list[dict[str, Any]], counted: int
+    facts: Facts,
+    role: RolePlan,
+    k: int,
+    pods: list[dict[str, Any]],
+    counted: int,
+    *,
+    waits_again: bool = False,
 ) -> Interrupted:
     """Return the interruptions of a replica.
 
@@ -103,12 +125,15 @@ def of_replica(
         k: its number.
         pods: its pods that are there, oldest first.
         counted: how many the cluster had counted when it made the last one.
+        waits_again: whether a queue has suspended its Job.
     """
     start = f"{NOTED}{names.role_label(role.name)}.{k}."
     noted = {key: text for key, text in facts.data.items() if key.startswith(start)}
     new: dict[str, str] = {}
     for pod in pods:
         cause = cause_of(pod, role)
+        if waits_again and is_taken_back(pod, role):
+            cause = "preempted"
         key = f"{start}{_made(pod)}.{pod['metadata']['name']}"
         if cause and key not in noted:
             new[key] = _as_text(pod, cause, facts)
@@ -165,6 +190,27 @@ def text_of(interrupted: Interrupted, role: RolePlan) -> str:
     if role.interruptions is not None:
         text += f" of {role.interruptions}"
     return text
+
+
+def is_of_job(job: Mapping[str, Any], role: RolePlan) -> bool:
+    """Tell whether a Job has ended because one of its pods was interrupted."""
+    failed = states.condition(dict(job), "Failed") or {}
+    return role.policy != "REPLICA" and failed.get("reason") == "PodFailurePolicy"
+
+
+def of_attempts(facts: Facts, role: RolePlan) -> int:
+    """Return how many attempts of a role began because of an interruption, not of a failure."""
+    if facts.jobset is not None:
+        status = facts.jobset.get("status") or {}
+        return states.set_restarts(facts.jobset) - int(status.get("restartsCountTowardsMax") or 0)
+    label = names.role_label(role.name)
+    start = f"{plan.MADE}{label}."
+    values = [text for key, text in facts.data.items() if key.startswith(start)]
+    counts = [values.count(plan.INTERRUPTED)]
+    for job in facts.jobs:  # the process that has made the last one may have died before the note
+        if names.labels_of(job).get(names.LABEL_ROLE) == label:
+            counts.append(int(names.annotations_of(job).get(names.ANNOTATION_INTERRUPTIONS, "0")))
+    return max(counts)
 
 
 def used_up(who: str, interrupted: Interrupted, role: RolePlan) -> str:

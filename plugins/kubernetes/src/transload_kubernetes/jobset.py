@@ -11,13 +11,16 @@ from typing import Any
 from transload.errors import UnsupportedFeature
 from transload.specs import AppDef, RetryPolicy, Role
 from transload_kubernetes import names
+from transload_kubernetes.interruptions import allowed, is_shared
 from transload_kubernetes.options import Options
 
 
 def is_wanted(app: AppDef) -> bool:
     """Tell whether a job needs a JobSet, which ends or restarts its roles together."""
     together = len(app.roles) > 1 or any(
-        role.max_retries and role.num_replicas > 1 and role.retry_policy is not RetryPolicy.REPLICA
+        (role.max_retries or allowed(role))
+        and role.num_replicas > 1
+        and role.retry_policy is not RetryPolicy.REPLICA
         for role in app.roles
     )
     try:
@@ -98,11 +101,21 @@ def _failure_policy(roles: list[Role]) -> dict[str, Any]:
     again = [
         role for role in roles if role.max_retries and role.retry_policy is RetryPolicy.APPLICATION
     ]
-    if not again:
+    interrupted = {
+        "name": "interrupted",
+        "action": "RestartJobSetAndIgnoreMaxRestarts",
+        "onJobFailureReasons": ["PodFailurePolicy"],
+    }
+    rules: list[dict[str, Any]] = []
+    if any(map(is_shared, roles)):
+        rules.append(interrupted)
+    if not again and not rules:
         return {"maxRestarts": 0}
-    rules = [
+    rules.append(
         {"name": "tookTooLong", "action": "FailJobSet", "onJobFailureReasons": ["DeadlineExceeded"]}
-    ]
+    )
+    if not again:
+        return {"maxRestarts": 0, "restartStrategy": "BlockingRecreate", "rules": rules}
     if others := [names.role_label(role.name) for role in roles if role not in again]:
         rules.append({"name": "notRetried", "action": "FailJobSet", "targetReplicatedJobs": others})
     # an attempt starts only after all objects of the earlier one are gone

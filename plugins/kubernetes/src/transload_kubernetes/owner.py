@@ -15,7 +15,7 @@ from typing import Final
 
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.retries import Gang
-from transload_kubernetes import convert, explain, hold, names, plan, states
+from transload_kubernetes import convert, explain, hold, interruptions, names, plan, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.create import create, let_run, owned
 from transload_kubernetes.decide import Decision, decide
@@ -109,13 +109,20 @@ class Owner:
             let_run(self._cluster, namespace, kind, name, facts)
         for role, attempt in decision.restart:
             try:
-                self._make_job(namespace, facts, role, attempt)
+                self._make_job(
+                    namespace,
+                    facts,
+                    role,
+                    attempt,
+                    after_interruption=decision.after_interruption,
+                )
             except SubmitError as exc:  # an object of another owner has the name and keeps it
                 why = f"role {role} could not be started again: {exc}"
                 self._note_stop(namespace, facts, Stop("failed", why))
                 return
             key = f"{plan.MADE}{names.role_label(role)}.{names.attempt_text(attempt)}"
-            self._note(namespace, facts, key, "yes")
+            why = plan.INTERRUPTED if decision.after_interruption else "yes"
+            self._note(namespace, facts, key, why)
         if decision.note:
             self._note_end(namespace, facts, decision)
 
@@ -166,7 +173,15 @@ class Owner:
 
         self._handover.start_thread(base, wait_and_suspend)
 
-    def _make_job(self, namespace: str, facts: Facts, role: str, attempt: names.Attempt) -> None:
+    def _make_job(
+        self,
+        namespace: str,
+        facts: Facts,
+        role: str,
+        attempt: names.Attempt,
+        *,
+        after_interruption: bool,
+    ) -> None:
         """Make the Job of a role for a later attempt."""
         assert facts.plan is not None
         assert facts.record is not None
@@ -174,7 +189,9 @@ class Owner:
         first = next(job for job, each in jobs if each.name == role)
         base = facts.record["metadata"]["name"]
         left = _seconds_left(facts.plan, facts)
-        job = convert.later_attempt(first, base, role, attempt, left)
+        of_role = next(each for each in facts.plan.roles if each.name == role)
+        interrupted = interruptions.of_attempts(facts, of_role) + int(after_interruption)
+        job = convert.later_attempt(first, base, role, attempt, left, interrupted)
         create(self._cluster, namespace, owned(job, facts.record))
 
     # -- notes in the record

@@ -22,6 +22,8 @@ GRAVESTONE: Final = {"metadata": {"labels": {names.LABEL_RECORD: DELETED}}, "dat
 """Change after which a record only says that its id was used, and by which job."""
 MADE: Final = "made."
 """Prefix of the record's keys for Jobs of later attempts."""
+INTERRUPTED: Final = "interrupted"
+"""Value of such a key for an attempt that an interruption, and no failure, has begun."""
 _NEWER: Final = ("interruptions", "checkpoints")
 """Fields of a plan and its roles that are written only when they are set."""
 FILES: Final = "files."

@@ -33,6 +33,8 @@ class RoleView:
         lingering: by replica, its pod, if the program has ended while other containers still run.
         interrupted: keys and values of the record for interruptions that are not noted yet.
         hopeless: why the job fails, whatever retries are left; ``""``: it does not.
+        shared: how many attempts of the role began because of an interruption.
+        is_interrupted: whether its Job has ended because of an interruption.
         reports: what each replica reported last of its progress.
         role_restarts: how often the role was restarted without the other roles.
         finished: whether its Job has ended.
@@ -50,6 +52,8 @@ class RoleView:
     lingering: dict[int, dict[str, Any]] = field(default_factory=dict)
     interrupted: dict[str, str] = field(default_factory=dict)
     hopeless: str = ""
+    shared: int = 0
+    is_interrupted: bool = False
     reports: list[dict[str, Any]] = field(default_factory=list)
     role_restarts: int = 0
     finished: bool = False
@@ -68,6 +72,8 @@ def view_role(role: RolePlan, facts: Facts, *, stopping: bool) -> RoleView:
         # the JobSet says which attempt counts, because Jobs of earlier attempts are being removed
         view.attempt = (states.set_restarts(facts.jobset), 0)
     view.job = jobs.get(view.attempt, {})
+    view.shared = interruptions.of_attempts(facts, role)
+    view.is_interrupted = interruptions.is_of_job(view.job, role)
     view.finished = states.is_finished(view.job)
     failure = states.condition(view.job, "Failed") or {}
     view.timed_out = failure.get("reason") == "DeadlineExceeded"
@@ -143,7 +149,8 @@ def _replicas(view: RoleView, facts: Facts, *, stopping: bool) -> list[ReplicaSt
             view, facts, k, pod, done=k in completed, failed=k in failed, stopping=stopping
         )
         replica = ReplicaStatus(k, state, view.plan.name, "")
-        replica.restarts = sum(view.attempt) + _restarts_of(pods, view.plan)
+        replica.restarts = max(0, sum(view.attempt) - view.shared)
+        replica.restarts += _restarts_of(pods, view.plan)
         _add_interruptions(replica, view, facts, pods)
         if pod is not None:
             _describe_by_pod(replica, view, facts, pod)
@@ -210,6 +217,8 @@ def _replica_state(
         return AppState.SUCCEEDED
     if failed:
         return AppState.FAILED
+    if view.finished and pod is not None and interruptions.cause_of(pod, view.plan):
+        return AppState.CANCELLED
     if seen is AppState.FAILED and (view.finished or _is_final(view, pod)):
         return AppState.FAILED
     if view.finished:
@@ -237,12 +246,23 @@ def _restarts_of(pods: list[dict[str, Any]], role: RolePlan) -> int:
     return max(len(failed), _failures_before(pods[-1]))
 
 
+def _waits_again(view: RoleView, facts: Facts) -> bool:
+    """Tell whether a queue has suspended the Job of a role that nobody ends."""
+    if facts.plan is None or not facts.plan.queued or facts.stop is not None:
+        return False
+    return bool((view.job.get("spec") or {}).get("suspend"))
+
+
 def _add_interruptions(
     replica: ReplicaStatus, view: RoleView, facts: Facts, pods: list[dict[str, Any]]
 ) -> None:
     """Add to a replica's status how often it was interrupted and why, and note what is new."""
-    counted = _disruptions_before(pods[-1]) if pods else 0
-    found = interruptions.of_replica(facts, view.plan, replica.id, pods, counted)
+    counted = view.shared
+    if pods:
+        counted += _disruptions_before(pods[-1])
+    found = interruptions.of_replica(
+        facts, view.plan, replica.id, pods, counted, waits_again=_waits_again(view, facts)
+    )
     if not found.count:
         return
     replica.interruptions = found.count
@@ -250,7 +270,8 @@ def _add_interruptions(
     view.interrupted.update(found.new)
     who = f"{view.plan.name}/{replica.id}"
     view.hopeless = view.hopeless or interruptions.used_up(who, found, view.plan)
-    if replica.state in (AppState.PENDING, AppState.SUBMITTED):
+    is_waiting = replica.state in (AppState.PENDING, AppState.SUBMITTED)
+    if is_waiting or (view.is_interrupted and replica.state is AppState.CANCELLED):
         view.reasons.append(f"{who} {interruptions.text_of(found, view.plan)}")
 
 
