@@ -29,7 +29,13 @@ release = importlib.metadata.version("transload")
 html_title = f"{project} {release}"
 root_doc = "docs/index"
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+]
 include_patterns = [
     "docs/*.md",
     "docs/internals/*.md",
@@ -65,8 +71,15 @@ _SIDEBAR = (
     "variant-selector",
 )
 html_sidebars = {"**": [f"sidebar/{name}.html" for name in _SIDEBAR]}
+html_favicon = "images/favicon.svg"
+html_additional_pages = {"404": "404.html"}
 html_copy_source = False
 html_show_sourcelink = False
+
+# The button copies commands without their prompts, with the lines that continue them.
+copybutton_prompt_text = "$ "
+copybutton_line_continuation_character = "\\"
+copybutton_here_doc_delimiter = "END"
 
 myst_heading_anchors = 4
 suppress_warnings = [
@@ -93,6 +106,20 @@ _menus: dict[int, str] = {}
 _FOLDER_LINK = re.compile(r"(\]\()((?:\.\./)*(?:examples|plugins|digits)(?:/[\w.-]+)?)/?(\))")
 
 
+_PICTURE = re.compile(
+    r'<picture>\s*<source media="\(prefers-color-scheme: dark\)" srcset="([^"]+)">'
+    r'\s*<img src="([^"]+)" alt="([^"]+)">\s*</picture>'
+)
+
+
+def _both_pictures(found: re.Match[str]) -> str:
+    """Return the light and the dark form of a picture, of which the theme shows one."""
+    forms = ((found[2], "only-light"), (found[1], "only-dark"))
+    return "\n\n".join(
+        f"```{{image}} {path}\n:alt: {found[3]}\n:class: {shown}\n```" for path, shown in forms
+    )
+
+
 def _complete(app: Any, docname: str, source: list[str]) -> None:
     """Make links to folders lead to their READMEs, and hang all pages below the index."""
     here = (ROOT / docname).parent
@@ -106,6 +133,7 @@ def _complete(app: Any, docname: str, source: list[str]) -> None:
         )
 
     source[0] = _FOLDER_LINK.sub(readme, source[0])
+    source[0] = _PICTURE.sub(_both_pictures, source[0])
     if docname == root_doc:
         source[0] += make_pages.toctrees()
 
@@ -164,9 +192,18 @@ def _one_menu(app: Any, page: str, template: str, context: dict[str, Any], doctr
 
 
 def _front_door(app: Any, exception: Exception | None) -> None:
-    """Lead from the folder above, where each version has a site, to the newest one's first page."""
-    if exception is None and app.builder.format == "html":
-        make_pages.versions(Path(app.outdir).parent)
+    """Write what leads to the first page.
+
+    That is the root of the site, and, where it lies in a folder named by its version, the folder
+    above.
+    """
+    if exception is not None or app.builder.format != "html":
+        return
+    site = Path(app.outdir)
+    (site / "index.html").write_text(make_pages.redirect("docs/index.html"), encoding="utf-8")
+    (site / "llms.txt").write_text(make_pages.list_for_machines(), encoding="utf-8")
+    if site.name[:1].isdecimal():
+        make_pages.versions(site.parent)
 
 
 def setup(app: Any) -> None:

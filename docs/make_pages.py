@@ -357,10 +357,35 @@ def versions(place: Path) -> None:
     (place / "versions.js").write_text(
         f"window.transloadVersions = {json.dumps(found)};\n", encoding="utf-8"
     )
-    first = f"{found[0]}/docs/index.html"
-    page = '<!doctype html><meta charset="utf-8"><title>transload</title><meta http-equiv="refresh"'
-    page += f' content="0; url={first}"><a href="{first}">transload</a>'
-    (place / "index.html").write_text(page, encoding="utf-8")
+    if found:
+        first = redirect(f"{found[0]}/docs/index.html")
+        (place / "index.html").write_text(first, encoding="utf-8")
+
+
+def redirect(target: str) -> str:
+    """Return a page that leads to another one."""
+    head = '<!doctype html><meta charset="utf-8"><title>transload</title>'
+    refresh = f'<meta http-equiv="refresh" content="0; url={target}">'
+    return f'{head}{refresh}<a href="{target}">transload</a>'
+
+
+def list_for_machines() -> str:
+    """Return ``llms.txt``: what transload is, and the pages by section, each with its first sentence.
+
+    The form is that of https://llmstxt.org.
+    """
+    index = (HERE / "index.md").read_text(encoding="utf-8")
+    _, summary, *_ = index.split("\n\n")
+    parts = ["# transload", f"> {summary}"]
+    for title, patterns in SECTIONS.items():
+        rows = []
+        for path in sorted(path for pattern in patterns for path in HERE.glob(f"{pattern}.md")):
+            text = path.read_text(encoding="utf-8")
+            heading = text.partition("\n")[0].removeprefix("# ").replace("`", "")
+            rows.append(f"- [{heading}](docs/{path.relative_to(HERE).with_suffix('.html')})")
+        if rows:
+            parts.append("\n".join([f"## {title}", "", *rows]))
+    return "\n\n".join(parts) + "\n"
 
 
 def schema() -> str:

@@ -7,9 +7,9 @@ namespace and one shell environment, in the order of the page:
 - ``python`` is executed; a first line ``# some/name.py`` also saves it under that name, and it is
   run as if imported. A program that reads its arguments outside of any function is saved alone: the
   page has to run it by a command.
-- ``console``: lines that begin with ``$ `` are commands (continued by a backslash, or by lines that
-  begin with ``> ``); any other line is output that must appear, in this order, where ``…`` stands
-  for anything.
+- ``console``: lines that begin with ``$ `` are commands, continued by a backslash, or up to the line
+  ``END`` where one ends in ``<<'END'``; just that is copied by the site's button. Any other line is
+  output that must appear, in this order, where ``…`` stands for anything.
 - ``sh`` is a script, ``toml`` and ``json`` are read.
 - Blocks of no language are pictures, not code.
 
@@ -308,11 +308,16 @@ def _commands(text: str) -> tuple[str, list[str]]:
     commands: list[str] = []
     shown: list[str] = []
     continued = False
+    in_here_document = False
     for line in text.splitlines():
-        if line.startswith("$ "):
+        if in_here_document:
+            commands.append(line)
+            in_here_document = line != "END"
+        elif line.startswith("$ "):
             commands.append(line[2:])
-        elif continued or line.startswith("> "):
-            commands.append(line.removeprefix("> "))
+            in_here_document = line.endswith("<<'END'")
+        elif continued:
+            commands.append(line)
         elif line.strip():
             shown.append(line)
             continue
