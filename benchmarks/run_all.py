@@ -55,6 +55,7 @@ SCRIPTS: Final = {
     "tracker": Script("core", "tracking"),
     "poller": Script("core", "waiting", "testing"),
     "log_forwarding": Script("core", "logs in a host"),
+    "environments": Script("core", "packages", "testing"),
     "airflow": Script("hosts", "Airflow", "airflow"),
     "kfp": Script("hosts", "KFP", "kfp"),
     "prefect_flow": Script("hosts", "Prefect", "prefect"),
@@ -66,6 +67,7 @@ SCRIPTS: Final = {
 GROUPS: Final = {"core": "The core", "hosts": "Workflow hosts and engines"}
 CHOSEN: Final = {
     "command_line": "run utils.echo, wall",
+    "environments": "a script with packages, next job, CPU",
     "airflow": "task of `sleep 1`, deferrable",
     "prefect_flow": "`true` as an app, against prefect-shell",
     "kfp": "task of an app, results collected",

@@ -137,7 +137,8 @@ def play(runner: Runner, engine: str, ledger: Path, seed: int) -> Case:
 
 def main(host: str, engine: str, jobs: int, first: int) -> int:
     """Run the jobs; return 1 if there was an alarm, or a job did not end well."""
-    with tempfile.TemporaryDirectory(prefix="tl-", dir="/tmp") as home:
+    # supervisors may still be writing when all jobs have ended
+    with tempfile.TemporaryDirectory(prefix="tl-", dir="/tmp", ignore_cleanup_errors=True) as home:
         os.environ["TRANSLOAD_HOME"] = home
         (ledger := Path(home) / "ledger").mkdir()
         with get_runner() as runner, ThreadPoolExecutor(AT_ONCE) as pool:
