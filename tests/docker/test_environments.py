@@ -314,7 +314,10 @@ def test_a_killed_maker_leaves_nothing(
     assert len(images(engine)) == 1 and builders(engine) == []
 
 
-@pytest.mark.parametrize("moment", ["before it is kept", "before it has a name"])
+@pytest.mark.parametrize(
+    "moment",
+    [pytest.param("before it is kept", marks=pytest.mark.slow), "before it has a name"],
+)
 def test_a_maker_killed_at_the_end(
     submit: Callable[..., Job],
     engine: Any,

@@ -222,7 +222,9 @@ def test_a_keeper_does_not_spin_while_the_engine_is_away(
     assert keepers(transload_home) == [keeper]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.slow), signal.SIGKILL]
+)
 def test_network_of_an_app_that_ended_with_the_engine(
     runner: Runner, shell: Any, engine: Any, eventually: Any, number: int
 ) -> None:
@@ -421,7 +423,7 @@ def test_submit_that_gave_up_is_withdrawn(
 
     monkeypatch.setattr("transload_docker.engine._TIMEOUT_S", 2)
     record = submit._Submit._record
-    frozen = threading.Thread(target=engine.freeze, args=(20.0,))
+    frozen = threading.Thread(target=engine.freeze, args=(10.0,))
 
     def hang(self: Any) -> bool:
         frozen.start()

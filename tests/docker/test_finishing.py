@@ -39,12 +39,11 @@ print("weight", state["weight"])
 
 
 @pytest.fixture
-def training(engine: Any) -> AppDef:
+def training(python_image: str) -> AppDef:
     """A job of one replica, which counts to 120 and has a weight at its end."""
-    image = engine.python_image("transload-test/finishing:1", packages=())
     role = Role(
         "trainer",
-        image,
+        python_image,
         entrypoint=sys.executable,
         args=["-c", PROGRAM],
         env={"PYTHONPATH": CORE},
@@ -76,7 +75,7 @@ def strike_supervisor(home: Path) -> None:
             os.kill(int(entry), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("supervisor_dies", [False, True])
+@pytest.mark.parametrize("supervisor_dies", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_stopped_twice(
     runner: Runner,
     training: AppDef,

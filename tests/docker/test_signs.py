@@ -145,9 +145,16 @@ def test_paused_has_not_stalled(
     eventually(lambda: "stalled" in status_of(runner, handle).msg, timeout=30)
 
 
+@pytest.fixture(scope="module")
+def python_and_shell(private_engine: Any) -> str:
+    """Name of an image with this Python and a shell."""
+    name: str = private_engine.python_image("transload-test/stacks:1", packages=(), applets="sh")
+    return name
+
+
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_stacks_of_what_has_stalled(
-    runner: Runner, engine: Any, eventually: Callable[..., Any], wrapped: bool
+    runner: Runner, python_and_shell: str, eventually: Callable[..., Any], wrapped: bool
 ) -> None:
     """``dump`` has the programs with a handler write their stacks, which stand in the error of the
     replica; a shell around it has none, and goes on.
@@ -158,8 +165,7 @@ def test_stacks_of_what_has_stalled(
         "def hangs():\n    time.sleep(300)\n"
         "hangs()"
     )
-    image = engine.python_image("transload-test/stacks:1", packages=(), applets="sh")
-    role = Role("main", image, entrypoint=sys.executable, args=["-c", code])
+    role = Role("main", python_and_shell, entrypoint=sys.executable, args=["-c", code])
     if wrapped:
         role.entrypoint = "sh"
         role.args = ["-c", f"{sys.executable} -c '{code}'; echo never"]
