@@ -16,7 +16,6 @@ any browser, and asks the network for nothing.
 from __future__ import annotations
 
 import datetime as dt
-import json
 import os
 import re
 import runpy
@@ -45,7 +44,7 @@ with DAG("training", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=
     TransloadOperator(
         task_id="train",
         component={component!r},
-        component_args={{"replicas": 2, "epochs": 15, "hidden": 1024, "batch": 4}},
+        component_args={{"replicas": 2, "epochs": 15, "hidden": 1024, "batch": 4, "lr": 0.02}},
         scheduler="local",
         retries=2,
         retry_delay=dt.timedelta(seconds=1),
@@ -176,7 +175,8 @@ def record_kill(folder: Path) -> list[Line]:
                 for when, text in _log(call, task, attempt, token):
                     if (attempt, when, text) not in seen:
                         seen.add((attempt, when, text))
-                        lines.append((max(now - 1, when - _epoch(began)), "", text[:110]))
+                        came = max(now - 1, when - _epoch(began))
+                        lines += [(came, "", part) for part in _wrapped(text)]
             if not killed and sum("epoch" in text for _, _, text in lines) >= 4:
                 killed = True
                 pid = _task_process(said["id"])
@@ -188,17 +188,12 @@ def record_kill(folder: Path) -> list[Line]:
                         f"$ kill -9 {pid}      # the process of the task",
                     )
                 )
-        births = subprocess.run(
-            [sys.executable, "-m", "transload", "list", "--json"],
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
         lines.append((time.monotonic() - began, "$", "$ transload list"))
-        for app in json.loads(births)["apps"]:
-            lines.append(
-                (time.monotonic() - began, "", f"{app['handle']}  {app['state']}      # one job")
-            )
+        jobs = subprocess.run(
+            [sys.executable, "-m", "transload", "list"], capture_output=True, text=True, check=True
+        ).stdout
+        for line in jobs.splitlines():
+            lines.append((time.monotonic() - began, "", "  ".join(line.split("\t"))))
     return lines
 
 
@@ -207,7 +202,7 @@ def _epoch(began: float) -> float:
 
 
 def _log(call: Any, task: str, attempt: int, token: str) -> list[tuple[float, str]]:
-    """Return the lines of the app in the log of a try, with the moment at which each was
+    """Return the lines of the job in the log of a try, with the moment at which each was
     written.
     """
     content = (call(f"{task}/logs/{attempt}?full_content=true", token=token) or {}).get(
@@ -216,7 +211,7 @@ def _log(call: Any, task: str, attempt: int, token: str) -> list[tuple[float, st
     found = []
     for entry in content if isinstance(content, list) else []:
         text = str(entry.get("event", ""))
-        if entry.get("timestamp") and (text.startswith(("trainer/", "job ")) or "epoch" in text):
+        if entry.get("timestamp") and text.startswith(("trainer/", "job ")):
             found.append((dt.datetime.fromisoformat(entry["timestamp"]).timestamp(), text))
     return found
 
