@@ -698,17 +698,16 @@ def test_fork_of_the_host_program(local) -> None:
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
 
 
-def test_out_of_memory_is_named(local, tmp_path: Path) -> None:
+def test_out_of_memory_is_named(local, tmp_path: Path, eventually) -> None:
     """What the kernel kills in a control group that is full is said to be that; what somebody kills
     is not.
     """
-    group = Path("/sys/fs/cgroup/memory/transload-test")
+    name = f"transload-test-{os.getpid()}"
+    group = Path("/sys/fs/cgroup/memory", name)
     limit = group / "memory.limit_in_bytes"
     if not group.parent.is_dir():
-        group, limit = (
-            Path("/sys/fs/cgroup/transload-test"),
-            Path("/sys/fs/cgroup/transload-test/memory.max"),
-        )
+        group = Path("/sys/fs/cgroup", name)
+        limit = group / "memory.max"
     try:
         group.mkdir()
         limit.write_text(str(100 << 20), encoding="ascii")
@@ -731,10 +730,17 @@ def test_out_of_memory_is_named(local, tmp_path: Path) -> None:
         other.kill()
     killed = local.run(local.sh("kill -9 $$"))
     assert "out of memory:" not in local.wait(killed).msg
-    for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
-        with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
-            (group.parent / "cgroup.procs").write_text(pid, encoding="ascii")
-    group.rmdir()
+
+    def is_removed() -> bool:
+        """Remove the group, which the last of its processes may hold while it ends."""
+        for pid in (group / "cgroup.procs").read_text(encoding="ascii").split():
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                (group.parent / "cgroup.procs").write_text(pid, encoding="ascii")
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        return not group.is_dir()
+
+    eventually(is_removed)
 
 
 def test_cancel_as_soon_as_an_app_can_be_seen(transload_home: Path) -> None:
