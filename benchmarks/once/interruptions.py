@@ -218,11 +218,17 @@ def count(case: Case, notes: list[dict[str, Any]], weights: str) -> None:
     steps = [note["step"] for note in notes if "step" in note]
     case.repeated = len(steps) - len(set(steps))
     case.equal = [note["weights"] for note in notes if "weights" in note][-1:] == [weights]
-    for birth in births[:-1]:
+    for number, birth in enumerate(births[:-1]):
         own = [note for note in notes if note["attempt"] == birth["attempt"]]
         done = max((note["step"] for note in own if "step" in note), default=0)
         # of those that this attempt or an earlier one has made
         saved = [note["saved"] for note in notes if "saved" in note and note["at"] <= own[-1]["at"]]
+        # one that was made, and not noted any more, is seen by where the next attempt went on
+        later = {each["attempt"] for each in births[number + 1 :]}
+        steps_later = [
+            note["step"] for note in notes if note["attempt"] in later and "step" in note
+        ]
+        saved += [step - 1 for step in steps_later[:1]]
         lost = max(0, done - max(saved, default=0))
         case.lost += lost
         case.worst = max(case.worst, lost)
