@@ -281,11 +281,16 @@ class KubernetesScheduler(SchedulerBase):
         A user who may not list all namespaces gets those of the settings' and the default namespace.
         """
         seen = self._seen()
+        left = MOST_ASKED
+        for facts in seen:
+            left -= self._reports.add_to(facts, left)
         known = sorted(self._known(seen), key=lambda each: each[0].created, reverse=True)
         rows: list[ListAppResponse] = []
         for made, decision in known:
-            state = decision.status.state
-            rows.append(ListAppResponse(made.app_id, state, name=made.name, created=made.created))
+            status = decision.status
+            row = ListAppResponse(made.app_id, status.state, name=made.name, created=made.created)
+            row.progress = status.progress
+            rows.append(row)
         for facts in seen:
             if facts.unreadable:
                 rows.append(ListAppResponse(facts.app_id, AppState.UNKNOWN))
