@@ -43,7 +43,11 @@ BASE = ("core", "plugins/testing")
 """What every suite installs: the core, and the conformance suites with the scripted scheduler."""
 QUICK = ("-m", "not slow")
 SLOW = ("-m", "slow", "-q")
-WAITING = {"kubernetes": 4, "slurm": 4}  # workers of suites that mostly wait for others
+WAITING = {
+    "airflow": 3,
+    "kubernetes": 4,
+    "slurm": 4,
+}  # workers of suites that mostly wait for others
 OTHER_PYTHONS = ("3.12", "3.13")
 SLURM_RELEASES = ("trixie", "sid")
 ENGINES = runpy.run_path(str(ROOT / "tests" / "engines.py"))

@@ -60,7 +60,8 @@ class AirflowServer:
         self.home = home
         self.port = free_port()
         self.token = ""
-        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._parts = home / "parts.json"
+        self._children: dict[int, subprocess.Popen[bytes]] = {}
         self.environment = {**os.environ, **_settings(home, dags, self.port), **environment}
         self.environment.pop("PYTHONDONTWRITEBYTECODE", None)
         if imported:
@@ -68,6 +69,27 @@ class AirflowServer:
             (home / "config" / "airflow_local_settings.py").write_text(
                 SETTINGS.format(modules=list(imported))
             )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return as JSON values what another process needs to use this Airflow."""
+        return {
+            "home": str(self.home),
+            "port": self.port,
+            "token": self.token,
+            "environment": self.environment,
+        }
+
+    @classmethod
+    def joined(cls, values: Mapping[str, Any]) -> AirflowServer:
+        """Return an Airflow that another process has started, from `to_dict`."""
+        made = cls.__new__(cls)
+        made.home = Path(values["home"])
+        made.port = values["port"]
+        made.token = values["token"]
+        made.environment = dict(values["environment"])
+        made._parts = made.home / "parts.json"
+        made._children = {}
+        return made
 
     # -- its processes
 
@@ -93,48 +115,67 @@ class AirflowServer:
             else []
         )
         with open(self.home / f"{part}.log", "ab") as log:
-            self._processes[part] = subprocess.Popen(
+            process = subprocess.Popen(
                 [*_airflow(), part, *more],
                 env=self.environment,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
             )
+        self._children[process.pid] = process
+        self._note({**self._pids(), part: process.pid})
 
     def end_part(self, part: str, number: int = signal.SIGTERM) -> None:
         """End one part and all of its processes."""
-        process = self._processes.pop(part)
-        _signal_group(process.pid, number)
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            pass
-        _signal_group(process.pid, signal.SIGKILL)
-        process.wait(20)
+        pids = self._pids()
+        pid = pids.pop(part)
+        self._note(pids)
+        _signal_group(pid, number)
+        self._ended(pid, 20)
+        _signal_group(pid, signal.SIGKILL)
+        assert self._ended(pid, 20), f"{part} cannot be killed"
 
     def stop(self, number: int = signal.SIGTERM) -> None:
         """End everything, whatever state it is in; with SIGKILL at once, as a machine goes down."""
-        for part in list(self._processes):
-            _signal_group(self._processes[part].pid, number)
+        pids = list(self._pids().values())
+        for pid in pids:
+            _signal_group(pid, number)
         end = time.monotonic() + 5
-        for process in self._processes.values():
-            try:
-                process.wait(max(0.1, end - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                pass
-        for process in self._processes.values():
-            _signal_group(process.pid, signal.SIGKILL)
-            process.wait(20)
+        for pid in pids:
+            self._ended(pid, max(0.1, end - time.monotonic()))
+        for pid in pids:
+            _signal_group(pid, signal.SIGKILL)
+            self._ended(pid, 20)
         for pid in self.own_processes():
             try:
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 continue
-        self._processes.clear()
+        self._parts.unlink(missing_ok=True)
 
     def pid_of(self, part: str) -> int:
         """Return the process id of a part."""
-        return self._processes[part].pid
+        return self._pids()[part]
+
+    def _pids(self) -> dict[str, int]:
+        """Return the process ids of its parts, whichever process of the tests started them."""
+        try:
+            return dict(json.loads(self._parts.read_text()))
+        except FileNotFoundError:
+            return {}
+
+    def _note(self, pids: Mapping[str, int]) -> None:
+        self._parts.write_text(json.dumps(dict(pids)))
+
+    def _ended(self, pid: int, timeout: float) -> bool:
+        """Tell whether a part has ended within so many seconds."""
+        end = time.monotonic() + timeout
+        while _runs(pid) and time.monotonic() < end:
+            time.sleep(0.02)
+        child = self._children.get(pid)
+        if child is not None:
+            child.poll()  # no zombie is left of it
+        return not _runs(pid)
 
     def own_processes(self) -> list[int]:
         """Return all processes of this Airflow, whatever their session: those with its home in
@@ -206,8 +247,8 @@ class AirflowServer:
         )
 
     def _check_alive(self) -> None:
-        for part, process in self._processes.items():
-            if process.poll() is not None:
+        for part, pid in self._pids().items():
+            if not _runs(pid):
                 raise RuntimeError(
                     f"{part} ended: {(self.home / f'{part}.log').read_text()[-3000:]}"
                 )
@@ -399,6 +440,15 @@ def _airflow() -> list[str]:
     return [sys.executable, "-m", "airflow"]
 
 
+def _runs(pid: int) -> bool:
+    """Tell whether a process runs; a zombie does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
 def _signal_group(pid: int, number: int) -> None:
     try:
         os.killpg(pid, number)
@@ -414,13 +464,14 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         for example in (EXAMPLES / "airflow").glob("*.py"):
             shutil.copy(example, folder)
         without = shutil.ignore_patterns("__pycache__")
-        shutil.copytree(EXAMPLES / "chain", folder / "chain", ignore=without)
+        for example in ("chain", "script"):
+            shutil.copytree(EXAMPLES / example, folder / example, ignore=without)
         shutil.copytree(EXAMPLES / "digits", home / "digits", ignore=without)
     values = {
         "CORE__DAGS_FOLDER": str(folder),
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__EXECUTOR": "LocalExecutor",
-        "CORE__PARALLELISM": "6",
+        "CORE__PARALLELISM": "10",
         "CORE__TEST_CONNECTION": "Enabled",
         "CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
         "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",

@@ -1,4 +1,4 @@
-"""One real Airflow for all tests of a worker that want one; one fork server for the others."""
+"""One real Airflow for all tests that want one; a fork server per worker for the others."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from airflow_server import AirflowServer
 from scripts import Stage
+from shared_server import SharedServer, shared_folder
 from warm import AIRFLOW_TASKS
 
 from transload_testing import ScriptedControl
@@ -50,6 +51,14 @@ def _fork_server(_no_real_home: None) -> Iterator[None]:
     _remove_home()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give a test on the real Airflow time of its own: it may wait for its start, or for its turn."""
+    for item in items:
+        uses_airflow = "airflow" in getattr(item, "fixturenames", ())
+        if uses_airflow and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(280, func_only=True))
+
+
 def open_lineage(folder: Path) -> dict[str, str]:
     """Let the provider of OpenLineage write its events into a folder, for the DAGs that ask for
     it.
@@ -65,11 +74,8 @@ def open_lineage(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.fixture(scope="session")
-def airflow(_fork_server: None) -> Iterator[AirflowServer]:
-    """A real Airflow, with the DAGs of these tests; whatever happens, nothing of it is left
-    behind.
-    """
+def make_server() -> AirflowServer:
+    """Make an Airflow with the DAGs of these tests, in a folder of its own."""
     home = Path(tempfile.mkdtemp(prefix="tl-af-"))
     environment = {
         "TRANSLOAD_HOME": str(home / "tl"),
@@ -79,15 +85,33 @@ def airflow(_fork_server: None) -> Iterator[AirflowServer]:
         "SESAME": "open-sesame-7",
         **ScriptedControl(home / "scripted").environment(),
     }
-    server = AirflowServer(
-        home / "airflow", Path(__file__).parent / "dags", environment, AIRFLOW_TASKS
-    )
-    try:
-        server.start()
+    dags = Path(__file__).parent / "dags"
+    return AirflowServer(home / "airflow", dags, environment, AIRFLOW_TASKS)
+
+
+@pytest.fixture(scope="session")
+def shared_airflow(
+    _fork_server: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[SharedServer, AirflowServer]]:
+    """The real Airflow of all processes of this test run; nothing of it is left behind."""
+    shared = SharedServer(shared_folder(tmp_path_factory.getbasetemp()), make_server)
+    with shared.joined() as server:
+        yield shared, server
+
+
+@pytest.fixture
+def alone() -> None:
+    """No other test uses Airflow during this one, which ends parts of it."""
+
+
+@pytest.fixture
+def airflow(
+    request: pytest.FixtureRequest, shared_airflow: tuple[SharedServer, AirflowServer]
+) -> Iterator[AirflowServer]:
+    """A real Airflow, with the DAGs of these tests."""
+    shared, server = shared_airflow
+    with shared.used(alone="alone" in request.fixturenames):
         yield server
-    finally:
-        server.stop()
-        shutil.rmtree(home, ignore_errors=True)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_server import AirflowServer, Run
 
+from transload.pipelines import host_runner
 from transload.specs import AppDef, parse_app_handle
 from transload_testing import ScriptedControl, scripted_app
 
@@ -96,6 +97,12 @@ class Stage:
             ),
             f"a question about {app_id}",
         )
+
+    def ended(self, app_id: str) -> bool:
+        """Tell whether an app has ended."""
+        runner = host_runner("test", scripted_dir=str(self.control.folder.root))
+        status = runner.status(f"scripted://test/{app_id}")
+        return status is not None and status.is_terminal()
 
     def cancelled(self, app_id: str) -> bool:
         """Tell whether the end of an app was asked for."""

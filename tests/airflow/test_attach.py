@@ -9,24 +9,6 @@ import pytest
 from airflow_server import AirflowServer, Run
 from scripts import Stage, held, kill_task
 
-pytestmark = pytest.mark.timeout(280)
-
-
-def test_killed_task_attaches_again(stage: Stage) -> None:
-    """Kill -9 of the task's process: the retry attaches to the same app, and delivers its
-    results.
-    """
-    run = stage.run("sync_retry", held(results={"0": {"x": 1}}, lines=[{"text": "said once"}]))
-    kill_task(stage, run)
-    stage.server.until(
-        lambda: run.task()["try_number"] == 2 and "attached to" in run.log(), "the retry attaches"
-    )
-    stage.go(run)
-    run.wait("success")
-    assert run.xcom()["results"] == {"0": {"x": 1}}
-    assert len(stage.started(run)) == 1
-
-
 STRIKES = {
     "task, SIGTERM": (signal.SIGTERM, "task"),
     "supervisor, SIGTERM": (signal.SIGTERM, "supervisor"),
@@ -79,31 +61,71 @@ def test_killed_between_submit_and_store(stage: Stage) -> None:
         assert len(stage.started(run)) == 1
 
 
+@pytest.mark.usefixtures("alone")
 def test_triggerer_restarts(airflow: AirflowServer, stage: Stage) -> None:
-    """A triggerer that is killed leaves the app alone; the next one takes over, and no line comes
-    twice.
+    """A triggerer that is stopped or killed leaves the job alone; the next one takes over, and no
+    line comes twice. It ends the jobs of tasks that were marked, or whose run timed out, meanwhile.
     """
-    run = stage.run(
-        "deferrable_plain", held(lines=[{"text": "before the restart"}], results={"0": {"x": 1}})
-    )
+    lines = [{"text": "before the restart"}]
+    run = stage.run("deferrable_plain", held(lines=lines, results={"0": {"x": 1}}))
     run.wait("deferred")
     app_id = stage.app_id(run)
     airflow.until(lambda: "before the restart" in run.log(), "a line while it is deferred")
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        airflow.end_part("triggerer", number)
-        assert not stage.cancelled(app_id)
+    starts = run.log().count("starting")
+    airflow.end_part("triggerer", signal.SIGTERM)
+    assert not stage.cancelled(app_id)
+    airflow.start_part("triggerer")
+    taken_over(stage, run, starts)
+    starts = run.log().count("starting")
+    airflow.end_part("triggerer", signal.SIGKILL)
+    try:
+        ending, going_on = end_tasks_without_a_triggerer(stage)
+    finally:
         airflow.start_part("triggerer")
-        count = run.log().count("starting")
-        airflow.until(
-            lambda count=count: run.log().count("starting") > count, "another triggerer has it", 150
-        )
-        stage.watched(app_id)
+    for each in ending:
+        ended = stage.app_id(each)
+        airflow.until(lambda ended=ended: stage.ended(ended), "the next triggerer ends the job")
+    assert not stage.ended(stage.app_id(going_on))
+    stage.go(going_on)
+    taken_over(stage, run, starts)
     stage.go(run)
     run.wait("success")
     assert not stage.cancelled(app_id)
     assert run.xcom()["results"] == {"0": {"x": 1}}
     assert run.log().count("before the restart") == 1
     assert len(stage.started(run)) == 1
+
+
+def taken_over(stage: Stage, run: Run, starts: int) -> None:
+    """Wait until a trigger is started after so many others, and watches the job."""
+    stage.server.until(lambda: run.log().count("starting") > starts, "another triggerer has it")
+    stage.watched(stage.app_id(run))
+
+
+def end_tasks_without_a_triggerer(stage: Stage) -> tuple[list[Run], Run]:
+    """End tasks in all ways while they are deferred and no triggerer runs, and one as it defers.
+
+    Returns:
+        The runs whose jobs are to be ended, and one whose job is to go on.
+    """
+    dags = ("deferrable_plain", "deferrable_detach", "timed_out")
+    marked, detached, timed_out = (stage.run(dag, held()) for dag in dags)
+    for each in (marked, detached, timed_out):
+        each.wait("deferred")
+        each.accounted("job", 1)  # else its own process may see the mark
+    marked.mark("failed")
+    detached.mark("success")
+    timed_out.begun_long_ago()
+    late = stage.run("marked", held())
+    stage.server.until(
+        lambda: stage.cancelled(stage.app_id(late)), "the job that could not defer is ended"
+    )
+    assert late.wait("failed")
+    timed_out.wait("skipped")
+    assert (marked.state(), detached.state()) == ("failed", "success")
+    for each in (marked, timed_out):  # nobody is there to cancel them
+        assert not stage.ended(stage.app_id(each))
+    return [marked, timed_out], detached
 
 
 def test_unreachable_scheduler_is_no_failed_app(stage: Stage) -> None:
@@ -141,20 +163,6 @@ def test_unreachable_scheduler_is_no_failed_app(stage: Stage) -> None:
     assert short.task()["try_number"] == 1
 
 
-def test_not_durable(stage: Stage) -> None:
-    """durable=False: a killed task's retry knows nothing of the first app, and starts another
-    one.
-    """
-    run = stage.run("sync_not_durable", held())
-    kill_task(stage, run)
-    stage.app_id(run, 2)
-    stage.control.open("go")
-    try:
-        run.wait("success")
-    finally:
-        stage.control.folder.unmark("go")
-
-
 def test_broken_trigger_is_no_second_app(stage: Stage) -> None:
     """A trigger that fails hands the task back to a worker, which waits for the same app; without a
     store as well.
@@ -180,37 +188,40 @@ def parent_of(pid: int) -> int:
         return int(file.read().rpartition(")")[2].split()[1])
 
 
-def test_sigterm_leaves_the_app_to_the_retry(stage: Stage) -> None:
-    """A worker that is stopped (an eviction) leaves the app, though on_kill="cancel": the retry
-    attaches to it.
+def test_retry_after_a_kill(stage: Stage) -> None:
+    """A task that is killed, or a worker that is stopped, leaves the job. The retry reattaches to
+    it and delivers its results, but for durable=False, which starts another one.
     """
-    run = stage.run("sync_retry", held(results={"0": {"x": 1}}))
-    app_id = stage.app_id(run)
-    stage.handle(run)
-    os.kill(parent_of(stage.control.calls("submit", app_id)[0]["pid"]), signal.SIGTERM)
-    stage.server.until(
-        lambda: run.task()["try_number"] == 2 and "attached to" in run.log(), "the retry attaches"
-    )
-    assert not stage.cancelled(app_id)
-    stage.go(run)
-    run.wait("success")
-    assert run.xcom()["results"] == {"0": {"x": 1}}
-    assert stage.started(run) == [app_id]
+    lines = [{"text": "said once"}]
+    killed = stage.run("sync_retry", held(results={"0": {"x": 1}}, lines=lines))
+    stopped = stage.run("sync_retry", held(results={"0": {"x": 1}}))
+    detached = stage.run("sync_detach_retry", held(results={"0": {"x": 1}}))
+    not_durable = stage.run("sync_not_durable", held())
+    for run in (killed, not_durable):
+        kill_task(stage, run)
+    stage.handle(stopped)
+    os.kill(parent_of(task_process(stage, stopped)), signal.SIGTERM)
+    stage.handle(detached)
+    os.kill(task_process(stage, detached), signal.SIGTERM)
+    second = stage.app_id(not_durable, 2)
+    first = stage.started(not_durable)[0]
+    for app_id in (first, second):
+        stage.control.open("go", app_id)
+    for run in (killed, stopped, detached):
+        stage.server.until(
+            lambda run=run: run.task()["try_number"] == 2 and "attached to" in run.log(),
+            "the retry reattaches",
+        )
+        assert not stage.cancelled(stage.app_id(run))
+        stage.go(run)
+        run.wait("success")
+        assert run.xcom()["results"] == {"0": {"x": 1}}
+        assert len(stage.started(run)) == 1
+    not_durable.wait("success")
+    assert not_durable.xcom("handle").endswith(second)
 
 
-def test_sigterm_detaches_and_the_retry_attaches(stage: Stage) -> None:
-    """With on_kill="detach" a worker that is asked to end leaves the app; the retry attaches to
-    it.
-    """
-    run = stage.run("sync_detach_retry", held(results={"0": {"x": 1}}))
-    app_id = stage.app_id(run)
-    stage.handle(run)
-    os.kill(stage.control.calls("submit", app_id)[0]["pid"], signal.SIGTERM)
-    stage.server.until(
-        lambda: run.task()["try_number"] == 2 and "attached to" in run.log(), "the retry attaches"
-    )
-    assert not stage.cancelled(app_id)
-    stage.go(run)
-    run.wait("success")
-    assert run.xcom()["results"] == {"0": {"x": 1}}
-    assert stage.started(run) == [app_id]
+def task_process(stage: Stage, run: Run) -> int:
+    """Return the process of a task that waits in place."""
+    pid: int = stage.control.calls("submit", stage.app_id(run))[0]["pid"]
+    return pid

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from airflow_server import AirflowServer
 from scripts import held
 
 from transload_testing import ScriptedControl, scripted_app
 
-pytestmark = pytest.mark.timeout(280)
 SECRET = "not-to-be-seen-anywhere"
 
 

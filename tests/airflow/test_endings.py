@@ -11,11 +11,23 @@ import pytest
 from airflow_server import AirflowServer
 from scripts import Stage, held
 
+from transload.specs import AppDef, Role
 from transload.tracker import FsspecTracker
 
-pytestmark = pytest.mark.timeout(280)
 MODES = ("sync", "deferrable")
 EXAMPLES = Path(__file__).parents[2] / "examples"
+PROGRAM = """
+import os, pathlib, sys
+kept = pathlib.Path(os.environ["TRANSLOAD_CHECKPOINT_DIR"], "kept")
+with open(os.environ["TRANSLOAD_PROGRESS_FILE"], "a") as progress:
+    progress.write('{"fraction": %s}\\n' % float(kept.exists()))
+if not kept.exists():
+    kept.write_text("kept by try 1")
+    sys.exit("nothing is kept yet")
+print("found:", kept.read_text())
+"""
+GOES_ON = Role("main", "", entrypoint=sys.executable, args=["-c", PROGRAM], checkpoints=True)
+"""Fails the first time, and goes on from its checkpoint."""
 
 
 def test_endings(stage: Stage) -> None:
@@ -31,8 +43,10 @@ def test_endings(stage: Stage) -> None:
     cancelled = {"steps": [{"state": "RUNNING", "seconds": 0.5}, "CANCELLED"]}
     runs = [
         (
-            stage.run(f"{mode}_plain", {"results": {"0": {"x": 1.5}}}),
-            stage.run(f"{mode}_plain", {**wrong, "exit_code": 3, "page": "http://localhost/app"}),
+            stage.run(f"{mode}_followed", {"results": {"0": {"x": 1.5}}}),
+            stage.run(
+                f"{mode}_followed", {**wrong, "exit_code": 3, "page": "http://localhost/app"}
+            ),
             stage.run(f"{mode}_skipping", {**wrong, "exit_code": 99}),
             stage.run(f"{mode}_retry", cancelled),
             stage.run(f"{mode}_skipping", cancelled),
@@ -64,19 +78,22 @@ def test_endings(stage: Stage) -> None:
 
 
 def test_retry_is_a_new_attempt(stage: Stage) -> None:
-    """A failed app is answered by a second one, under another id; retries_by="scheduler" leaves it
-    at one.
+    """A failed job is answered by a second one, under another id, which goes on from the first
+    one's checkpoints; retries_by="scheduler" leaves it at one.
     """
     runs = [stage.run(f"{mode}_retry", {"steps": ["FAILED"]}) for mode in MODES]
-    final = [stage.run(f"{mode}_by_scheduler", {"steps": ["FAILED"]}) for mode in MODES]
+    final = stage.run("sync_by_scheduler", {"steps": ["FAILED"]})
+    going_on = stage.run("deferrable_retry", AppDef("goes-on", [GOES_ON]))
     for run in runs:
         run.wait("failed")
         assert run.task()["try_number"] == 2
         assert len(stage.started(run)) == 2
-    for run in final:
-        run.wait("failed")
-        assert run.task()["try_number"] == 1
-        assert len(stage.started(run)) == 1
+    final.wait("failed")
+    assert final.task()["try_number"] == 1
+    assert len(stage.started(final)) == 1
+    going_on.wait("success")
+    assert "main/0 found: kept by try 1" in going_on.log()
+    assert going_on.xcom("progress")["fraction"] == 1.0
 
 
 def test_logs_of_roles_and_replicas_live_and_once(stage: Stage) -> None:
@@ -229,6 +246,19 @@ def test_what_is_shown_without_a_browser(tmp_path: Path) -> None:
     assert "result: final accuracy = 0.9415" in shown
 
 
+@pytest.mark.slow  # the conformance suite has packages made, and tests/core runs this script
+def test_script_example(airflow: AirflowServer) -> None:
+    """A script with a header is a task, unchanged. Its packages are made first, as the log says."""
+    run = airflow.trigger("fit")
+    run.wait("success", task_id="fit", timeout=250)
+    log = run.log("fit")
+    assert "made in" in log
+    assert "degree 5: error 0.0922" in log
+    assert f"from {airflow.environment['TRANSLOAD_HOME']}" in log
+    assert "coefficients.npy" in run.xcom(task_id="fit")["artifacts"]
+
+
+@pytest.mark.slow  # launch parameters are tested above, lineage in test_open_lineage
 def test_chain_example(airflow: AirflowServer, tmp_path: Path) -> None:
     """One job decides how many replicas the next one has; the tracker knows both, and draws what
     came from what.

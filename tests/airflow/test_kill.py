@@ -16,7 +16,6 @@ from scripts import Stage, held, kill_task
 
 from transload.specs import AppDef, Role
 
-pytestmark = pytest.mark.timeout(280)
 MODES = ("sync", "deferrable")
 DEFERRED = [pytest.param("sync", marks=pytest.mark.slow), "deferrable"]
 """Both modes where one shows nothing that `test_clear_of_an_app_that_talks` and the conformance
@@ -27,75 +26,33 @@ CANCEL_S = {"sync": 15.0, "deferrable": 5.0}
 the triggerer."""
 
 
-def ended(stage: Stage, app_id: str) -> bool:
-    """Tell whether an app has ended."""
-    from transload.pipelines import host_runner
-
-    runner = host_runner("test", scripted_dir=str(stage.control.folder.root))
-    status = runner.status(f"scripted://test/{app_id}")
-    return status is not None and status.is_terminal()
-
-
 @pytest.mark.parametrize("state", ["failed", pytest.param("success", marks=pytest.mark.slow)])
-@pytest.mark.parametrize("mode", MODES)
-def test_mark_cancels(stage: Stage, mode: str, state: str) -> None:
-    """Marking a waiting task as failed or succeeded cancels its app; with on_kill="detach" the app
+def test_mark_cancels(stage: Stage, state: str) -> None:
+    """Marking a waiting task as failed or succeeded cancels its job; with on_kill="detach" the job
     goes on.
     """
-    run, detached = stage.run(f"{mode}_plain", held()), stage.run(f"{mode}_detach", held())
-    for each in (run, detached):
-        each.wait(WAITING[mode])
-        stage.handle(each)
-    app_id, other = stage.app_id(run), stage.app_id(detached)
-    if mode == "deferrable":
-        stage.server.until(
-            lambda: all("starting" in each.log() for each in (run, detached)), "the triggers run"
-        )
-    detached.mark(state)
-    run.mark(state)
-    stage.server.until(lambda: stage.cancelled(app_id), "the app is cancelled")
-    stage.server.until(lambda: ended(stage, app_id), "the app has ended")
-    assert run.state() == state
-    assert detached.state() == state
-    assert not stage.cancelled(other)
-    assert not ended(stage, other)
-    stage.control.open("go", other)
-
-
-@pytest.mark.timeout(240)  # with the servers that are started for it
-def test_mark_before_the_triggerer_has_it(stage: Stage) -> None:
-    """A deferred task that is marked, or whose run times out, while no triggerer runs, and one that
-    is marked as it
-    defers: the app is ended.
-    """
-    stage.server.end_part("triggerer", signal.SIGKILL)
-    try:
-        run, detached, slow = (
-            stage.run(dag, held()) for dag in ("deferrable_plain", "deferrable_detach", "timed_out")
-        )
-        for each in (run, detached, slow):
-            each.wait("deferred")
-            each.accounted("job", 1)  # else its own process may see the mark
-        run.mark("failed")
-        detached.mark("success")
-        slow.begun_long_ago()
-        late = stage.run("marked", held())
-        stage.server.until(
-            lambda: stage.cancelled(stage.app_id(late)), "the app that could not defer is ended"
-        )
-        assert late.wait("failed")
-        slow.wait("skipped")
-        time.sleep(1)  # nobody is there to cancel them
-        assert not ended(stage, stage.app_id(run)) and not ended(stage, stage.app_id(slow))
-    finally:
-        stage.server.start_part("triggerer")
-    for each in (run, slow):
-        stage.server.until(
-            lambda each=each: ended(stage, stage.app_id(each)), "the next triggerer ends the app"
-        )
-    assert (run.state(), detached.state()) == ("failed", "success")
-    assert not ended(stage, stage.app_id(detached))
-    stage.go(detached)
+    pairs = {
+        mode: (stage.run(f"{mode}_plain", held()), stage.run(f"{mode}_detach", held()))
+        for mode in MODES
+    }
+    for mode, pair in pairs.items():
+        for each in pair:
+            each.wait(WAITING[mode])
+            stage.handle(each)
+    for each in pairs["deferrable"]:
+        stage.server.until(lambda each=each: "starting" in each.log(), "the trigger runs")
+    for run, detached in pairs.values():
+        detached.mark(state)
+        run.mark(state)
+    for run, detached in pairs.values():
+        app_id = stage.app_id(run)
+        stage.server.until(lambda app_id=app_id: stage.ended(app_id), "the job has ended")
+        assert stage.cancelled(app_id)
+        assert (run.state(), detached.state()) == (state, state)
+        other = stage.app_id(detached)
+        assert not stage.cancelled(other)
+        assert not stage.ended(other)
+        stage.control.open("go", other)
 
 
 def test_mark_while_it_waits_for_a_retry(stage: Stage) -> None:
@@ -107,17 +64,17 @@ def test_mark_while_it_waits_for_a_retry(stage: Stage) -> None:
         kill_task(stage, run)
     for run in runs:
         run.wait("up_for_retry")
-        assert not ended(stage, stage.app_id(run))
+        assert not stage.ended(stage.app_id(run))
     marked, whole, detached = runs
     detached.mark("failed")
     marked.mark("failed")
     whole.mark_run("failed")
     for run in (marked, whole):
         stage.server.until(
-            lambda run=run: ended(stage, stage.app_id(run)), "the triggerer ends the app"
+            lambda run=run: stage.ended(stage.app_id(run)), "the triggerer ends the app"
         )
     assert [run.state() for run in runs] == ["failed", "skipped", "failed"]
-    assert not ended(stage, stage.app_id(detached))
+    assert not stage.ended(stage.app_id(detached))
     stage.go(detached)
 
 
@@ -265,7 +222,7 @@ def test_clear_runs_again(stage: Stage, mode: str) -> None:
 @pytest.mark.slow  # the rule is tested by itself
 def test_clear_another_task_keeps_the_app(stage: Stage) -> None:
     """Clearing a neighbour does not make a finished task's app run again."""
-    run = stage.run("sync_plain", {})
+    run = stage.run("sync_followed", {})
     run.wait("success", task_id="after")
     run.accounted("after", 1)
     run.clear("after")

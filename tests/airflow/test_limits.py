@@ -6,7 +6,6 @@ import pytest
 from airflow_server import AirflowServer
 from scripts import Stage, held
 
-pytestmark = pytest.mark.timeout(280)
 MODES = ("sync", "deferrable")
 
 
@@ -64,6 +63,7 @@ def test_reachable_from_the_worker_only(airflow: AirflowServer, stage: Stage) ->
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("alone")
 def test_triggerer_that_cannot_see_the_app(airflow: AirflowServer, stage: Stage) -> None:
     """A trigger that finds itself elsewhere hands back at once; the task waits in place, and ends
     right.
@@ -85,6 +85,7 @@ def test_triggerer_that_cannot_see_the_app(airflow: AirflowServer, stage: Stage)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("alone")
 def test_cost_of_fifty_deferred_apps(airflow: AirflowServer, stage: Stage) -> None:
     """Fifty deferred apps cost the triggerer less than a tenth of a core over what it costs
     idle.

@@ -100,6 +100,8 @@ def test_the_button_leads_to_the_page(stage: Stage, browser: Any, page: str) -> 
     shown.context.close()
 
 
+# its fields are tested by `test_form_of_the_connection`, the listing by `test_provider`
+@pytest.mark.slow
 def test_provider_and_connection_form(airflow: AirflowServer, browser: Any) -> None:
     """*Admin › Providers* lists the package; the form of a connection has the fields that lead to a
     cluster.

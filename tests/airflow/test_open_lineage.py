@@ -12,7 +12,6 @@ from urllib.parse import quote
 import pytest
 from airflow_server import AirflowServer
 
-pytestmark = pytest.mark.timeout(280)
 END = {"good": "COMPLETE", "bad": "FAIL"}
 
 

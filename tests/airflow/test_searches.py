@@ -26,7 +26,6 @@ from transload_airflow.searches import SearchBestOperator, SearchRoundOperator, 
 from transload_search import EarlyStopping, Objective, Parameter, Search
 from transload_testing import ScriptedControl
 
-pytestmark = pytest.mark.timeout(280)
 TRIALS = [
     ("search.trials_0", 0),
     ("search.trials_0", 1),
