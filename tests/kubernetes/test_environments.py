@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import transload
 from transload.errors import SubmitError
 from transload.runner import Job, Launch, Runner
 from transload.specs import AppDef, AppState, Environment, Role
@@ -95,6 +96,17 @@ def test_a_dry_run_names_the_packages() -> None:
     text = format_request(convert(AppDef("a", [role]), {}, "kubernetes", "a"))
     assert "packages.txt sha256:0123456789abcdef" in text
     assert "<what is installed>" in text
+
+
+def test_a_role_without_an_image() -> None:
+    """Its packages are installed in the public Python of the built-in components."""
+    wanted = Environment("requirements.txt", "packages.txt", "0123456789abcdef" * 4)
+    role = Role("main", "", entrypoint="python", args=["train.py"], environment=wanted)
+    job = convert(AppDef("a", [role]), {"jobset": "never"}, "kubernetes", "a").jobs[0]
+    pods = job["spec"]["template"]["spec"]
+    assert {each["image"] for each in (*pods["initContainers"], *pods["containers"])} == {
+        transload.IMAGE
+    }
 
 
 def test_what_is_too_long_to_travel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from transload import IMAGE
 from transload.errors import SpecError, UnsupportedFeature
 from transload.specs import (
     BindMount,
@@ -90,11 +91,16 @@ def grace_period(role: Role) -> int:
 def named_image(role: Role, default: str, path: str = "role") -> str:
     """Return a role's image, or the default one if the role has none or has a folder as image.
 
+    Where the role's packages are installed, the last resort is the public Python of the built-in
+    components.
+
     Raises:
         SpecError: if a default image is needed and missing.
     """
     if role.image and not role.image.startswith(("/", ".")):
         return role.image
+    if not default and environments.is_wanted(role):
+        return IMAGE
     if not default:
         reason = "must be the name of a container image that the cluster can pull"
         raise SpecError(f"{path}.image={role.image!r}: {reason}; or set run option image")
