@@ -70,20 +70,29 @@ def complete_components(
     return _complete_names(ctx, param, incomplete) or [CompletionItem(incomplete, type="file")]
 
 
-def handle_argument(**settings: Any) -> Callable[[F], F]:
+def handle_argument(
+    *, nargs: int | None = None, required: bool | None = None, metavar: str = "HANDLE"
+) -> Callable[[F], F]:
     """Add the argument HANDLE, a full handle or a job id of the default scheduler.
 
-    With ``nargs=-1`` there may be several.
+    Args:
+        nargs: as of click; -1: there may be several. None: further words are refused by name.
+        required: as of click.
+        metavar: its name in the help.
     """
-    if "nargs" not in settings:
-        settings = {
-            "metavar": "HANDLE",
-            **settings,
-            "nargs": -1,
-            "required": True,
-            "callback": _only_one,
-        }
-    return click.argument("handle", shell_complete=complete_handles, **settings)
+    callback = None
+    if nargs is None:
+        nargs = -1
+        required = True
+        callback = _only_one
+    return click.argument(
+        "handle",
+        shell_complete=complete_handles,
+        nargs=nargs,
+        required=required,
+        metavar=metavar,
+        callback=callback,
+    )
 
 
 def _only_one(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str:

@@ -25,7 +25,7 @@ def host_runner(
     inherit_env: bool = False,
     clusters: Iterable[Cluster] = (),
     secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
-    **scheduler_params: Any,
+    **scheduler_params: object,
 ) -> Runner:
     """Return the runner that all units of work of a host share in this process; do not close it.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from transload.runner.api import Runner
 from transload.runner.clusters import Cluster
@@ -24,15 +24,20 @@ _runners_lock = fork_lock()
 def get_runner(
     name: str | None = None,
     component_defaults: Mapping[str, Mapping[str, str]] | None = None,
-    **scheduler_params: Any,
+    *,
+    inherit_env: bool = True,
+    clusters: Iterable[Cluster] = (),
+    **scheduler_params: object,
 ) -> Runner:
     """Return a runner with all schedulers that are built in or installed as plugins.
 
     Args:
         name: name of the session; default ``transload``.
         component_defaults: component → argument → default, in the form of the command line.
+        inherit_env: as of `Runner`.
+        clusters: as of `Runner`.
         scheduler_params: keyword arguments for the scheduler factories, each of which gets those
-            that it declares; ``inherit_env`` and ``clusters`` are the runner's own, see `Runner`.
+            that it declares.
 
     Raises:
         ConfigError: for an argument that no scheduler here takes.
@@ -43,12 +48,13 @@ def get_runner(
         ...     print(runner.wait(handle).state)
         SUCCEEDED
     """
-    own = {
-        key: scheduler_params.pop(key)
-        for key in ("inherit_env", "clusters")
-        if key in scheduler_params
-    }
-    return Runner(name or SESSION, None, component_defaults, scheduler_params, **own)
+    return Runner(
+        name or SESSION,
+        component_defaults=component_defaults,
+        scheduler_params=scheduler_params,
+        inherit_env=inherit_env,
+        clusters=clusters,
+    )
 
 
 def shared_runner(
@@ -57,7 +63,7 @@ def shared_runner(
     inherit_env: bool = False,
     clusters: Iterable[Cluster] = (),
     secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
-    **scheduler_params: Any,
+    **scheduler_params: object,
 ) -> Runner:
     """Return the runner of a session that this process shares; do not close it.
 

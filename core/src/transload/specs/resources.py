@@ -67,7 +67,7 @@ class Resource:
         check_json_dict(self.tags, f"{path}.tags")
 
     @staticmethod
-    def copy(original: Resource, **capabilities: Any) -> Resource:
+    def copy(original: Resource, **capabilities: object) -> Resource:
         """Return a copy of ``original`` with ``capabilities`` added to (or replacing) its own."""
         return replace(deepcopy(original), capabilities={**original.capabilities, **capabilities})
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
 
 import transload
 from transload import specs
@@ -70,9 +71,18 @@ def sh(
     """
     env = dict(env or {})
     env.setdefault("LOGLEVEL", os.getenv("LOGLEVEL", "WARNING"))
-    more = {"max_retries": max_retries, "mounts": specs.parse_mounts(mounts or []), "env": env}
     resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
-    return _one_role("sh", image, "sh", ["-c", shlex.join(args)], num_replicas, resource, **more)
+    return _one_role(
+        "sh",
+        image,
+        "sh",
+        ["-c", shlex.join(args)],
+        num_replicas,
+        resource,
+        max_retries=max_retries,
+        mounts=specs.parse_mounts(mounts or []),
+        env=env,
+    )
 
 
 def python(
@@ -198,13 +208,20 @@ def _one_role(
     args: list[str],
     num_replicas: int = 1,
     resource: specs.Resource | None = None,
-    **more: Any,
+    *,
+    max_retries: int = 0,
+    mounts: Sequence[specs.Mount] = (),
+    env: Mapping[str, str] = MappingProxyType({}),
 ) -> specs.AppDef:
-    resource = resource or specs.Resource(cpu=1, gpu=0, memMB=1024)
-    made: dict[str, Any] = {
-        "entrypoint": entrypoint,
-        "args": args,
-        "num_replicas": num_replicas,
-        "resource": resource,
-    }
-    return specs.AppDef(name, [specs.Role(name, image, **made, **more)])
+    role = specs.Role(
+        name,
+        image,
+        entrypoint=entrypoint,
+        args=args,
+        num_replicas=num_replicas,
+        resource=resource or specs.Resource(cpu=1, gpu=0, memMB=1024),
+        max_retries=max_retries,
+        mounts=list(mounts),
+        env=dict(env),
+    )
+    return specs.AppDef(name, [role])
