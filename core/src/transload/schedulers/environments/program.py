@@ -35,6 +35,7 @@ from typing import IO, Any, Callable, Iterable
 __all__ = [
     "Child",
     "Failure",
+    "Say",
     "find",
     "find_uv",
     "hold",
