@@ -83,6 +83,29 @@ print(json.dumps({
     }
 
 
+def test_example_dags_are_found_by_airflow() -> None:
+    """With its examples on, Airflow reads those of this package from a bundle of their own: each
+    file is a DAG, and each of operator, decorator and sensor is in one.
+    """
+    code = """
+import json
+from airflow.dag_processing.bundles.manager import DagBundlesManager
+from airflow.dag_processing.dagbag import DagBag
+folder = DagBundlesManager().get_bundle("transload-airflow-example-dags").path
+bag = DagBag(folder)
+tasks = {name: sorted(each.operator_name for each in dag.tasks) for name, dag in bag.dags.items()}
+print(json.dumps({"errors": bag.import_errors, "tasks": tasks}))
+"""
+    assert fresh(code, AIRFLOW__CORE__LOAD_EXAMPLES="True") == {
+        "errors": {},
+        "tasks": {
+            "example_app_sensor": ["AppSensor", "TransloadOperator"],
+            "example_transload_decorator": ["@task", "@task.transload", "@task.transload"],
+            "example_transload_operator": ["TransloadOperator"] * 3,
+        },
+    }
+
+
 def test_plugin_imports_no_airflow() -> None:
     """The adapter is listed, with its state table, without importing Airflow."""
     code = (
