@@ -33,13 +33,18 @@ PAUSE_S = 9.0
 LIMIT_S = 300.0
 AT_ONCE = 10
 SIGNS = {
-    "log": "echo epoch $i",
-    "progress": 'echo "{\\"step\\": $i}" > "$TRANSLOAD_PROGRESS_FILE"',
-    "result": 'mkdir -p "$TRANSLOAD_OUTPUT_DIR" && echo $i > "$TRANSLOAD_OUTPUT_DIR/epoch-$i"',
+    "log": "print('epoch', number, flush=True)",
+    "progress": "Path(os.environ['TRANSLOAD_PROGRESS_FILE']).write_text('{\"step\": %d}' % number)",
+    "result": "Path(os.environ['TRANSLOAD_OUTPUT_DIR'], f'epoch-{number}').write_text('done')",
 }
 PROGRAM = """
-echo "$$ $(hostname)" > "{ledger}/{name}"
-for i in {epochs}; do sleep {seconds}; {sign}; done
+import os, time
+from pathlib import Path
+Path(os.environ["TRANSLOAD_OUTPUT_DIR"]).mkdir(parents=True, exist_ok=True)
+Path(NOTE).write_text(str(os.getpid()))
+for number in range(1, EPOCHS + 1):
+    time.sleep(SECONDS)
+    SIGN
 """
 
 
@@ -64,39 +69,43 @@ class Case:
 
 def pause(engine: str, ledger: Path, name: str) -> bool:
     """Pause a job for a while; return False if it had ended."""
-    pid, host = (ledger / name).read_text().split()
     if engine == "docker":
-        commands = [["docker", verb, host] for verb in ("pause", "unpause")]
-        codes = []
-        for command in commands:
-            codes.append(subprocess.run(command, capture_output=True, check=False).returncode)
-            if command[1] == "pause":
-                time.sleep(PAUSE_S)
-        return codes == [0, 0]
-    try:
-        group = os.getpgid(int(pid))
-        os.killpg(group, signal.SIGSTOP)
+        found = _docker("ps", "--quiet", "--filter", f"name=^{name}[.]").stdout.split()
+        if not found:
+            return False
+        stopped = _docker("pause", *found).returncode == 0
         time.sleep(PAUSE_S)
-        os.killpg(group, signal.SIGCONT)
+        return stopped and _docker("unpause", *found).returncode == 0
+    pid = int((ledger / name).read_text())
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(PAUSE_S)
+        os.kill(pid, signal.SIGCONT)
     except ProcessLookupError:
         return False
     return True
 
 
+def _docker(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
+
+
 def app_of(case: Case, engine: str, ledger: Path, seconds: float) -> AppDef:
     """Return a slow job."""
-    program = PROGRAM.format(
-        ledger=ledger,
-        name=case.name,
-        epochs=" ".join(map(str, range(1, EPOCHS + 1))),
-        seconds=round(seconds, 2),
-        sign=SIGNS[case.sign],
-    )
+    values = {
+        "NOTE": repr(str(ledger / case.name)),
+        "EPOCHS": str(EPOCHS),
+        "SECONDS": str(round(seconds, 2)),
+        "SIGN": SIGNS[case.sign],
+    }
+    program = PROGRAM
+    for name, text in values.items():
+        program = program.replace(name, text)
     mounts = [BindMount(str(ledger), str(ledger))] if engine == "docker" else []
     role = Role(
         "slow",
         "",
-        entrypoint="sh",
+        entrypoint=sys.executable,
         args=["-c", program],
         mounts=mounts,
         stall_after=STALL_S,
