@@ -46,6 +46,8 @@ STRIKES = 3
 LATE_S = 2.0
 """A strike comes at most that long after the first step of an attempt."""
 NOTICE_S = 20.0
+MARGIN_S = 3.0
+"""A busy machine may take that much longer to start a training than it did a moment ago."""
 LIMIT_S = 420.0
 AT_ONCE = 4
 RETRIES = 20
@@ -350,7 +352,7 @@ def cell(
         def play(seed: int) -> Case:
             chance = random.Random(f"segment {seed}")
             name = f"training-{seed}-{int(heeds)}"
-            segment = pace.start + chance.uniform(8, 16) * pace.step
+            segment = MARGIN_S + pace.start + chance.uniform(4, 12) * pace.step
             case = Case(seed, heeds)
             unit = begin(name, app_of(ledger, name, engine, heeds, round(segment, 2)))
             success.append(unit.success)

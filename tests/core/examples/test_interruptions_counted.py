@@ -73,7 +73,7 @@ def test_what_must_not_be_is_seen(interruptions: ModuleType) -> None:
 def test_trainings_on_this_machine(interruptions: ModuleType, transload_home: Path) -> None:
     """In segments, with a notice that is heeded: no step twice, no retry, the same weights."""
     cases, success = interruptions.cell("runner", "local", range(2), heeds=True)
-    assert [case.state for case in cases] == [success] * 2
+    assert [case.state for case in cases] == [success] * 2, cases
     assert sum(case.interruptions for case in cases) > 0
     assert [(case.repeated, case.retries, case.second) for case in cases] == [(0, 0, 0)] * 2
     assert all(case.equal for case in cases)
