@@ -5,6 +5,7 @@ them.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import os
 import shutil
@@ -124,6 +125,11 @@ def leftovers(root: Path) -> list[str]:
     kept |= {os.readlink(each) for each in links}
     kept |= {f"{each.name}.lock" for each in links}
     return sorted({each.name for each in root.iterdir()} - kept)
+
+
+def is_gone(path: Path) -> bool:
+    """Tell whether nothing is there."""
+    return not path.exists()
 
 
 def grow_old(path: str, seconds: float = 3600.0) -> None:
@@ -386,7 +392,8 @@ def test_made_in_a_job_and_unpacked_on_the_nodes(
             assert prefix == f"{NODE_DISK}/{Path(folder).name}/venv"
         found = sorted(each.name for each in Path(folder).iterdir())
         assert found == ["environment.json", "venv.tar"]
-        eventually(lambda: not list(Path(NODE_DISK).iterdir()), 30)
+        unpacked = Path(NODE_DISK, Path(folder).name)
+        eventually(functools.partial(is_gone, unpacked), 30)
     assert index.requests.count("/simple/tiny/") == 1
     (made,) = runner.scheduler(scheduler).environments()
     assert (made.path, made.files) == (folder, 2)

@@ -39,6 +39,7 @@ class Unpacked:
     def _keep(self, folder: str) -> int:
         """Return a descriptor that holds a share of the lock, once all is unpacked."""
         while True:
+            _own_place()
             lock = _hold(self._folder, fcntl.LOCK_SH)
             if lock is not None and os.path.exists(os.path.join(self._folder, _COMPLETE)):
                 return lock
@@ -57,7 +58,7 @@ class Unpacked:
         shutil.rmtree(self._folder, ignore_errors=True)
         os.mkdir(self._folder, 0o700)
         try:
-            with tarfile.open(os.path.join(folder, "venv.tar")) as archive:
+            with tarfile.open(os.path.join(folder, "venv.tar"), "r:") as archive:
                 if hasattr(tarfile, "fully_trusted_filter"):  # a link leads to the Python outside
                     archive.extractall(self._folder, filter="fully_trusted")  # noqa: S202 - ours
                 else:
@@ -74,9 +75,13 @@ class Unpacked:
     def release(self) -> None:
         """Remove the packages unless others use them; and those that killed ones have left."""
         os.close(self._lock)
-        for name in os.listdir(self._place):
-            if name.endswith(".lock"):
-                _remove_unused(os.path.join(self._place, name[: -len(".lock")]))
+        try:
+            for name in os.listdir(self._place):
+                if name.endswith(".lock"):
+                    _remove_unused(os.path.join(self._place, name[: -len(".lock")]))
+            os.rmdir(self._place)
+        except OSError:
+            pass  # others use some, or have just removed it
 
 
 def _own_place() -> str:
@@ -89,11 +94,16 @@ def _own_place() -> str:
     if not os.path.isdir(base):
         base = "/tmp"  # noqa: S108 - a folder of ours in it, which is checked
     path = os.path.join(base, f"transload-environments-{os.getuid()}")
-    try:
-        os.mkdir(path, 0o700)
-    except FileExistsError:
-        pass
-    found = os.lstat(path)
+    found = None
+    while found is None:
+        try:
+            os.mkdir(path, 0o700)
+        except FileExistsError:
+            pass
+        try:
+            found = os.lstat(path)
+        except FileNotFoundError:
+            pass  # the last who used it has just removed it
     if found.st_uid != os.getuid() or found.st_mode & 0o170077 != 0o040000:
         raise OSError(errno.EPERM, "must be a folder of yours alone", path)
     return path
@@ -104,7 +114,10 @@ def _hold(folder: str, how: int) -> int | None:
     others have it who are not to be waited for.
     """
     path = folder + ".lock"
-    lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except FileNotFoundError:
+        return None
     try:
         fcntl.flock(lock, how)
         if os.path.samestat(os.fstat(lock), os.stat(path)):
