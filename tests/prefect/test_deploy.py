@@ -4,7 +4,10 @@ worker.
 
 from __future__ import annotations
 
+import asyncio
+import json
 import re
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +15,9 @@ from typing import Any
 
 import pytest
 from test_worker import _soon
+
+from transload.specs import Resource
+from transload_prefect.worker import AppJobConfiguration
 
 FLOW = """
 from prefect import flow
@@ -61,3 +67,33 @@ async def test_deployments(host: Any, tmp_path: Path, script: Callable[[str], An
             )
         await _soon(lambda: not worker._submitting_flow_run_ids)
     assert {host.flow_run(each)["state_type"] for each in runs} == {"COMPLETED"}
+
+
+def test_the_example_of_a_work_pool(
+    host: Any, tmp_path: Path, script: Callable[[str], Any], eventually: Any
+) -> None:
+    """Prefect takes the example's pool and its deployment; a flow run of it is a job for Slurm, as
+    the pool and the deployment say.
+    """
+    examples = Path(__file__).parents[2] / "examples" / "prefect"
+    for name in ("flow.py", "prefect.yaml"):
+        shutil.copy(examples / name, tmp_path)
+    template = json.loads((examples / "slurm-pool.json").read_text(encoding="utf-8"))
+    pool = "example"
+    host.post("/work_pools/", name=pool, type="transload", base_job_template=template)
+    deploy = [sys.executable, "-m", "prefect", "--no-prompt", "deploy", "--all", "--pool", pool]
+    made = script("")
+    process = made.start(*deploy)
+    eventually(lambda: process.poll() is not None, 100)
+    assert process.returncode == 0, made.log.read_text()[-3000:]
+    found = host.post("/deployments/filter", deployments={"name": {"any_": ["digits"]}})
+    (deployment,) = [each for each in found if each["work_pool_name"] == pool]
+    (step,) = deployment["pull_steps"]
+    assert step["prefect.deployments.steps.set_working_directory"]["directory"] == str(tmp_path)
+    job = asyncio.run(
+        AppJobConfiguration.from_template_and_values(template, deployment["job_variables"])
+    )
+    assert (job.scheduler, job.cfg) == ("slurm", {"partition": "cpu"})
+    app = job.to_app()
+    assert app.timeout == 3600
+    assert app.roles[0].resource == Resource(cpu=1, gpu=0, memMB=2000)
