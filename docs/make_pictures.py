@@ -106,24 +106,25 @@ def search(_folder: Path) -> None:
 
 
 def report(folder: Path) -> None:
-    """A job of three replicas, one of which starts again: the top of its page in light, its results
-    in dark colours.
+    """A job of three replicas, one of which starts again: the top of its page in light and in dark
+    colours, and its results.
     """
     (folder / "train.py").write_text(JOB, encoding="utf-8")
     command = ["--", "python", str(folder / "train.py")]
     transload("run", "--app-id", "digits", "--replicas", "3", "--retries", "1", *command)
     written = folder / "report.html"
     transload("report", "digits", "-o", str(written))
+    for colours in ("light", "dark"):
+        with browser(colours=colours) as open_page:
+            page = open_page(written.as_uri())
+            page.set_viewport_size({"width": 1100, "height": 1000})
+            page.screenshot(path=IMAGES / f"report-{colours}.png")
     with browser(colours="light") as open_page:
-        page = open_page(written.as_uri())
-        page.set_viewport_size({"width": 1100, "height": 1000})
-        page.screenshot(path=IMAGES / "report-light.png")
-    with browser(colours="dark") as open_page:
         page = open_page(written.as_uri())
         page.locator("nav").evaluate_all(
             "all => all.forEach(each => each.remove())"
         )  # they stay on top
-        page.locator("#results").screenshot(path=IMAGES / "report-dark.png")
+        page.locator("#results").screenshot(path=IMAGES / "report-results.png")
 
 
 def engines(_folder: Path) -> None:
