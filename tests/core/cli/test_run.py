@@ -36,7 +36,8 @@ def test_attached_run_shows_logs_states_and_the_end(invoke: Any, component_file:
     ]
     err = result.err.splitlines()
     assert err[0].startswith("transload: submitted local://transload/job-")
-    assert "transload log -f local://transload/job-" in err[1]
+    assert "press Ctrl-C to cancel it" in err[1]
+    assert "transload log -f local://transload/job-" in err[2]
     assert err[-1].startswith("transload: SUCCEEDED after ")
     assert "\x1b" not in result.out + result.err
 

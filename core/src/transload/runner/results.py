@@ -41,6 +41,7 @@ MAX_OUTPUTS: Final = 1000
 _CLOCK_S: Final = 0.02  # a file's time may be this much behind the clock
 _NAMED: Final = 10  # files that were not read, in messages
 _SHOWN: Final = 20  # keys, in messages
+_NEWEST: Final = 3
 
 ResultValue = int | float | str
 
@@ -135,13 +136,17 @@ class AppResults:
         return lines
 
     def lines(self, emphasise: Callable[[str], str] = str) -> list[str]:
-        """Return a readable line for each key with results; of many, the first and a number.
+        """Return a readable line for each key with results, and how many keys are left out.
+
+        Of many keys these are the first replicas, and the last of other keys: of epochs, those at
+        the end, since the log has shown the others.
 
         Args:
             emphasise: formats a key, for example in bold.
         """
         lines = []
-        for key, values in list(self.results.items())[:_SHOWN]:
+        for key in self._keys_to_show():
+            values = self.results[key]
             shown = "  ".join(
                 f"{_on_one_line(name)}={_on_one_line(value)}" for name, value in values.items()
             )
@@ -150,6 +155,11 @@ class AppResults:
         if more:
             lines.append(f"and {more} more: `transload results {self.handle}`")
         return lines
+
+    def _keys_to_show(self) -> list[str]:
+        replicas = [key for key in self.results if key.isdecimal()]
+        others = [key for key in self.results if not key.isdecimal()]
+        return replicas[:_SHOWN] + others[-_NEWEST:]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the results as JSON values with a ``schema``, and ``refused`` if not empty."""
