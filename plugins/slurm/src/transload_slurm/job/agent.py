@@ -379,9 +379,11 @@ class Agent:
         self.kill_at = time.monotonic() + (self.notice or 0.0)
 
     def _signal(self, number: int) -> bool:
-        """Signal all that descends from us; tell whether there was anything."""
+        """Signal all that descends from us, the main process first: it is not to see, nor to say,
+        that others end. Tell whether there was anything.
+        """
         found = False
-        for pid in _descendants(os.getpid()):
+        for pid in sorted(_descendants(os.getpid()), key=lambda pid: pid != self.child):
             try:
                 os.kill(pid, number)
                 found = True
