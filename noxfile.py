@@ -330,7 +330,7 @@ def load(session: nox.Session) -> None:
 
     `-- --units 50 --cells ax:slurm`: fewer, and which. `--minutes 10`: rounds for so long, after
     which nothing may have
-    grown. `--write yes`: the table goes to `docs/scale.md`.
+    grown. `--write yes`: the table goes to `docs/evidence/scale.md`.
     """
     given = dict(zip(session.posargs[::2], session.posargs[1::2], strict=True))
     defaults = (("units", "500"), ("minutes", "0"), ("cells", "all"))
@@ -718,7 +718,7 @@ def _wheel_of(name: str) -> str:
 @nox.session
 def benchmarks(session: nox.Session) -> None:
     """Time the core against TorchX 0.7.0, hosts and engines against their own way; write
-    docs/benchmarks.md.
+    docs/evidence/benchmarks.md.
 
     Best on a machine that idles. After `--`: scripts of benchmarks/ or groups of them, `core` or
     `hosts`; default: all.

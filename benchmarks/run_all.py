@@ -1,4 +1,4 @@
-"""Run benchmarks; keep what they print in docs/benchmarks.json; write docs/benchmarks.md and its
+"""Run benchmarks; keep what they print in docs/benchmarks.json; write docs/evidence/benchmarks.md and its
 pictures from it.
 
 Usage: python benchmarks/run_all.py [NAME ...] [--python HOST=PYTHON ...]
@@ -25,7 +25,7 @@ from typing import Any, Final
 HERE = Path(__file__).resolve().parent
 DOCS = HERE.parent / "docs"
 STORE = DOCS / "benchmarks.json"
-PAGE = DOCS / "benchmarks.md"
+PAGE = DOCS / "evidence" / "benchmarks.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 LIMIT_S = 3600
 
@@ -116,7 +116,7 @@ def tables(found: dict[str, Any]) -> str:
         lines.append(f"| {' | '.join(cells)} |")
     words = "What transload needs of what the other way needs, for each figure, with its target"
     pictures = [
-        f"### {title}\n\n![{words}](images/benchmarks-{group}.svg)"
+        f"### {title}\n\n![{words}](../images/benchmarks-{group}.svg)"
         for group, title in GROUPS.items()
     ]
     return "\n\n".join(["\n".join(lines), "## All figures", *pictures])

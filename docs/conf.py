@@ -38,14 +38,13 @@ extensions = [
 ]
 include_patterns = [
     "docs/*.md",
-    "docs/internals/*.md",
+    "docs/*/*.md",
     "*.md",
     "core/CHANGELOG.md",
     "core/README.md",
     "plugins/*/README.md",
     "examples/*/README.md",
     "examples/README.md",
-    "docs/api/*.md",
     "benchmarks/*.md",
     "CODE_OF_CONDUCT.md",
 ]

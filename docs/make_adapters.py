@@ -117,7 +117,7 @@ def side_by_side() -> str:
         for host, method in there.items():
             summary = (ast.get_docstring(method.node) or "").partition("\n\n")[0]
             first = " ".join(summary.split()).replace("``", "`")
-            parts.append(f"- [{host}](../{method.file}): {first}")
+            parts.append(f"- [{host}](../../{method.file}): {first}")
         parts.append("")
         if name in SHOWN:
             bodies = "\n\n\n".join(f"# {host}\n{_code(method)}" for host, method in there.items())
@@ -138,7 +138,7 @@ def side_by_side() -> str:
 
 def adapters() -> str:
     """Return adapters.md with its written part made anew."""
-    page = (HERE / "adapters.md").read_text(encoding="utf-8")
+    page = (HERE / "reference" / "adapters.md").read_text(encoding="utf-8")
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

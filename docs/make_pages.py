@@ -64,63 +64,52 @@ HOST_PACKAGES = [
 """What plugins import and the site does not need: stood in for while their docstrings are read."""
 
 MODULES = {
-    "transload.specs": "What a job is: see [specs](specs.md).",
+    "transload.specs": "What a job is: see [specs](reference/specs.md).",
     "transload.errors": "What may go wrong, named by what to do next.",
-    "transload.components": "Jobs as functions: see [components](components.md).",
-    "transload.runner": "Submitting jobs, waiting for them, their logs line by line: see [the runner](runner.md).",
+    "transload.components": "Jobs as functions: see [components](guides/components.md).",
+    "transload.runner": "Submitting jobs, waiting for them, their logs line by line: see "
+    "[the runner](guides/runner.md).",
     "transload.schedulers": "The contract of schedulers, and what watches jobs until they end: see "
-    "[writing a scheduler](writing-a-scheduler.md).",
+    "[writing a scheduler](extend/writing-a-scheduler.md).",
     "transload.schedulers.environments": "Packages that a job needs, made where it runs: see "
-    "[environments](environments.md).",
-    "transload.schedulers.local": "See [the local scheduler](local-scheduler.md).",
+    "[environments](guides/environments.md).",
+    "transload.schedulers.local": "See [the local scheduler](schedulers/local.md).",
     "transload.workspace": "How local code reaches where a job runs.",
-    "transload.runtime": "Results, for applications, in one line: see [results and tracking](tracking.md).",
-    "transload.runtime.tracking": "Results, for applications: see [results and tracking](tracking.md).",
-    "transload.tracker": "Metadata, artifacts and lineage: see [results and tracking](tracking.md).",
-    "transload.pipelines": "What adapters share: see [writing an adapter](writing-an-adapter.md).",
-    "transload.plugins.hookspecs": "The hooks: see [plugins](plugins.md).",
+    "transload.runtime": "Results, for applications, in one line: see [results and tracking](guides/tracking.md).",
+    "transload.runtime.tracking": "Results, for applications: see [results and tracking](guides/tracking.md).",
+    "transload.tracker": "Metadata, artifacts and lineage: see [results and tracking](guides/tracking.md).",
+    "transload.pipelines": "What adapters share: see [writing an adapter](extend/writing-an-adapter.md).",
+    "transload.plugins.hookspecs": "The hooks: see [plugins](extend/plugins.md).",
     "transload.plugins": "The plugin manager, and helpers for plugins.",
 }
 """The modules of the core that have pages of their own on the site."""
 
 PLUGINS = sorted(path.parent.name for path in HERE.parent.glob("plugins/[!_]*/pyproject.toml"))
-ABOUT = {
-    name: f"{name}.md" if (HERE / f"{name}.md").exists() else f"../plugins/{name}/README.md"
-    for name in PLUGINS
-}
+
+
+def page_of(name: str) -> str | None:
+    """Return the page of a plugin as a path below docs/; None if it has none there."""
+    for path in sorted(HERE.glob(f"*/{name}.md")):
+        if path.parent.name != "api":
+            return f"{path.parent.name}/{path.name}"
+    return None
+
+
+ABOUT = {name: page_of(name) or f"../plugins/{name}/README.md" for name in PLUGINS}
 API = {
     **MODULES,
     **{f"transload_{name}": f"See [its page]({page})." for name, page in ABOUT.items()},
 }
 
 SECTIONS: Mapping[str, list[str]] = {
-    "Start": ["install", "tutorial", "coming-from-torchx", "coming-from-submitit"],
-    "Use": [
-        "command-line",
-        "specs",
-        "components",
-        "runner",
-        "configuration",
-        "files",
-        "checkpoints",
-        "tracking",
-        "results-format",
-        "searches",
-        "report",
-    ],
-    "Schedulers": ["local-scheduler", "docker", "slurm", "kubernetes", "try-a-cluster"],
-    "Workflow hosts": ["adapters", "airflow", "kfp", "prefect", "ax"],
-    "Understand": [
-        "states",
-        "comparison",
-        "compatibility",
-        "reliability",
-        "once",
-        "benchmarks",
-        "dependencies",
-    ],
-    "Extend": ["plugins", "hooks", "writing-a-scheduler", "writing-an-adapter"],
-    "Reference": ["api/*"],
+    "Start": ["start/*"],
+    "Guides": ["guides/*"],
+    "Orchestrators": ["orchestrators/*"],
+    "Schedulers": ["schedulers/*"],
+    "Reference": ["reference/*", "api/*"],
+    "Explanation": ["explanation/*"],
+    "Extend": ["extend/*"],
+    "Evidence": ["evidence/*"],
     "For maintainers": ["internals/*"],
 }
 
@@ -205,7 +194,7 @@ def states() -> str:
         parts += [
             f"### {title[0].upper()}{title[1:]}",
             "",
-            f"[Its page]({name}.md).",
+            f"[Its page](../{page_of(name)}).",
             "",
             "| word | `AppState` |",
             "|---|---|",
@@ -218,7 +207,7 @@ def states() -> str:
         "",
     ]
     for name, table in _state_maps().items():
-        page = f"[Its page]({name}.md)." if (HERE / f"{name}.md").exists() else ""
+        page = f"[Its page](../{page_of(name)})." if page_of(name) else ""
         parts += [f"### {table.host}", "", *([page, ""] if page else []), table.markdown()]
     return "\n".join(parts).rstrip() + "\n"
 
@@ -314,13 +303,7 @@ def api() -> None:
 
 
 def toctrees() -> str:
-    """Return the hidden tables of contents: all of docs/, in the order above, what is not named
-    there last.
-    """
-    named = {page for pages in SECTIONS.values() for page in pages}
-    rest = sorted(
-        path.stem for path in HERE.glob("*.md") if path.stem not in named and path.stem != "index"
-    )
+    """Return the hidden tables of contents: all of docs/, folder by folder."""
     root = [
         "../README",
         "../examples/README",
@@ -335,7 +318,7 @@ def toctrees() -> str:
     ]
     root += [f"../{path}/README" for path in ("examples/*", "plugins/*")]
     text = ""
-    for title, pages in [*SECTIONS.items(), ("More", rest), ("The repository", root)]:
+    for title, pages in [*SECTIONS.items(), ("The repository", root)]:
         there = [page for page in pages if "*" in page or (HERE / f"{page}.md").exists()]
         if there:
             text += (
@@ -394,9 +377,9 @@ def schema() -> str:
 
 
 PAGES = {
-    "states.md": states,
-    "hooks.md": hooks,
-    "adapters.md": adapters,
+    "reference/states.md": states,
+    "extend/hooks.md": hooks,
+    "reference/adapters.md": adapters,
     "transload.schema.json": schema,
 }
 

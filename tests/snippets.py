@@ -56,29 +56,41 @@ HOSTS: Final = (
     "testing",
     "torchx",
 )
-BOTH: Final = ("docs/tutorial.md", "docs/try-a-cluster.md", "README.md")
+BOTH: Final = ("docs/start/tutorial.md", "docs/guides/try-a-cluster.md", "README.md")
 """Pages of which most runs in the environment of tests/docs alone, and a part, with the files it
 needs, in a host's."""
 PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     **{
-        name: (f"docs/{name}.md", f"plugins/{name}/README.md", f"examples/{name}/README.md")
+        name: (
+            *(f"docs/{folder}/{name}.md" for folder in ("guides", "orchestrators", "schedulers")),
+            f"plugins/{name}/README.md",
+            f"examples/{name}/README.md",
+        )
         for name in HOSTS
     },
     "airflow": (
-        "docs/airflow.md",
-        "docs/adapters.md",
+        "docs/orchestrators/airflow.md",
+        "docs/reference/adapters.md",
         "plugins/airflow/README.md",
         "examples/airflow/README.md",
-        "docs/tutorial.md",
+        "docs/start/tutorial.md",
         "README.md",
     ),
-    "kfp": ("docs/kfp.md", "plugins/kfp/README.md", "examples/kfp/README.md"),
-    "ax": ("docs/ax.md", "plugins/ax/README.md", "examples/ax/README.md"),
-    "kubernetes": ("docs/kubernetes.md", "plugins/kubernetes/README.md", "docs/try-a-cluster.md"),
-    "slurm": ("docs/slurm.md", "plugins/slurm/README.md", "docs/index.md"),
+    "kfp": ("docs/orchestrators/kfp.md", "plugins/kfp/README.md", "examples/kfp/README.md"),
+    "ax": ("docs/orchestrators/ax.md", "plugins/ax/README.md", "examples/ax/README.md"),
+    "kubernetes": (
+        "docs/schedulers/kubernetes.md",
+        "plugins/kubernetes/README.md",
+        "docs/guides/try-a-cluster.md",
+    ),
+    "slurm": ("docs/schedulers/slurm.md", "plugins/slurm/README.md", "docs/index.md"),
     "torch": ("examples/ddp/README.md",),
-    "prefect": ("docs/prefect.md", "plugins/prefect/README.md", "examples/prefect/README.md"),
-    "template": ("docs/writing-an-adapter.md", "plugins/_template/README.md"),
+    "prefect": (
+        "docs/orchestrators/prefect.md",
+        "plugins/prefect/README.md",
+        "examples/prefect/README.md",
+    ),
+    "template": ("docs/extend/writing-an-adapter.md", "plugins/_template/README.md"),
 }
 """Suite → the pages that are run in its environment. All other pages are run in that of tests/docs,
 and `BOTH` too."""
@@ -124,14 +136,17 @@ def pages() -> list[str]:
     patterns = (
         "*.md",
         "docs/*.md",
-        "docs/internals/*.md",
+        "docs/[!_]*/*.md",
         "core/README.md",
         "plugins/*/README.md",
         "examples/README.md",
         "examples/*/README.md",
     )
     return sorted(
-        str(path.relative_to(ROOT)) for pattern in patterns for path in ROOT.glob(pattern)
+        str(path.relative_to(ROOT))
+        for pattern in patterns
+        for path in ROOT.glob(pattern)
+        if path.parent.name != "api"  # made anew by each build of the site
     )
 
 

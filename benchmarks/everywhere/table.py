@@ -31,7 +31,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "examples" / "everywhere" / "README.md"
-SUMMARY = ROOT / "docs" / "compatibility.md"
+SUMMARY = ROOT / "docs" / "explanation" / "compatibility.md"
 BEGIN, END = "<!-- table: nox -s everywhere -- --write -->", "<!-- end of the table -->"
 COLUMNS = (
     "host",
@@ -148,7 +148,7 @@ def summary(rows: list[dict[str, Any]], today: str) -> str:
 
 
 def write(rows: list[dict[str, Any]], left_out: dict[str, str]) -> None:
-    """Put the table into its page, and the accuracies into docs/compatibility.md, between their marks, with
+    """Put the table into its page, and the accuracies into docs/explanation/compatibility.md, between their marks, with
     today's date.
     """
     today = str(dt.datetime.now(dt.UTC).date())

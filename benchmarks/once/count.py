@@ -1,5 +1,5 @@
 """Plays hosts on engines, adds what was counted to ``docs/once.json``, and writes the tables of
-``docs/once.md``.
+``docs/evidence/once.md``.
 
     python count.py KILLS SEED CELLS STARTER prefect=PYTHON ax=PYTHON …
 
@@ -34,8 +34,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
 FILE = ROOT / "docs" / "once.json"
-PAGE = ROOT / "docs" / "once.md"
-SUMMARY = ROOT / "docs" / "comparison.md"
+PAGE = ROOT / "docs" / "evidence" / "once.md"
+SUMMARY = ROOT / "docs" / "explanation" / "comparison.md"
 END = "<!-- end of the table -->"
 UNITS = 5
 """Units of work of each tool that are in flight when a part of a whole host is struck: so many
@@ -225,7 +225,7 @@ def write(kept: dict[str, list[Row]]) -> None:
 
 
 def in_a_sentence(ours: list[Row]) -> str:
-    """Return what docs/comparison.md says of our own rows."""
+    """Return what docs/explanation/comparison.md says of our own rows."""
     if not ours:
         return "Nothing is counted yet."
     total = {name: sum(row.get(name, 0) for row in ours) for name in COUNTED}

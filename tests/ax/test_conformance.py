@@ -51,5 +51,5 @@ def test_what_ax_cannot_have_is_published() -> None:
 
 def test_the_states_are_published() -> None:
     """The documentation's table of states is the map's."""
-    page = (_FOLDER.parents[1] / "docs" / "states.md").read_text(encoding="utf-8")
+    page = (_FOLDER.parents[1] / "docs" / "reference" / "states.md").read_text(encoding="utf-8")
     assert STATES.markdown() in page

@@ -35,7 +35,7 @@ def _row(count: ModuleType, **more: Any) -> dict[str, Any]:
 
 
 def test_the_page_shows_the_rows(count: ModuleType) -> None:
-    """All tables and the sentence of docs/comparison.md are those of ``docs/once.json``."""
+    """All tables and the sentence of docs/explanation/comparison.md are those of ``docs/once.json``."""
     kept = json.loads(count.FILE.read_text(encoding="utf-8"))
     ours = [row for row in kept["rows"] if row["tool"].startswith("transload")]
     theirs = [row for row in kept["rows"] if row not in ours]

@@ -28,7 +28,7 @@ PAGES = [page for page in SNIPPETS.pages() if SNIPPETS.snippets(page)]
 
 
 MOST_NOT_RUN, SCREEN = 4, 20
-FIRST_READ = ("README.md", "docs/tutorial.md", "docs/index.md")
+FIRST_READ = ("README.md", "docs/start/tutorial.md", "docs/index.md")
 
 
 def _suites(page: str) -> set[str]:

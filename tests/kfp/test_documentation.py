@@ -9,12 +9,12 @@ import test_conformance
 from transload_kfp import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "kfp.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "orchestrators" / "kfp.md").read_text(encoding="utf-8")
 
 
 def test_tables() -> None:
     """The published tables are those of the code."""
-    assert STATES.markdown() in (DOCS / "states.md").read_text(encoding="utf-8")
+    assert STATES.markdown() in (DOCS / "reference" / "states.md").read_text(encoding="utf-8")
     assert (
         test_conformance.TestKfp.render_exceptions()
         in (DOCS / "internals" / "conformance.md").read_text()

@@ -158,7 +158,7 @@ def test_the_dockerfile_makes_an_image_that_launches(
     shutil.copy(ROOT / "plugins" / "kfp" / "Dockerfile", context)
     for name in ("core", "plugins/kfp", "plugins/kubernetes", "plugins/search"):
         _wheel(ROOT / name, context)
-    page = (ROOT / "docs" / "kfp.md").read_text()
+    page = (ROOT / "docs" / "orchestrators" / "kfp.md").read_text()
     (line,) = [line[2:] for line in page.splitlines() if line.startswith("$ docker build")]
     command = [*shlex.split(line), "--build-arg", f"BASE={base}", "--build-arg", "PIP_NO_INDEX=1"]
     environment = {**os.environ, "DOCKER_HOST": engine.url, "DOCKER_BUILDKIT": "0"}

@@ -14,7 +14,7 @@ from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
 from transload_kubernetes.checkpoints import folder_of
 
-PAGE = Path(__file__).parents[2] / "docs" / "kubernetes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "schedulers" / "kubernetes.md"
 _CLAIMS = ("", "persistentvolumeclaims", "get")
 
 

@@ -114,7 +114,9 @@ def test_documentation_has_the_tables() -> None:
     from test_conformance import TestPrefect
 
     docs = Path(__file__).parents[2] / "docs"
-    assert TestPrefect.state_map.markdown() in (docs / "states.md").read_text(encoding="utf-8")
+    assert TestPrefect.state_map.markdown() in (docs / "reference" / "states.md").read_text(
+        encoding="utf-8"
+    )
     assert TestPrefect.render_exceptions() in (docs / "internals" / "conformance.md").read_text(
         encoding="utf-8"
     )

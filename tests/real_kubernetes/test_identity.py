@@ -173,7 +173,7 @@ def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
     """The page's Roles and its lines for kubectl: the account may submit in its namespace, and
     nowhere else.
     """
-    page = (Path(__file__).parents[2] / "docs" / "kubernetes.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "schedulers" / "kubernetes.md").read_text()
     roles = page.partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
     lines = (
         page.partition("### Give it to a service account")[2]

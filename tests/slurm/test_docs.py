@@ -26,7 +26,7 @@ def test_a_cluster_to_try(needs_slurm: None, transload_home: Path) -> None:
     """The page's packages are those that a public runner installs, and its program ends in a shell
     for its lines.
     """
-    text = (ROOT / "docs" / "try-a-cluster.md").read_text().partition("## Kubernetes")[0]
+    text = (ROOT / "docs" / "guides" / "try-a-cluster.md").read_text().partition("## Kubernetes")[0]
     install, _, activate, start, *inside = [
         line[2:] for line in text.splitlines() if line.startswith("$ ")
     ]
@@ -63,9 +63,11 @@ def test_first_screen_of_the_readme(
         shlex.split(line[2:], comments=True) for line in first_block.splitlines()
     ]
     assert on_kubernetes[:4] == ["transload", "run", "-s", "kubernetes"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     for command in (here, on_slurm):
         ran = subprocess.run(
             [sys.executable, "-m", *command],
+            env={**os.environ, "PATH": path},
             capture_output=True,
             text=True,
             timeout=110,

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PAGE = Path(__file__).parents[2] / "docs" / "writing-a-scheduler.md"
+PAGE = Path(__file__).parents[2] / "docs" / "extend" / "writing-a-scheduler.md"
 
 
 def test_the_scheduler_of_the_page_passes_the_suite(tmp_path: Path) -> None:

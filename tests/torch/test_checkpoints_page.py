@@ -16,7 +16,7 @@ from transload.runtime.liveness import read_report
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-PAGE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "checkpoints.md"
 WITH_NOTICES = """
 import os, runpy, signal, sys
 from transload.runtime import advance

@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.skipif(find_spec("transformers") is None, reason="not run: no transformers"),
 ]
 
-PAGE = Path(__file__).parents[2] / "docs" / "checkpoints.md"
+PAGE = Path(__file__).parents[2] / "docs" / "guides" / "checkpoints.md"
 WITH_NOTICE = """
 import os, runpy, signal, sys, time
 from transformers.trainer_callback import CallbackHandler

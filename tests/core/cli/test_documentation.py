@@ -1,4 +1,4 @@
-"""docs/command-line.md says what the command line does: each command, option and exit code is
+"""docs/reference/command-line.md says what the command line does: each command, option and exit code is
 there.
 """
 
@@ -12,7 +12,7 @@ import pytest
 from transload.cli import ExitCode
 from transload.cli.command_table import _SECTIONS, load
 
-PAGE = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text()
 
 
 @pytest.mark.parametrize("name", [name for section in _SECTIONS.values() for name in section])

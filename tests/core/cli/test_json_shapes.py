@@ -1,4 +1,4 @@
-"""The JSON of each command has exactly the members that docs/command-line.md lists."""
+"""The JSON of each command has exactly the members that docs/reference/command-line.md lists."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from transload.tracker import FsspecTracker
 
-PAGE = Path(__file__).parents[3] / "docs" / "command-line.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "command-line.md"
 APP = ["handle", "scheduler", "app_id", "state", "status"]
 
 

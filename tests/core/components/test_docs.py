@@ -1,4 +1,4 @@
-"""The examples of docs/components.md work as they stand."""
+"""The examples of docs/guides/components.md work as they stand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transload.components import build, check, get_components, materialize
 
 pytestmark = pytest.mark.unit
 
-DOCS = Path(__file__).parents[3] / "docs" / "components.md"
+DOCS = Path(__file__).parents[3] / "docs" / "guides" / "components.md"
 
 
 def test_example_component(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from transload_testing.packages import PackageIndex
 
-PAGE = Path(__file__).parents[3] / "docs" / "environments.md"
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "environments.md"
 
 
 def test_what_the_page_shows_works(

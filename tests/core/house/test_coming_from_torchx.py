@@ -1,4 +1,4 @@
-"""What docs/coming-from-torchx.md says of both sides, where TorchX 0.7.0 is installed."""
+"""What docs/guides/coming-from-torchx.md says of both sides, where TorchX 0.7.0 is installed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-PAGE = (Path(__file__).parents[3] / "docs" / "coming-from-torchx.md").read_text()
+PAGE = (Path(__file__).parents[3] / "docs" / "guides" / "coming-from-torchx.md").read_text()
 RENAMED = re.findall(r"^\| `(torchx\.[\w.]+)` \| `(transload\.[\w.]+)` \|$", PAGE, re.MULTILINE)
 
 

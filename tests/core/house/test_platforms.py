@@ -14,8 +14,8 @@ SENTENCE = "macOS should work, but was not tried"
     "path",
     [
         "quickstart.py",
-        "docs/tutorial.md",
-        "docs/local-scheduler.md",
+        "docs/start/tutorial.md",
+        "docs/schedulers/local.md",
         "core/src/transload/__init__.py",
     ],
 )

@@ -11,7 +11,9 @@ DOCS = Path(__file__).parents[3] / "docs"
 def test_the_spec_of_the_page_is_one() -> None:
     """The example of specs.md makes an app that survives its JSON."""
     code = re.findall(
-        r"^```python\n(.*?)^```", (DOCS / "specs.md").read_text(), re.MULTILINE | re.DOTALL
+        r"^```python\n(.*?)^```",
+        (DOCS / "reference" / "specs.md").read_text(),
+        re.MULTILINE | re.DOTALL,
     )[0]
     exec(code, {})
 
@@ -20,7 +22,7 @@ def test_every_field_is_on_the_page() -> None:
     """specs.md names each field of an app, a role, a resource and a status, and each state."""
     from transload import specs
 
-    text = (DOCS / "specs.md").read_text()
+    text = (DOCS / "reference" / "specs.md").read_text()
     for kind in (specs.AppDef, specs.Role, specs.Resource):
         assert [name for name in kind.__dataclass_fields__ if f"`{name}`" not in text] == []
     assert [state.name for state in specs.AppState if f"| {state.name} |" not in text] == []

@@ -426,13 +426,13 @@ def test_each_plugin_installs_from_a_checkout(
 
 @pytest.mark.slow
 def test_plugins_install_by_plain_pip(clone: Path, transload_home: Path) -> None:
-    """The lines of docs/install.md, by pip in an environment of one's own, and by `--with` several at
+    """The lines of docs/start/install.md, by pip in an environment of one's own, and by `--with` several at
     once.
     """
     environment = _stranger(transload_home)
     lines = [
         line[2:].partition("#")[0].split()
-        for line in (clone / "docs" / "install.md").read_text().splitlines()
+        for line in (clone / "docs" / "start" / "install.md").read_text().splitlines()
     ]
     (named,) = [line for line in lines if line[1:3] == ["quickstart.py", "--with"]]
     (by_pip,) = [line for line in lines if line[:2] == ["pip", "install"]]

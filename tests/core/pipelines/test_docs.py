@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def test_every_option_of_a_host_is_documented() -> None:
     """Names and defaults in the table are those of the code."""
-    text = (DOCS / "adapters.md").read_text()
+    text = (DOCS / "reference" / "adapters.md").read_text()
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| `?([^|`]+)`? \|", text, re.MULTILINE))
     options = ExecutionOptions()
     fields = set(ExecutionOptions.__dataclass_fields__) - {"resubmit_on"}
@@ -35,7 +35,7 @@ def test_every_option_of_a_host_is_documented() -> None:
 
 def test_every_method_of_a_scheduler_is_documented() -> None:
     """The page for authors of schedulers names the whole contract."""
-    text = (DOCS / "writing-a-scheduler.md").read_text()
+    text = (DOCS / "extend" / "writing-a-scheduler.md").read_text()
     methods = [
         name
         for name in vars(SchedulerBase)
@@ -54,7 +54,10 @@ def test_public_names_exist_and_are_documented(module: object) -> None:
             assert inspect.getdoc(thing), name
 
 
-@pytest.mark.parametrize("page", ["adapters.md", "writing-an-adapter.md", "writing-a-scheduler.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["reference/adapters.md", "extend/writing-an-adapter.md", "extend/writing-a-scheduler.md"],
+)
 def test_names_in_the_pages_exist(page: str) -> None:
     """Each capitalised name in code style is a public name of ours (or of the template)."""
     import transload.errors

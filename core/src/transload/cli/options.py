@@ -114,7 +114,7 @@ def scheduler_option(text: str) -> Callable[[F], F]:
 
 def json_option(function: F) -> F:
     """Add ``--json``."""
-    text = "Write JSON to stdout, and nothing else (shapes: docs/command-line.md)."
+    text = "Write JSON to stdout, and nothing else (shapes: docs/reference/command-line.md)."
     return click.option("--json", "as_json", is_flag=True, help=text)(function)
 
 

@@ -1,7 +1,7 @@
 """What every adapter shares: one policy for states, identity, attaching, waiting, logs and results.
 
 `Adapter` is the base class of all. An adapter translates, and decides nothing that is decided
-here. ``docs/writing-an-adapter.md`` walks through one.
+here. ``docs/extend/writing-an-adapter.md`` walks through one.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The project's configuration is in ``transload.toml``, or in ``pyproject.toml`` with a
 ``[tool.transload]`` table. It is searched from the working directory upwards. The user's own file
 ``$XDG_CONFIG_HOME/transload/config.toml`` has lower priority. ``TRANSLOAD_CONFIG`` names a file that
-replaces the project's. docs/configuration.md has all keys and variables with examples.
+replaces the project's. docs/reference/configuration.md has all keys and variables with examples.
 """
 
 from __future__ import annotations

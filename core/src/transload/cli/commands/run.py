@@ -238,7 +238,7 @@ class _Options:
     "--mount",
     multiple=True,
     metavar="TEXT",
-    help="A mount: job=HANDLE:outputs,dst=/in (docs/files.md).",
+    help="A mount: job=HANDLE:outputs,dst=/in (docs/guides/files.md).",
 )
 @click.option(
     "--role", metavar="NAME", help="The role that the options above are about; default: all."

@@ -133,7 +133,7 @@ class FsspecResultTracker(ResultTracker):
 
     A write replaces the file at once: a reader sees the old results or the new ones, never a part,
     also when the writer is killed. Other programs may write and read the files
-    (``docs/results-format.md``); files of other kinds in the base are left alone.
+    (``docs/reference/results-format.md``); files of other kinds in the base are left alone.
 
     Args:
         tracker_base: a path, or a URL such as ``s3://bucket/folder`` or ``memory://results``. Made

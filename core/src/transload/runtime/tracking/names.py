@@ -1,6 +1,6 @@
 """Keys and run ids as file names: percent-encoded, never leaving their folder, of bounded length.
 
-The rule is public (``docs/results-format.md``): the bytes of the UTF-8 text, with everything but
+The rule is public (``docs/reference/results-format.md``): the bytes of the UTF-8 text, with everything but
 ``A-Z a-z 0-9 - . _ ~`` as ``%XX`` (upper case), and a leading dot as ``%2E`` too. A name that would
 be longer than the limit is cut to a prefix, ``=``, and a digest; ``=`` occurs in no other name, so
 the two kinds cannot meet.
