@@ -22,7 +22,6 @@ from transload.cli.output import emit_json, note, paint, state_text, write_raw
 from transload.cli.quantities import clock_text, duration_text, usage_texts
 from transload.cli.session import app_json
 from transload.errors import AppNotFound, TransloadError
-from transload.pipelines.end_requests import may_be_by_hand, somebody_asked
 from transload.runner.logs import LogReader, drain, read_now, tail
 from transload.runner.redraws import Redraws
 from transload.schedulers.api import LogPage, LogQuery, Stream
@@ -474,6 +473,9 @@ def _asked_by(number: int, runner: Runner) -> bool:
 
     It does if it is a person's Ctrl-C, or if the job around this process was cancelled.
     """
+    # only an end needs what adapters share, and importing it takes as long as all else
+    from transload.pipelines.end_requests import may_be_by_hand, somebody_asked
+
     if number == signal.SIGINT and may_be_by_hand():
         return True
     return somebody_asked(runner, lambda: False)

@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from transload.errors import UnsupportedFeature
-from transload.runtime.progress_server import served
 from transload.schedulers.api import Capabilities, Stream, Submission, refuse_unsupported
 from transload.schedulers.local.supervisor import gpus, kernel, layout
 from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_args, masked_env
@@ -298,6 +297,8 @@ def _role_body(
     exe = next(iter(paths.values()), "")
     argv0 = role.entrypoint
     if role.progress_server:
+        from transload.runtime.progress_server import served  # few jobs ask for it, it imports HTTP
+
         for replica in replicas:
             replica["args"] = served(exe, [argv0, *replica["args"]])
         exe = sys.executable
