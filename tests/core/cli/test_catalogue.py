@@ -216,7 +216,7 @@ def test_info_of_adapters(invoke: Any) -> None:
         document = invoke("info", "cron", "--json").json
     finally:
         get_plugins().unregister("two-hosts")
-    assert "adapter\tcron\tready\ttwo-hosts\t" in listed
+    assert "adapter\tcron\tinstalled\ttwo-hosts\t" in listed
     assert "  deferred: no (not at night)" in shown
     assert "  FAILED: nightly failed" in shown
     (cron,) = document["adapters"]

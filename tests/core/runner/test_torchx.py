@@ -37,7 +37,14 @@ def _compare(mine: Any, other: Any) -> None:
     """Each parameter of theirs is here, in its place and with its default; those of ours come
     after, and need none.
     """
-    ours, there = (list(inspect.signature(thing).parameters.values()) for thing in (mine, other))
+    there = list(inspect.signature(other).parameters.values())
+    known = {item.name for item in there}
+    ours = []
+    for item in inspect.signature(mine).parameters.values():
+        if item.kind is item.KEYWORD_ONLY and item.name not in known:
+            assert item.default is not item.empty, item
+        else:
+            ours.append(item)
     assert [item.name for item in ours[: len(there)] if item.kind is not item.VAR_POSITIONAL] == [
         item.name for item in there if item.kind is not item.VAR_POSITIONAL
     ]

@@ -333,7 +333,7 @@ def _lacking(adapter: object) -> list[str]:
 def describe_adapters() -> list[dict[str, Any]]:
     """Return what each installed adapter can express, broken ones included.
 
-    Of each ``name``, ``plugin``, ``status`` (``ready``, or why it cannot be used),
+    Of each ``name``, ``plugin``, ``status`` (``installed``, or why it cannot be used),
     ``capabilities``, ``notes`` to them,
     and ``states``: AppState → the orchestrator's state.
     """
@@ -344,7 +344,7 @@ def describe_adapters() -> list[dict[str, Any]]:
         row = {
             "name": name,
             "plugin": entry.plugin,
-            "status": "ready",
+            "status": "installed",
             "capabilities": {},
             "notes": {},
             "states": {},
