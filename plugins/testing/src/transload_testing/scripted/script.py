@@ -228,7 +228,8 @@ def _step(value: Any, where: str) -> Step:
     if isinstance(value, Mapping):
         try:
             lines = tuple(_line(line, where) for line in value.get("lines", ()))
-            value = Step(**{**value, "lines": lines})
+            interrupted = tuple(value.get("interrupted", ()))
+            value = Step(**{**value, "lines": lines, "interrupted": interrupted})
         except TypeError as exc:
             raise SpecError(f"{where}: {exc}") from exc
     if not isinstance(value, Step):
