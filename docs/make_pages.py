@@ -89,9 +89,9 @@ PLUGINS = sorted(path.parent.name for path in HERE.parent.glob("plugins/[!_]*/py
 
 def page_of(name: str) -> str | None:
     """Return the page of a plugin as a path below docs/; None if it has none there."""
-    for path in sorted(HERE.glob(f"*/{name}.md")):
-        if path.parent.name != "api":
-            return f"{path.parent.name}/{path.name}"
+    for folder in ("orchestrators", "schedulers", "guides"):
+        if (HERE / folder / f"{name}.md").exists():
+            return f"{folder}/{name}.md"
     return None
 
 

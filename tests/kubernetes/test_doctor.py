@@ -15,7 +15,7 @@ from transload.errors import ConfigError, SchedulerUnavailable
 from transload_kubernetes.diagnose import OBSERVE, SUBMIT
 from transload_kubernetes.scheduler import create_scheduler
 
-PAGE = Path(__file__).parents[2] / "docs/schedulers/kubernetes.md"
+PAGE = Path(__file__).parents[2] / "docs/reference/kubernetes.md"
 
 
 def told(scheduler: Any) -> dict[str, tuple[bool, str]]:

@@ -170,13 +170,15 @@ def test_several_users_at_once(
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
-    """The page's Roles and its lines for kubectl: the account may submit in its namespace, and
+    """The reference's Roles and the page's lines for kubectl: the account may submit in its namespace, and
     nowhere else.
     """
-    page = (Path(__file__).parents[2] / "docs" / "schedulers" / "kubernetes.md").read_text()
-    roles = page.partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
+    docs = Path(__file__).parents[2] / "docs"
+    reference = (docs / "reference" / "kubernetes.md").read_text()
+    page = (docs / "schedulers" / "kubernetes.md").read_text()
+    roles = reference.partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
     lines = (
-        page.partition("### Give it to a service account")[2]
+        page.partition("### Let an orchestrator submit from inside the cluster")[2]
         .partition("```console")[2]
         .partition("```")[0]
     )

@@ -22,6 +22,16 @@ def test_what_the_page_shows_works(docs_page: str, cluster: Any, docs_reader: An
     docs_reader.read(docs_page)
 
 
+def test_from_a_laptop(login: Any, docs_reader: Any, tmp_path: Path) -> None:
+    """A reader of that page who has ssh alone: the blocks run in order, on the test's login node."""
+    text = (ROOT / "docs" / "start" / "slurm-from-a-laptop.md").read_text()
+    mark = "<!-- run by: tests/slurm/test_docs.py::test_from_a_laptop -->\n"
+    assert mark in text
+    page = tmp_path / "page.md"
+    page.write_text(text.replace(mark, "").replace("me@login.example", "login"))
+    docs_reader.read(str(page))
+
+
 def test_a_cluster_to_try(needs_slurm: None, transload_home: Path) -> None:
     """The page's packages are those that a public runner installs, and its program ends in a shell
     for its lines.
