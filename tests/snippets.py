@@ -70,16 +70,23 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     },
     "airflow": (
         "docs/orchestrators/airflow.md",
+        "docs/start/airflow-on-kubernetes.md",
         "docs/reference/adapters.md",
         "plugins/airflow/README.md",
         "examples/airflow/README.md",
         "docs/start/tutorial.md",
         "README.md",
     ),
-    "kfp": ("docs/orchestrators/kfp.md", "plugins/kfp/README.md", "examples/kfp/README.md"),
+    "kfp": (
+        "docs/orchestrators/kfp.md",
+        "docs/start/kubeflow.md",
+        "plugins/kfp/README.md",
+        "examples/kfp/README.md",
+    ),
     "ax": ("docs/orchestrators/ax.md", "plugins/ax/README.md", "examples/ax/README.md"),
     "kubernetes": (
         "docs/schedulers/kubernetes.md",
+        "docs/start/airflow-on-kubernetes.md",
         "plugins/kubernetes/README.md",
         "docs/guides/try-a-cluster.md",
     ),
@@ -87,6 +94,7 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "torch": ("examples/ddp/README.md",),
     "prefect": (
         "docs/orchestrators/prefect.md",
+        "docs/reference/prefect-work-pools.md",
         "plugins/prefect/README.md",
         "examples/prefect/README.md",
     ),

@@ -160,6 +160,7 @@ def test_the_dockerfile_makes_an_image_that_launches(
         _wheel(ROOT / name, context)
     page = (ROOT / "docs" / "orchestrators" / "kfp.md").read_text()
     (line,) = [line[2:] for line in page.splitlines() if line.startswith("$ docker build")]
+    assert line in (ROOT / "docs" / "start" / "kubeflow.md").read_text()
     command = [*shlex.split(line), "--build-arg", f"BASE={base}", "--build-arg", "PIP_NO_INDEX=1"]
     environment = {**os.environ, "DOCKER_HOST": engine.url, "DOCKER_BUILDKIT": "0"}
     said = subprocess.run(

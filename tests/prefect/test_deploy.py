@@ -35,9 +35,8 @@ async def test_deployments(host: Any, tmp_path: Path, script: Callable[[str], An
     """Both run to their end on the pool's defaults, and what they print is in their logs."""
     from transload_prefect import TransloadWorker
 
-    page = (Path(__file__).parents[2] / "docs" / "orchestrators" / "prefect.md").read_text(
-        encoding="utf-8"
-    )
+    docs = Path(__file__).parents[2] / "docs"
+    page = (docs / "reference" / "prefect-work-pools.md").read_text(encoding="utf-8")
     yaml, code = re.search(
         r"```yaml\n(.*?)```\n\n`flow.deploy.*?```python\n(.*?)```", page, re.DOTALL
     ).groups()  # type: ignore[union-attr]

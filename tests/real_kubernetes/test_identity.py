@@ -194,6 +194,8 @@ def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
         "kubectl apply -f roles.yaml",
         *(line[2:] for line in lines.splitlines() if line[:2] == "$ "),
     ]
+    tutorial = Path(__file__).parents[2] / "docs" / "start" / "airflow-on-kubernetes.md"
+    assert "$ " + "\n$ ".join(script[1:]) in tutorial.read_text()
     script += [
         f"kubectl auth can-i create jobs {who}",
         f"kubectl auth can-i create jobs -n default {who} || true",
