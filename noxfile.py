@@ -81,7 +81,6 @@ nox.options.sessions = [
     "real_kubernetes",
     "torch",
     "docs",
-    "everywhere",
 ]
 
 # What a test imports is compiled by the first process that does, for all others; most of the
@@ -603,8 +602,8 @@ def suggested(session: nox.Session, name: str) -> None:
 
 @nox.session(venv_backend="none")
 def slow(session: nox.Session) -> None:
-    """Run every suite's slow tests, then the lowest versions, other Pythons and the wheels of
-    everything.
+    """Run every suite's slow tests, then the lowest versions, other Pythons, the wheels of
+    everything, and one component in every orchestrator.
     """
     for name in ("core", *TESTED):
         session.notify(name, SLOW)
@@ -618,6 +617,7 @@ def slow(session: nox.Session) -> None:
     for version in OTHER_PYTHONS:
         session.notify(f"python({version})", ("-q", "-n", "2"))
     session.notify("wheels")
+    session.notify("everywhere")
 
 
 @nox.session(venv_backend="uv")
