@@ -248,7 +248,7 @@ def test_adapter(transload_home: Path) -> None:
     with pytest.raises(UnsupportedFeature, match=r"roles\[0\].num_replicas"):
         adapter.convert(apps.train, component_args={"replicas": 2})
     (row,) = [each for each in describe_adapters() if each["name"] == "kfp"]
-    assert (row["status"], row["states"]["CANCELLED"]) == ("ready", "CANCELED")
+    assert (row["status"], row["states"]["CANCELLED"]) == ("installed", "CANCELED")
 
 
 # -- the lines around a program
@@ -503,3 +503,27 @@ def test_inline_of_a_missing_program(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-c", inline_source(), encoded([["/no/such"]]), "{}", *folders]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, "/no/such" in done.stderr) == (127, True)
+
+
+def test_a_command_in_place_of_a_component(tmp_path: Path) -> None:
+    """Behind ``--`` any command stands, with a dry-run that needs no file to write to."""
+    words = (
+        "--launcher",
+        "--scheduler",
+        "docker",
+        "--cfg",
+        "image=my/train:1",
+        "--image",
+        "my/launcher:1",
+    )
+    command = ("--", "python", "train.py", "0.3")
+    shown = transload("kfp", "compile", "--dry-run", *words, *command, cwd=tmp_path)
+    assert shown.returncode == 0, shown.stderr
+    assert "train.py" in shown.stdout
+    file = tmp_path / "pipeline.yaml"
+    done = transload("kfp", "compile", "-o", str(file), *words, *command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "train.py" in file.read_text()
+    lacking = transload("kfp", "compile", *words, *command, cwd=tmp_path)
+    assert lacking.returncode == 2
+    assert "give -o FILE, or --dry-run" in lacking.stderr

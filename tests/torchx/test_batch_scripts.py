@@ -78,14 +78,36 @@ def test_what_it_ran_runs_here(
     ]
 
 
-def test_existing_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings that are there already are not changed; the message names the file."""
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [
+        ("--gres=gpu:a100:2", "a100"),
+        ("--gpus=a100:2", "a100"),
+        ("--gpus-per-node=h100", "h100"),
+        ("--gpus-per-task=2", None),
+        ("--gres=gpu:2", None),
+        ("--gres=gpu", None),
+    ],
+)
+def test_types_of_gpus(option: str, kind: str | None) -> None:
+    """The type is kept as a setting."""
+    _, settings, left = convert_batch_script(f"#!/bin/sh\n#SBATCH {option}\nsrun a\n", "x")
+    assert tomllib.loads(settings).get("schedulers", {}).get("slurm", {}).get("gpu_type") == kind
+    assert left == []
+
+
+def test_existing_files_are_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Settings that are there already are not changed; what to add to them is said."""
     monkeypatch.chdir(tmp_path)
     Path("say.sbatch").write_text(SCRIPT)
     Path("transload.toml").write_text('scheduler = "local"\n')
     assert main(["migrate", ".", "--write"]) == 1
     assert Path("transload.toml").read_text() == 'scheduler = "local"\n'
     assert Path("say_job.py").exists()
+    said = capsys.readouterr().err
+    assert 'add to it: [schedulers.slurm]; partition = "gpu"' in said
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def test_broken_adapters_are_the_plugins_fault(name: str, says: str) -> None:
 def test_describe_adapters() -> None:
     """The table of adapters has what each can express, and does not fail for broken ones."""
     rows = {row["name"]: row for row in describe_adapters()}
-    assert rows["cron"]["status"] == "ready"
+    assert rows["cron"]["status"] == "installed"
     assert rows["cron"]["capabilities"]["deferred"] is True
     assert rows["cron"]["notes"] == {"ports": "not yet"}
     assert rows["cron"]["states"]["SUCCEEDED"] == "succeeded"

@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 _EPILOG = """
 APP is a file with an AppDef as JSON, or a component: a name, FILE[:FUNCTION] or package.module:function. Arguments
-after -- are the component's, and fixed now. Those that --input names become parameters of the pipeline.
+after -- are the component's, and fixed now. Those that --input names become parameters of the pipeline. Without APP,
+any command stands after --.
 
 \b
   transload kfp compile train.py -o pipeline.yaml --input lr --result accuracy:float -- --epochs 3
   transload kfp compile app.json -o pipeline.yaml --launcher --scheduler kubernetes
+  transload kfp compile -o pipeline.yaml --launcher --scheduler kubernetes -- python train.py
 """
 
 
@@ -35,9 +37,7 @@ def command() -> None:
 @command.command(epilog=_EPILOG, short_help="Compile a pipeline of one job.")
 @click.argument("app")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
-@click.option(
-    "-o", "--output", required=True, metavar="FILE", help="Where the pipeline goes; - for stdout."
-)
+@click.option("-o", "--output", metavar="FILE", help="Where the pipeline goes; - for stdout.")
 @click.option("--name", metavar="NAME", help="Name of the pipeline; default: the job's.")
 @click.option(
     "--result",
@@ -71,11 +71,13 @@ def command() -> None:
     help="With --launcher: what must be installed for the job, by a file in the launcher's image.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would run, write nothing.")
+@click.pass_context
 def compile(  # noqa: A001
+    ctx: click.Context,
     app: str,
     arguments: tuple[str, ...],
     *,
-    output: str,
+    output: str | None,
     name: str | None,
     results: tuple[str, ...],
     inputs: tuple[str, ...],
@@ -88,12 +90,18 @@ def compile(  # noqa: A001
 ) -> int:
     """Compile a pipeline that runs APP."""
     from transload.components import ComponentHelpRequested
+    from transload.pipelines import Launch
 
+    if output is None and not dry_run:
+        raise click.UsageError("give -o FILE, or --dry-run", ctx)
     if not launcher:
         given_options = {"scheduler": scheduler, "cfg": cfg, "image": image}
         _refuse_launcher_options({**given_options, "environment": environment})
     try:
-        launch = _launch(app, arguments)
+        if _is_command(ctx, [app, *arguments]):
+            launch = Launch(command=[app, *arguments])
+        else:
+            launch = _launch(app, arguments)
     except ComponentHelpRequested as exc:
         click.echo(str(exc))
         return 0
@@ -114,7 +122,7 @@ def compile(  # noqa: A001
 
     component = adapter.convert(launch, **given)
     text = pipeline_text(pipeline_from_component(component, name))
-    if output == "-":
+    if output is None or output == "-":
         click.echo(text, nl=False)
         return 0
     try:
@@ -123,6 +131,12 @@ def compile(  # noqa: A001
         raise ConfigError(f"--output {output!r}: {exc.strerror}") from exc
     click.echo(output)
     return 0
+
+
+def _is_command(ctx: click.Context, words: list[str]) -> bool:
+    """Tell whether all words stand behind ``--``, where no component is named."""
+    typed = ctx.find_root().obj or []
+    return "--" in typed and typed[typed.index("--") + 1 :] == words
 
 
 def _refuse_launcher_options(options: Mapping[str, object]) -> None:

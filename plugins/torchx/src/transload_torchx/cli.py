@@ -103,7 +103,11 @@ def _own(source: Path, target: Path, text: str, left: list[Left]) -> _File:
     """Return a new file; an existing one with other content is not changed."""
     before = _text_of(target)
     if target.exists() and before != text:
-        return _File(source, target, before, [Left(1, f"{target} is there already"), *left])
+        wanted = "; ".join(line for line in text.splitlines() if line)
+        there = f"{target} is there already"
+        if target.suffix == ".toml":
+            there = f"{there}, add to it: {wanted}"
+        return _File(source, target, before, [Left(1, there), *left])
     return _File(source, target, text, left)
 
 

@@ -98,7 +98,7 @@ def convert_batch_script(text: str, name: str) -> tuple[str, str, list[Left]]:
     script = _read(text)
     command = _command(script)
     options = script.options
-    role = [f'"{_NAME_OF_ROLE}"', 'image=""', 'entrypoint="bash"', 'args=["-c", SCRIPT]']
+    role = [f'"{_NAME_OF_ROLE}"', 'image=""', 'entrypoint="bash"', 'args=["-lc", SCRIPT]']
     role.append("num_replicas=replicas")
     resource = _resource(script)
     if resource:
@@ -321,6 +321,15 @@ def _gpus(script: _Script) -> int:
     return 0
 
 
+def _gpu_type(options: Mapping[str, str]) -> str:
+    """Return the type of GPUs that is asked for, as in ``gpu:a100:2``; ``""`` for any."""
+    for option in ("gpus-per-task", "gpus-per-node", "gpus", "gres"):
+        parts = options.get(option, "").removeprefix("gpu:").split(":")
+        if len(parts) > 1 or (parts[0] and not parts[0].isdecimal() and option != "gres"):
+            return parts[0]
+    return ""
+
+
 def _megabytes(script: _Script, option: str) -> int:
     """Return a size of memory in MiB."""
     value = script.options[option]
@@ -368,6 +377,9 @@ def _settings(script: _Script) -> dict[str, str | int | list[str]]:
     found: dict[str, str | int | list[str]] = {
         name.replace("-", "_"): options[name] for name in _SETTINGS if name in options
     }
+    kind = _gpu_type(options)
+    if kind:
+        found["gpu_type"] = kind
     for name in ("nodes", "ntasks-per-node"):
         if name in options and _replicas(script) > 1:
             found[name.replace("-", "_")] = _whole(script, name, 1)
