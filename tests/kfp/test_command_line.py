@@ -523,7 +523,7 @@ def test_a_command_in_place_of_a_component(tmp_path: Path) -> None:
     file = tmp_path / "pipeline.yaml"
     done = transload("kfp", "compile", "-o", str(file), *words, *command, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "train.py" in file.read_text()
+    assert "# Name: train" in file.read_text()
     lacking = transload("kfp", "compile", *words, *command, cwd=tmp_path)
     assert lacking.returncode == 2
     assert "give -o FILE, or --dry-run" in lacking.stderr
