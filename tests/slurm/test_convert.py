@@ -97,7 +97,8 @@ def test_timeout_is_backed_by_a_limit_of_time() -> None:
     """The wrapper keeps the timeout to the second; the limit that Slurm is told lies beyond it,
     unless it is given.
     """
-    assert "--time=3\n" in script(role(), timeout=90)
+    assert "--time=2\n" in script(role(), timeout=90)
+    assert "--time=720\n" in script(role(), timeout=12 * 3600)
     assert "--time=10\n" in script(role(), timeout=90, cfg={"time": "10"})
 
 

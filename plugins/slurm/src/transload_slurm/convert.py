@@ -355,8 +355,9 @@ def _role(
     if app.segment is not None:
         limit.append(f"--time={math.ceil(app.segment / 60)}")
     elif app.timeout is not None and not options.get("time"):
-        # the supervisor ends the job to the second; this is for the case that it cannot
-        limit.append(f"--time={math.ceil((app.timeout + 60) / 60)}")
+        # No more than was asked for: a partition of 12 hours takes a job of 12 hours. The supervisor
+        # ends the job to the second, Slurm looks at limits about twice a minute.
+        limit.append(f"--time={math.ceil(app.timeout / 60)}")
     own = extra("srun_args", options.get("srun_args"), role)
     group = [f"--het-group={index}"] if len(app.roles) > 1 else []
     step = [flag for flag in shape if not flag.startswith("--gpus")]
