@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -64,10 +65,21 @@ def results(folder: Path) -> dict[str, float]:
     return found
 
 
+PROGRAMS = [
+    "train_sklearn.py",
+    pytest.param("train_torch.py", marks=pytest.mark.slow),
+    pytest.param(
+        "train_lightning.py",
+        marks=[
+            pytest.mark.slow,
+            pytest.mark.skipif(find_spec("lightning") is None, reason="not run: no lightning"),
+        ],
+    ),
+]
+
+
 @pytest.mark.timeout(600)  # a slow machine imports PyTorch four times
-@pytest.mark.parametrize(
-    "name", ["train_sklearn.py", pytest.param("train_torch.py", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_of_the_page_goes_on(tmp_path: Path, name: str) -> None:
     """It ends with 75 after each notice, goes on at the step that it had reached, and its result is
     that of a run without any, to the last bit.

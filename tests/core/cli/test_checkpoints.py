@@ -95,3 +95,10 @@ def test_second_try_of_an_orchestrator(transload_home: Path, checkpoints: str, f
             ends.append(runner.wait(execution.handle, timeout=60).state)
     second = AppState.SUCCEEDED if found else AppState.FAILED
     assert ends == [AppState.FAILED, second]
+
+
+def test_the_id_of_a_wandb_run(invoke: Any) -> None:
+    """A job that asks for one W&B run over all attempts finds the id of that run."""
+    words = ["run", "--app-id", "mine", "--checkpoints", "--env", "WANDB_RESUME=allow", "--"]
+    done = invoke(*words, "sh", "-c", 'echo "$WANDB_RESUME $WANDB_RUN_ID"')
+    assert done.lines == ["main/0 allow mine"]

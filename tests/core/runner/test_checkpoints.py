@@ -166,3 +166,51 @@ def test_attempts_of_a_unit_share_a_folder(runner: Runner) -> None:
     assert ExecutionOptions.from_dict(changed.to_dict()).checkpoints == "new"
     with pytest.raises(ConfigError, match="checkpoints='none': must be 'keep' or 'new'"):
         ExecutionOptions(checkpoints="none")  # type: ignore[arg-type]
+
+
+def wandb_runs(plan: Any) -> list[str | None]:
+    """Return the W&B run of each role."""
+    return [role.env.get("WANDB_RUN_ID") for role in plan.resolved.roles]
+
+
+ASKS = {"WANDB_RESUME": "allow"}
+
+
+@pytest.mark.parametrize(("which", "count"), [("keep", 1), ("new", 2)])
+def test_attempts_of_a_unit_share_a_wandb_run(runner: Runner, which: Any, count: int) -> None:
+    """All tries of an orchestrator's unit have one id, also without checkpoints; with ``new`` each
+    has its own.
+    """
+    asks = AppDef("job", [Role("r", "", entrypoint="true", env=ASKS)])
+    launch = Launch(app=asks, scheduler="scripted")
+    options = ExecutionOptions(checkpoints=which)
+    effects = driver_of(runner, launch, Identity("host", "here", ("unit",)), options)._effects
+    plans = [effects._build(effects._app_id(attempt)) for attempt in (0, 1)]
+    assert len({wandb_runs(plan)[0] for plan in plans}) == count
+    assert {plan.digest for plan in plans} == {asks.digest()}
+
+
+def test_a_wandb_run_is_named_where_a_role_asks(runner: Runner) -> None:
+    """Each role that asks has its own, and one that names a run keeps it; others find nothing."""
+    environments = [ASKS, {}, {**ASKS, "WANDB_RUN_ID": "mine"}, {"WANDB_RESUME": "must"}]
+    roles = [
+        Role(f"r{number}", "", entrypoint="true", env=env)
+        for number, env in enumerate(environments)
+    ]
+    plan = runner.dryrun(AppDef("job", roles), "scripted", app_id="own")
+    assert wandb_runs(plan) == ["own-r0", None, "mine", None]
+    one = AppDef("job", roles[:1])
+    assert wandb_runs(runner.dryrun(one, "scripted", app_id="a:b")) == [safe_name("a:b")]
+    ids = [runner.dryrun(one, "scripted", app_id="x" * 150 + end) for end in "ab"]
+    long = {wandb_runs(plan)[0] for plan in ids}
+    assert {len(str(each)) for each in long} == {64}
+    assert len(long) == 2
+
+
+def test_all_roles_find_the_name_that_trackers_use(runner: Runner) -> None:
+    """A role without checkpoints is in the same run; a job without any has no such variable."""
+    plan = runner.dryrun(app(), "scripted", app_id="mine")
+    names = [role.env.get("TRANSLOAD_CHECKPOINT_NAME") for role in plan.resolved.roles]
+    assert names == ["mine", "mine"]
+    plan = runner.dryrun(AppDef("a", [Role("r", "", entrypoint="true")]), "scripted")
+    assert "TRANSLOAD_CHECKPOINT_NAME" not in plan.resolved.roles[0].env

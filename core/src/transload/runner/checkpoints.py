@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from transload.schedulers.api import SchedulerBase
 
 ENV_CHECKPOINT_DIR = "TRANSLOAD_CHECKPOINT_DIR"
+ENV_CHECKPOINT_NAME = "TRANSLOAD_CHECKPOINT_NAME"
 
 
 def safe_name(name: str) -> str:
@@ -76,6 +77,8 @@ def with_checkpoint_folders(
 ) -> AppDef:
     """Return a job whose roles that ask for checkpoints find the folder in their environment.
 
+    All roles find the name, which trackers use: jobs that share checkpoints are one run.
+
     Args:
         app: the job; it is not changed.
         name: the name under which they are kept.
@@ -92,9 +95,9 @@ def with_checkpoint_folders(
 
 
 def _role(role: Role, name: str, scheduler: SchedulerBase, cfg: Mapping[str, CfgVal]) -> Role:
-    if not role.checkpoints:
-        return role
-    folder = scheduler.checkpoint_folder(name, role, cfg)
-    if folder is None:
-        return role
-    return replace(role, env={**role.env, ENV_CHECKPOINT_DIR: folder})
+    env = {**role.env, ENV_CHECKPOINT_NAME: name}
+    if role.checkpoints:
+        folder = scheduler.checkpoint_folder(name, role, cfg)
+        if folder is not None:
+            env[ENV_CHECKPOINT_DIR] = folder
+    return replace(role, env=env)

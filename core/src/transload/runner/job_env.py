@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -36,6 +37,9 @@ ENV_NOTICE_SIGNAL = "TRANSLOAD_NOTICE_SIGNAL"
 ENV_OUTPUT_DIR = "TRANSLOAD_OUTPUT_DIR"
 ENV_ROLES = "TRANSLOAD_ROLES"
 ENV_TRACKER_BASE = "TRANSLOAD_TRACKER_BASE"
+_WANDB_RESUME = "WANDB_RESUME"
+_WANDB_RUN_ID = "WANDB_RUN_ID"
+_LONGEST_WANDB_ID = 64
 _UNSAFE = r"[^a-z0-9]+"
 _GIVEN = r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z"
 _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: people read ids aloud
@@ -187,6 +191,33 @@ def run_environment(
         check_trackers(trackers)
         environment.update(injected_environment(trackers))
     return environment
+
+
+def name_wandb_runs(app: AppDef, name: str) -> None:
+    """Name the W&B run of each role that asks for one over all attempts; ``app`` is changed.
+
+    A role asks with ``WANDB_RESUME=allow`` among its variables. One that names a run keeps it.
+
+    Args:
+        app: the job as the scheduler converts it.
+        name: what all attempts have in common; a role of several adds its own name.
+    """
+    for role in app.roles:
+        is_named = _WANDB_RUN_ID in role.env or _WANDB_RUN_ID in role.secrets
+        if is_named or role.env.get(_WANDB_RESUME) != "allow":
+            continue
+        run = name
+        if len(app.roles) > 1:
+            run = f"{name}-{role.name}"
+        role.env[_WANDB_RUN_ID] = _shortened(run, _LONGEST_WANDB_ID)
+
+
+def _shortened(name: str, longest: int) -> str:
+    """Return a name of at most so many characters; two names never become one."""
+    if len(name) <= longest:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:10]
+    return f"{name[: longest - len(digest) - 1]}-{digest}"
 
 
 def resolve_secrets(

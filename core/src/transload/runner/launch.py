@@ -352,8 +352,8 @@ class Launch:
             app_id: the caller's own id; default: a fresh one.
             context_args: as in `build`.
             change: done to the job first of all.
-            checkpoint_name: the name under which its checkpoints are kept, which a later attempt
-                may have, too; default: the job's id.
+            checkpoint_name: the name under which its checkpoints are kept and its run in trackers
+                goes on, which a later attempt may have, too; default: the job's id.
 
         Raises:
             SpecError: as in `build`, or if the id is not valid or the scheduler cannot express it.

@@ -22,6 +22,7 @@ from transload.runner.environments import (
 )
 from transload.runner.job_env import (
     check_app_id,
+    name_wandb_runs,
     own_folder,
     run_environment,
     surrounding_run,
@@ -124,6 +125,7 @@ def make_plan(
         resolved = with_checkpoint_folders(resolved, checkpoints, to.scheduler, to.cfg)
     _pack(resolved, launch, to, built.code_folder, images)
     pass_env(resolved, to.pass_env, runner._environ)
+    name_wandb_runs(resolved, checkpoints or safe_name(checkpoint_name or app_id))
 
     plan = Plan(
         request=to.scheduler.convert(resolved, to.cfg),

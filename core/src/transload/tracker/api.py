@@ -27,6 +27,7 @@ from transload.tracker.lineage import (
 )
 
 __all__ = [
+    "ENV_TRANSLOAD_CHECKPOINT_NAME",
     "ENV_TRANSLOAD_JOB_ID",
     "ENV_TRANSLOAD_PARENT_RUN_ID",
     "ENV_TRANSLOAD_TRACKERS",
@@ -69,6 +70,10 @@ ENV_TRANSLOAD_PARENT_RUN_ID = "TRANSLOAD_PARENT_RUN_ID"
 
 ENV_TRANSLOAD_JOB_ID = "TRANSLOAD_JOB_ID"
 """The handle of the job, which is the run id."""
+
+ENV_TRANSLOAD_CHECKPOINT_NAME = "TRANSLOAD_CHECKPOINT_NAME"
+"""The name under which the checkpoints of the job are kept: jobs that share it are one run, for a
+tracker that can show them so. Not set for a job without checkpoints."""
 
 UNDEFINED_JOB_ID = "<UNDEFINED>"
 """Run id of a process that was not launched as a job."""

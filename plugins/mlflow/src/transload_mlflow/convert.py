@@ -16,12 +16,18 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
+from transload.specs import parse_app_handle
 from transload.tracker import TrackingError
 
 __all__ = [
+    "ENDED",
+    "JOB",
     "PARENT",
     "RUN_ID",
     "RUN_KEY",
+    "SHARED",
+    "LastEnd",
+    "Sharing",
     "digest",
     "printable",
     "read",
@@ -35,6 +41,9 @@ PREFIX: Final = "transload."
 RUN_ID: Final = "transload.run_id"
 RUN_KEY: Final = "transload.run_key"
 PARENT: Final = "transload.parent."
+SHARED: Final = "transload.shared"
+JOB: Final = "transload.job."
+ENDED: Final = "transload.ended"
 
 MAX_VALUE: Final = 8000
 """Largest number of characters in a tag's value (``MAX_TAG_VAL_LENGTH`` of MLflow 3)."""
@@ -50,6 +59,61 @@ _RESULT_NAME: Final = re.compile(r"(?=[\w\-:])[\w.\- :/]{1,250}(?<![/. ])")
 def digest(*texts: str) -> str:
     """Return a short name for a list of texts."""
     return sha256(json.dumps(texts).encode()).hexdigest()[:32]
+
+
+@dataclass(frozen=True)
+class Sharing:
+    """A job among those that are one MLflow run, because they share their checkpoints.
+
+    Args:
+        key: what is equal for all of them.
+        created: when the job was submitted, in seconds since the epoch; 0 if that is unknown.
+    """
+
+    key: str
+    created: float = 0.0
+
+    @classmethod
+    def of(cls, handle: str, name: str, created: float | None = None) -> Sharing:
+        """Return the sharing of a job.
+
+        Args:
+            handle: its handle.
+            name: the name under which its checkpoints are kept.
+            created: when it was submitted, in seconds since the epoch.
+        """
+        place = parse_app_handle(handle)
+        return cls(digest(place.scheduler_backend, place.session_name, name), created or 0.0)
+
+
+@dataclass(frozen=True)
+class LastEnd:
+    """The job whose end is the last one that was written into a shared run.
+
+    Args:
+        job: the digest of its handle.
+        created: when it was submitted, in seconds since the epoch.
+    """
+
+    job: str
+    created: float
+
+    @classmethod
+    def read(cls, tags: Mapping[str, str]) -> LastEnd | None:
+        """Return what the tags of a run say; None if no end was written."""
+        job, _, created = tags.get(ENDED, "").partition(" ")
+        try:
+            return cls(job, float(created))
+        except ValueError:
+            return None
+
+    def text(self) -> str:
+        """Return the value of the tag."""
+        return f"{self.job} {self.created!r}"
+
+    def is_before(self, run_id: str, sharing: Sharing) -> bool:
+        """Tell whether the end of this job is to be written over that last one."""
+        return self.job != digest(run_id) and self.created <= sharing.created
 
 
 def record_tag(kind: str, name: str, record: Mapping[str, object]) -> tuple[str, str]:

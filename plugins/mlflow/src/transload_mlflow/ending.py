@@ -15,6 +15,7 @@ from transload.runner.config import load_settings
 from transload.runner.results import collect_results, collect_steps
 from transload.schedulers.patience import backoff
 from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
+from transload_mlflow.convert import Sharing
 from transload_mlflow.tracker import MlflowTracker, Status, create
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ class _End:
     results: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     steps: Mapping[str, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
     first: str = "0"
+    sharing: Sharing | None = None
 
 
 def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
@@ -126,6 +128,7 @@ def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
         steps=end.steps,
         first=end.first,
         parent=end.parent,
+        sharing=end.sharing,
     )
 
 
@@ -142,6 +145,8 @@ def _read_end(end: _End) -> None:
         end.run_id = make_app_handle(parsed.scheduler_backend, session, parsed.app_id)
         end.status = found.status
         end.parent = found.parent_run_id
+        if found.checkpoints is not None:
+            end.sharing = Sharing.of(end.run_id, found.checkpoints, found.created)
         collected = collect_results(end.run_id, backend, found, {})
         steps = collect_steps(backend, found)
         end.results = collected.results

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from transload.errors import ConfigError
 from transload.tracker import (
+    ENV_TRANSLOAD_CHECKPOINT_NAME,
+    ENV_TRANSLOAD_JOB_ID,
     ENV_TRANSLOAD_PARENT_RUN_ID,
     Lineage,
     TrackerArtifact,
@@ -27,9 +29,14 @@ from transload.tracker import (
     trace_lineage,
 )
 from transload_mlflow.convert import (
+    ENDED,
+    JOB,
     PARENT,
     RUN_ID,
     RUN_KEY,
+    SHARED,
+    LastEnd,
+    Sharing,
     digest,
     printable,
     read,
@@ -135,24 +142,58 @@ class MlflowTracker(TrackerBase):
                 return found
 
     def _runs_of(self, run_id: str) -> list[Run]:
-        """Return the MLflow runs of a run; there are several if processes created it together."""
-        found = self._search(f"tags.`{RUN_KEY}` = '{digest(check_run_id(run_id))}'")
-        return sorted(found, key=lambda run: (run.info.start_time or 0, run.info.run_id))
+        """Return the MLflow runs of a run; there are several if processes created it together.
 
-    def _run_to_write(self, run_id: str) -> str:
-        """Return the id of the MLflow run of a run, and create it if it is missing."""
+        A job that goes on with the checkpoints of another one goes on in its MLflow run.
+        """
+        key = digest(check_run_id(run_id))
+        found = self._search(f"tags.`{RUN_KEY}` = '{key}'")
+        if not found:
+            found = self._search(f"tags.`{JOB}{key}` = '1'")
+        return _oldest_first(found)
+
+    def _run_to_write(self, run_id: str, sharing: Sharing | None = None) -> str:
+        """Return the id of the MLflow run of a run, and create it if it is missing.
+
+        Args:
+            run_id: the run.
+            sharing: which jobs it is one run with; None: the environment says so, if it is the
+                job of this process.
+        """
         with self._lock:
-            if run_id not in self._runs:
-                runs = self._runs_of(run_id)
-                if runs:
-                    self._runs[run_id] = str(runs[0].info.run_id)
-                else:
-                    self._runs[run_id] = self._create_run(run_id)
+            if run_id not in self._runs or sharing is not None:
+                if sharing is None:
+                    sharing = _own_sharing(run_id)
+                self._runs[run_id] = self._find_or_create(run_id, sharing)
             return self._runs[run_id]
 
-    def _create_run(self, run_id: str) -> str:
+    def _find_or_create(self, run_id: str, sharing: Sharing | None) -> str:
+        runs = self._runs_of(run_id)
+        if not runs and sharing is not None:
+            runs = _oldest_first(self._search(f"tags.`{SHARED}` = '{sharing.key}'"))
+        if not runs:
+            return self._create_run(run_id, sharing)
+        if sharing is not None:
+            self._join(runs[0], run_id, sharing)
+        return str(runs[0].info.run_id)
+
+    def _join(self, run: Run, run_id: str, sharing: Sharing) -> None:
+        """Make an MLflow run that of a job, too; it runs again if another job has ended in it."""
+        tags = {SHARED: sharing.key}
+        if run.data.tags.get(RUN_KEY) != digest(run_id):
+            tags[f"{JOB}{digest(run_id)}"] = "1"
+        missing = {name: text for name, text in tags.items() if name not in run.data.tags}
+        if missing:
+            self._write(run.info.run_id, missing)
+        last = LastEnd.read(run.data.tags)
+        if last is not None and last.job != digest(run_id) and run_id == _own_job():
+            self.client.update_run(run.info.run_id, status="RUNNING")
+
+    def _create_run(self, run_id: str, sharing: Sharing | None = None) -> str:
         """Create the MLflow run of a run; return its id, or that of a process that was first."""
         tags = {RUN_KEY: digest(run_id), RUN_ID: json.dumps(run_id)}
+        if sharing is not None:
+            tags[SHARED] = sharing.key
         made = self.client.create_run(
             self._experiment_to_write(), tags=tags, run_name=printable(run_id)[:250]
         )
@@ -308,8 +349,12 @@ class MlflowTracker(TrackerBase):
         steps: Mapping[str, Mapping[str, Mapping[float, float]]] = MappingProxyType({}),
         first: str = "0",
         parent: str | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
         """Set the state that MLflow shows for a run; a run that has already ended is not changed.
+
+        A run that several jobs share ends with each of them, in the order in which they were
+        submitted.
 
         Args:
             run_id: the run; it is created if it is unknown.
@@ -321,6 +366,7 @@ class MlflowTracker(TrackerBase):
                 metric before the last.
             first: the key of replica 0 of the first role.
             parent: the run that launched it; it becomes its source, and MLflow nests the run in it.
+            sharing: which jobs it is one run with.
         """
         shown = shown_results(results, steps, first)
         if shown.refused:
@@ -330,11 +376,13 @@ class MlflowTracker(TrackerBase):
                 ", ".join(shown.refused),
             )
         used = [(f"system/{name}", value, 0) for name, value in usage.items() if value is not None]
-        self._run_to_write(run_id)
+        self._run_to_write(run_id, sharing)
         for run in self._runs_of(run_id):
-            if run.info.status != "RUNNING":
+            if not _can_end(run, run_id, sharing):
                 continue
             tags = dict(shown.tags)
+            if sharing is not None:
+                tags[ENDED] = LastEnd(digest(run_id), sharing.created).text()
             if parent:
                 tags.update(self._source_tags(parent))
                 tags[_PARENT_TAG] = self._parent(parent)
@@ -346,6 +394,31 @@ class MlflowTracker(TrackerBase):
 
     def __repr__(self) -> str:
         return f"MlflowTracker({self.tracking_uri!r}, {self.experiment_name!r})"
+
+
+def _oldest_first(runs: list[Run]) -> list[Run]:
+    return sorted(runs, key=lambda run: (run.info.start_time or 0, run.info.run_id))
+
+
+def _own_job() -> str | None:
+    """Return the handle of the job that this process belongs to; None if there is none."""
+    return os.environ.get(ENV_TRANSLOAD_JOB_ID)
+
+
+def _own_sharing(run_id: str) -> Sharing | None:
+    """Return which jobs a run is one with, if it is the job of this process and has checkpoints."""
+    name = os.environ.get(ENV_TRANSLOAD_CHECKPOINT_NAME)
+    if not name or run_id != _own_job():
+        return None
+    return Sharing.of(run_id, name)
+
+
+def _can_end(run: Run, run_id: str, sharing: Sharing | None) -> bool:
+    """Tell whether the end of a job is to be written into an MLflow run."""
+    last = LastEnd.read(run.data.tags)
+    if sharing is None or last is None:
+        return bool(run.info.status == "RUNNING")
+    return last.is_before(run_id, sharing)
 
 
 def _shown_tags(name: str, value: object) -> dict[str, str]:

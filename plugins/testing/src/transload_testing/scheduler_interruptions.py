@@ -113,7 +113,12 @@ class InterruptionTests(SchedulerSuite):
     ) -> None:
         """A job that another one submits does not find the other's checkpoints, nor its signal."""
         _needs(stage, "checkpoints")
-        names = ("TRANSLOAD_CHECKPOINT_DIR", "TRANSLOAD_NOTICE_SIGNAL", "TRANSLOAD_PROGRESS_FILE")
+        names = (
+            "TRANSLOAD_CHECKPOINT_DIR",
+            "TRANSLOAD_CHECKPOINT_NAME",
+            "TRANSLOAD_NOTICE_SIGNAL",
+            "TRANSLOAD_PROGRESS_FILE",
+        )
         for name in names:
             monkeypatch.setenv(name, "/of-the-submitter")
         app_id = stage.submit(stage.app(Program(command="env")))

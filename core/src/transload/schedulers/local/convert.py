@@ -67,6 +67,7 @@ say."""
 _OF_THE_SUBMITTER: Final = frozenset(
     (
         b"TRANSLOAD_CHECKPOINT_DIR",
+        b"TRANSLOAD_CHECKPOINT_NAME",
         b"TRANSLOAD_INTERRUPTIONS",
         b"TRANSLOAD_NOTICE_SIGNAL",
         b"TRANSLOAD_PROGRESS_FILE",
