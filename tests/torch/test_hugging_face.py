@@ -9,8 +9,12 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+from transload.runner import get_runner
+from transload.specs import AppDef, AppState, Progress, Role
 
 pytestmark = [
     pytest.mark.slow,
@@ -74,3 +78,32 @@ def test_the_program_of_the_page_goes_on(tmp_path: Path, program: Path) -> None:
     assert 5 < max(saved) < 60
     assert run(program, broken) == 0
     assert loss(broken) == loss(whole)
+
+
+def test_a_trainer_posts_its_progress(
+    tmp_path: Path, program: Path, transload_home: Path, eventually: Any
+) -> None:
+    """With a server for its progress the program of the page shows it without a changed line."""
+    words = ["-c", WITH_NOTICE, str(program), "1000"]  # slow steps, and a notice at none of them
+    env = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    role = Role("main", "", entrypoint=sys.executable, args=words, env=env, checkpoints=True)
+    role.progress_server = True
+    with get_runner("tests") as runner:
+        job = runner.job(runner.run(AppDef("train", [role]), "local"))
+
+        def half_way() -> Progress | None:
+            status = job.status()
+            assert not status.is_terminal(), status
+            found = status.progress
+            if found is None or not found.fraction:
+                return None
+            return found
+
+        seen = eventually(half_way, timeout=400)
+        assert 0 < seen.fraction < 1
+        assert seen.eta_seconds is not None
+        assert "loss " in seen.text
+        assert "total_steps 60" in seen.text
+        status = job.wait(timeout=400)
+    assert status.state is AppState.SUCCEEDED, status
+    assert status.progress.fraction == 1
