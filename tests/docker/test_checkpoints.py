@@ -40,7 +40,7 @@ def test_attempts_of_a_job_share_their_checkpoints(
         {
             "main": COUNT.format(3),
             "other": "touch $TRANSLOAD_CHECKPOINT_DIR/mine",
-            "plain": "env | grep CHECKPOINT || true",
+            "plain": "env | grep CHECKPOINT_DIR || true",
         },
         checkpoints=True,
         max_retries=2,
