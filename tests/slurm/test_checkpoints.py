@@ -41,7 +41,7 @@ def test_attempts_of_a_job_share_their_checkpoints(runner: Runner, slurm_dir: Pa
 
     roles = [
         role("main", COUNT.format(3), checkpoints=True, **again),
-        role("plain", "env | grep CHECKPOINT || true"),
+        role("plain", "env | grep CHECKPOINT_DIR || true"),
     ]
     handle = runner.run(AppDef("test", roles), "slurm", app_id="mine")
     status = _end(runner, handle)
