@@ -73,7 +73,7 @@ def test_through_the_uniform_door(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert (step.name, step.retries) == ("utils.echo", 2)
     assert "hello" in adapter.dry_run("utils.echo", launch=launch)
     (row,) = describe_adapters()
-    assert (row["name"], row["status"]) == ("tinyflow", "ready")
+    assert (row["name"], row["status"]) == ("tinyflow", "installed")
     assert row["states"]["SUCCEEDED"] == "DONE"
     assert "hello" in adapter.dry_run(
         "utils.echo", launch=launch, name="s", retries=2, inherit_env=True, patience=5
