@@ -49,6 +49,8 @@ _LAST_LINES: Final = 200
 _REMEMBERED: Final = 10_000
 _SIGNAL_BASE: Final = 128
 _KILL: Final = ("9", "SIGKILL", "KILL")
+_NOTED_LATER_S: Final = 0.5
+"""An engine notes a signal once it was sent: a container that ends at once may be earlier."""
 SERVER_ERROR: Final = 500
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
@@ -339,11 +341,12 @@ class Engine:
             return None
         filters = {"type": ["container"], "event": ["kill"], "container": [container_id]}
         begin = seconds(state.get("StartedAt")) or 0.0
+        until = end + _NOTED_LATER_S
         with contextlib.suppress(EngineError):
             events = self.query(
                 lambda api: list(
                     api.events(
-                        since=f"{begin:.6f}", until=f"{end:.6f}", filters=filters, decode=True
+                        since=f"{begin:.6f}", until=f"{until:.6f}", filters=filters, decode=True
                     )
                 )
             )
