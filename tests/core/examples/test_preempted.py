@@ -32,7 +32,7 @@ def test_it_ends_as_an_undisturbed_training(transload_home: Path) -> None:
     def run(words: list[str]) -> tuple[str, str]:
         words = [short.get(word, word) for word in words[1:]]
         done = subprocess.run(
-            [sys.executable, "-m", "transload", *words, "--epochs", "4"],
+            [sys.executable, "-m", "transload", *words, "--epochs", "8"],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
