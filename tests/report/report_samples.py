@@ -204,6 +204,7 @@ def interrupted_data() -> AppData:
     data = app_data(going, state=AppState.RUNNING, created=NOW - 10.4 * hour)
     status = data.status
     status.msg = "trainer/0 has stalled: no progress, no log line and no result for 20 min"
+    status.stalled = True
     status.progress = Progress(0.83, 830, 1000, 1.9 * hour, NOW - 30, HOSTILE)
     status.time_limit = 12 * hour
     status.ends_by = NOW + 1.2 * hour

@@ -294,10 +294,18 @@ def test_what_elements_say_while_they_run() -> None:
         "roles": [{"replicas": [{"id": 0, "state": "RUNNING"}]}],
         "progress": {"fraction": 0.9, "at": 2.0},
     }
-    behind = {**first, "msg": "it has stalled", "progress": {"fraction": 0.2, "at": 1.0}}
+    behind = {
+        **first,
+        "msg": "it has stalled",
+        "stalled": True,
+        "progress": {"fraction": 0.2, "at": 1.0},
+    }
     state = gather(role, [first, behind])
     assert state is not None
     assert (state["progress"]["fraction"], state["msg"]) == (0.2, "it has stalled")
+    assert state["stalled"] is True
+    ended = gather(role, [first, {**behind, "state": "FAILED"}])
+    assert ended is not None and "stalled" not in ended
     for damaged in ("text", {"fraction": 0.1}, {"fraction": "much", "at": 1.0}):
         state = gather(role, [first, {**behind, "progress": damaged}])
         assert state is not None and state["progress"]["fraction"] == 0.9

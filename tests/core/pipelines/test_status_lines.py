@@ -105,7 +105,7 @@ def test_the_nearer_limit_is_warned_of_once(
 def test_a_stall_is_warned_of_once_each_time() -> None:
     """It is a line again once the job has gone on meanwhile."""
     reported = Reported()
-    stalled = running(msg="main/0 has stalled: no sign of life for 20 min")
+    stalled = running(msg="main/0 has stalled: no sign of life for 20 min", stalled=True)
     assert lines(stalled, reported) == [f"warning: JOB: {stalled.msg}"]
     assert lines(stalled, reported) == []
     assert lines(running(), reported) == []

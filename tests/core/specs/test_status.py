@@ -166,6 +166,16 @@ def test_what_has_ended_has_an_end() -> None:
     assert bare.seconds_since(5.0) == 2.0
 
 
+def test_a_stall_is_a_field_and_no_part_of_the_message() -> None:
+    """It is written only when set; the message alone says nothing, and an end ends it."""
+    text = AppStatus(AppState.RUNNING, msg="main/0 has stalled: no result for 2 s").to_json()
+    assert 'stalled":' not in text and not AppStatus.from_json(text).is_stalled
+    stalled = AppStatus.from_json(AppStatus(AppState.RUNNING, stalled=True).to_json())
+    assert stalled.is_stalled
+    stalled.state = AppState.FAILED
+    assert not stalled.is_stalled
+
+
 def test_each_percent_has_its_text() -> None:
     """No whole percent is shown as the one before it, as 0.29 * 100 would be."""
     texts = [Progress(fraction=number / 100).percent_text() for number in range(101)]

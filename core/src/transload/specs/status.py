@@ -146,6 +146,7 @@ class AppStatus:
             not known.
         ends_by: when its scheduler ends it at the latest, seconds since the epoch; None: no limit,
             or its time does not run yet.
+        stalled: True if a replica that runs gives no sign of life for too long, as ``msg`` says.
     """
 
     state: AppState
@@ -158,8 +159,9 @@ class AppStatus:
     progress: Progress | None = None
     time_limit: float | None = None
     ends_by: float | None = None
+    stalled: bool = False
 
-    WHEN_SET = ("progress", "time_limit", "ends_by")
+    WHEN_SET = ("progress", "time_limit", "ends_by", "stalled")
 
     def is_terminal(self) -> bool:
         """Tell whether the app has ended."""
@@ -208,7 +210,7 @@ class AppStatus:
     @property
     def is_stalled(self) -> bool:
         """True if a replica that runs has given no sign of life for too long, as ``msg`` says."""
-        return " has stalled: " in self.msg and not self.is_terminal()
+        return self.stalled is True and not self.is_terminal()
 
     def late_for_limit(self, now: float, deadline: float | None = None) -> str:
         """Return why it will not end within its limit, by its own progress; ``""`` if it will, or
@@ -473,6 +475,7 @@ _LATER: Final = (
     "progress",
     "time_limit",
     "ends_by",
+    "stalled",
 )
 
 

@@ -434,7 +434,10 @@ class _Look:
             self.app.state = self._state_before_end(seen)
         values = self.app.as_json()
         if self.app.final is None:
-            msg = "; ".join([*filter(None, [msg]), *self.facts.signs.get("stalled", ())])
+            stalled = self.facts.signs.get("stalled", ())
+            msg = "; ".join([*filter(None, [msg]), *stalled])
+            if stalled:
+                values["stalled"] = True
             self._add_stacks(values)
         progress = self.facts.signs.get("progress")
         if progress:

@@ -64,6 +64,8 @@ def gather(
     if progress:
         found["progress"] = progress
     if word not in _ENDED:
+        if any(state.get("stalled") is True for state in begun if state["state"] not in _ENDED):
+            found["stalled"] = True
         said = [state["msg"] for state in begun if state["msg"] and state["state"] not in _ENDED]
         found["msg"] = "; ".join(said[:_MOST_SAID])
     bad = _first_of(begun, "FAILED") or _first_of(begun, "CANCELLED")

@@ -251,7 +251,7 @@ class InterruptionTests(SchedulerSuite):
     def _stalled(stage: SchedulerStage, app_id: str) -> AppStatus | None:
         status = stage.status(app_id)
         assert not status.is_terminal(), status
-        return status if "stalled" in status.msg else None
+        return status if status.is_stalled else None
 
     @staticmethod
     def _name() -> str:

@@ -701,6 +701,7 @@ class Supervisor:
             found["progress"] = self.progress
         if self.stalled and self.app.state == "RUNNING":
             found["msg"] = "; ".join(filter(None, [self.app.msg, *self.stalled.values()]))
+            found["stalled"] = True
         return found
 
     def _limits(self) -> dict[str, float]:

@@ -538,7 +538,10 @@ class Supervisor:
         finalising needs.
         """
         state = self.app.as_json()
-        state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck, *self._stalled())))
+        stalled = self._stalled()
+        state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck, *stalled)))
+        if stalled:
+            state["stalled"] = True
         progress = self.signs.progress()
         if progress:
             state["progress"] = progress
