@@ -1,13 +1,15 @@
-"""Log lines of an app, handed to a host: none lost, none twice, whole lines only, from wherever one
-left off.
+"""The log lines of a job, handed on to an orchestrator.
+
+No line is lost and none comes twice, also where another process goes on. Lines are whole.
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
@@ -24,11 +26,11 @@ if TYPE_CHECKING:
     from transload.schedulers.subscription import Subscription
 
 LogSink = Callable[[str, int, Stream, str], None]
-"""``sink(role, replica, stream, line)``; the line ends in a newline, save perhaps the last one of a
-replica."""
+"""``sink(role, replica, stream, line)``. Each line ends in a newline, except perhaps a replica's last
+one."""
 
 FIRST_S: Final = 0.05
-"""Seconds before logs are followed: those of an app that has ended by then are read once."""
+"""Seconds before logs are followed. Those of a job that has ended by then are read once."""
 
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(lines|B|kB|KB|MB|GB|KiB|MiB|GiB)?\s*(?:/\s*s)?\s*\Z")
 _UNITS: Final = {
@@ -44,21 +46,60 @@ _UNITS: Final = {
 
 
 def parse_rate(value: int | float | str) -> tuple[float, bool]:
-    """Read ``1000`` or ``"1000 lines/s"`` (lines), ``"5 MB/s"`` or ``"64KiB/s"`` (bytes).
+    """Read a rate such as ``1000``, ``"1000 lines/s"``, ``"5 MB/s"`` or ``"64KiB/s"``.
 
     Returns:
-        How many in a second, and whether these are bytes.
+        The number a second, and whether it counts bytes (else lines).
 
     Raises:
         ConfigError: for anything else.
     """
-    match = None if isinstance(value, bool) else _RATE.match(str(value))
-    if match is None or float(match.group(1)) <= 0:
+    match = _RATE.match(str(value))
+    if match is None or isinstance(value, bool) or float(match.group(1)) <= 0:
         raise ConfigError(
             f"max_log_rate={value!r}: must be a number of lines a second, or a text like '5 MB/s'"
         )
+    number = float(match.group(1))
     unit = match.group(2)
-    return float(match.group(1)) * _UNITS.get(unit, 1), unit in _UNITS
+    if unit not in _UNITS:
+        return number, False
+    return number * _UNITS[unit], True
+
+
+class _Rate:
+    """Limits how much is handed on. What was not used is saved up, for at most a second.
+
+    Args:
+        value: as `parse_rate` reads it.
+        clock: tells the seconds.
+    """
+
+    def __init__(self, value: int | float | str, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._per_second, self._in_bytes = parse_rate(value)
+        self._saved = self._per_second
+        self._counted_at = clock()
+
+    def allows(self, line: str) -> bool:
+        """Tell whether a line may be handed on now, and count it if so."""
+        cost = self._cost(line)
+        if self._saved < cost:
+            now = self._clock()
+            gained = (now - self._counted_at) * self._per_second
+            self._saved = min(self._per_second, self._saved + gained)
+            self._counted_at = now
+        # a line longer than a second's worth would else never pass
+        if self._saved < min(cost, self._per_second):
+            return False
+        self._saved -= cost
+        return True
+
+    def _cost(self, line: str) -> int:
+        if not self._in_bytes:
+            return 1
+        if line.isascii():
+            return len(line)
+        return len(line.encode("utf-8", "surrogateescape"))
 
 
 @dataclass(slots=True)
@@ -71,23 +112,26 @@ class _Source:
     cursor: str | None = None
     skip: int = 0  # lines after the cursor that were handed on already
     complete: bool = False
-    dropped: int = 0  # lines left out by the rate, not told yet
-    lost: int = 0  # bytes that the scheduler had dropped, not told yet
+    dropped: int = 0  # lines left out by the rate, not reported yet
+    lost: int = 0  # bytes that the scheduler had dropped, not reported yet
     redraws: Redraws | None = None  # of lines that are drawn over; most programs draw none
 
 
 class LogForwarder:
-    """Hands the lines of all replicas and streams of an app to a sink, and keeps how far it came.
+    """Hands the lines of all replicas and streams of a job to a sink, and keeps its position.
 
-    `pump` never blocks longer than its scheduler's queries take. `cursor` is JSON: given to another
-    forwarder, in another process too, it goes on exactly there. Memory does not grow with the log.
+    `pump` never blocks longer than its scheduler's queries take. `cursor` is JSON. Another
+    forwarder that gets it, in another process too, goes on exactly there. Memory does not grow
+    with the log.
 
     Args:
+        handle: the job.
         locate: returns its scheduler, and its id there.
         sink: gets each line; None: nothing is forwarded.
-        options: the host's settings.
-        store: where to keep how far it came, for a restart; None: nowhere.
-        cursor: where an earlier forwarder left off; None: what the store has kept for this app.
+        options: the orchestrator's settings.
+        store: keeps the position for a restart; None: it is not kept.
+        cursor: where an earlier forwarder stopped; None: what the store has kept for this job.
+        clock: tells the seconds by which the rate is counted.
     """
 
     def __init__(
@@ -100,46 +144,54 @@ class LogForwarder:
         cursor: dict[str, Any] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.handle, self._locate, self._sink, self._store, self._clock = (
-            handle,
-            locate,
-            sink,
-            store,
-            clock,
-        )
+        self.handle = handle
+        self.dropped = 0
+        self.due = False
+        self._locate = locate
+        self._sink = sink
+        self._store = store
         self._longest = options.logging_interval
-        rate = options.max_log_rate
-        self._rate: float | None
-        self._rate, self._in_bytes = (None, False) if rate is None else parse_rate(rate)
-        self._tokens, self._filled = self._rate or 0.0, clock()
+        self._rate: _Rate | None = None
+        if options.max_log_rate is not None:
+            self._rate = _Rate(options.max_log_rate, clock)
         self._sources: dict[str, _Source] = {}
-        self._discovered = self._moved = self._heard = False
+        self._discovered = False  # the replicas are known
+        self._moved = False  # the last `pump` handed something on
+        self._heard = False  # some line was read
         self._failed: Exception | None = None
         self._subscription: Subscription | None = None
         self._first = time.monotonic() + FIRST_S
-        self.dropped = 0
-        self.due = False
-        if cursor is None and store is not None:
-            kept = store.get() or {}
-            cursor = kept.get("cursor") if kept.get("handle") == handle else None
+        if cursor is None:
+            cursor = self._kept_cursor()
         if cursor is not None:
             self._restore(cursor)
 
-    # -- where we are
+    # -- the position
 
     @property
     def cursor(self) -> dict[str, Any] | None:
-        """JSON values that say what was handed on so far; None: nothing was looked at."""
+        """JSON values that say what was handed on so far; None: nothing was read."""
+        if not self._sources:
+            return None
         sources = {
             key: [each.cursor, each.skip, each.complete, each.dropped, each.lost]
             for key, each in self._sources.items()
         }
-        return {"schema": SCHEMA, "sources": sources, "dropped": self.dropped} if sources else None
+        return {"schema": SCHEMA, "sources": sources, "dropped": self.dropped}
 
     @property
     def complete(self) -> bool:
         """True once all replicas have ended and all of their lines were handed on."""
         return self._discovered and all(source.complete for source in self._sources.values())
+
+    def _kept_cursor(self) -> dict[str, Any] | None:
+        """Return the position that the store has for this job."""
+        if self._store is None:
+            return None
+        kept = self._store.get() or {}
+        if kept.get("handle") != self.handle:
+            return None
+        return kept.get("cursor")
 
     def _restore(self, cursor: dict[str, Any]) -> None:
         with reading("log cursor", cursor) as values:
@@ -147,71 +199,91 @@ class LogForwarder:
             for key, (position, skip, complete, dropped, lost) in values["sources"].items():
                 role, replica, stream = key.rsplit("/", 2)
                 source = self._source(role, int(replica), Stream(stream))
-                source.cursor, source.skip, source.complete = position, skip, complete
-                source.dropped, source.lost = dropped, lost
+                source.cursor = position
+                source.skip = skip
+                source.complete = complete
+                source.dropped = dropped
+                source.lost = lost
+
+    def _save(self) -> None:
+        if self._store is not None:
+            self._store.put({"schema": SCHEMA, "handle": self.handle, "cursor": self.cursor})
 
     def _source(self, role: str, replica: int, stream: Stream) -> _Source:
         key = f"{role}/{replica}/{stream.value}"
-        source = self._sources.get(key)
-        if source is None:
-            source = self._sources[key] = _Source(role, replica, stream)
-        return source
+        return self._sources.setdefault(key, _Source(role, replica, stream))
 
     def _discover(self, scheduler: SchedulerBase, app_id: str) -> None:
-        """Learn which replicas there are; once an app is described, they do not change."""
-        description = None if self._discovered else scheduler.describe(app_id)
-        if description is not None:
-            both = {Stream.STDOUT, Stream.STDERR} <= scheduler.capabilities.streams
-            for role, k in replicas_of(description):
-                for stream in (Stream.STDOUT, Stream.STDERR) if both else (Stream.COMBINED,):
-                    self._source(role, k, stream)
-                self._discovered = True
+        """Find out which replicas there are. Once a job is described, they do not change."""
+        if self._discovered:
+            return
+        description = scheduler.describe(app_id)
+        if description is None:
+            return
+        streams = [Stream.STDOUT, Stream.STDERR]
+        if not scheduler.capabilities.streams.issuperset(streams):
+            streams = [Stream.COMBINED]
+        for role, replica in replicas_of(description):
+            for stream in streams:
+                self._source(role, replica, stream)
+            self._discovered = True
 
-    # -- moving
+    # -- when lines are handed on
 
     @property
     def pause(self) -> float:
-        """Seconds until `follow` begins."""
-        waits = self._sink is not None and self._subscription is None
-        return max(0.0, self._first - time.monotonic()) if waits else float("inf")
+        """Seconds until `follow` begins; infinity where it has begun, or there is no sink."""
+        if self._sink is None or self._subscription is not None:
+            return float("inf")
+        return max(0.0, self._first - time.monotonic())
 
     def follow(self, wake: Callable[[], object], *, here: bool) -> None:
-        """Hand on lines as they come, until `stop`; nothing happens before `pause` is over, or the
-        second time.
+        """Hand on lines as they come, until `stop`.
+
+        Does nothing before `pause` is over, nor where it was called before.
 
         Args:
             wake: called when `due` has become true.
-            here: lines are handed on by `pump`, in the caller's thread; else in the thread of the
-                scheduler's logs, and `due` only tells of an error.
+            here: the caller hands lines on, in its own thread, by `pump`. Otherwise the thread of
+                the scheduler's logs does so, and `due` means that it failed.
         """
+        if self.pause > 0.0:
+            return
+        read = partial(self._pump_in_this_thread, wake)
+        if here:
+            read = partial(self._ask_for_pump, wake)
+        self._subscription = read_logs(*self._locate(), read, longest=self._longest)
 
-        def read() -> bool:
-            if here:
-                if not self.due:
-                    self.due = True
-                    wake()
-                return self._moved
-            try:
-                return self.pump() > 0
-            except Exception as exc:
-                self.due, self._failed = True, exc
-                wake()
-                raise
+    def _ask_for_pump(self, wake: Callable[[], object]) -> bool:
+        if not self.due:
+            self.due = True
+            wake()
+        return self._moved
 
-        if self.pause == 0.0:
-            self._subscription = read_logs(*self._locate(), read, longest=self._longest)
+    def _pump_in_this_thread(self, wake: Callable[[], object]) -> bool:
+        try:
+            return self.pump() > 0
+        except Exception as exc:
+            self.due = True
+            self._failed = exc
+            wake()
+            raise
 
     def stop(self) -> None:
         """End what `follow` began."""
-        subscription, self._subscription = self._subscription, None
+        subscription = self._subscription
+        self._subscription = None
         if subscription is not None:
             subscription.close(-1)
 
     def pump(self) -> int:
-        """Hand on what is there now; return how many lines were handed on (or dropped by the rate).
+        """Hand on what is there now.
 
-        A scheduler that cannot be reached gives nothing now; what it has comes later. An exception
-        of the sink is the caller's; no line is lost by it, and none comes twice.
+        A scheduler that cannot be reached gives nothing now, and the rest comes later. An
+        exception of the sink is the caller's. No line is lost by it, and none comes twice.
+
+        Returns:
+            How many lines were handed on, or dropped by the rate.
         """
         self.due = False
         if self._failed is not None:
@@ -223,26 +295,29 @@ class LogForwarder:
         return moved
 
     def finish(self, silence: float = 10.0) -> None:
-        """Hand on all that is left of an app that has ended; what stays silent for so many seconds
-        is given up.
+        """Hand on the rest of the lines of a job that has ended.
+
+        Args:
+            silence: seconds without a new line after which the rest is given up.
         """
         self.stop()
         if self._failed is not None:
             raise self._failed
-        if self._sink is not None and not self.complete:
-            drain(lambda: self._hand_on_all() > 0, lambda: self.complete, silence)
-            for source in self._sources.values():
-                for line in source.redraws.rest() if source.redraws is not None else ():
+        if self._sink is None or self.complete:
+            return
+        drain(lambda: self._hand_on_all() > 0, lambda: self.complete, silence)
+        for source in self._sources.values():
+            if source.redraws is not None:
+                for line in source.redraws.rest():
                     self._pass_on(source, line)
-                self._tell(source)
-            if self._heard:  # else it had nothing to say
-                self._save()
+            self._report_missing(source)
+        if self._heard:  # a job without output leaves nothing to keep
+            self._save()
 
-    def _save(self) -> None:
-        if self._store is not None:
-            self._store.put({"schema": SCHEMA, "handle": self.handle, "cursor": self.cursor})
+    # -- handing on
 
     def _hand_on_all(self) -> int:
+        """Hand on what each source has now; return the number of lines."""
         if self._sink is None:
             return 0
         scheduler, app_id = self._locate()
@@ -250,83 +325,86 @@ class LogForwarder:
         try:
             self._discover(scheduler, app_id)
             for source in self._sources.values():
-                try:
-                    for _ in () if source.complete else range(PAGES_PER_TURN):
-                        page = scheduler.log_read(
-                            app_id,
-                            LogQuery(source.role, source.replica, source.stream, source.cursor),
-                        )
-                        source.lost += page.dropped
-                        total += self._hand_on(source, page)
-                        if page.complete or not page.lines:
-                            source.complete = page.complete
-                            break
-                except AppNotFound:
-                    source.complete = True
+                for page in self._pages(scheduler, app_id, source):
+                    total += self._hand_on(source, page)
         except SchedulerUnavailable:
-            pass  # it comes when the scheduler answers again
+            pass  # the rest comes when the scheduler answers again
         return total
 
+    def _pages(self, scheduler: SchedulerBase, app_id: str, source: _Source) -> Iterator[LogPage]:
+        """Yield the pages that a source has now, a limited number of them."""
+        if source.complete:
+            return
+        for _ in range(PAGES_PER_TURN):
+            query = LogQuery(source.role, source.replica, source.stream, source.cursor)
+            try:
+                page = scheduler.log_read(app_id, query)
+            except AppNotFound:
+                source.complete = True
+                return
+            source.lost += page.dropped
+            yield page
+            if page.complete or not page.lines:
+                source.complete = page.complete
+                return
+
     def _hand_on(self, source: _Source, page: LogPage) -> int:
+        """Hand on the lines of a page that were not handed on before; return their number."""
         lines = page.lines
-        done = first = min(source.skip, len(lines))
         if source.lost:
-            self._tell(source)
-        try:
-            for done in range(first, len(lines)):
-                line = lines[done]
-                if source.redraws is None and "\r" not in line:
-                    self._pass_on(source, line)
-                    continue
-                source.redraws = source.redraws or Redraws()
-                unfinished = page.unfinished if done == len(lines) - 1 else ""
-                for shown in source.redraws.take([line], unfinished):
-                    self._pass_on(source, shown)
-            done = len(lines)
-        except BaseException:
-            source.skip = source.skip - first + done
-            raise
-        source.skip -= first
-        self._heard |= bool(lines)
+            self._report_missing(source)
+        first = min(source.skip, len(lines))
+        skip_later = source.skip - first
+        for number in range(first, len(lines)):
+            source.skip = number  # if the sink raises, this line is the next one
+            line = lines[number]
+            if source.redraws is None and "\r" not in line:
+                self._pass_on(source, line)
+            else:
+                is_last = number == len(lines) - 1
+                self._redraw(source, line, page.unfinished if is_last else "")
+        source.skip = skip_later
         source.cursor = page.cursor
+        if lines:
+            self._heard = True
         return len(lines) - first
+
+    def _redraw(self, source: _Source, line: str, unfinished: str) -> None:
+        """Hand on what becomes of a line that is drawn over, or follows such a line."""
+        if source.redraws is None:
+            source.redraws = Redraws()
+        for shown in source.redraws.take([line], unfinished):
+            self._pass_on(source, shown)
 
     def _pass_on(self, source: _Source, line: str) -> None:
         """Hand one line to the sink, unless the rate is used up."""
-        if self._rate is not None and not self._allowed(line):
+        if self._rate is not None and not self._rate.allows(line):
             source.dropped += 1
             self.dropped += 1
             return
         if source.dropped:
-            self._tell(source)
+            self._report_missing(source)
         assert self._sink is not None
         self._sink(source.role, source.replica, source.stream, line)
 
-    def _allowed(self, line: str) -> bool:
-        assert self._rate is not None
-        cost = 1
-        if self._in_bytes:
-            cost = len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
-        if self._tokens < cost:
-            now = self._clock()
-            self._tokens = min(self._rate, self._tokens + (now - self._filled) * self._rate)
-            self._filled = now
-        # a line longer than a second's worth passes when the bucket is full, or it never would
-        if self._tokens >= min(cost, self._rate):
-            self._tokens -= cost
-            return True
-        return False
-
-    def _tell(self, source: _Source) -> None:
-        """Say in the host's log what is missing there, and where it is."""
+    def _report_missing(self, source: _Source) -> None:
+        """Say in the orchestrator's log which lines are missing there, and where they are."""
         where = f"{source.role}/{source.replica}"
-        said = {
-            "dropped": f"{source.dropped} lines of {where} left out by max_log_rate; "
-            f"all of it: transload log {self.handle}",
-            "lost": f"{source.lost} bytes of {where} were dropped by the scheduler's size limit",
-        }
+        if source.dropped:
+            self._write(
+                source,
+                f"[transload] {source.dropped} lines of {where} were left out by max_log_rate; "
+                f"to see all of it: transload log {self.handle}\n",
+            )
+            source.dropped = 0
+        if source.lost:
+            self._write(
+                source,
+                f"[transload] {source.lost} bytes of {where} were dropped by the scheduler's "
+                "size limit\n",
+            )
+            source.lost = 0
+
+    def _write(self, source: _Source, line: str) -> None:
         assert self._sink is not None
-        for what, text in said.items():
-            if getattr(source, what):
-                self._sink(source.role, source.replica, source.stream, f"[transload] {text}\n")
-                setattr(source, what, 0)
+        self._sink(source.role, source.replica, source.stream, line)
