@@ -1,12 +1,12 @@
-"""The rules of an app's attempts: what follows when a replica ends. Events in, a verdict out.
+"""The rules of retries: what follows when a replica of a job ends.
 
-Whoever looks after an app on an engine without such rules of its own (the local supervisor, Docker's
-keeper, the wrapper in a Slurm job) tells an `Gang` what happens to its replicas, and does what it
-says: `App.restarts` are to be ended and started again, `App.final` is the app's end. Nothing here
-makes a system call or looks at a clock.
+The supervisors of local, Docker and Slurm jobs use them, since their engines have no such rules. A
+supervisor reports to a `Gang` what happens to the replicas. The gang decides: `Gang.restarts` are
+to be ended and started again, `Gang.final` is the end of the job. Nothing here makes a system call
+or reads a clock.
 
-It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and
-it imports nothing (``signal`` and ``json`` once a replica has failed).
+This file runs on cluster nodes, and in processes that must start within milliseconds. So it keeps
+to Python 3.8, and imports ``signal`` and ``json`` only when a replica has failed.
 """
 
 from __future__ import annotations
@@ -35,20 +35,21 @@ __all__ = [
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 
 DELAY_S = 1.0
-"""Seconds before the first retry; doubled for each further failure in a row."""
+"""Seconds before the first retry. Each further failure in a row doubles them."""
 LONGEST_DELAY_S = 300.0
 HEALTHY_S = 600.0
-"""An attempt that ran for so long ends the row."""
+"""Seconds that an attempt must run so that its failure begins a new row."""
 
 LONGEST_ERROR = 1 << 16
-"""Bytes that are read of what a replica says of its own failure."""
+"""Bytes that are read of a replica's error file."""
 
 ASKS_AGAIN = 75
-"""The exit code by which a program says, after a notice, that it wants to go on later."""
+"""The exit code by which a program asks, after a notice, to be started again later."""
 
 FRUITLESS = 5
-"""So many interruptions in a row without a new checkpoint or a larger step end the app: those that
-a program asked for, and ends of segments."""
+"""Interruptions in a row, without a new checkpoint or a larger step, that end the job.
+
+Only those that a program asked for count, and ends of segments."""
 
 _KILLED = ": nobody here sent it; perhaps the system was out of memory"
 _LONGEST_LINE = 300
@@ -59,7 +60,7 @@ _KEPT_ATTEMPTS = 8  # of each replica: the status is written anew at each change
 
 
 def needed_replicas(role: Mapping[str, Any]) -> int:
-    """Return how many replicas of a role must end well for it to succeed.
+    """Return how many replicas of a role must succeed for the role to succeed.
 
     Args:
         role: its record, with ``num_replicas`` and ``min_replicas`` (None: all).
@@ -71,10 +72,10 @@ def needed_replicas(role: Mapping[str, Any]) -> int:
 
 
 def exit_text(code: int | None) -> str:
-    """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not known.
+    """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or, for an unknown code, ``"failed"``.
 
-    A shell says of a program that died by a signal that it ended with 128 and the signal's number:
-    that is named, too.
+    A shell returns 128 plus the signal's number for a program that a signal has killed. The text
+    names that signal, too.
     """
     if code is None:
         return "failed"
@@ -94,66 +95,71 @@ def exit_text(code: int | None) -> str:
 
 
 def read_error(data: bytes) -> str:
-    """Return what a replica has written to its error file (``TRANSLOAD_ERROR_FILE``) as JSON text;
-    "" for nothing.
+    """Return the content of a replica's error file as JSON text; "" if it is empty.
 
-    Any text will do; the form of torchelastic's files is kept.
+    The file (``TRANSLOAD_ERROR_FILE``) may hold any text. The form of torchelastic's files is kept.
     """
     import json
 
     text = data.decode("utf-8", "replace").strip()
+    if not text:
+        return ""
     try:
-        found = json.loads(text) if text else None
+        found = json.loads(text)
     except (ValueError, RecursionError):
         found = text
     if found is None:
         return ""
-    found = found if isinstance(found, dict) else {"message": str(found)}
-    # bytes of a file name that are not UTF-8 are lone surrogates, which no host can be told
+    if not isinstance(found, dict):
+        found = {"message": str(found)}
+    # a file name may have lone surrogates, which no orchestrator takes
     return json.dumps(found, ensure_ascii=False).encode("utf-8", "replace").decode()
 
 
 def error_line(error: str) -> str:
-    """Return the first line of the message in what `read_error` returned, as ``ValueError: no such
-    thing``.
+    """Return the first line of an error's message, such as ``ValueError: no such thing``.
+
+    Args:
+        error: as `read_error` returned it.
     """
     import json
 
-    message = json.loads(error).get("message") if error else None
+    if not error:
+        return ""
+    message = json.loads(error).get("message")
     if isinstance(message, dict):
         message = message.get("message")
     lines = [line.strip() for line in str(message or "").splitlines() if line.strip()]
-    return "".join(map(_seen, lines[0][:_LONGEST_LINE])) if lines else ""
+    if not lines:
+        return ""
+    return "".join(map(_harmless, lines[0][:_LONGEST_LINE]))
 
 
-def _seen(char: str) -> str:
-    """Return a character, or its escape if it could move a terminal's cursor or turn its text
-    around.
-    """
+def _harmless(char: str) -> str:
+    """Return a character, or its escape if it could change how a terminal shows the line."""
     if char.isprintable() or char in "\t\xa0\u3000":
         return char
     return char.encode("unicode_escape").decode("ascii")
 
 
 def traceback_error(tail: bytes, mixed: bool = False) -> str:
-    """Return the exception that a Python program ended with, by the end of its standard error, as
-    `read_error` would.
+    """Return the exception that a Python program ended with, in the form of `read_error`.
 
-    Empty if there is none. An exception that the program went on after is none: its traceback has
-    other lines behind it, save those that Python writes while it ends.
+    It is found at the end of the program's standard error; "" if there is none. A program that went
+    on after an exception did not end with it. Then other lines follow the traceback than those that
+    Python writes at its end.
 
     Args:
-        tail: the end of what this attempt of the program wrote.
-        mixed: standard output is in it, too, of which Python may write the rest when it ends.
+        tail: the end of the output of this attempt of the program.
+        mixed: standard output is in it, too. Python may write the rest of that when it ends.
     """
     text = tail.decode("utf-8", "replace").rstrip().splitlines()
     found = [each for each in map(_Traceback, _starts(text)) if each.read(text)]
     if not found:
         return ""
     last = found[-1]
-    if (
-        _CHILD_FAILED in last.line
-    ):  # torchrun's own: what the first of its processes said of itself comes before
+    if _CHILD_FAILED in last.line:
+        # torchrun's own exception: that of its first process comes before it
         own = [
             each
             for each in found
@@ -169,7 +175,7 @@ def traceback_error(tail: bytes, mixed: bool = False) -> str:
 
 
 def _starts(text: Sequence[str]) -> Iterator[int]:
-    """Yield the numbers of the lines that tracebacks begin at, but for those that ended nothing."""
+    """Yield the number of each line that begins a traceback, except of ignored exceptions."""
     for number, line in enumerate(text):
         ignored = number > 0 and text[number - 1].startswith(_IGNORED)
         if line.endswith(_TRACEBACK) and not ignored:
@@ -177,14 +183,16 @@ def _starts(text: Sequence[str]) -> Iterator[int]:
 
 
 def _went_on(rest: Sequence[str]) -> bool:
-    """Tell whether lines after an exception are more than its message, if that is indented, and
-    Python's last words.
+    """Tell whether the program went on after an exception.
+
+    Args:
+        rest: the lines that follow the exception. They may belong to its message, or be written by
+            Python at its end.
     """
     lines = iter(rest)
     for line in lines:
-        if line.startswith(
-            _IGNORED
-        ):  # with a traceback of its own, up to the line that is not indented
+        if line.startswith(_IGNORED):
+            # its traceback follows, up to the first line that is not indented
             for inner in lines:
                 if not inner.startswith((" ", _TRACEBACK)):
                     break
@@ -194,18 +202,23 @@ def _went_on(rest: Sequence[str]) -> bool:
 
 
 def _is_warning(line: str) -> bool:
-    """Tell whether this is one of Python's warnings: ``file.py:3: ResourceWarning: …``."""
-    kind = line.partition("Warning: ")[0]
-    return kind != line and kind.rpartition(":")[2].strip().isidentifier() and ":" in kind
+    """Tell whether a line is one of Python's warnings: ``file.py:3: ResourceWarning: …``."""
+    before, found, _ = line.partition("Warning: ")
+    _, colon, kind = before.rpartition(":")
+    return bool(found) and bool(colon) and kind.strip().isidentifier()
 
 
 class _Traceback:
-    """A traceback in the lines of an output, from the number of its first line on."""
+    """A traceback in the lines of an output.
+
+    Args:
+        start: the number of its first line.
+    """
 
     def __init__(self, start: int) -> None:
         self.start = start
         self.end = start  # number of the line after its exception
-        self.prefix = ""  # of torchrun's processes each has its own
+        self.prefix = ""  # each of torchrun's processes has another one
         self.frames: list[str] = []
         self.line = ""  # its exception
 
@@ -213,30 +226,43 @@ class _Traceback:
         """Read it from these lines; False if it has no end."""
         self.prefix = text[self.start][: -len(_TRACEBACK)]
         for number, line in enumerate(text[self.start :], self.start):
-            line = line[len(self.prefix) :] if line.startswith(self.prefix) else " "
-            if self.frames and not line.startswith(" "):
-                self.line, self.end = line, number + 1
-                return line.partition(":")[0].replace(".", "").isidentifier()
-            self.frames.append(line)
+            inner = " "  # another process wrote this line
+            if line.startswith(self.prefix):
+                inner = line[len(self.prefix) :]
+            if self.frames and not inner.startswith(" "):
+                self.line = inner
+                self.end = number + 1
+                return inner.partition(":")[0].replace(".", "").isidentifier()
+            self.frames.append(inner)
         return False
 
 
 def retry_delay(failures: int, first: float = DELAY_S) -> float:
-    """Return the seconds to wait before a retry that ``failures`` in a row came before; ``first``:
-    before the first.
+    """Return the seconds to wait before a retry.
+
+    Args:
+        failures: how many failures in a row there were before this one.
+        first: the seconds before the first retry.
     """
-    return min(first * 2.0 ** min(failures, 60), max(first, LONGEST_DELAY_S))
+    longest = max(first, LONGEST_DELAY_S)
+    return min(first * 2.0 ** min(failures, 60), longest)
 
 
 def total_usage(parts: Iterable[Mapping[str, Any] | None]) -> dict[str, Any]:
-    """Return the highest peak and the sum of CPU time, in JSON form (`transload.specs.Usage`); {}
-    if none is known.
+    """Return the highest peak of memory and the sum of CPU time, as far as they are known.
+
+    Args:
+        parts: each in the JSON form of `transload.specs.Usage`, as is the result.
     """
     known = [each for each in parts if each]
     peaks = [each["peak_memory"] for each in known if each.get("peak_memory") is not None]
     seconds = [each["cpu_seconds"] for each in known if each.get("cpu_seconds") is not None]
-    found = {"peak_memory": max(peaks)} if peaks else {}
-    return {**found, "cpu_seconds": round(sum(seconds), 3)} if seconds else found
+    found: dict[str, Any] = {}
+    if peaks:
+        found["peak_memory"] = max(peaks)
+    if seconds:
+        found["cpu_seconds"] = round(sum(seconds), 3)
+    return found
 
 
 def _ordinal(number: int) -> str:
@@ -260,28 +286,28 @@ def _time_text(seconds: float) -> str:
 class Replica:
     """One replica, and what its latest attempt is doing.
 
-    ``usage``, in JSON form (`transload.specs.Usage`), is to be set before it is told to have ended;
-    ``used`` is what the attempts before took.
+    The caller sets ``usage``, the JSON form of `transload.specs.Usage`, before it calls
+    `Gang.ended`. ``used`` is the usage of the attempts before.
     """
 
     def __init__(self, role: int, k: int) -> None:
         self.role = role  # number of its role
         self.k = k  # its number within the role
         self.state = "SUBMITTED"  # name of an `AppState`
-        self.alive = False  # it was told to start and has not ended
-        self.stopping = False  # it was told to end: whatever comes of it is no failure
+        self.alive = False  # it is being started, or runs
+        self.stopping = False  # it is being ended, so its exit code is no failure
         self.waiting = False  # it is to be started again
         self.attempt = 0  # how often it was started again after a failure
         self.interruptions = 0  # how often it was started again after an interruption
         self.interrupted = 0  # how many of these it counts against its role's interruptions
         self.kill_at: float | None = None  # when its time after a notice is over, caller's clock
-        self.noticed = ""  # what the notice was for: a cause, ``limit``, or ""
+        self.noticed = ""  # the reason of the notice: a cause, ``limit``, or ""
         self.cause = ""  # why the attempt ended, if its role may be interrupted
         self.step: float | None = None  # the step that it reported last
-        self.spent = 0  # how many of these restarts its own failures took from its role's retries
+        self.spent = 0  # how many of its role's retries its own failures have used
         self.row = 0  # how many failures in a row came before this attempt
         self.host = ""
-        self.error = ""  # what it said of its failure, as `read_error` returns it
+        self.error = ""  # its own report of the failure, as `read_error` returns it
         self.code: int | None = None  # exit code of the attempt; −N for a death by signal N
         self.start: float | None = None  # of the attempt, seconds since the epoch
         self.end: float | None = None
@@ -295,11 +321,11 @@ class Replica:
         return self.attempt + self.interruptions
 
     def begin_again(self, cause: str = "") -> None:
-        """Put the attempt that has ended to the earlier ones.
+        """Move the attempt that has ended to the earlier ones, and expect the next.
 
         Args:
-            cause: what interrupted it, or the replica that it is started again with; "": it is
-                started again after a failure.
+            cause: what interrupted it, or a replica that is started again together with it; "":
+                it is started again after a failure.
         """
         attempt = {
             "state": self.state,
@@ -316,18 +342,43 @@ class Replica:
             self.interruptions += 1
         else:
             self.attempt += 1
-        self.kill_at = None
-        self.noticed = self.cause = ""
         self.used = total_usage((self.used, self.usage))
-        self.state, self.waiting, self.stopping = "PENDING", False, False
-        self.code = self.start = self.end = self.usage = None
+        self.state = "PENDING"
+        self.waiting = False
+        self.stopping = False
+        self.kill_at = None
+        self.noticed = ""
+        self.cause = ""
+        self.code = None
+        self.start = None
+        self.end = None
+        self.usage = None
         self.error = ""
 
+    def take_over(self, before: Mapping[str, Any]) -> None:
+        """Take over what `as_json` returned before the engine ended the job."""
+        self.state = before["state"]
+        if self.state not in TERMINAL:
+            self.state = "CANCELLED"
+        self.code = before["exit_code"]
+        self.start = before["start_time"]
+        self.end = before["end_time"]
+        self.attempt = before["restarts"]
+        self.spent = before.get("spent", 0)
+        self.earlier = list(before.get("earlier", ()))
+        self.used = before.get("usage") or {}
+        self.interruptions = before.get("interruptions", 0)
+        self.interrupted = before.get("interrupted", 0)
+        self.step = before.get("step")
+
     def as_json(self, role: str) -> dict[str, Any]:
-        """Return the JSON form of a `ReplicaStatus`, and what a later `Gang` counts on from."""
+        """Return the JSON form of a `ReplicaStatus`, with the counts that a later `Gang` needs."""
+        state = self.state
+        if self.waiting and not self.alive:
+            state = "PENDING"
         found = {
             "id": self.k,
-            "state": "PENDING" if self.waiting and not self.alive else self.state,
+            "state": state,
             "role": role,
             "hostname": self.host,
             "exit_code": self.code,
@@ -349,21 +400,31 @@ class Replica:
 
 
 class _Ended:
-    """How an attempt ended that did not end well: ``now`` is the caller's clock."""
+    """How an attempt ended that has failed or was interrupted.
+
+    Args:
+        replica: whose attempt.
+        why: the reason, for a message.
+        retry: False if it cannot be started again.
+        now: when, on the caller's clock.
+        cause: what interrupted it; "": it failed.
+    """
 
     def __init__(self, replica: Replica, why: str, retry: bool, now: float, cause: str) -> None:
         self.replica = replica
         self.why = why
         self.retry = retry
         self.now = now
-        self.cause = cause  # what interrupted it; "": it failed
+        self.cause = cause
 
 
 class Restart:
-    """Replicas, in the order of the app, that are to be ended and then started again, together, not
-    before ``due``.
+    """Replicas that are to be ended and then started again, all of them together.
 
-    ``cause`` is what interrupted them, "" if one of them has failed.
+    Args:
+        replicas: which, in the order of the job.
+        due: before when they are not started, on the caller's clock.
+        cause: what interrupted them; "": one of them has failed.
     """
 
     def __init__(self, replicas: list[Replica], due: float, cause: str = "") -> None:
@@ -377,40 +438,40 @@ class Restart:
 
 
 class Gang:
-    """The replicas of an app and what follows from their ends.
+    """The replicas of a job, and what follows when they end.
 
-    Times are seconds on one clock of the caller's, `Replica.start` and `Replica.end` seconds since
-    the epoch.
+    Times are seconds on a clock of the caller's. `Replica.start` and `Replica.end` are seconds
+    since the epoch.
 
     Args:
         roles: of each role ``name``, ``num_replicas``, ``min_replicas`` (None: all),
-            ``max_retries``, ``retry_policy`` (``REPLICA``, ``ROLE`` or ``APPLICATION``) and,
-            optional, ``retry_delay`` (seconds), ``max_interruptions`` (0), ``notice`` (seconds of
-            time after it), ``notice_signal`` (its number) and ``checkpoints`` (whether it has a
-            folder for them).
-        timeout: how long the app may take; None: no limit.
+            ``max_retries`` and ``retry_policy`` (``REPLICA``, ``ROLE`` or ``APPLICATION``).
+            Optional are ``retry_delay`` (seconds), ``max_interruptions`` (0), ``notice`` (seconds
+            between it and the end), ``notice_signal`` (its number) and ``checkpoints`` (whether it
+            has a folder for them).
+        timeout: how long the job may take; None: no limit.
         only: number of the one replica that is looked after here; None: all.
-        before: what `as_json` returned, with `counts` under ``counts``, before the engine ended the
-            app to start it again; None: it did not.
-        segment: how long the app may run at a time; None: no such limit.
+        before: what `as_json` returned before the engine started the job again, with `counts`
+            under ``counts``; None: this is the first start.
+        segment: how long the job may run at a time; None: no such limit.
         cause: with ``before``: why the engine started it again, if that is an interruption.
-        judged: with ``cause``: that interruption was counted before the engine ended the app.
-        mark: what the folders for checkpoints look like (see `mark`).
+        judged: with ``cause``: that interruption was counted before the engine ended the job.
+        mark: the first value of the attribute `mark`.
 
     Attributes:
-        state: what the app is doing, name of an `AppState`.
+        state: what the job is doing, name of an `AppState`.
         msg: why.
-        final: (state, message) once the end is decided; what still runs is to be ended.
+        final: (state, message) once the end is decided. All that still runs is to be ended.
         restarts: what is to be started again.
-        interrupted: the engine is ending the app for a reason of its own.
-        engine_end: when the engine ends the app by a limit of its own, on the caller's clock, for
-            which notices are due as well; None: no such limit.
-        mark: a text that changes when something in the folders for checkpoints does; kept up by
-            the caller before it lets conclusions be drawn; "": nobody looks.
+        interrupted: the engine is ending the job by itself.
+        engine_end: when the engine ends the job by a limit that it keeps itself, on the caller's
+            clock; None: no such limit. Notices are due before that end as well.
+        mark: a text that changes when something in the folders for checkpoints does. The caller
+            sets it before it calls `settle`; "": unknown.
     """
 
     ON_REQUEST = "cancelled on request"
-    """Message of an app whose end was asked for through us, the same on every scheduler."""
+    """Message of a job that was cancelled through transload, the same on every scheduler."""
 
     def __init__(
         self,
@@ -437,35 +498,37 @@ class Gang:
             if only in (None, k)
         ]
         self.alone = only is not None
-        self.state, self.msg = "SUBMITTED", ""
+        self.state = "SUBMITTED"
+        self.msg = ""
         self.final: tuple[str, str] | None = None
         self.restarts: list[Restart] = []
         self.interrupted = False
         self.began: float | None = None
-        self.requeues = self.app_restarts = 0
+        self.requeues = 0
+        self.app_restarts = 0
         self.role_restarts = [0] * len(roles)
         self.app_interruptions = 0
         self.role_interruptions = [0] * len(roles)
-        self.fruitless = 0  # how many interruptions in a row came to nothing new
+        self.fruitless = 0  # how many interruptions in a row brought nothing new
         self.step: float | None = None  # the largest that was reported
         self._seen_mark = mark
         self._seen_step: float | None = None
         self._failures: list[_Ended] = []
-        self._first = self._error = ""
+        self._first = ""  # why the first replica failed for good
+        self._error = ""  # the error that this replica reported
         if before is not None:
             self._go_on(before, cause, judged)
 
     def _go_on(self, before: Mapping[str, Any], cause: str, judged: bool) -> None:
-        """Count on where the engine interrupted the app."""
+        """Go on from where the engine ended the job to start it again."""
         self.count_on(before.get("counts") or {})
-        if cause and judged:
-            pass
-        elif cause and any(self._most_interruptions(role) for role in range(len(self.roles))):
-            self.app_interruptions += 1
-            self._note_fruit(cause)
-        else:
+        may_be = any(self._most_interruptions(role) for role in range(len(self.roles)))
+        if not cause or not (judged or may_be):
             self.requeues += 1
             cause = ""
+        elif not judged:
+            self.app_interruptions += 1
+            self._note_fruit(cause)
         known = {
             (role["role"], old["id"]): old
             for role in before.get("roles", ())
@@ -474,14 +537,7 @@ class Gang:
         for replica in self.replicas:
             old = known.get((self.roles[replica.role]["name"], replica.k))
             if old:
-                replica.state = old["state"] if old["state"] in TERMINAL else "CANCELLED"
-                replica.code = old["exit_code"]
-                replica.start, replica.end = old["start_time"], old["end_time"]
-                replica.attempt, replica.spent = old["restarts"], old.get("spent", 0)
-                replica.earlier, replica.used = list(old.get("earlier", ())), old.get("usage") or {}
-                replica.interruptions = old.get("interruptions", 0)
-                replica.interrupted = old.get("interrupted", 0)
-                replica.step = old.get("step")
+                replica.take_over(old)
                 if not (judged and self._is_done(replica)):
                     replica.begin_again(cause)
 
@@ -502,24 +558,31 @@ class Gang:
     # events
 
     def begin(self, now: float) -> None:
-        """Note that the app's time runs, and that of its first segment, unless it does already."""
+        """Note when the job began, and its segment, unless that is known already."""
         if self.began is None:
             self.began = now
         if self.segment_began is None:
             self.segment_began = now
 
     def starting(self, replica: Replica) -> None:
-        """Note that a replica was told to start."""
+        """Note that a replica is being started."""
         if self.state not in TERMINAL:
-            replica.alive, replica.state = True, "PENDING"
+            replica.alive = True
+            replica.state = "PENDING"
 
     def started(self, replica: Replica, at: float, host: str = "") -> None:
-        """Note that an attempt of a replica runs, since when (seconds since the epoch) and
-        where.
+        """Note that an attempt of a replica runs.
+
+        Args:
+            replica: which.
+            at: since when, seconds since the epoch.
+            host: the name of its machine.
         """
         if self.state not in TERMINAL:
-            replica.alive, replica.state = True, "RUNNING"
-            replica.start, replica.host = at, host
+            replica.alive = True
+            replica.state = "RUNNING"
+            replica.start = at
+            replica.host = host
 
     def ended(
         self,
@@ -533,7 +596,7 @@ class Gang:
         retry: bool = True,
         cause: str = "",
     ) -> None:
-        """Note that an attempt has ended; `settle` draws the conclusions.
+        """Note that an attempt has ended. `settle` decides what follows.
 
         Args:
             replica: which.
@@ -541,7 +604,7 @@ class Gang:
             at: when, seconds since the epoch.
             now: the same on the caller's clock, if that is another.
             why: what happened, where that says more than the exit code.
-            error: what the replica itself said of it, as `read_error` returns it.
+            error: the replica's own report of it, as `read_error` returns it.
             retry: False if it cannot be started again.
             cause: what interrupted it, where the engine knows: ``preempted``, ``node``, ``evicted``,
                 ``drained`` or ``requested``. After a notice it need not be given.
@@ -571,8 +634,8 @@ class Gang:
     def _cause_by_notice(self, replica: Replica, code: int | None) -> str:
         """Return what interrupted a replica that had a notice, by its exit code; "" for a failure.
 
-        Its own exit code 75 says so. Of a notice that an end was sure to follow, a death by its
-        signal or by KILL does as well.
+        Exit code 75 always means an interruption. A death by the notice's signal, or by KILL, means
+        one if the engine was sure to end the replica.
         """
         noticed = replica.noticed
         if noticed in ("", "limit"):
@@ -593,7 +656,7 @@ class Gang:
     def notices(self, now: float) -> list[Replica]:
         """Return the replicas that are due a notice, since their time or segment is near its end.
 
-        Their signal is to be sent to their main process, and `notified` to be called.
+        The caller sends the signal to their main processes, and calls `notified`.
         """
         end, _ = self._next_end()
         if end is None:
@@ -605,14 +668,15 @@ class Gang:
         ]
 
     def notified(self, replica: Replica, now: float, cause: str = "") -> None:
-        """Note that a replica was sent its notice: from then on no other signal is due to it, but
-        KILL at `Replica.kill_at`, if it is to be ended by then.
+        """Note that a replica was sent its notice.
+
+        No other signal is due to it then, except KILL at `Replica.kill_at` if it is to end by then.
 
         Args:
             replica: which.
             now: the caller's clock.
-            cause: what it is for: ``preempted``, ``drained``, ``requested`` …; "": the end of its
-                time or segment.
+            cause: the reason, such as ``preempted``, ``drained`` or ``requested``; "": the end of
+                its time or segment.
         """
         end, near = self._next_end()
         seconds = self.roles[replica.role].get("notice") or 0.0
@@ -633,14 +697,19 @@ class Gang:
         ]
 
     def _next_end(self) -> tuple[float | None, str]:
-        """Return when the app's time or its segment is over, whichever comes first, and which."""
+        """Return the next end of the job's time or its segment, and its name.
+
+        The name is ``limit`` or ``segment``; "" if there is no such end.
+        """
         limit = self.deadline
         segment = self.segment_end
         if self.engine_end is not None and (limit is None or self.engine_end < limit):
             limit = self.engine_end
         if segment is not None and (limit is None or segment < limit):
             return segment, "segment"
-        return limit, "limit" if limit is not None else ""
+        if limit is None:
+            return None, ""
+        return limit, "limit"
 
     @property
     def segment_end(self) -> float | None:
@@ -658,26 +727,29 @@ class Gang:
             self.step = step
 
     def end(self, state: str, msg: str) -> bool:
-        """Bring the app to this end; False if another one was decided before, or the engine is at
-        it.
+        """Decide the end of the job. All that runs is to be ended, and nothing is started any more.
 
-        What runs is to be ended, nothing is started any more.
+        Returns:
+            False if another end was decided before, or the engine is ending the job.
         """
         if self.final is not None or self.interrupted:
             return False
-        self.final, self.msg = (state, msg), msg
+        self.final = (state, msg)
+        self.msg = msg
         self._stop_all()
         return True
 
     def interrupt(self) -> None:
-        """Note that the engine is ending the app by itself: what that means, the engine says, or
-        starts it again.
+        """Note that the engine is ending the job by itself.
+
+        The engine decides whether that is its end, or starts it again.
         """
         self.interrupted = True
         self._stop_all()
 
     def _stop_all(self) -> None:
-        self.restarts, self._failures = [], []
+        self.restarts = []
+        self._failures = []
         for replica in self.replicas:
             replica.waiting = False
             replica.stopping = replica.alive
@@ -686,12 +758,13 @@ class Gang:
     # the rules
 
     def settle(self, now: float | None = None) -> None:
-        """Draw all conclusions from what has happened.
+        """Decide what follows from all that was noted.
 
         Args:
-            now: the caller's clock; None: the time limit is not looked at.
+            now: the caller's clock; None: limits of time are not looked at.
         """
-        failures, self._failures = self._failures, []
+        failures = self._failures
+        self._failures = []
         for failure in failures:
             if failure.cause:
                 self._judge_interruption(failure)
@@ -700,14 +773,20 @@ class Gang:
         if self.final is not None or self.interrupted or self.began is None:
             return
         if self.is_idle:
-            good = self.succeeded()
-            self.end(
-                "SUCCEEDED" if good else "FAILED", "" if good else "too few replicas ended well"
-            )
-        elif self.deadline is not None and now is not None and now >= self.deadline:
+            self._end_idle()
+        elif now is None:
+            return
+        elif self.deadline is not None and now >= self.deadline:
             self.end("FAILED", self._timed_out())
-        elif self.segment_end is not None and now is not None and now >= self.segment_end:
+        elif self.segment_end is not None and now >= self.segment_end:
             self._end_segment(now)
+
+    def _end_idle(self) -> None:
+        """End the job, since nothing of it runs or is to be started again."""
+        if self.succeeded():
+            self.end("SUCCEEDED", "")
+        else:
+            self.end("FAILED", "too few replicas ended well")
 
     def _timed_out(self) -> str:
         if self.timeout is None:
@@ -715,18 +794,19 @@ class Gang:
         return f"timed out after {self.timeout:g} s"
 
     def _end_segment(self, now: float) -> None:
-        """Have all that runs ended and started again: its segment is over."""
+        """Have all that runs ended and started again, since its segment is over."""
         running = [replica for replica in self.replicas if replica.alive and not replica.waiting]
         if running:
             first = running[0]
             self._judge_interruption(_Ended(first, "", True, now, "segment"))
-        else:  # those that wait begin the next one
+        else:  # those that wait begin the next segment
             self.segment_began = None
 
     def _most_interruptions(self, role: int) -> int:
         return int(self.roles[role].get("max_interruptions") or 0)
 
     def _judge_interruption(self, ended: _Ended) -> None:
+        """Decide what follows from an interruption."""
         replica = ended.replica
         cause = ended.cause
         if self.final is not None or replica.waiting:
@@ -734,9 +814,10 @@ class Gang:
         most = self._most_interruptions(replica.role)
         what = f"{self.name(replica)} was interrupted ({cause}){self._how_far(replica, ended)}"
         spent = self._spend_interruption(replica, cause)
-        if spent > most or not ended.retry:
-            if spent > most:
-                what += f", and its {most} interruptions are used up"
+        if spent > most:
+            self.end("FAILED", f"{what}, and its {most} interruptions are used up")
+            return
+        if not ended.retry:
             self.end("FAILED", what)
             return
         self._note_fruit(cause)
@@ -762,7 +843,7 @@ class Gang:
         return text
 
     def _spend_interruption(self, replica: Replica, cause: str) -> int:
-        """Count an interruption; return the how-manieth it is of its kind."""
+        """Count an interruption; return how many there are of its kind."""
         policy = self.roles[replica.role]["retry_policy"]
         if cause == "segment" or policy not in ("REPLICA", "ROLE"):
             self.app_interruptions += 1
@@ -774,7 +855,7 @@ class Gang:
         return replica.interrupted + self.app_interruptions
 
     def _scope_of_interruption(self, replica: Replica, cause: str) -> list[Replica]:
-        """Return whom an interruption starts again."""
+        """Return the replicas that are started again after an interruption."""
         policy = self.roles[replica.role]["retry_policy"]
         if cause == "segment":
             return [each for each in self.replicas if not self._is_done(each)]
@@ -785,34 +866,35 @@ class Gang:
         return list(self.replicas)
 
     def _is_done(self, replica: Replica) -> bool:
-        """Tell whether a replica has ended well, and stays so while others are started again."""
+        """Tell whether a replica has succeeded, and is not started again with others."""
         alone = self.roles[replica.role]["retry_policy"] == "REPLICA"
         return alone and replica.state == "SUCCEEDED"
 
     def _note_fruit(self, cause: str) -> None:
-        """Count an interruption that came to nothing new, if it is one that may go on for ever.
+        """Count an interruption in a row without anything new, or begin a new row.
 
-        Only where there is something to see it by: a folder for checkpoints, or steps.
+        Interruptions by the engine do not count, since they do not go on for ever. Something new is
+        a change in a folder for checkpoints, or a larger step. A job with neither is not counted.
         """
         if cause not in ("segment", "requested"):
             return
-        is_seen = self.step is not None or any(role.get("checkpoints") for role in self.roles)
+        shows_it = self.step is not None or any(role.get("checkpoints") for role in self.roles)
         further = self.step is not None and (self._seen_step is None or self.step > self._seen_step)
-        if further or self.mark != self._seen_mark or not is_seen:
-            self.fruitless = 0
-        else:
+        if shows_it and not further and self.mark == self._seen_mark:
             self.fruitless += 1
+        else:
+            self.fruitless = 0
         self._seen_mark = self.mark
         self._seen_step = self.step
 
     def no_fruit(self) -> str:
-        """Return why an app is not started again that came to nothing new; "" if that is not so."""
+        """Return why a job without anything new is not started again; "" if it may be."""
         if self.fruitless < FRUITLESS:
             return ""
         return f"{FRUITLESS} in a row without a new checkpoint or a larger step"
 
     def why_not_again(self) -> str:
-        """Return why an app does not go on that the engine started again; "" if it does."""
+        """Return why a job that the engine started again does not go on; "" if it does."""
         if not self.covers_requeue():
             return "its retries are used up"
         most = max(self._most_interruptions(role) for role in range(len(self.roles)))
@@ -821,67 +903,76 @@ class Gang:
         return self.no_fruit()
 
     def _judge(self, ended: _Ended) -> None:
+        """Decide what follows from a failure."""
         replica = ended.replica
-        why = ended.why
-        now = ended.now
         if self.final is not None or replica.waiting:
             return
         if replica.noticed == "limit" and self._obeyed(replica):
             self.end("FAILED", self._timed_out())
             return
+        reason = f"{self.name(replica)} failed ({ended.why})"
         said = error_line(replica.error)
-        reason = f"{self.name(replica)} failed ({why})" + (f": {said}" if said else "")
+        if said:
+            reason += f": {said}"
         scope: list[Replica] = []
-        if ended.retry and replica.noticed != "limit":  # else its time would be over at once
+        if ended.retry and replica.noticed != "limit":  # its time is nearly over
             scope = self._scope(replica)
         if scope:
-            self._restart(replica, scope, now)
+            self._spend_retry(replica)
+            self.restart(scope, ended.now + self._delay(replica, scope))
             self.msg = f"{reason}; started again"
             return
         if not self._first:
-            self._first, self._error = reason, replica.error
-        if not self._holds(replica.role):
-            self.end(
-                "FAILED",
-                reason if self._first == reason else f"{reason}; before that {self._first}",
-            )
+            self._first = reason
+            self._error = replica.error
+        if self._can_succeed(replica.role):
+            return
+        if self._first != reason:
+            reason += f"; before that {self._first}"
+        self.end("FAILED", reason)
 
     def _scope(self, failed: Replica) -> list[Replica]:
-        """Return whom a failure starts again; nobody when the retries are used up."""
+        """Return the replicas that are started again after a failure; none without retries left."""
         role = self.roles[failed.role]
-        most = role["max_retries"]
-        if role["retry_policy"] == "REPLICA":
-            return [failed] if failed.spent < most else []
-        if role["retry_policy"] == "ROLE":
-            again = self.role_restarts[failed.role] + self.requeues < most
-            return [r for r in self.replicas if r.role == failed.role] if again else []
-        return list(self.replicas) if self.app_restarts + self.requeues < most else []
+        policy = role["retry_policy"]
+        if policy == "REPLICA":
+            scope = [failed]
+            spent = failed.spent
+        elif policy == "ROLE":
+            scope = [each for each in self.replicas if each.role == failed.role]
+            spent = self.role_restarts[failed.role] + self.requeues
+        else:
+            scope = list(self.replicas)
+            spent = self.app_restarts + self.requeues
+        if spent >= role["max_retries"]:
+            return []
+        return scope
 
-    def _restart(self, failed: Replica, scope: list[Replica], now: float) -> None:
-        role = self.roles[failed.role]
-        if role["retry_policy"] == "REPLICA":
+    def _spend_retry(self, failed: Replica) -> None:
+        """Count a retry, where the role's policy counts it."""
+        policy = self.roles[failed.role]["retry_policy"]
+        if policy == "REPLICA":
             failed.spent += 1
-        elif role["retry_policy"] == "ROLE":
+        elif policy == "ROLE":
             self.role_restarts[failed.role] += 1
         else:
             self.app_restarts += 1
-        self.restart(scope, now + self._delay(failed, scope))
 
     def _delay(self, ended: Replica, scope: Iterable[Replica]) -> float:
-        """Return the seconds before a restart, and count the row of those that it starts again."""
-        ran = (ended.end or 0.0) - ended.start if ended.start is not None else 0.0
-        row = 0 if ran >= HEALTHY_S else ended.row
+        """Return the seconds before a restart; count the failures in a row of these replicas."""
+        row = ended.row
+        if ended.start is not None and (ended.end or 0.0) - ended.start >= HEALTHY_S:
+            row = 0
         for replica in scope:
             replica.row = row + 1
         return retry_delay(row, self.roles[ended.role].get("retry_delay", DELAY_S))
 
     def restart(self, replicas: Iterable[Replica], due: float, cause: str = "") -> None:
-        """Have replicas ended and started again, not before ``due``; takes over narrower restarts
-        that it covers.
+        """Have replicas ended and started again. Restarts of some of them become a part of this one.
 
         Args:
             replicas: which.
-            due: the caller's clock.
+            due: before when they are not started, on the caller's clock.
             cause: what interrupted them; "": one of them has failed.
         """
         scope = set(replicas)
@@ -892,23 +983,22 @@ class Gang:
             if not narrow.cause:
                 cause = ""
         for replica in scope:
-            replica.waiting, replica.stopping = True, replica.alive
-        self.restarts.append(
-            Restart([replica for replica in self.replicas if replica in scope], due, cause)
-        )
+            replica.waiting = True
+            replica.stopping = replica.alive
+        in_order = [replica for replica in self.replicas if replica in scope]
+        self.restarts.append(Restart(in_order, due, cause))
 
     def skip(self, seconds: float) -> None:
-        """Note that the app waited for so long, which its time limit does not count."""
+        """Note that the job waited for these seconds. Its time limit does not count them."""
         if self.began is not None:
             self.began += seconds
 
     def renew(self, restart: Restart, now: float | None = None) -> list[Replica]:
-        """Begin the next attempt of the replicas of a restart, all of which have ended; return
-        them.
+        """Begin the next attempt of the replicas of a restart; return them. All have ended.
 
         Args:
             restart: which.
-            now: the caller's clock, from which the next segment counts; needed where there are
+            now: when the next segment begins, on the caller's clock; needed where there are
                 segments.
         """
         self.restarts.remove(restart)
@@ -919,42 +1009,40 @@ class Gang:
             self.segment_began = now
         return restart.replicas
 
-    def _holds(self, role: int) -> bool:
-        """Tell whether enough replicas of a role may still end well."""
-        mine = [replica for replica in self.replicas if replica.role == role]
+    def _can_succeed(self, role: int) -> bool:
+        """Tell whether enough replicas of a role may still succeed."""
         good = [
             replica
-            for replica in mine
+            for replica in self._of_role(role)
             if replica.waiting or replica.state not in ("FAILED", "CANCELLED")
         ]
         return len(good) >= self.needed(role)
 
+    def _of_role(self, role: int) -> list[Replica]:
+        return [replica for replica in self.replicas if replica.role == role]
+
     def needed(self, role: int) -> int:
-        """Return how many replicas of a role must end well."""
-        wanted: int | None = None if self.alone else self.roles[role]["min_replicas"]
-        return (
-            sum(1 for replica in self.replicas if replica.role == role)
-            if wanted is None
-            else wanted
-        )
+        """Return how many replicas of a role must succeed."""
+        least: int | None = self.roles[role]["min_replicas"]
+        if self.alone or least is None:
+            return len(self._of_role(role))
+        return least
 
     def succeeded(self) -> bool:
-        """Tell whether enough replicas of every role ended well."""
-        good = [0] * len(self.roles)
-        for replica in self.replicas:
-            good[replica.role] += replica.state == "SUCCEEDED"
-        return all(count >= self.needed(role) for role, count in enumerate(good))
+        """Tell whether enough replicas of every role have succeeded."""
+        for role in range(len(self.roles)):
+            good = [each for each in self._of_role(role) if each.state == "SUCCEEDED"]
+            if len(good) < self.needed(role):
+                return False
+        return True
 
     def covers_requeue(self) -> bool:
-        """Tell whether the retries of some role cover that the engine has started the app again by
-        itself.
-        """
-        return self.requeues + self.app_restarts <= max(
-            int(role["max_retries"]) for role in self.roles
-        )
+        """Tell whether the retries of some role cover the restarts by the engine."""
+        most = max(int(role["max_retries"]) for role in self.roles)
+        return self.requeues + self.app_restarts <= most
 
     # ----------------------------------------------------------------------------------------------------
-    # what is so
+    # questions
 
     @property
     def is_idle(self) -> bool:
@@ -963,17 +1051,13 @@ class Gang:
 
     @property
     def deadline(self) -> float | None:
-        """When its time is over; None: there is no limit, it has not begun, or its end is
-        decided.
-        """
+        """When its time is over; None: it has no limit, has not begun, or its end is decided."""
         if self.timeout is None or self.began is None or self.final is not None or self.interrupted:
             return None
         return self.began + self.timeout
 
     def next_end(self) -> float | None:
-        """Return when its time or segment is over, or the first notice of that is due; None:
-        never.
-        """
+        """Return when its time or segment is over, or a notice of that is due; None: never."""
         end, _ = self._next_end()
         if end is None:
             return None
@@ -985,9 +1069,7 @@ class Gang:
         return min([end, *notices])
 
     def due(self) -> float | None:
-        """Return when to look again though nothing happens: a time limit, the end of a delay; None:
-        never.
-        """
+        """Return when a limit, a notice or a restart is due; None: only an event changes something."""
         dues = [
             each.due
             for each in self.restarts
@@ -1003,23 +1085,26 @@ class Gang:
         return f"role {self.roles[replica.role]['name']!r}, replica {replica.k}"
 
     def refresh(self) -> None:
-        """Set the app's state from its replicas', as long as it goes on."""
+        """Set the job's state from its replicas', as long as it goes on."""
         if self.state in TERMINAL:
             return
         if any(replica.state == "RUNNING" for replica in self.replicas):
             self.state = "RUNNING"
-        elif self.final is None and (
-            self.state == "RUNNING" or any(replica.attempt for replica in self.replicas)
-        ):
+            return
+        has_run = self.state == "RUNNING" or any(replica.attempt for replica in self.replicas)
+        if self.final is None and has_run:
             self.state = "PENDING"
 
     def finish(self, at: float) -> bool:
-        """Set the state that was decided; False if that was done before. It never changes again.
+        """Set the state that was decided, which never changes again.
 
-        Replicas that never came to an end of their own get it too.
+        Replicas without an end get that state too.
 
         Args:
-            at: now, seconds since the epoch: the end of those of which none is known.
+            at: the end of the replicas whose end is not known, seconds since the epoch.
+
+        Returns:
+            False if no end was decided, or the state was set before.
         """
         if self.final is None or self.state in TERMINAL:
             return False
@@ -1027,35 +1112,36 @@ class Gang:
         for replica in self.replicas:
             replica.alive = False
             if replica.state not in TERMINAL:
-                replica.state = (
-                    "CANCELLED" if self.state == "CANCELLED" or replica.start is None else "FAILED"
-                )
+                replica.state = "FAILED"
+                if self.state == "CANCELLED" or replica.start is None:
+                    replica.state = "CANCELLED"
             if replica.end is None:
                 replica.end = at
         return True
 
     def as_json(self) -> dict[str, Any]:
         """Return the JSON form of an `AppStatus`."""
+        restarts = self.requeues + self.app_restarts + sum(self.role_restarts)
+        restarts += sum(replica.spent for replica in self.replicas)
+        found: dict[str, Any] = {
+            "schema": 1,
+            "state": self.state,
+            "num_restarts": restarts,
+            "msg": self.msg,
+        }
+        if self._error:
+            found["structured_error_msg"] = self._error
         roles: list[dict[str, Any]] = [
             {"role": role["name"], "replicas": []} for role in self.roles
         ]
-        counted = (self.requeues, self.app_restarts)
         for replica in self.replicas:
             role = roles[replica.role]
             role["replicas"].append(replica.as_json(role["role"]))
-        return {
-            "schema": 1,
-            "state": self.state,
-            "num_restarts": sum(
-                (*counted, *self.role_restarts, *(replica.spent for replica in self.replicas))
-            ),
-            "msg": self.msg,
-            **({"structured_error_msg": self._error} if self._error else {}),
-            "roles": roles,
-        }
+        found["roles"] = roles
+        return found
 
     def counts(self) -> dict[str, Any]:
-        """Return what an `Gang` needs besides `as_json` to count on (``before``)."""
+        """Return the counts that a later `Gang` needs besides `as_json` (see ``before``)."""
         counts: dict[str, Any] = {"requeues": self.requeues, "app": self.app_restarts}
         more = {
             "interruptions": self.app_interruptions,
