@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, CfgVal, Resource, RetryPolicy, Role, macros
 from transload_slurm import convert
-from transload_slurm.options import run_opts
+from transload_slurm.options import role_options, run_opts
 from transload_slurm.tables import PER_JOB, PER_ROLE
 
 
@@ -330,3 +330,29 @@ def test_everything_that_a_script_says_is_refused_as_an_argument() -> None:
         for word in words:
             with pytest.raises(ConfigError, match=f"{name}: .*{word.split('=')[0]}"):
                 convert.convert(app, run_opts().resolve({name: [word]}))
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("gres", "use run --gpu (Resource.gpu) and the run option gpu_type"),
+        ("cpus-per-task", "use run --cpu"),
+        ("cpus_per_task", "use run --cpu"),
+        ("mem", "use run --mem"),
+        ("job-name", "use run --name"),
+        ("output", "use transload log"),
+        ("ntasks", "use run --replicas"),
+        ("mail-user", "did you mean 'mail_user'?"),
+    ],
+)
+def test_options_of_sbatch_that_are_none_of_ours(option: str, said: str) -> None:
+    """The message says what to use in its place, for the job and for one of its roles."""
+    with pytest.raises(ConfigError) as caught:
+        run_opts().cfg_from_str(f"{option}=1")
+    assert said in str(caught.value)
+    with pytest.raises(ConfigError) as caught:
+        role_options(role(metadata={f"slurm.{option}": "1"}), 0, {})
+    expected = said
+    if option == "mail-user":  # is for the whole job
+        expected = "unknown run option 'mail-user'"
+    assert expected in str(caught.value)

@@ -25,6 +25,8 @@ pytestmark = pytest.mark.unit
         ("postgresql://me:hunter2@host/db", f"postgresql://{MASK}@host/db"),
         ("https://token@host/x?y=a@b", f"https://{MASK}@host/x?y=a@b"),
         ("mail@host", "mail@host"),
+        ("ssh://me@login.example", "ssh://me@login.example"),
+        ("ssh://me:hunter2@login.example", f"ssh://{MASK}@login.example"),
         ("redis://:p@ss@host:1/0", f"redis://{MASK}@host:1/0"),
         ("http://h/x?user=me&token=abc#y", f"http://h/x?user=me&token={MASK}#y"),
         (
@@ -35,7 +37,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_passwords_in_urls_are_masked(text: str, shown: str) -> None:
-    """User and password of a URL are not shown; all else is."""
+    """User and password of a URL are not shown; all else is, such as a login."""
     assert masked_url(text) == shown
 
 

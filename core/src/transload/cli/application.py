@@ -156,24 +156,30 @@ def _message(error: click.ClickException) -> str:
     advice = f"(see `{error.ctx.command_path} --help`)"
     if error.ctx.command.name != "run" or not isinstance(error, click.NoSuchOption):
         return f"{message} {advice}"
-    option = error.option_name.lstrip("-")
-    if _is_run_option(option):
-        return f"{error.message} It is a run option of a scheduler: -c {option}=VALUE {advice}"
+    remedy = _as_run_option(error.option_name.lstrip("-"))
+    if remedy is not None:
+        return f"{error.message} {remedy} {advice}"
     return f"{message} (arguments of a component come after its name) {advice}"
 
 
-def _is_run_option(name: str) -> bool:
-    """Tell whether an installed scheduler has a run option of that name."""
+def _as_run_option(name: str) -> str | None:
+    """Return what to write in place of an option of a scheduler; None: no scheduler has it."""
     from transload.runner import get_runner
 
+    advice = None
     with get_runner() as runner:
         for scheduler in runner.scheduler_backends():
             try:
-                if name in dict(runner.scheduler_run_opts(scheduler)):
-                    return True
+                options = runner.scheduler_run_opts(scheduler)
             except TransloadError:
                 continue
-    return False
+            if options.get(name.replace("-", "_")) is not None:
+                name = name.replace("-", "_")
+                return f"It is a run option of a scheduler: -c {name}=VALUE"
+            advice = advice or options.instead(name)
+    if advice is None:
+        return None
+    return f"{advice[0].upper()}{advice[1:]}"
 
 
 def _is_nowhere() -> bool:

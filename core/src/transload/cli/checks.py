@@ -136,7 +136,7 @@ def _check_schedulers(run_app: bool) -> Rows:
     """
     first_with: dict[str, str] = {}
     with open_runner() as runner:
-        for name in runner.scheduler_backends():
+        for name in runner.known_schedulers():
             rows = list(_guarded(name, partial(_check_scheduler, runner, name)))
             without_name = re.sub(rf"\b{name}(?=\)|: )", "", str(rows))
             first = first_with.setdefault(without_name, name)
@@ -159,6 +159,7 @@ def _check_scheduler(runner: Runner, name: str) -> Rows:
         location = scheduler.location()
         if location or kind != name:
             yield f"{name}: leads to", OK, f"{location or name} (kind: {kind})"
+        yield from _check_options(runner, name)
         checks = scheduler.diagnose()
         for what, well, found in checks:
             yield f"{name}: {what}", OK if well else unwell, found
@@ -166,6 +167,14 @@ def _check_scheduler(runner: Runner, name: str) -> Rows:
             yield name, OK, f"answers; knows {len(scheduler.list())} jobs"
     except TransloadError as exc:
         yield name, unwell, str(exc)
+
+
+def _check_options(runner: Runner, name: str) -> Rows:
+    """Report the options in the settings of a scheduler that are wrong: every run is refused."""
+    try:
+        runner.configured_options(name)
+    except TransloadError as exc:
+        yield f"{name}: settings", BROKEN, str(exc)
 
 
 def _run_tiny_app(runner: Runner) -> tuple[bool, str]:

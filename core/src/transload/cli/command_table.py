@@ -40,11 +40,14 @@ _HELPS: Final = {name: text for section in _SECTIONS.values() for name, text in 
 _TOGETHER: Final = {
     **dict.fromkeys(("list", "status", "describe", "wait", "cancel", "delete"), "apps"),
     **dict.fromkeys(("results", "get"), "results"),
-    **dict.fromkeys(("info", "config", "doctor", "completion"), "installed"),
+    **dict.fromkeys(("info", "runopts", "config", "doctor", "completion"), "installed"),
 }
 """Modules with several commands; every other command is in a module with its name."""
 
-ALIASES: Final = {"runopts": "info", "builtins": "components", "configure": "config"}
+_NOT_LISTED: Final = {"runopts": "Show the run options of schedulers."}
+"""Commands for users who come from TorchX."""
+
+ALIASES: Final = {"builtins": "components", "configure": "config"}
 """Names that TorchX uses, kept for users who come from there, and not listed."""
 
 _USAGE: Final = "Usage: transload [--version] COMMAND [ARGUMENTS]...   (COMMAND --help says more)"
@@ -84,14 +87,15 @@ def load(given: str) -> click.Command | None:
     import click
 
     name = ALIASES.get(given, given)
-    if name in _HELPS:
+    helps = {**_HELPS, **_NOT_LISTED}
+    if name in helps:
         from importlib import import_module
 
         module = vars(import_module(f"transload.cli.commands.{_TOGETHER.get(name, name)}")).values()
         command = next(
             each for each in module if isinstance(each, click.Command) and each.name == name
         )
-        command.short_help = _HELPS[name]
+        command.short_help = helps[name]
         return command
     if name not in _of_plugins():
         return None

@@ -24,6 +24,7 @@ from transload.components.finder import (
     broken_components,
     get_component,
     get_components,
+    is_batch_script,
     is_file_reference,
 )
 from transload.components.help import component_help
@@ -57,6 +58,7 @@ __all__ = [
     "decode_value",
     "get_component",
     "get_components",
+    "is_batch_script",
     "is_file_reference",
     "materialize",
     "materialize_appdef",

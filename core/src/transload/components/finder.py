@@ -8,6 +8,8 @@ from __future__ import annotations
 import ast
 import importlib
 import os
+import re
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -43,6 +45,7 @@ _NO_APPS: Final = {
     "tuple",
 }
 """Return annotations of functions that are certainly not components."""
+_LONGEST_SHELL_SCRIPT: Final = 1 << 20
 
 
 def get_component(name: str) -> Component:
@@ -135,6 +138,7 @@ def is_file_reference(target: str) -> bool:
 def _from_file(target: str, function: str, name: str) -> Component:
     path = os.path.abspath(os.path.expanduser(target))
     if not function:
+        _refuse_shell_script(path, target)
         _refuse_script(path, target)
     module, place = load_file(path, target)
     with place:
@@ -143,6 +147,27 @@ def _from_file(target: str, function: str, name: str) -> Component:
             hint = nearest(function, sorted(public_functions(module)))
             raise ComponentNotFound(f"{target}: has no function {function!r}: {hint}")
         return _checked(fn, name, place)
+
+
+def is_batch_script(text: str) -> bool:
+    """Tell whether a text is a batch script of Slurm, with options in lines ``#SBATCH``."""
+    return text.startswith("#!") and re.search(r"^#SBATCH\s", text, re.MULTILINE) is not None
+
+
+def _refuse_shell_script(path: str, shown: str) -> None:
+    """Refuse a file that begins like a program, but not like one of Python."""
+    if path.endswith(".py"):
+        return
+    try:
+        with open(path, encoding="utf-8") as file:
+            text = file.read(_LONGEST_SHELL_SCRIPT)
+    except (OSError, UnicodeDecodeError):
+        return  # executing the file reports it in the usual way
+    if is_batch_script(text):
+        remedy = f"to make a component of it: transload migrate {shlex.quote(shown)}"
+        raise ComponentInvalid(f"{shown}: is a batch script of Slurm, and no component; {remedy}")
+    if text.startswith("#!") and "python" not in text.partition("\n")[0]:
+        raise NoComponent(f"{shown}: is a shell script, and no component")
 
 
 def _refuse_script(path: str, shown: str) -> None:

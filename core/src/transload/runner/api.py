@@ -172,6 +172,13 @@ class Runner:
         """
         return self._schedulers.names()
 
+    def known_schedulers(self) -> list[str]:
+        """Return the names of `scheduler_backends`, and of what has a table in the settings though
+        it cannot be used.
+        """
+        tables = self.settings.scheduler_tables()
+        return list(dict.fromkeys([*self.scheduler_backends(), *tables]))
+
     def cluster(self, name: str) -> Cluster:
         """Return what says which cluster a scheduler is: to be kept with handles, and given to
         `with_clusters`.

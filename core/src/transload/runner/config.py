@@ -106,6 +106,11 @@ class Settings:
                 found[name] = str(setting.value)
         return found
 
+    def scheduler_tables(self) -> dict[str, str]:
+        """Return name → file for each table ``[schedulers.NAME]``."""
+        tables = self._table("schedulers.")
+        return {key.rpartition(".")[0]: item.source for key, item in tables.items()}
+
     def _table(self, prefix: str) -> dict[str, Setting]:
         """Return the settings below a prefix, by the rest of their keys."""
         return {
@@ -179,7 +184,7 @@ class Settings:
             if opts.get(name) is not None:
                 cfg[name] = setting.value
             elif name not in (*_RUNNERS_OWN, "kind", _SECRETS, *connection):
-                hint = nearest(name, [*(option for option, _ in opts), *connection])
+                hint = opts.hint(name, connection)
                 raise ConfigError(f"{setting.source}: {setting.key}: unknown option: {hint}")
         variables = self._variables_of(scheduler, others)
         known = {}

@@ -181,7 +181,7 @@ class Schedulers:
             taken = f"{name!r} is the name of an installed scheduler"
             raise ConfigError(f"cluster {name!r}: kind={kind!r}: {taken}: choose another name")
         if kind not in kinds:
-            raise self._unknown(kind, self.names() if kind == name else kinds)
+            raise self._unknown(name, kind)
         table = self._settings().cluster(name, kind, self._make(kind, None).connection_opts())
         if table is not None and given is not None and table != given:
             _warn_once(name)
@@ -190,15 +190,24 @@ class Schedulers:
             cluster = None
         return kind, cluster
 
-    def _unknown(self, kind: str, known: list[str]) -> UnknownSchedulerException:
+    def _unknown(self, name: str, kind: str) -> UnknownSchedulerException:
         """Return the error for a kind of scheduler that is not there, with what to do about it."""
+        known = self.names() if kind == name else self.kinds()
         if self._factories is not None:
             return UnknownSchedulerException(kind, known)
         from transload.plugins import get_plugins
 
         hint = get_plugins().hint("schedulers", kind, known)
-        if find_distribution("schedulers", kind) is None:
-            hint = f"{hint} (a cluster has its name by a table [schedulers.NAME] in transload.toml)"
+        if find_distribution("schedulers", kind) is not None:
+            return UnknownSchedulerException(kind, known, hint)
+        file = self._settings().scheduler_tables().get(name)
+        if file is None:
+            about = "a cluster has its name by a table [schedulers.NAME] in transload.toml"
+            hint = f"{hint} ({about})"
+        elif kind == name:
+            hint = f'{file}: [schedulers.{name}] lacks its kind, such as kind = "slurm"'
+        else:
+            hint = f"{hint} ({file}: schedulers.{name}.kind)"
         return UnknownSchedulerException(kind, known, hint)
 
     def _make(self, kind: str, cluster: Cluster | None) -> SchedulerBase:

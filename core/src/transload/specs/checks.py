@@ -34,7 +34,13 @@ def closest(word: str, words: list[str]) -> str | None:
     from difflib import get_close_matches
 
     close = get_close_matches(word, words, n=1)
-    return close[0] if close else None
+    if close:
+        return close[0]
+    parts = word.replace("-", "_").split("_")
+    held = [each for each in words if each in parts]
+    if len(held) == 1:
+        return held[0]
+    return None
 
 
 def nearest(word: str, words: list[str]) -> str:

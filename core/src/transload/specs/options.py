@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 from transload.errors import ConfigError, SpecError
 from transload.specs.checks import nearest, shorten
@@ -49,6 +49,23 @@ class UnknownSchedulerException(ConfigError):
         self.scheduler_backend = scheduler_backend
 
 
+_RETRIES: Final = ("retries", "max_retries", "restart", "backoff_limit")
+_OF_JOBS: Final = {
+    **dict.fromkeys(("cpu", "cpus"), "use run --cpu N (Resource.cpu)"),
+    **dict.fromkeys(("gpu", "gpus"), "use run --gpu N (Resource.gpu)"),
+    **dict.fromkeys(("mem", "memory", "memmb"), "use run --mem SIZE (Resource.memMB)"),
+    **dict.fromkeys(("name", "job_name"), "use run --name NAME (AppDef.name)"),
+    **dict.fromkeys(("replicas", "num_replicas"), "use run --replicas N (Role.num_replicas)"),
+    **dict.fromkeys(_RETRIES, "use run --retries N (Role.max_retries)"),
+    **dict.fromkeys(("timeout", "time_limit"), "use run --time-limit 2h (AppDef.timeout)"),
+    **dict.fromkeys(("mount", "mounts", "volume", "volumes"), "use run --mount (Role.mounts)"),
+    **dict.fromkeys(("log", "logs"), "logs are always kept; use transload log HANDLE"),
+    "image": "use run --image IMAGE (Role.image)",
+    "env": "use run --env NAME=VALUE (Role.env)",
+    "workspace": "use run --workspace PATH (Role.workspace)",
+}
+"""What is often written as an option of a scheduler, and belongs to the job → what to write."""
+
 _FORMS = {
     list: """: a,b or ["a", "b"]""",
     dict: """: KEY=VALUE,KEY=VALUE or {"KEY": "VALUE"}""",
@@ -84,6 +101,7 @@ class runopts:  # noqa: N801 - the field's established name
 
     def __init__(self) -> None:
         self._opts: dict[str, runopt] = {}
+        self._instead: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[tuple[str, runopt]]:
         return iter(self._opts.items())
@@ -146,6 +164,33 @@ class runopts:  # noqa: N801 - the field's established name
     def update(self, other: runopts) -> None:
         """Add all options of ``other``."""
         self._opts.update(other._opts)
+        self._instead.update(other._instead)
+
+    def add_instead(self, advice: Mapping[str, str]) -> None:
+        """Say what to write in place of options that do not exist, though users may expect them.
+
+        Args:
+            advice: name of such an option → a few words that end the message about it.
+        """
+        self._instead.update({_plain(name): text for name, text in advice.items()})
+
+    def instead(self, name: str) -> str | None:
+        """Return what to write in place of an option that users may expect; None: nothing is known."""
+        plain = _plain(name)
+        return self._instead.get(plain) or _OF_JOBS.get(plain)
+
+    def hint(self, name: str, more: Iterable[str] = ()) -> str:
+        """Return the end of the message about an option that does not exist.
+
+        Args:
+            name: the option.
+            more: other names that are allowed where it stands.
+        """
+        known = [*self._opts, *more]
+        for each in known:
+            if _plain(each) == _plain(name):
+                return f"did you mean {each!r}?"
+        return self.instead(name) or nearest(name, known)
 
     def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
         """Return ``cfg`` checked, with the defaults of what was not given.
@@ -159,7 +204,7 @@ class runopts:  # noqa: N801 - the field's established name
     def _resolve(self, cfg: Mapping[str, CfgVal], what: str) -> dict[str, CfgVal]:
         for key in cfg:
             if key not in self._opts:
-                reason = f"unknown {what} {key!r}: {nearest(str(key), list(self._opts))}"
+                reason = f"unknown {what} {key!r}: {self.hint(str(key))}"
                 raise InvalidRunConfigException(reason, key, cfg)
         resolved: dict[str, CfgVal] = {}
         for key, opt in self._opts.items():
@@ -196,7 +241,7 @@ class runopts:  # noqa: N801 - the field's established name
             of_dict = next((name for name in found if isinstance(found[name], dict)), None)
             if key not in self._opts and of_dict is not None:
                 more = f"{of_dict}={key}={text}"
-                reason = f"unknown run option {key!r}: {nearest(key, list(self._opts))}"
+                reason = f"unknown run option {key!r}: {self.hint(key)}"
                 raise InvalidRunConfigException(
                     f"{reason}; if it is one of {of_dict}: -c {more}", key, {}
                 )
@@ -237,7 +282,7 @@ class runopts:  # noqa: N801 - the field's established name
         opt = self._opts.get(key)
         if opt is None:
             raise InvalidRunConfigException(
-                f"unknown run option {key!r}: {nearest(key, list(self._opts))}", key, {}
+                f"unknown run option {key!r}: {self.hint(key)}", key, {}
             )
         try:
             return _parse(text, opt.opt_type)
@@ -262,6 +307,11 @@ class runopts:  # noqa: N801 - the field's established name
                 default = "" if opt.is_required else f", {opt.default}"
                 out += f"\n        {key}={key.upper()} ({get_type_name(opt.opt_type)}{default})\n            {opt.help}"
         return out
+
+
+def _plain(name: str) -> str:
+    """Return the name of an option as it is compared: without its spelling of ``_``."""
+    return name.strip("-_").replace("-", "_").lower()
 
 
 def _parse(text: str, tp: Any) -> CfgVal:

@@ -30,7 +30,9 @@ _HARMLESS = (
     r"|(^|_)tokens?_(count|id|ids|type|types|limit|length|budget|dim|size|rate|per_\w+)$"
 )
 _SOURCE = r"(?s)([a-z][a-z0-9_-]*):(.+)\Z"
-_USER_INFO = r"(?<=://)[^/?#\s]+@"
+_USER_INFO = r"([\w+.-]*)://([^/?#\s]+)@"
+_LOGINS = ("ssh", "git+ssh", "sftp")
+"""Schemes of URLs in which a user without a password is only the name of a login."""
 _IN_QUERY = r"(?<=[?&])([\w.-]+)=([^&#\s]+)"
 _NAME = r"-{0,2}[A-Za-z_][\w.-]*"
 _VALUE = r"""("[^"]*"|'[^']*'|[^\s;|&,)]+)"""
@@ -145,12 +147,19 @@ def _masked_text(text: str) -> str:
 
 def masked_url(text: str) -> str:
     """Return ``text`` fit for display: of URLs in it, user, password and secret-looking parameters
-    become `MASK`.
+    become `MASK`. A login such as ``ssh://me@host`` is shown.
     """
     if "://" not in text:
         return text
-    text = re.sub(_USER_INFO, f"{MASK}@", text)
+    text = re.sub(_USER_INFO, _masked_user, text)
     return re.sub(_IN_QUERY, _masked_parameter, text)
+
+
+def _masked_user(found: re.Match[str]) -> str:
+    scheme, user = found.groups()
+    if scheme in _LOGINS and not re.search("[:@]", user):
+        return found.group()
+    return f"{scheme}://{MASK}@"
 
 
 def _masked_parameter(found: re.Match[str]) -> str:

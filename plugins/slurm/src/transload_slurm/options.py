@@ -9,7 +9,7 @@ from typing import Final
 
 from transload.errors import ConfigError
 from transload.specs import CfgVal, Role, runopts
-from transload_slurm.own import refuse_own
+from transload_slurm.own import INSTEAD, refuse_own
 from transload_slurm.tables import PER_JOB, PER_ROLE
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}\Z|UNLIMITED\Z|INFINITE\Z", re.IGNORECASE)
@@ -112,6 +112,7 @@ def run_opts() -> runopts:
     }
     for name, (kind, text, default) in own.items():
         opts.add(name, type_=kind, help=text, default=default)
+    opts.add_instead(INSTEAD)
     return opts
 
 
@@ -132,6 +133,7 @@ def role_options(role: Role, index: int, cfg: Mapping[str, CfgVal]) -> dict[str,
             type_=list[str],
             help=f"more options of {name[:-5]} for this role, after those for all",
         )
+    allowed.add_instead(INSTEAD)
     own = {
         key.removeprefix("slurm."): value
         for key, value in role.metadata.items()

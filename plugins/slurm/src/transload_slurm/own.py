@@ -94,6 +94,17 @@ _WITHOUT_VALUE: Final = "EHOQXkluv"
 _WHOLE: Final = frozenset({"mem", "gpus"})
 """Options of their own, though longer ones begin so; all others may be shortened."""
 
+INSTEAD: Final[Mapping[str, str]] = {
+    **SBATCH,
+    **_RESOURCES["memory"],
+    **_RESOURCES["gpus"],
+    **dict.fromkeys(("gres", "gpus-per-node"), _GPUS),
+    "job-name": "use run --name (AppDef.name)",
+    "chdir": "use the run option working_dir",
+    "signal": "use run --notice and --notice-signal (Role.notice)",
+}
+"""Option of ``sbatch`` that is no run option → what to use in its place."""
+
 
 def refuse_own(name: str, words: list[str], *, memory: bool, gpus: bool) -> None:
     """Refuse words of ``sbatch_args`` or ``srun_args`` that this plugin writes itself.

@@ -12,9 +12,10 @@ from typing import Final, NamedTuple
 
 import click
 
+from transload.components import is_batch_script
 from transload.errors import SpecError
 from transload.runner import Runner
-from transload_torchx.sbatch import convert_batch_script, is_batch_script
+from transload_torchx.sbatch import convert_batch_script
 from transload_torchx.settings import convert_settings
 from transload_torchx.sources import Left, convert_source
 

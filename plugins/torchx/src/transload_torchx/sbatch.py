@@ -77,11 +77,6 @@ class _Script:
         self.left.append(Left(self.lines[option], f"--{option}={self.options[option]}: {why}"))
 
 
-def is_batch_script(text: str) -> bool:
-    """Tell whether a text is a batch script of Slurm."""
-    return text.startswith("#!") and re.search(r"^#SBATCH\s", text, re.MULTILINE) is not None
-
-
 def convert_batch_script(text: str, name: str) -> tuple[str, str, list[Left]]:
     """Return a component file, settings as TOML, and what is left to do by hand.
 

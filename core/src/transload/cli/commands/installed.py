@@ -1,4 +1,4 @@
-"""The commands ``transload info``, ``config``, ``doctor`` and ``completion``."""
+"""The commands ``transload info``, ``runopts``, ``config``, ``doctor`` and ``completion``."""
 
 from __future__ import annotations
 
@@ -108,8 +108,8 @@ def info(name: str | None, as_json: bool) -> int:
     """
     with open_runner() as runner:
         default = runner.settings.scheduler
-        backends = [each for each in runner.scheduler_backends() if name in (None, each)]
-        schedulers = [_look(runner, each) for each in backends]
+        known = runner.known_schedulers()
+        schedulers = [_look(runner, each) for each in known if name in (None, each)]
     adapters = [each for each in describe_adapters() if name in (None, each["name"])]
     plugins = [each for each in get_plugins().infos() if name in (None, each.name)]
     if not (schedulers or adapters or plugins):
@@ -142,6 +142,31 @@ def info(name: str | None, as_json: bool) -> int:
     return ExitCode.MISTAKE if broken_scheduler or broken_plugin else ExitCode.OK
 
 
+@click.command("runopts")
+@click.argument("scheduler", required=False, shell_complete=_complete)
+@json_option
+def runopts_command(scheduler: str | None, as_json: bool) -> int:
+    """Show the options that `run -c OPTION=VALUE` takes, of each scheduler or of one."""
+    with open_runner() as runner:
+        names = [scheduler] if scheduler else runner.scheduler_backends()
+        found = [_look(runner, each) for each in names]
+    if scheduler and found[0].error:
+        raise ConfigError(found[0].error)
+    if as_json:
+        emit_json({"schedulers": [each.to_json() for each in found]})
+    else:
+        emit("\n\n".join("\n".join(_about_run_options(each)) for each in found))
+    return ExitCode.OK
+
+
+def _about_run_options(item: _Scheduler) -> list[str]:
+    """Return lines about the run options of a scheduler."""
+    head = paint(f"scheduler {item.name}", "bold")
+    if item.error:
+        return [f"{head}: {item.error}"]
+    return [f"{head}:", *(_about_option(key, opt) for key, opt in item.options)]
+
+
 def _look(runner: Runner, name: str) -> _Scheduler:
     """Return the facts about a scheduler; its error says why some are missing."""
     found = _Scheduler(name=name, kind=name)
@@ -153,6 +178,7 @@ def _look(runner: Runner, name: str) -> _Scheduler:
         found.options = runner.scheduler_run_opts(name)
         for key, value in scheduler.capabilities._asdict().items():
             found.capabilities[key] = _plain(value)
+        runner.configured_options(name)  # which refuses options that it does not have
     except TransloadError as exc:
         found.error = str(exc)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import sys
 from dataclasses import dataclass, replace
@@ -34,6 +35,7 @@ from transload.components import (
     arguments_of,
     component_help,
     get_component,
+    is_batch_script,
     spelling,
 )
 from transload.errors import SpecError, TransloadError
@@ -309,6 +311,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     _split(ctx, given)
     _take_script(given)
     _check(ctx, given)
+    _warn_of_batch_script(given.command or [])
     if given.component and _showed_help(given.component, given.component_args):
         return ExitCode.OK
     if not given.as_json:
@@ -347,6 +350,25 @@ def _warn_of_variables(plan: Plan[Any]) -> None:
         )
 
 
+def _warn_of_batch_script(command: list[str]) -> None:
+    """Say that the options of a batch script have no effect where it is run as a program."""
+    for word in command[:2]:
+        if os.path.isfile(word) and is_batch_script(_beginning(word)):
+            note(
+                f"{word}: its lines #SBATCH have no effect here; to make a component of it: "
+                f"transload migrate {shlex.quote(word)}"
+            )
+
+
+def _beginning(file: str) -> str:
+    """Return the first 64 KiB of a file as text; ``""`` if it cannot be read."""
+    try:
+        with open(file, encoding="utf-8", errors="replace") as opened:
+            return opened.read(1 << 16)
+    except OSError:
+        return ""
+
+
 def _split(ctx: click.Context, given: _Options) -> None:
     """Tell a command (behind ``--``) from a component.
 
@@ -373,7 +395,9 @@ def _take_script(given: _Options) -> None:
 
 def _spelled_out(ctx: click.Context, given: _Options) -> str:
     """Return the command line that runs a script which is no component."""
-    words = [*ctx.obj, "--", "python", str(given.component), *given.component_args]
+    file = str(given.component)
+    interpreter = "python" if file.endswith(".py") else "bash"
+    words = [*ctx.obj, "--", interpreter, file, *given.component_args]
     return f"to run the file itself: {ctx.command_path} {shlex.join(words)}"
 
 

@@ -367,7 +367,16 @@ def _find_program(role: Role, index: int, cwd: str, search: str) -> str:
             return path
     if unfit := next(filter(os.path.isfile, paths), None):
         raise SpecError(f"{where}: {unfit} is not executable")
-    raise SpecError(f"{where}: no such program on PATH ({os.pathsep.join(tried)})")
+    message = f"{where}: no such program on PATH ({os.pathsep.join(tried)})"
+    if os.path.isfile(os.path.join(cwd, role.entrypoint)):
+        message = f"{message}; to run the file: {_spelled_as_program(role.entrypoint)}"
+    raise SpecError(message)
+
+
+def _spelled_as_program(file: str) -> str:
+    """Return the beginning of a command line that runs a file of the working directory."""
+    interpreter = {".py": "python ", ".sh": "bash ", ".sbatch": "bash "}
+    return interpreter.get(os.path.splitext(file)[1], "./") + file
 
 
 def _check_program(path: str, where: str) -> None:
