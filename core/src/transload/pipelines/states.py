@@ -1,4 +1,4 @@
-"""Tables from the state of an app to the state of a host's own unit of work."""
+"""Tables from the state of a job to the state of an orchestrator's own object."""
 
 from __future__ import annotations
 
@@ -12,17 +12,19 @@ H = TypeVar("H")
 
 
 class StateMap(Mapping[AppState, H], Generic[H]):
-    """A host's state for each `AppState`: total, checked when it is built.
+    """An orchestrator's state for each `AppState`. It is total, which is checked when it is built.
 
     Args:
-        host: name of the host, as people write it.
-        table: a host value for every AppState.
-        reverse: host value → AppState, where a host's states are read back; None if they are not.
-        host_values: all values that the host has; with ``reverse``, each of them must be in it.
-        notes: what to say beside a row in the documentation.
+        host: name of the orchestrator, as people write it.
+        table: a state of the orchestrator for every AppState.
+        reverse: the orchestrator's state → AppState, where its states are read back; None if they
+            are not.
+        host_values: all states that the orchestrator has. With ``reverse``, each of them must be
+            in it.
+        notes: a remark beside a row in the documentation.
 
     Raises:
-        ConfigError: if a state is missing, or a host value is not one of the host's.
+        ConfigError: if a state is missing, or a value is not one of the orchestrator's.
 
     Example:
         >>> table = StateMap("cron", {state: "done" if state.name == "SUCCEEDED" else "busy" for
@@ -44,32 +46,36 @@ class StateMap(Mapping[AppState, H], Generic[H]):
         self._table = dict(table)
         self._reverse = dict(reverse or {})
         self._notes = dict(notes or {})
-        values = None if host_values is None else list(host_values)
-        self._check(values, reverse is not None)
+        self._check_is_total()
+        if host_values is not None:
+            self._check_values(list(host_values), with_reverse=reverse is not None)
 
-    def _check(self, values: list[H] | None, with_reverse: bool) -> None:
+    def _check_is_total(self) -> None:
         missing = [state.name for state in AppState if state not in self._table]
         if missing:
             raise ConfigError(
                 f"state map of {self.host}: no value for {', '.join(missing)}; every AppState "
                 "needs one"
             )
-        foreign = [key for key in self._table if not isinstance(key, AppState)]
-        if foreign:
-            raise ConfigError(f"state map of {self.host}: {foreign[0]!r} is not an AppState")
-        if values is None:
-            return
+        for key in self._table:
+            if not isinstance(key, AppState):
+                raise ConfigError(f"state map of {self.host}: {key!r} is not an AppState")
+
+    def _check_values(self, values: list[H], with_reverse: bool) -> None:
         for state, value in self._table.items():
             if value not in values:
                 raise ConfigError(
-                    f"state map of {self.host}: {state.name} → {value!r}: not a state of the host"
+                    f"state map of {self.host}: {state.name} → {value!r}: not a state of "
+                    f"{self.host}"
                 )
-        unread = [value for value in values if with_reverse and value not in self._reverse]
-        if unread:
-            raise ConfigError(
-                f"state map of {self.host}: the reverse lacks {unread[0]!r}; every host state "
-                "needs one"
-            )
+        if not with_reverse:
+            return
+        for value in values:
+            if value not in self._reverse:
+                raise ConfigError(
+                    f"state map of {self.host}: the reverse lacks {value!r}; every state of "
+                    f"{self.host} needs one"
+                )
 
     def __getitem__(self, state: AppState) -> H:
         return self._table[state]
@@ -84,26 +90,24 @@ class StateMap(Mapping[AppState, H], Generic[H]):
         return f"StateMap({self.host!r}, {self.names()})"
 
     def to_app(self, value: H) -> AppState:
-        """Return the AppState of a host's state; UNKNOWN for a word that this version does not
-        know.
-        """
+        """Return the AppState of an orchestrator's state; UNKNOWN for one that is not known."""
         return self._reverse.get(value, AppState.UNKNOWN)
 
     def names(self) -> dict[str, str]:
-        """Return the table as text: name of the AppState → name of the host's state."""
+        """Return the table as text: name of the AppState → name of the orchestrator's state."""
         return {state.name: _name(self._table[state]) for state in AppState}
 
     def markdown(self) -> str:
-        """Return the table for the documentation, one row per AppState, and the reverse if there is
-        one.
-        """
+        """Return the table for the documentation, one row per AppState, and the reverse if any."""
         lines = [f"| AppState | {self.host} | terminal |", "|---|---|---|"]
         for state in AppState:
-            note = f" ({self._notes[state]})" if state in self._notes else ""
-            lines.append(
-                f"| {state.name} | {_name(self._table[state])}{note} | "
-                f"{'✓' if is_terminal(state) else ''} |"
-            )
+            value = _name(self._table[state])
+            if state in self._notes:
+                value += f" ({self._notes[state]})"
+            mark = ""
+            if is_terminal(state):
+                mark = "✓"
+            lines.append(f"| {state.name} | {value} | {mark} |")
         if self._reverse:
             lines += ["", f"| {self.host} | AppState |", "|---|---|"]
             lines += [

@@ -1,4 +1,4 @@
-"""Containers on the nodes: what stands before a program so that it runs in its role's image."""
+"""Containers on the nodes: the words before a program that run it in its role's image."""
 
 from __future__ import annotations
 
@@ -10,17 +10,22 @@ from transload.errors import UnsupportedFeature
 KINDS: Final = ("none", "apptainer", "charliecloud", "pyxis")
 
 BINDS_WRITABLE: Final = frozenset({"charliecloud"})
-"""Those that bind for reading and writing only."""
+"""Kinds that cannot bind a folder for reading only."""
 
 Bind = tuple[str, str, bool]
-"""Path on the node, path in the container, whether only to be read."""
+"""Path on the node, path in the container, whether it is for reading only."""
 
 
 def binds_of(mounts: Sequence[Any], path: str, kind: str) -> list[Bind]:
-    """Return the binds of a role's mounts, all of them `BindMount`.
+    """Return the binds of a role's mounts.
+
+    Args:
+        mounts: all of them `BindMount`.
+        path: the role's path, for messages, such as ``roles[0]``.
+        kind: one of `KINDS`.
 
     Raises:
-        UnsupportedFeature: for one that this kind cannot make.
+        UnsupportedFeature: for a mount that this kind cannot make.
     """
     found: list[Bind] = []
     for number, mount in enumerate(mounts):
@@ -39,16 +44,15 @@ def binds_of(mounts: Sequence[Any], path: str, kind: str) -> list[Bind]:
 
 
 def command(kind: str, image: str, binds: Sequence[Bind], cwd: str, gpus: bool) -> list[str]:
-    """Return the command that stands before the program; empty if the step is in the container."""
-    if kind == "apptainer":
-        flags = [
-            f"--bind={source}:{target}{':ro' if only_read else ''}"
-            for source, target, only_read in binds
-        ]
-        return ["apptainer", "exec", *flags, f"--pwd={cwd}", *(["--nv"] if gpus else []), image]
+    """Return the command that goes before the program; empty if the step is in the container."""
+    flags = [f"--bind={_bind_text(bind)}" for bind in binds]
     if kind == "charliecloud":
-        flags = [f"--bind={source}:{target}" for source, target, _ in binds]
         return ["ch-run", *flags, f"--cd={cwd}", image, "--"]
+    if kind == "apptainer":
+        flags.append(f"--pwd={cwd}")
+        if gpus:
+            flags.append("--nv")
+        return ["apptainer", "exec", *flags, image]
     return []
 
 
@@ -56,11 +60,16 @@ def step_flags(kind: str, image: str, binds: Sequence[Bind], cwd: str) -> list[s
     """Return the options of ``srun`` that put the whole step into the container."""
     if kind != "pyxis":
         return []
-    mounts = [
-        f"{source}:{target}{':ro' if only_read else ''}" for source, target, only_read in binds
-    ]
+    mounts = ",".join(map(_bind_text, binds))
     return [
         f"--container-image={image}",
-        f"--container-mounts={','.join(mounts)}",
+        f"--container-mounts={mounts}",
         f"--container-workdir={cwd}",
     ]
+
+
+def _bind_text(bind: Bind) -> str:
+    source, target, only_read = bind
+    if only_read:
+        return f"{source}:{target}:ro"
+    return f"{source}:{target}"
