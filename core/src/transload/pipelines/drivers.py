@@ -1,5 +1,6 @@
-"""What looks after one job in a process: it waits, blocking or asynchronously, and has the effects
-of the job's lifecycle carried out.
+"""The driver, which looks after one job in a process.
+
+It waits, blocking or asynchronously, and has the effects of the job's lifecycle carried out.
 """
 
 from __future__ import annotations
@@ -53,13 +54,17 @@ class Finished(Generic[T]):
 class Driver:
     """Looks after one job in this process: attaches or submits, follows, cancels, collects.
 
-    `Adapter.run`, `Adapter.start` and `Adapter.restore` make it. What is to happen is decided in
-    `transload.pipelines.lifecycle`.
+    `Adapter.run`, `Adapter.start` and `Adapter.restore` make it. The lifecycle
+    (`transload.pipelines.lifecycle`) decides the steps, and yields an effect for each. The driver
+    carries out the waits itself, and leaves all other effects to `Effects`.
+
+    Three methods end a job. `kill` only sets a flag, which whoever waits for the job acts on.
+    `give_up` does the same without waiting. `cancel` ends the job whatever the options say.
 
     Args:
         launch: what to submit; None: this process only follows and collects.
-        state: whose job it is, by which options, and what is known of it.
-        io: whom to ask, where to keep, where to show.
+        state: the owner of the job, its options, and what is known of it.
+        io: how to reach the orchestrator: its stores, logs and displays.
     """
 
     def __init__(self, launch: Launch | None, state: LifecycleState, io: AdapterIO) -> None:
@@ -67,7 +72,7 @@ class Driver:
         self._lifecycle = Lifecycle(state)
         self._io = io
         self._effects = Effects(launch, self._lifecycle, io)
-        self._news: Subscription | None = None
+        self._subscription: Subscription | None = None
         self._effects.restore(state)
 
     @property
@@ -134,26 +139,26 @@ class Driver:
             SpecError: if the job is wrong.
             ConfigError: for an unknown scheduler or option.
         """
-        with self._ending_what_it_leaves():
+        with self._giving_up_on_kill():
             self.start()
         return self.resume()
 
     def resume(self) -> AppResults:
         """Do what `run` does after the start."""
-        with self._ending_what_it_leaves():
+        with self._giving_up_on_kill():
             return self.collect(self.follow())
 
     async def run_async(self) -> AppResults:
         """Do what `run` does, without blocking the event loop. Cancelling the task is a kill."""
         import asyncio
 
-        with self._ending_what_it_leaves():
+        with self._giving_up_on_kill():
             await self.start_async()
             status = await self.follow_async()
         return await asyncio.to_thread(self.collect, status)
 
     @contextmanager
-    def _ending_what_it_leaves(self) -> Iterator[None]:
+    def _giving_up_on_kill(self) -> Iterator[None]:
         """Give the job up if a BaseException other than Exception escapes, or after a kill."""
         try:
             yield
@@ -168,7 +173,7 @@ class Driver:
         """Submit the job or attach to it; return how. Errors as in `run`."""
         self._effects.need_launch()
         attached = self._carry_out(self._lifecycle.start(self._moment()))
-        self._take_up(attached)
+        self._note_attached(attached)
         return attached
 
     async def start_async(self) -> Attached:
@@ -182,42 +187,42 @@ class Driver:
         except asyncio.CancelledError:
             self.kill()  # a submit under way in its thread is undone there
             raise
-        self._take_up(attached)
+        self._note_attached(attached)
         return attached
 
-    def _take_up(self, attached: Attached) -> None:
+    def _note_attached(self, attached: Attached) -> None:
         self.attach(attached.handle)
         if attached.status is not None:
             emit(attached.handle, attached.status)  # nobody may have seen it so far
 
     def attach(self, handle: str) -> None:
-        """Take a job that is known by its handle, in place of `start`; nothing is asked or
-        submitted.
-        """
+        """Look after the job with this handle, in place of `start`. Nothing is asked or submitted."""
         self._state.handle = handle
         self._state.cursor = None
         self._effects.attach()
 
     def dry_run(self) -> str:
-        """Return what would be submitted, as text for a person; it touches nothing outside of this
-        process.
+        """Return the request that would be submitted, as text for a person.
 
-        Raises SpecError and ConfigError, as `run` does.
+        It touches nothing outside of this process.
+
+        Raises:
+            SpecError: if the job is wrong.
+            ConfigError: for an unknown scheduler or option.
         """
         return repr(self._effects.plan())
 
     # -- follow
 
     def follow(self) -> AppStatus:
-        """Block until the job has ended, handing on logs and changes; return its final status.
-        Errors as in `run`.
+        """Wait for the end of the job, and hand on logs and changes; return its final status.
+
+        The errors are those of `run`.
         """
         return self._carry_out(self._lifecycle.follow(self._moment()))
 
     def follow_for(self, seconds: float) -> bool:
-        """Do what `follow` does for so many seconds; tell whether the job has ended. Errors as in
-        `run`.
-        """
+        """Do what `follow` does, for these seconds at most; tell whether the job has ended."""
         end = time.monotonic() + seconds
         steps = self._lifecycle.follow(self._moment())
         return self._carry_out_until(steps, end) is not None
@@ -227,15 +232,15 @@ class Driver:
         return await self._carry_out_async(self._lifecycle.follow(self._moment()))
 
     def poll(self, status: AppStatus | None = None, *, asked: bool = False) -> Observation:
-        """Look once, hand on new log lines, and return what was seen; never wait, never raise for
-        a job that fails.
+        """Look once, hand on new log lines, and return what was seen.
 
-        A limit that has passed, or a kill, cancels the job; what became of it is seen later.
+        It never waits, and does not raise for a job that fails. A limit that has passed, or a kill,
+        cancels the job. A later call shows how the job ended.
 
         Args:
-            status: what the scheduler said, where the orchestrator has asked for many at once
+            status: the scheduler's answer, where the orchestrator has asked for many jobs together
                 (``Runner.status_many``).
-            asked: ``status`` is that answer (None then means: gone).
+            asked: ``status`` is that answer. None then means that the job is gone.
         """
         handle = self._need_handle()
         if not asked:
@@ -254,7 +259,7 @@ class Driver:
         return seen
 
     def _emit_change(self, handle: str, status: AppStatus) -> None:
-        """Report a new state to plugins; where the job is followed, the follower does it."""
+        """Report a new state to plugins, as the follower does for a job that is followed."""
         before = self.status
         if (
             before is None
@@ -266,7 +271,7 @@ class Driver:
     def lost(self) -> AppLost:
         """Note in the orchestrator's store that the job is gone; return the error that says so.
 
-        A retry then answers with the next attempt.
+        A retry then begins the next attempt.
         """
         handle = self._need_handle()
         self._carry_out_now(self._lifecycle.lose(self._moment()))
@@ -275,8 +280,7 @@ class Driver:
     # -- the end
 
     def collect(self, status: AppStatus | None = None) -> AppResults:
-        """Return the results of a job that has ended well; success is decided by its state, not by
-        results.
+        """Return the results of a job that has succeeded. Its state decides that, not its results.
 
         Args:
             status: its final status; default: the latest that was seen.
@@ -295,64 +299,65 @@ class Driver:
         return self._killed
 
     def kill(self, asked: bool | None = None) -> None:
-        """End the step: the job is cancelled if somebody asked for that end, and else goes
-        on.
+        """End the step. The job is cancelled if somebody asked for that end, and else goes on.
 
-        With ``on_kill="detach"`` it goes on in any case. It only sets a flag and wakes whoever
-        starts, follows or polls
-        the job: it may be called from a signal handler, repeatedly. A blocked `follow` goes on
-        until a cancelled job has ended. Where the job goes on, it raises `Detached`.
+        With ``on_kill="detach"`` it goes on in any case. This only sets a flag, and wakes the
+        thread that starts, follows or polls the job. So a signal handler may call it, repeatedly.
+        A `follow` that waits goes on until a cancelled job has ended. Where the job goes on, it
+        raises `Detached`.
 
         Args:
-            asked: whether somebody asked for it; None: to be found out (see
+            asked: whether somebody asked for that end; None: the driver finds out (see
                 `AdapterIO`).
         """
         if asked is not None:
             self._effects.was_asked = asked or bool(self._effects.was_asked)
         self._killed = True
-        news = self._news
+        news = self._subscription
         if news is not None:
             news.wake()
 
     def give_up(self, asked: bool | None = None) -> bool:
-        """Do what `kill` does, at once: for an orchestrator that does not wait any more. Not for a signal
-        handler.
+        """Do what `kill` does, for an orchestrator that does not wait any more.
 
-        After a limit that the orchestrator keeps (``deadline``) it is cancelled in any case.
+        It asks the scheduler, so it is not for a signal handler. After a limit that the
+        orchestrator keeps (``deadline``), the job is cancelled in any case.
 
         Args:
             asked: as of `kill`.
 
         Returns:
-            False if a job that is to end could not be cancelled yet: to be called again as long as
-                that can be done.
+            False if a job that is to end could not be cancelled yet. The caller repeats the call as
+                long as it can.
         """
         self.kill(asked)
         if self._effects.submitting:
-            return False  # undone by whoever submits, as soon as it is over
+            return False  # the thread that submits cancels the job afterwards
         return self._carry_out_now(self._lifecycle.give_up(self._moment()))
 
     def cancel(self) -> bool:
-        """Cancel the job whatever ``on_kill`` says, if there is one: for a limit that the orchestrator
-        itself keeps.
+        """Cancel the job if there is one, whatever ``on_kill`` says.
+
+        This is for a limit that the orchestrator itself keeps.
 
         Returns:
-            False if that did not come through: its scheduler could not be reached, or this process
-                has trouble.
+            False if its scheduler could not be reached, or this process has trouble.
         """
         return self._carry_out_now(self._lifecycle.cancel(self._moment()))
 
     def link(self) -> str | None:
-        """Return the full address of a page about the job: a plugin's, else its scheduler's; None
-        if there is none.
+        """Return the full address of a page about the job; None if there is none.
+
+        A plugin's page goes before the scheduler's.
         """
         return Job(self._need_handle(), self.runner).page()
 
     # -- across processes
 
     def state(self) -> dict[str, Any]:
-        """Return JSON values from which `from_state` goes on in another process. No secrets are in
-        them.
+        """Return JSON values from which `Adapter.restore` goes on in another process.
+
+        They hold no secrets.
         """
         state = self._state
         if state.handle is not None:
@@ -365,11 +370,10 @@ class Driver:
         return state.to_dict(time.monotonic())
 
     def can_defer(self, same_machine: bool | None = None) -> bool:
-        """Tell whether a process other than the submitting one may wait for the job.
+        """Tell whether another process than the submitting one may wait for the job.
 
         Args:
-            same_machine: that process runs on the machine of the submitting one; None: it is this
-                process.
+            same_machine: whether that process runs on the same machine; None: it is this process.
         """
         reach = self._effects.locate(self._need_handle())[0].capabilities.reachable_from
         if same_machine is None:
@@ -377,10 +381,10 @@ class Driver:
         return reach == "network" or (reach == "host" and same_machine)
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take over the `state` of another execution.
+        """Take over the `state` of another process's driver.
 
         Raises:
-            SpecError: if it is not such a state, or of a newer version.
+            SpecError: if it is not such a state, or a newer version wrote it.
         """
         before = self._state
         taken = LifecycleState.from_dict(state, time.monotonic())
@@ -397,7 +401,7 @@ class Driver:
             raise ConfigError("there is no job yet: call start() first")
         return self.handle
 
-    # -- running steps
+    # -- carrying out steps
 
     def _carry_out(self, steps: Steps[T]) -> T:
         """Carry steps out, and return their result."""
@@ -412,9 +416,7 @@ class Driver:
         return finished.result
 
     def _carry_out_until(self, steps: Steps[T], end: float) -> Finished[T] | None:
-        """Carry steps out until a moment of the steady clock; None: they had not finished by
-        then.
-        """
+        """Carry steps out until ``end`` on the steady clock; None if they have not finished then."""
         try:
             step = self._advance(steps)
             while not isinstance(step, Finished):
@@ -428,8 +430,9 @@ class Driver:
             self._stop_watching()
 
     async def _carry_out_async(self, steps: Steps[T]) -> T:
-        """Carry steps out, and return their result. Only notes are carried out in the event loop's
-        thread.
+        """Carry steps out, and return their result.
+
+        Notes are carried out in the event loop's thread, all other effects in another one.
         """
         import asyncio
 
@@ -439,7 +442,7 @@ class Driver:
                 seen = await self._wait_async(step)
                 effect = _next(steps, Answer(self._moment(), seen))
                 while isinstance(effect, Note):
-                    effect = _next(steps, self._answer(effect))
+                    effect = _next(steps, self._carry_out_note(effect))
                 if isinstance(effect, (Finished, Observe, WaitUntil)):
                     step = effect
                 else:
@@ -451,37 +454,42 @@ class Driver:
     async def _in_thread(
         self, steps: Steps[T], effect: Effect[Any] | None
     ) -> Finished[T] | Observe | WaitUntil:
-        """Carry steps out in a thread up to the next wait. They go on if the task is cancelled."""
+        """Do what `_to_next_wait` does in a thread, which goes on if the task is cancelled."""
         import asyncio
 
-        work = partial(self._carry_on, steps, effect)
+        work = partial(self._to_next_wait, steps, effect)
         return await asyncio.shield(asyncio.to_thread(work))
 
     def _advance(
         self, steps: Steps[T], answer: Answer | None = None
     ) -> Finished[T] | Observe | WaitUntil:
-        """Send an answer, and carry out the effects up to the next wait or the end."""
-        return self._carry_on(steps, _next(steps, answer))
+        """Send an answer, and carry out the effects that follow, up to the next wait or the end."""
+        return self._to_next_wait(steps, _next(steps, answer))
 
-    def _carry_on(
+    def _to_next_wait(
         self, steps: Steps[T], effect: Effect[Any] | Finished[T] | None
     ) -> Finished[T] | Observe | WaitUntil:
-        """Carry out an effect and those after it, up to the next wait or the end; None: begin."""
+        """Carry out an effect and those that follow, up to the next wait or the end.
+
+        Args:
+            steps: of the lifecycle.
+            effect: the one to begin with; None: the first of the steps.
+        """
         if effect is None:
             effect = _next(steps, None)
         while not isinstance(effect, (Finished, Observe, WaitUntil)):
             try:
                 value = self._effects.carry_out(effect)
             except BaseException as exc:
-                # still inside of this block: whether a person's Ctrl-C ends this process is told
-                # by the exceptions that are being handled
+                # the answer is sent inside of this block: the exception that is being handled tells
+                # whether a person's Ctrl-C ends this process
                 if isinstance(effect, Submit) and not isinstance(exc, Exception):
                     self.kill()
                 return self._advance(steps, Answer(self._moment(), error=exc))
             effect = _next(steps, Answer(self._moment(), value))
         return effect
 
-    def _answer(self, effect: Effect[Any]) -> Answer:
+    def _carry_out_note(self, effect: Note) -> Answer:
         try:
             return Answer(self._moment(), self._effects.carry_out(effect))
         except Exception as exc:
@@ -498,9 +506,7 @@ class Driver:
         while True:
             seen = news.next(self._next_wait(effect, end))
             if effect.logs:
-                if self._effects.logs.due:
-                    self._effects.logs.pump()
-                self._effects.logs.follow(news.wake, here=True)
+                self._follow_logs(news.wake, here=True)
             if self._wait_is_over(seen, end):
                 return seen
 
@@ -515,13 +521,19 @@ class Driver:
         while True:
             seen = await news.next_async(self._next_wait(effect, end))
             if effect.logs:
-                if self._effects.logs.due:
-                    self._effects.logs.pump()
-                self._effects.logs.follow(news.wake, here=False)
+                self._follow_logs(news.wake, here=False)
             if self._wait_is_over(seen, end):
                 return seen
 
+    def _follow_logs(self, wake: Callable[[], object], *, here: bool) -> None:
+        """Hand on the lines that are due, and follow the logs from now on."""
+        logs = self._effects.logs
+        if logs.due:
+            logs.pump()
+        logs.follow(wake, here=here)
+
     def _next_wait(self, effect: Observe, end: float) -> float:
+        """Return the seconds to wait for the next observation, or until logs are followed."""
         left = max(0.0, end - time.monotonic())
         if effect.logs:
             left = min(left, self._effects.logs.pause)
@@ -529,14 +541,14 @@ class Driver:
 
     def _wait_is_over(self, seen: Observation | None, end: float) -> bool:
         if seen is not None and seen.final:  # nothing comes after it
-            self._close_news()
+            self._stop_observing()
         return seen is not None or self._killed or time.monotonic() >= end
 
     def _watch(self, effect: Observe) -> Subscription:
-        """Return the observations of a job; those of another one end."""
-        if self._news is not None and self._news.handle == effect.handle:
-            return self._news
-        self._close_news()
+        """Return the observations of a job, and stop those of another one."""
+        if self._subscription is not None and self._subscription.handle == effect.handle:
+            return self._subscription
+        self._stop_observing()
         scheduler, _ = self._effects.locate(effect.handle)
         options = self._state.options
         news = watch(
@@ -546,19 +558,19 @@ class Driver:
             unknown_for=effect.unknown_for,
             poll_interval=options.poll_interval,
         )
-        self._news = news
-        if self._killed:  # by a signal, before there was anybody to wake
+        self._subscription = news
+        if self._killed:  # a signal came before there was a subscription to wake
             news.wake()
         return news
 
-    def _close_news(self) -> None:
-        news = self._news
-        self._news = None
+    def _stop_observing(self) -> None:
+        news = self._subscription
+        self._subscription = None
         if news is not None:
             news.close()
 
     def _stop_watching(self) -> None:
-        self._close_news()
+        self._stop_observing()
         self._effects.stop_logs()
 
 

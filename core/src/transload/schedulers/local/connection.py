@@ -1,4 +1,4 @@
-"""The client's end of a connection to the fork server: finds it, starts it, submits through it."""
+"""The client of the fork server: it finds or starts the server, and submits jobs through it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import select
 import struct
 import sys
 import time
-from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import transload
@@ -23,17 +22,21 @@ from transload.schedulers.local.supervisor.protocol import socket
 
 _ATTEMPTS: Final = 6
 _ANSWER_S: Final = 60.0
-_SCOPE_S: Final = 10.0  # a manager that hangs is not waited for
+_SCOPE_S: Final = 10.0  # systemd's manager may hang
 _PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH", "DBUS_SESSION_BUS_ADDRESS")
 _SOCKET: Final = f"spawner-{transload.__version__}-{protocol.VERSION}.sock"
 
 
 def submit(local: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Send what `submission_body` returns; return the supervisor's answer.
+    """Send a request to the fork server; return the supervisor's answer.
 
-    It is sent again if the connection breaks: the token in the job's record makes that safe.
-    Whatever is raised, the job may still be started by what was sent; `creation.withdraw` prevents
-    that.
+    It is sent again if the connection breaks. The token in the job's record makes that safe. After
+    an exception, the job may still be started by a request that was sent. `creation.withdraw`
+    prevents that.
+
+    Args:
+        local: folder of the local scheduler.
+        request: as `submission_body` returns it.
 
     Raises:
         SubmitError: if there is no fork server and none can be started.
@@ -46,10 +49,10 @@ def submit(local: str, request: dict[str, Any]) -> dict[str, Any]:
         except TimeoutError as exc:
             raise SchedulerUnavailable(f"the fork server in {local} does not answer") from exc
         except (OSError, ValueError):
-            # it was on its way out, or was killed: the next one takes its place
+            # it was about to end, or was killed; the next attempt starts another one
             time.sleep(0.002 * attempt)
     raise SubmitError(
-        f"the fork server in {local} breaks off again and again: see spawner.log there",
+        f"the fork server in {local} broke the connection {_ATTEMPTS} times; see spawner.log there",
         transient=True,
     )
 
@@ -57,7 +60,7 @@ def submit(local: str, request: dict[str, Any]) -> dict[str, Any]:
 def _ask(local: str, message: bytes) -> dict[str, Any]:
     sock = _connect(local)
     try:
-        # one that cannot start a supervisor answers before it has read all
+        # a server that cannot start a supervisor answers before it has read all
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             sock.sendall(message)
             sock.shutdown(socket.SHUT_WR)
@@ -73,13 +76,14 @@ def _connect(local: str) -> socket.socket:
         return sock
     with layout.locked(f"{local}/start.lock", _ANSWER_S):
         for attempt in range(_ATTEMPTS + 1):
-            sock = _try(local)  # at first: somebody else may have started one
+            sock = _try(local)  # another process may have started one
             if sock is not None:
                 return sock
-            if attempt:
-                time.sleep(0.01 * attempt)  # it was killed at once, or could not begin
-            if attempt < _ATTEMPTS:
-                _start(local, [] if attempt else scope.command())
+            if attempt == 0:
+                _start(local, scope.command())
+            elif attempt < _ATTEMPTS:
+                time.sleep(0.01 * attempt)  # the last one was killed, or could not begin
+                _start(local, [])
     raise SubmitError(f"cannot start the fork server: see {local}/spawner.log", transient=True)
 
 
@@ -87,7 +91,7 @@ def _try(local: str) -> socket.socket | None:
     """Return a connection to a fork server of this user, None if none listens.
 
     Raises:
-        TimeoutError: if so many wait to be heard already that there is no room for one more.
+        TimeoutError: if its queue of waiting connections stays full.
     """
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -112,10 +116,11 @@ def _try(local: str) -> socket.socket | None:
 
 
 def _start(local: str, scoped: list[str]) -> None:
-    """Start a fork server, perhaps by a command that gives it a scope of its own; returns when
-    it listens.
+    """Start a fork server, and wait until it listens. It inherits almost nothing of this process.
 
-    It inherits nothing of this process but its identity.
+    Args:
+        local: folder of the local scheduler.
+        scoped: a command that runs it in a separate systemd scope; [] for none.
     """
     code = f"{import_fork_server()}.main({local!r}, {_SOCKET!r})"
     program = sys.executable or getattr(sys, "_base_executable", "")
@@ -149,17 +154,17 @@ def _start(local: str, scoped: list[str]) -> None:
             f"cannot start the fork server ({program!r}, log {log}): {exc.strerror}",
             transient=True,
         ) from exc
-    with _process(pid) as ends:
-        if not ends(_SCOPE_S if scoped else _ANSWER_S):
-            os.kill(pid, signal.SIGKILL)
-    with contextlib.suppress(ChildProcessError):  # a host that ignores SIGCHLD reaps for us
+    longest = _ANSWER_S
+    if scoped:
+        longest = _SCOPE_S
+    if not _has_ended(pid, longest):
+        os.kill(pid, signal.SIGKILL)
+    with contextlib.suppress(ChildProcessError):  # a program that ignores SIGCHLD has no zombies
         os.waitpid(pid, 0)
 
 
 def import_fork_server() -> str:
-    """Return code that imports the supervisor as a package of its own, and nothing else of
-    transload's packages.
-    """
+    """Return code that imports the supervisor's package without the rest of transload."""
     parent = os.path.dirname(os.path.abspath(__file__))
     package = os.path.dirname(os.path.abspath(transload.__file__))
     return (
@@ -170,19 +175,18 @@ def import_fork_server() -> str:
     )
 
 
-@contextlib.contextmanager
-def _process(pid: int) -> Iterator[Callable[[float], bool]]:
-    """Give what waits for the end of a process, so many seconds: False if it goes on. Without pidfd
-    nothing waits.
+def _has_ended(pid: int, longest: float) -> bool:
+    """Wait for the end of a process, ``longest`` seconds at most; tell whether it has ended.
+
+    A system without pidfd cannot tell, and the answer is True.
     """
     try:
         fd = os.pidfd_open(pid)
     except (OSError, AttributeError):
-        yield lambda seconds: True
-        return
+        return True
     try:
         poll = select.poll()
         poll.register(fd, select.POLLIN)
-        yield lambda seconds: bool(poll.poll(seconds * 1000))
+        return bool(poll.poll(longest * 1000))
     finally:
         os.close(fd)

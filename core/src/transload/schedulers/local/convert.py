@@ -11,7 +11,6 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping
-from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from transload.errors import UnsupportedFeature
@@ -77,9 +76,6 @@ _OF_THE_SUBMITTER: Final = frozenset(
 and is not to write to its submitter's."""
 
 _ALLOWED_PREFIXES: Final = (b"LC_", b"CUDA", b"NVIDIA_", b"ROCR_", b"HIP_", b"NCCL_", b"GLOO_")
-
-# `cache` is not in Python 3.8, which the Slurm helper has on old login nodes
-_boot_id = lru_cache(1)(kernel.boot_id)
 
 
 class RoleRequest(NamedTuple):
@@ -423,7 +419,7 @@ def _record(
         "tracker_base": submission.tracker_base,
         "parent_run_id": submission.parent_run_id,
         "created": layout.now(),
-        "boot_id": _boot_id(),
+        "boot_id": kernel.boot_id(),
         "id_given": submission.id_given,
         "cookie": os.urandom(16).hex(),
         "token": os.urandom(8).hex(),

@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
-from transload.runtime.forks import fork_lock
 from transload.runtime.liveness import newest_change
 from transload.runtime.tracking.stores import LocalStore
 from transload.schedulers.api import (
@@ -42,7 +41,6 @@ if TYPE_CHECKING:
     from transload.runtime.tracking import Store
     from transload.schedulers.environments import MadeEnvironment, Recipe
 
-_lock = fork_lock()
 _DELETE_S: Final = 60.0
 _STALE_S: Final = 3600.0
 _LOOK_S: Final = 0.005
@@ -92,7 +90,7 @@ class LocalScheduler(SchedulerBase):
 
     def _keep_in(self, local: str) -> None:
         self._local = local
-        self._environments: LocalEnvironments | None = None
+        self._environments = LocalEnvironments(local)
         self._ready = False
 
     def _ensure(self) -> None:
@@ -159,12 +157,6 @@ class LocalScheduler(SchedulerBase):
     def _copies(self) -> str:
         return f"{self._local}/workspaces"
 
-    def _kept_environments(self) -> LocalEnvironments:
-        with _lock:
-            if self._environments is None:
-                self._environments = LocalEnvironments(self._local)
-            return self._environments
-
     def provide_environment(
         self,
         role: Role,
@@ -179,19 +171,17 @@ class LocalScheduler(SchedulerBase):
             SubmitError: if it cannot be made; with the installer's last lines.
         """
         self._ensure()
-        return self._kept_environments().provide(
-            role, recipe, str(cfg.get("python") or ""), variables
-        )
+        return self._environments.provide(role, recipe, str(cfg.get("python") or ""), variables)
 
     def environments(self) -> Sequence[MadeEnvironment]:
         """Return the virtual environments that were made here, and which of them jobs use."""
-        return self._kept_environments().listed()
+        return self._environments.listed()
 
     def delete_environments(
         self, older_than: float | None = None, *, dry_run: bool = False
     ) -> Sequence[MadeEnvironment]:
         """Delete the virtual environments that no job uses (see the base)."""
-        return self._kept_environments().delete(older_than, dry_run=dry_run)
+        return self._environments.delete(older_than, dry_run=dry_run)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
         """Copy the roles' workspaces: each different one once, for all replicas and roles that have
@@ -244,7 +234,7 @@ class LocalScheduler(SchedulerBase):
             return started
         finally:
             if request.environments:
-                self._kept_environments().release(request.environments)
+                self._environments.release(request.environments)
             if not started:
                 for folder in request.workspaces:
                     layout.remove_tree(folder)

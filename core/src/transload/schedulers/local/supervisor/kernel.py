@@ -35,11 +35,10 @@ def libc() -> Any:
     return _libc
 
 
-def become_subreaper() -> bool:
-    """Make orphaned descendants children of this process; False where that is not possible
-    (macOS).
-    """
-    return LINUX and libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+def become_subreaper() -> None:
+    """Make orphaned descendants children of this process (Linux)."""
+    if LINUX:
+        libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def die_with_parent(signal_number: int) -> None:

@@ -76,14 +76,13 @@ def refuse(client: socket.socket, why: str) -> None:
 def peer_uid(sock: socket.socket) -> int:
     """Return the user at the other end of a Unix socket."""
     if sys.platform.startswith("linux"):
-        return _credentials(sock)[1]
-    # LOCAL_PEERCRED of macOS: struct xucred {u_int version; uid_t uid; ...}
-    return int(struct.unpack_from("Ii", sock.getsockopt(0, 1, 76))[1])
-
-
-def _credentials(sock: socket.socket) -> tuple[int, int, int]:
-    data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    return struct.unpack("3i", data)
+        credentials = "3i"  # struct ucred {pid_t pid; uid_t uid; gid_t gid;}
+        size = struct.calcsize(credentials)
+        data = sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    else:
+        credentials = "Ii"  # struct xucred {u_int version; uid_t uid; ...} of macOS
+        data = sock.getsockopt(0, 1, 76)  # LOCAL_PEERCRED
+    return int(struct.unpack_from(credentials, data)[1])
 
 
 def with_address(folder: str, name: str, use: Callable[[str], None]) -> None:

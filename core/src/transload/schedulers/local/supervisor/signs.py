@@ -60,7 +60,6 @@ class Source:
         self.stderr = f"{log.folder}/{logindex.STDERR}"
         self.folders = folders
         self.stall_signal = stall_signal
-        self.alive = False
         self.meter: ProgressMeter | None = None  # made when the replica first reports progress
         self.silence: Silence | None = None
         if stall_after is not None:
@@ -76,7 +75,6 @@ class Source:
         """Expect signs of a new attempt."""
         layout.unlink(self.progress_file)
         self._read = ()
-        self.alive = True
         if self.meter is not None:
             self.meter.pause()
         if self.silence is not None:
@@ -85,7 +83,6 @@ class Source:
 
     def end(self) -> None:
         """Expect none any more."""
-        self.alive = False
         self.dump_due = NEVER
         if self.silence is not None:
             self.silence.stop()
@@ -199,8 +196,8 @@ class Signs:
             return []
         self._read_at = now
         self._progress_due = NEVER
-        living = [source for source in self._sources.values() if source.alive]
-        return [source.replica for source in living if source.has_progress()]
+        living = [replica for replica in self._sources if replica.alive]
+        return [replica for replica in living if self._sources[replica].has_progress()]
 
     def read_progress(self, replica: Replica) -> bool:
         """Read what a replica says of its progress; return True if that is news."""
