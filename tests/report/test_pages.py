@@ -211,6 +211,24 @@ def test_progress_and_interruptions(parse: Parse) -> None:
     assert "1 earlier attempt FAILED" in page.text(f"{timeline}//ul")
 
 
+def test_a_curve_of_all_that_was_said(parse: Parse) -> None:
+    """The line goes through the history and falls at an interruption; only that and the latest
+    report have a mark.
+    """
+    data = interrupted_data()
+    progress = data.status.progress
+    assert progress is not None
+    start = NOW - 9.4 * 3600
+    progress.history = [(start + 600 * k, 0.01 * (k % 30)) for k in range(1, 50)]
+    page = parse(app_report(data))
+    svg = f".//section[@id='progress']//{SVG}"
+    line = page.all(f"{svg}path[@class='line']")[0].get("d")
+    bare = parse(app_report(interrupted_data()))
+    before = bare.all(f"{svg}path[@class='line']")[0].get("d")
+    assert line.count("L") == before.count("L") + 49
+    assert len(page.all(f"{svg}circle")) == len(bare.all(f"{svg}circle"))
+
+
 def test_progress_without_a_total(parse: Parse) -> None:
     """Steps without a total are words, and there is no bar; without progress, no section."""
     data = app_data(replica(state=AppState.RUNNING, end_time=None), state=AppState.RUNNING)

@@ -103,8 +103,9 @@ def test_an_interruption_keeps_progress_and_says_the_step(
 ) -> None:
     """The message of an interruption names the step; what was reported stays until the next."""
     script = f"""{REPORT}
-    [ "$TRANSLOAD_INTERRUPTIONS" = 1 ] && exit 0
-    report '{{"step": 4200, "total": 10000}}'
+    step() {{ report '{{"step": '$1', "total": 10000}}'; }}
+    [ "$TRANSLOAD_INTERRUPTIONS" = 1 ] && step 4300 && exit 0
+    step 4200
     trap 'exit 75' USR1
     while :; do sleep 0.1; done
     """
@@ -117,6 +118,7 @@ def test_an_interruption_keeps_progress_and_says_the_step(
     status = _end(runner, handle)
     assert status.state is AppState.SUCCEEDED
     assert status.roles[0].replicas[0].earlier[0].step == 4200
+    assert [done for _, done in status.progress.history] == [0.42, 0.43]
 
 
 def test_stalled_is_noted(

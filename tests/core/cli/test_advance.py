@@ -59,6 +59,8 @@ def test_a_bar() -> None:
     terminal.encoding = "latin-1"
     assert progress_text(found, terminal).startswith("trainer #######--- 71 %")
     assert progress_text(found) == "71 %, step 710/1000, 12 min 04 s left, epoch 3"
+    late = status(Progress(0.71, eta_seconds=5.0, at=now - 6))
+    assert progress_text(late) == "71 %"
     found.state = AppState.FAILED
     assert progress_text(found) == "71 %, step 710/1000, epoch 3"
 
@@ -135,17 +137,23 @@ def test_a_job_in_segments(
     assert "interruptions\t" in invoke("status", "mine").out
     found = invoke("status", "mine", "--json").json["status"]
     assert found["progress"]["fraction"] == 1.0
+    times = [at for at, _ in found["progress"]["history"]]
+    assert times == sorted(times)
+    assert times[-1] - times[0] > 2.5  # over both segments
     (replica,) = found["roles"][0]["replicas"]
     assert replica["interruptions"] >= 1
     assert {each["cause"] for each in replica["earlier"]} == {"segment"}
     (row,) = invoke("list", "--json").json["apps"]
     assert row["progress"]["step"] == 40
+    assert "history" not in row["progress"]
     assert invoke("list").out.rstrip().endswith("100 %")
 
     (folder,) = invoke("describe", "mine", "--json").json["checkpoints"]
     assert folder["size"] > 0
     shown = invoke("describe", "mine").out
     assert folder["path"] in shown
+    assert "100 %, step 40/40, " in shown
+    assert " steps a " in shown
     assert "notice\tTERM, 1.0 s before the end" in shown
     assert "segment\t2.5 s" in shown
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import os
@@ -13,12 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.runtime.liveness import (
+    MOST_POINTS,
     ProgressMeter,
     Silence,
     furthest_behind,
     newest_change,
     read_report,
 )
+from transload.specs import Progress
 
 pytestmark = pytest.mark.unit
 
@@ -116,6 +119,51 @@ def test_time_left_after_an_interruption() -> None:
     assert meter.largest_step == 10
     meter.update({"step": 6, "fraction": 0.06, "at": 502.0})
     assert meter.latest["eta_seconds"] == pytest.approx(188)
+
+
+def test_a_history_is_bounded() -> None:
+    """Of a hundred thousand reports few stay, from the first to the last, evenly in time."""
+    meter = ProgressMeter()
+    for second in range(100_000):
+        meter.update({"fraction": second / 100_000, "at": 1000.0 + second})
+        assert len(meter.latest.get("history", [])) <= MOST_POINTS
+    history = meter.latest["history"]
+    times = [at for at, _ in history]
+    assert len(history) >= MOST_POINTS // 2
+    assert times[0] == 1000.0
+    gaps = [later - earlier for earlier, later in itertools.pairwise(times)]
+    assert max(gaps) <= 2 * min(gaps)
+    assert times[-1] >= 101_000 - max(gaps)
+    assert all(done == pytest.approx((at - 1000) / 100_000) for at, done in history)
+
+
+def test_a_history_goes_on_after_an_interruption() -> None:
+    """Another process goes on with it; values may fall; an end that was none is left out."""
+    first = ProgressMeter()
+    assert first.update({"fraction": 0.1, "step": 1, "at": 1.0})
+    assert "history" not in first.latest
+    assert first.update({"fraction": 0.4, "step": 4, "at": 2.0})
+    assert first.update({"fraction": 1.0, "step": 4, "at": 3.0})
+    second = ProgressMeter(json.loads(json.dumps(first.latest)))
+    second.update({"fraction": 0.3, "step": 3, "at": 60.0})
+    assert second.latest["history"] == [[1.0, 0.1], [2.0, 0.4], [60.0, 0.3]]
+    second.update({"step": 5, "at": 61.0})
+    second.update({"step": 6, "at": 62.0})
+    assert second.latest["history"] == [[61.0, 5], [62.0, 6]]
+
+
+@pytest.mark.parametrize(
+    "history", [3, [3], [[1]], [[1, "x"]], [[1, None]], [[math.nan, 1]], [[1, 10**400]]]
+)
+def test_a_damaged_history(history: Any) -> None:
+    """It is left out, whoever wrote it; and a reader of a status passes over what is no point."""
+    meter = ProgressMeter({"fraction": 0.5, "history": history})
+    meter.update({"fraction": 0.6, "at": 1.0})
+    meter.update({"fraction": 0.7, "at": 2.0})
+    assert meter.latest["history"] == [[1.0, 0.6], [2.0, 0.7]]
+    found = Progress.from_value({"fraction": 0.5, "history": history})
+    assert found is not None
+    assert found.history == []
 
 
 def test_what_repeats_itself_is_nothing_new() -> None:

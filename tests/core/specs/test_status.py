@@ -19,7 +19,7 @@ from transload.errors import (
     TransloadTimeout,
     UnsupportedFeature,
 )
-from transload.schedulers import AppDescription
+from transload.schedulers import AppDescription, ListAppResponse
 from transload.specs import (
     AppState,
     AppStatus,
@@ -181,3 +181,31 @@ def test_each_percent_has_its_text() -> None:
     texts = [Progress(fraction=number / 100).percent_text() for number in range(101)]
     assert texts == [f"{number} %" for number in range(101)]
     assert Progress(step=3).percent_text() == ""
+
+
+@pytest.mark.parametrize(
+    ("progress", "text"),
+    [
+        (Progress(step=10, at=10.0, history=[(0.0, 5), (8.0, 9)]), "30 steps a minute"),
+        (Progress(0.5, 50, 100, None, 10.0, None, [(0.0, 0.0)]), "5 steps a second"),
+        (Progress(0.5, 50, 100, None, 9000.0, None, [(0.0, 0.0), (8800.0, 0.4)]), "3 steps a minute"),
+        (Progress(0.5, 50, 100, None, 9000.0, None, [(8800.0, 0.9), (8900.0, 0.4)]), "6 steps a minute"),
+        (Progress(step=1, at=300.0, history=[(0.0, 0.4)]), "7.2 steps an hour"),
+        (Progress(0.5, 50, None, None, 10.0, None, [(0.0, 0.0)]), ""),
+        (Progress(step=50, at=10.0), ""),
+        (Progress(step=50, at=10.0, history=[(10.0, 50)]), ""),
+    ],
+)  # fmt: skip
+def test_the_rate_of_the_last_minutes(progress: Progress, text: str) -> None:
+    """It is that of the last five minutes, since the last fall."""
+    assert progress.rate_text() == text
+
+
+def test_a_list_of_jobs_has_no_histories() -> None:
+    """A row says how far a job is now; its status says also how it came there."""
+    progress = Progress(step=3, at=2.0, history=[(1.0, 2), (2.0, 3)])
+    assert ListAppResponse("x", AppState.RUNNING, progress=progress).progress == Progress(
+        step=3, at=2.0
+    )
+    again = AppStatus.from_json(AppStatus(AppState.RUNNING, progress=progress).to_json())
+    assert again.progress == progress

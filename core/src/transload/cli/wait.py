@@ -400,9 +400,9 @@ class AppWait:
         if replicas:
             parts.append(f"{running}/{len(replicas)} running")
         if status.num_restarts:
-            parts.append(f"{status.num_restarts} restarts")
+            parts.append(_counted(status.num_restarts, "restart"))
         if status.interruptions:
-            parts.append(f"{status.interruptions} interruptions")
+            parts.append(_counted(status.interruptions, "interruption"))
         advance = progress_text(status, sys.stderr)
         if advance:
             parts.append(advance)
@@ -597,3 +597,10 @@ def _failed_replicas(status: AppStatus) -> list[ReplicaStatus]:
         return was_killed, replica.end_time or 0.0
 
     return sorted(failed, key=rank)
+
+
+def _counted(count: int, word: str) -> str:
+    """Return ``1 restart`` or ``2 restarts``."""
+    if count == 1:
+        return f"1 {word}"
+    return f"{count} {word}s"

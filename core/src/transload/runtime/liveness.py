@@ -38,6 +38,9 @@ LONGEST_REPORT = 1 << 16
 RATE_WINDOW_S = 300.0
 """The time that is left is estimated from the progress of so many seconds."""
 
+MOST_POINTS = 120
+"""A history of so many points loses every second one, and grows more slowly from then on."""
+
 _LONGEST_TEXT = 200
 _MOST_FILES = 10_000
 _LOOKS = 10  # so often is a replica looked at before it is said to have stalled
@@ -112,16 +115,23 @@ class ProgressMeter:
     """Estimates how much time is left, from what a replica reports again and again.
 
     A value that falls begins anew, for example after an interruption or at a new phase. Until two
-    reports have shown the new rate, the one before is used.
+    reports have shown the new rate, the one before is used. ``latest`` has a ``history`` of what
+    was reported, of at most `MOST_POINTS` points.
+
+    Args:
+        before: progress of the same job, in JSON form, whose history goes on; {}: there is none.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, before: Mapping[str, Any] | None = None) -> None:
         self.latest: dict[str, Any] = {}
+        self._history, self._history_unit = _history_of(before or {})
+        self._every = 0.0  # seconds between two points of the history
         self.largest_step: float | None = None
         self._values: dict[str, Any] = {}
         self._points: list[tuple[float, float]] = []
         self._rate: float | None = None
         self._unit = ""
+        self.pause()
 
     def update(self, report: dict[str, Any]) -> bool:
         """Take the next report; return False if it says nothing new."""
@@ -136,14 +146,41 @@ class ProgressMeter:
         self.latest = dict(report)
         if "eta_seconds" not in report:
             self._estimate()
+        self._remember(report)
+        if len(self._history) > 1:
+            self.latest["history"] = list(self._history)
         return True
 
     def pause(self) -> None:
-        """Note that the replica does not run for a while, which says nothing about its rate."""
+        """Note that the replica does not run for a while, which says nothing about its rate.
+
+        If it said last that all was done, it was mistaken: it begins again.
+        """
         self._points = []
+        if self._history and self._history_unit == "fraction" and self._history[-1][1] == 1:
+            del self._history[-1]
+
+    def _remember(self, report: Mapping[str, Any]) -> None:
+        """Add a report to the history, unless the last point is too near."""
+        unit = _unit_of(report)
+        value = report.get(unit)
+        if value is None:
+            return
+        if unit != self._history_unit:
+            self._history = []
+            self._history_unit = unit
+            self._every = 0.0
+        at = round(report["at"], 1)
+        if self._history and abs(at - self._history[-1][0]) < self._every:
+            return
+        self._history.append([at, value])
+        if len(self._history) > MOST_POINTS:
+            del self._history[1::2]
+            span = self._history[-1][0] - self._history[0][0]
+            self._every = 2 * abs(span) / MOST_POINTS
 
     def _note(self, report: Mapping[str, Any]) -> None:
-        unit = "fraction" if "fraction" in report else "step"
+        unit = _unit_of(report)
         value = report.get(unit)
         if value is None:
             return
@@ -166,6 +203,26 @@ class ProgressMeter:
         if fraction is None or self._unit != "fraction" or not self._rate:
             return
         self.latest["eta_seconds"] = round((1.0 - fraction) / self._rate, 1)
+
+
+def _unit_of(report: Mapping[str, Any]) -> str:
+    return "fraction" if "fraction" in report else "step"
+
+
+def _history_of(before: Mapping[str, Any]) -> tuple[list[list[float]], str]:
+    """Return the points in a job's progress, and what they count; none if it is damaged."""
+    if not isinstance(before, dict):
+        return [], ""
+    unit = _unit_of(before)
+    points = before.get("history", [[before.get("at"), before.get(unit)]])
+    if not isinstance(points, list):
+        return [], ""
+    for point in points:
+        if not isinstance(point, list) or len(point) != 2:
+            return [], ""
+        if any(_number(value, -math.inf) is None for value in point):
+            return [], ""
+    return points[-MOST_POINTS:], unit
 
 
 def furthest_behind(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -169,7 +169,8 @@ class AppDescription:
 class ListAppResponse:
     """A row in a list of jobs. (TorchX has the same name.)
 
-    ``progress`` is the job's progress, if its scheduler knows that without a further query.
+    ``progress`` is the job's progress, if its scheduler knows that without a further query; its
+    history is left out.
     """
 
     app_id: str
@@ -178,6 +179,10 @@ class ListAppResponse:
     name: str = ""
     created: float | None = None
     progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        if self.progress is not None:
+            self.progress = self.progress.without_history()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from transload.specs.text import duration_text
@@ -17,6 +18,8 @@ _PERCENTS: Final = 100
 """A display changes with each such part of the work."""
 _EVERY_S: Final = 60.0
 """Seconds between two lines, and two changes, of a job that says no part."""
+_RATE_S: Final = 300.0
+"""The rate of a job is that of so many seconds."""
 
 
 @dataclass
@@ -30,6 +33,8 @@ class Progress:
         eta_seconds: seconds of work that were left ``at`` that time.
         at: when it said so, seconds since the epoch.
         text: what it says beside that, on one line.
+        history: some of what it said before, oldest first: when (seconds since the epoch), and the
+            ``fraction`` then, or the ``step`` of a job that says no fraction.
     """
 
     fraction: float | None = None
@@ -38,8 +43,13 @@ class Progress:
     eta_seconds: float | None = None
     at: float | None = None
     text: str | None = None
+    history: list[tuple[float, float]] = field(default_factory=list)
 
-    WHEN_SET = ("fraction", "step", "total", "eta_seconds", "at", "text")
+    WHEN_SET = ("fraction", "step", "total", "eta_seconds", "at", "text", "history")
+
+    def without_history(self) -> Progress:
+        """Return what it says now, without what it said before."""
+        return replace(self, history=[])
 
     def left(self, now: float) -> float | None:
         """Return the seconds of work that are left, as seen now; None if that is not known.
@@ -81,15 +91,52 @@ class Progress:
         return f"step {self.step:g}/{self.total:g}"
 
     def left_text(self, now: float) -> str:
-        """Return ``12 min 05 s left``; ``""`` if that is not known.
+        """Return ``12 min 05 s left``; ``""`` if that is not known, or was estimated to be over.
 
         Args:
             now: seconds since the epoch.
         """
         left = self.left(now)
-        if left is None:
+        if not left:
             return ""
         return f"{duration_text(max(1.0, left))} left"
+
+    def rate_text(self) -> str:
+        """Return ``2.5 steps a second`` of the last minutes; ``""`` if that is not known.
+
+        Work that an interruption has undone does not count.
+        """
+        rate = self._rate()
+        if rate is None:
+            return ""
+        per = "a second"
+        if rate < 1.0:
+            rate *= 60.0
+            per = "a minute"
+        if rate < 1.0:
+            rate *= 60.0
+            per = "an hour"
+        return f"{rate:.3g} steps {per}"
+
+    def _rate(self) -> float | None:
+        """Return the steps a second of the last minutes; None if that is not known."""
+        if self.step is None or self.at is None:
+            return None
+        scale = 1.0
+        if self.fraction is not None:
+            if self.total is None:
+                return None
+            scale = self.total
+        first_at = self.at
+        first = self.step
+        for at, done in reversed(self.history):
+            if at < self.at - _RATE_S or done * scale > first:
+                break
+            first_at = at
+            first = done * scale
+        if first_at >= self.at or first >= self.step:
+            return None
+        return (self.step - first) / (self.at - first_at)
 
     def in_words(self, now: float | None = None) -> str:
         """Return ``71 %, step 710/1000, 12 min 05 s left, epoch 3``, or what is known of it.
@@ -118,7 +165,25 @@ class Progress:
             found.text = text
         if found == Progress(at=found.at):
             return None
+        found.history = _points_of(value.get("history"))
         return found
+
+
+def _points_of(value: Any) -> list[tuple[float, float]]:
+    """Return those of the pairs in a JSON list that are finite numbers."""
+    if not isinstance(value, list):
+        return []
+    pairs = [each for each in value if isinstance(each, (list, tuple)) and len(each) == 2]
+    return [(at, done) for at, done in pairs if _is_finite(at) and _is_finite(done)]
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
 
 
 def is_next_part(part: int, before: int | None) -> bool:

@@ -271,8 +271,8 @@ def push_progress(ti: Any, handle: str, status: AppStatus) -> None:
     """
     if status.progress is None or not status.is_terminal():
         return
-    said = asdict(status.progress)
-    values = {name: value for name, value in said.items() if value is not None}
+    said = asdict(status.progress.without_history())
+    values = {name: value for name, value in said.items() if value not in (None, [])}
     ti.xcom_push(key=PROGRESS_KEY, value=values)
 
 

@@ -361,8 +361,8 @@ class TrialJobs:
     @staticmethod
     def _keep_progress(context: TrialContext, progress: Progress) -> None:
         """Have the trial's run metadata say how far its job is."""
-        said = asdict(progress)
-        values = {name: value for name, value in said.items() if value is not None}
+        said = asdict(progress.without_history())
+        values = {name: value for name, value in said.items() if value not in (None, [])}
         store = context.notes.progress(context.key)
         if values != store.get():
             store.put(values)

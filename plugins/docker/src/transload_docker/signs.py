@@ -53,6 +53,7 @@ class Signs:
         self._folders = _folders(plan, home)
         self._sources: dict[tuple[str, int], Source] = {}
         self._noted: dict[str, Any] = home.read_signs(plan.app_id)
+        self._before: dict[str, Any] = self._noted.get("progress") or {}
         self._progress_due = 0.0
 
     @property
@@ -69,10 +70,12 @@ class Signs:
         for key, container in latest.items():
             source = self._sources.get(key)
             if source is None or source.container.id != container.id:
+                meter = ProgressMeter(self._before)
                 if source is not None:
                     source.end()
+                    meter = source.meter
                 source = self._sources[key] = Source(
-                    self._engine, self._plan.role(container.role), container, source
+                    self._engine, self._plan.role(container.role), container, meter
                 )
                 source.folders = self._folders.get(container.role, [])
             ends = source.see(container, now)
@@ -126,20 +129,18 @@ class Source:
         engine: where it is.
         role: its role.
         container: which.
-        before: the same of the attempt before; None: there was none.
+        meter: what the attempts before have said.
     """
 
     def __init__(
-        self, engine: Engine, role: RolePlan, container: Container, before: Source | None
+        self, engine: Engine, role: RolePlan, container: Container, meter: ProgressMeter
     ) -> None:
         self.container = container
         self.folders: list[str] = []
         self.is_alive = False
         self.error = ""
-        self.meter = ProgressMeter()
-        if before is not None:
-            self.meter = before.meter
-            self.meter.pause()
+        self.meter = meter
+        self.meter.pause()
         self.name = f"role {role.name!r}, replica {container.replica}"
         self._engine = engine
         self._role = role
@@ -363,6 +364,9 @@ def add_last_reports(engine: Engine, facts: Facts) -> None:
             facts.signs.setdefault("steps", {})[f"{role}/{k}"] = report["step"]
     last = furthest_behind(reports)
     if is_over and last:
+        before = facts.signs.get("progress") or {}
+        if "history" in before and ("fraction" in before) == ("fraction" in last):
+            last["history"] = before["history"]
         facts.signs["progress"] = last
 
 

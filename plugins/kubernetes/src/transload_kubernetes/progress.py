@@ -7,6 +7,7 @@ last lines of that log. The last report of a pod that has ended is in its status
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from typing import Any, Final
@@ -25,6 +26,34 @@ MOST_ASKED: Final = 16
 """So many pods are asked for a report at once; the others keep their last one."""
 _MOST_KEPT: Final = 1000
 _LINES: Final = 60  # from which the time that is left is estimated
+_ALL_LINES: Final = 4000
+"""Lines of a helper's log that are read for the history of a job's progress, once."""
+
+
+class _Known:
+    """What is known of the reports of a pod.
+
+    Args:
+        is_whole: they were read from their beginning.
+    """
+
+    def __init__(self, is_whole: bool) -> None:
+        self.is_whole = is_whole
+        self.asked_at = -math.inf
+        self.meter = ProgressMeter()
+        self._read_to = -math.inf  # when the last line was written that was read
+
+    def read(self, log: bytes) -> None:
+        """Take over what the last lines of a helper's log say, each with its time stamp."""
+        for line in log.splitlines():
+            stamp, _, text = line.partition(b" ")
+            if not text.startswith(PROGRESS.encode()):
+                continue
+            with contextlib.suppress(ValueError):
+                at = nanoseconds(stamp.decode("ascii", "replace")) / NS
+                if at > self._read_to:
+                    self._read_to = at
+                    self.meter.update(read_report(text.removeprefix(PROGRESS.encode()), at))
 
 
 class Reports:
@@ -39,14 +68,15 @@ class Reports:
         self.jobs: set[tuple[str, str]] = set()
         self._cluster = cluster
         self._lock = threading.Lock()
-        self._known: dict[str, tuple[float, dict[str, Any]]] = {}  # uid of a pod → when, and what
+        self._known: dict[str, _Known] = {}  # uid of a pod → what it has reported
 
-    def add_to(self, facts: Facts, most: int = MOST_ASKED) -> int:
+    def add_to(self, facts: Facts, most: int = MOST_ASKED, with_history: bool = True) -> int:
         """Add to the facts of a job what its running pods have reported last.
 
         Args:
             facts: those of the job.
             most: how many pods may be asked.
+            with_history: also what they have reported before.
 
         Returns:
             How many were asked.
@@ -57,34 +87,41 @@ class Reports:
             return 0
         asked = 0
         for pod in pods:
-            moment, report = self._known.get(pod["metadata"]["uid"], (0.0, {}))
-            if asked < most and time.monotonic() - moment > _FRESH_S:
+            uid = pod["metadata"]["uid"]
+            known = self._known.get(uid)
+            if known is None or (with_history and not known.is_whole):
+                known = _Known(with_history)
+            if asked < most and time.monotonic() - known.asked_at > _FRESH_S:
                 asked += 1
-                report = self._ask(pod) or report
-            if report:
-                facts.progress[pod["metadata"]["name"]] = report
+                self._ask(pod, known)
+            if known.meter.latest:
+                facts.progress[pod["metadata"]["name"]] = known.meter.latest
         if facts.progress:
             with self._lock:
                 self.jobs.add((pods[0]["metadata"]["namespace"], base_of(pods[0])))
         return asked
 
-    def _ask(self, pod: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, pod: dict[str, Any], known: _Known) -> None:
+        """Read what a pod has reported since it was asked last."""
         from urllib3.exceptions import HTTPError
 
         metadata = pod["metadata"]
+        lines = _LINES
+        if known.is_whole and not known.meter.latest:
+            lines = _ALL_LINES
         log = b""
         with contextlib.suppress(SchedulerUnavailable, HTTPError, OSError):
             answer = self._cluster.log(
-                metadata["namespace"], metadata["name"], names.HELPER, timestamps=True, tail=_LINES
+                metadata["namespace"], metadata["name"], names.HELPER, timestamps=True, tail=lines
             )
             log = answer.data if answer else b""
-        report = last_report(log)
         with self._lock:
+            known.read(log)
+            known.asked_at = time.monotonic()
             self._known.pop(metadata["uid"], None)
-            self._known[metadata["uid"]] = (time.monotonic(), report)
+            self._known[metadata["uid"]] = known
             while len(self._known) > _MOST_KEPT:
                 del self._known[next(iter(self._known))]
-        return report
 
     def _forget(self, facts: Facts) -> None:
         if facts.record is None or not self.jobs:
@@ -97,23 +134,3 @@ class Reports:
 def _may_report(pod: dict[str, Any]) -> bool:
     """Tell whether the program and the helper of a pod run."""
     return bool(states.program(pod, "running") and states.program(pod, "running", names.HELPER))
-
-
-def last_report(log: bytes) -> dict[str, Any]:
-    """Return what the last lines of a helper's log say of the program's progress.
-
-    Args:
-        log: the lines, each with its time stamp.
-
-    Returns:
-        Fields of `Progress`; empty if it says nothing.
-    """
-    meter = ProgressMeter()
-    for line in log.splitlines():
-        stamp, _, text = line.partition(b" ")
-        if not text.startswith(PROGRESS.encode()):
-            continue
-        with contextlib.suppress(ValueError):
-            at = nanoseconds(stamp.decode("ascii", "replace")) / NS
-            meter.update(read_report(text.removeprefix(PROGRESS.encode()), at))
-    return meter.latest

@@ -283,13 +283,14 @@ class KubernetesScheduler(SchedulerBase):
         seen = self._seen()
         left = MOST_ASKED
         for facts in seen:
-            left -= self._reports.add_to(facts, left)
+            left -= self._reports.add_to(facts, left, with_history=False)
         known = sorted(self._known(seen), key=lambda each: each[0].created, reverse=True)
         rows: list[ListAppResponse] = []
         for made, decision in known:
             status = decision.status
-            row = ListAppResponse(made.app_id, status.state, name=made.name, created=made.created)
-            row.progress = status.progress
+            row = ListAppResponse(made.app_id, status.state, progress=status.progress)
+            row.name = made.name
+            row.created = made.created
             rows.append(row)
         for facts in seen:
             if facts.unreadable:

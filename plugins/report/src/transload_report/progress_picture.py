@@ -62,13 +62,13 @@ class _Point:
     Args:
         after: seconds since the job's first start.
         done: percent of the work, or steps.
-        says: a description in one line.
+        says: a description in one line; ``""``: it has no mark of its own.
         interrupted: whether the job was interrupted there.
     """
 
     after: float
     done: float
-    says: str
+    says: str = ""
     interrupted: bool = False
 
 
@@ -104,7 +104,8 @@ def _drawable(progress: Progress) -> Progress:
         kept[name] = value if value is not None and is_drawable(value) else None
     if kept["total"] is not None and kept["total"] <= 0:
         kept["total"] = None
-    return Progress(**kept, text=progress.text)
+    history = [(at, done) for at, done in progress.history if is_drawable(done)]
+    return Progress(**kept, text=progress.text, history=history)
 
 
 def short_progress(status: AppStatus, written: float) -> str:
@@ -185,7 +186,7 @@ def _points(status: AppStatus, progress: Progress, span: Span, written: float) -
     if span.start is None:
         return []
     scale = _scale(progress)
-    points = []
+    points = _history(progress, span.start)
     for attempt in _reported_attempts(status):
         if scale is None or attempt.step is None or attempt.end_time is None:
             continue
@@ -206,11 +207,22 @@ def _points(status: AppStatus, progress: Progress, span: Span, written: float) -
     if done is not None:
         at = progress.at or written
         points.append(_Point(at - span.start, done, _words(status, progress, at)))
+    points.sort(key=lambda point: point.after)
     return [
         point
         for point in points
         if point.after >= 0 and is_drawable(point.after) and is_drawable(point.done)
     ]
+
+
+def _history(progress: Progress, start: float) -> list[_Point]:
+    """Return what the job said earlier of its progress."""
+    if progress.fraction is None and progress.step is None:
+        return []
+    scale = 1.0
+    if progress.fraction is not None:
+        scale = 100.0
+    return [_Point(at - start, done * scale) for at, done in progress.history]
 
 
 def _reported_attempts(status: AppStatus) -> list[ReplicaAttempt]:
@@ -300,7 +312,7 @@ def _curve(
         parts.append(_joined(frame, [points[-1], end], "line ahead"))
     if limit is not None:
         parts.append(_limit_line(frame, limit))
-    parts += [_point_mark(frame, point) for point in points]
+    parts += [_point_mark(frame, point) for point in points if point.says]
     return picture(
         width=_WIDTH,
         height=_CURVE_HEIGHT,

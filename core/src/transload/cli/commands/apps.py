@@ -355,7 +355,7 @@ def _show_description(
         "options": pairs_text(masked_values(description.cfg)),
         "timeout": "",
         "segment": "",
-        "progress": progress_text(description.status),
+        "progress": _progress_with_rate(description.status),
         "interruptions": interruptions_text(description.status),
         "limit": limit_text(description.status),
         "results in": masked_url(description.tracker_base or ""),
@@ -381,6 +381,13 @@ def _show_description(
     emit_fields(fields.items())
     for role in app.roles:
         _show_role(role)
+
+
+def _progress_with_rate(status: AppStatus) -> str:
+    """Return ``71 %, step 710/1000, 12 min left, 2.5 steps a second``, or what is known of it."""
+    if status.progress is None:
+        return ""
+    return ", ".join(filter(None, [progress_text(status), status.progress.rate_text()]))
 
 
 def _notice_text(role: Role) -> str:

@@ -341,9 +341,9 @@ def list_apps(local: str, scheduler: str) -> list[ListAppResponse]:
             handle = make_app_handle(scheduler, session, app_id) if session else ""
             shown = AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
             name = str((record.get("app") or {}).get("name", ""))
-            row = ListAppResponse(app_id, shown, handle, name, record.get("created"))
-            row.progress = Progress.from_value(state.get("progress"))
-            rows.append(row)
+            created = record.get("created")
+            progress = Progress.from_value(state.get("progress"))
+            rows.append(ListAppResponse(app_id, shown, handle, name, created, progress))
     return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
 

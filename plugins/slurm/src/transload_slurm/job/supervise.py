@@ -104,6 +104,7 @@ class Supervisor:
         self.preempted = False
         self.meters: dict[Replica, ProgressMeter] = {}
         self.progress: dict[str, Any] | None = (before or {}).get("progress")
+        self.progress_before = self.progress
         self.has_news = False  # of progress, which is written once a second
         self.stalled: dict[Replica, str] = {}
         self.dumps: dict[Replica, tuple[float, int]] = {}  # when to read which part of its stderr
@@ -394,7 +395,7 @@ class Supervisor:
 
     def _on_progress(self, replica: Replica, report: dict[str, Any]) -> None:
         if replica not in self.meters:
-            self.meters[replica] = ProgressMeter()
+            self.meters[replica] = ProgressMeter(self.progress_before)
         if not self.meters[replica].update(report):
             return
         self.has_news = True
