@@ -33,7 +33,7 @@ DISTRIBUTIONS = ["core", *(f"plugins/{name}" for name in PLUGINS)]
 SEARCH, REPORT = "plugins/search", "plugins/report"
 ALSO = {
     **dict.fromkeys(("airflow", "ax", "prefect"), (SEARCH, REPORT)),
-    "kfp": ("plugins/docker", SEARCH, REPORT),
+    "kfp": ("plugins/docker", "plugins/kubernetes", SEARCH, REPORT),
     **dict.fromkeys(("mlflow", "report"), (SEARCH,)),
 }
 """What a plugin's tests use besides the plugin: a scheduler for a launcher, the extra `search`, a

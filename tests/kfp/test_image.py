@@ -9,6 +9,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tomllib
 import zipfile
 from collections.abc import Callable
@@ -138,6 +139,29 @@ def _wheel(source: Path, folder: Path) -> None:
     with zipfile.ZipFile(folder / f"{module}-{version}-py3-none-any.whl", "w") as wheel:
         for path, content in files.items():
             wheel.writestr(path, content)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_the_wheels_of_the_page(tmp_path: Path) -> None:
+    """The line of the tutorial makes the wheels of all that the image has of this project."""
+    page = (ROOT / "docs" / "start" / "kubeflow.md").read_text()
+    (line,) = [line[2:] for line in page.splitlines() if line.startswith("$ pip wheel")]
+    folders = [word.removeprefix("./") for word in line.split() if word.startswith("./")]
+    for folder in folders:
+        shutil.copytree(ROOT / folder, tmp_path / folder)
+    said = subprocess.run(
+        [sys.executable, "-m", *shlex.split(line)],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
+    made = {path.name.partition("-")[0] for path in (tmp_path / "plugins" / "kfp").glob("*.whl")}
+    dockerfile = (ROOT / "plugins" / "kfp" / "Dockerfile").read_text()
+    wanted = re.findall(r"transload-\w+", dockerfile.partition('ARG PACKAGES="')[2].split('"')[0])
+    assert made == {"transload", "transload_search", *(name.replace("-", "_") for name in wanted)}
 
 
 @pytest.mark.slow

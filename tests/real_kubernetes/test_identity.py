@@ -170,36 +170,33 @@ def test_several_users_at_once(
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
-    """The reference's Roles and the page's lines for kubectl: the account may submit in its namespace, and
-    nowhere else.
+    """The reference's Roles and the pages' lines for kubectl: the accounts may submit in their
+    namespace, and nowhere else.
     """
     docs = Path(__file__).parents[2] / "docs"
     reference = (docs / "reference" / "kubernetes.md").read_text()
-    page = (docs / "schedulers" / "kubernetes.md").read_text()
     roles = reference.partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
-    lines = (
-        page.partition("### Let an orchestrator submit from inside the cluster")[2]
-        .partition("```console")[2]
-        .partition("```")[0]
-    )
+    lines: list[str] = []
+    for page, title in (
+        ("start/airflow-on-kubernetes.md", "## 3. Give rights"),
+        ("schedulers/kubernetes.md", "### Let an orchestrator submit from inside the cluster"),
+    ):
+        text = (docs / page).read_text()
+        block = text.partition(title)[2].partition("```console")[2].partition("```")[0]
+        lines += [line[2:] for line in block.splitlines() if line[:2] == "$ "]
     made = cluster.namespace()
     configuration = yaml.safe_load(Path(cluster.kubeconfig).read_text())
     for each in configuration["contexts"]:
         each["context"]["namespace"] = made
     (tmp_path / "admin").write_text(yaml.safe_dump(configuration))
     (tmp_path / "roles.yaml").write_text(roles)
-    who = f"--as=system:serviceaccount:{made}:transload"
-    script = [
-        "set -e",
-        "kubectl apply -f roles.yaml",
-        *(line[2:] for line in lines.splitlines() if line[:2] == "$ "),
-    ]
-    tutorial = Path(__file__).parents[2] / "docs" / "start" / "airflow-on-kubernetes.md"
-    assert "$ " + "\n$ ".join(script[1:]) in tutorial.read_text()
-    script += [
-        f"kubectl auth can-i create jobs {who}",
-        f"kubectl auth can-i create jobs -n default {who} || true",
-    ]
+    script = ["set -e", *lines]
+    for account in ("airflow-worker", "airflow-triggerer", "transload"):
+        who = f"--as=system:serviceaccount:{made}:{account}"
+        script += [
+            f"kubectl auth can-i create jobs {who}",
+            f"kubectl auth can-i create jobs -n default {who} || true",
+        ]
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "admin"), "NAMESPACE": made}
     said = subprocess.run(
         ["sh", "-c", "\n".join(script)],
@@ -211,4 +208,4 @@ def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
     )
     assert said.returncode == 0, said.stdout + said.stderr
     assert "serviceaccount/transload created" in said.stdout
-    assert said.stdout.split()[-2:] == ["yes", "no"], said.stdout
+    assert said.stdout.split()[-6:] == ["yes", "no"] * 3, said.stdout
