@@ -193,6 +193,22 @@ def test_workspace_travels_once(far: Runner, login: Any, tmp_path: Path) -> None
     assert len(set(after.items()) - set(before.items())) == 2  # the file, and the new list
 
 
+def test_the_script_of_a_built_in_component_travels(
+    far: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its public image is not used on Slurm: what ``--script`` names lies in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text("import beside\nprint(beside.WORD)\n")
+    Path("beside.py").write_text("WORD = 'trained'\n")
+    handle = far.run_component("utils.python", ["--script", "train.py"], "slurm")
+    status = far.wait(handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED, status
+    assert list(far.log_lines(handle, "python")) == ["trained\n"]
+    plan = far.dryrun_component("dist.ddp", ["--script", "train.py"], "slurm")
+    assert plan.resolved.roles[0].workspace == Workspace({str(tmp_path): ""})
+    far.delete(handle)
+
+
 def test_results_come_back(
     far: Runner, login: Any, shell_app: Callable[..., AppDef], tmp_path: Path
 ) -> None:

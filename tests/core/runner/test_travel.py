@@ -80,6 +80,36 @@ def test_an_app_without_an_image_takes_the_working_folder(
     assert far(_app(), folder=str(tmp_path)).workspace == Workspace({str(tmp_path): ""})
 
 
+BUILT_IN = [
+    # a built-in component, its arguments, whether the folder travels with it
+    ("dist.ddp", ["--script", "train.py"], True),
+    ("dist.ddp", ["-m", "models.train"], True),
+    ("dist.spmd", ["--script", "train.py", "--", "--lr", "0.1"], True),
+    ("dist.ddp", ["--script", "nothere.py"], False),
+    ("dist.ddp", ["--script", "train.py", "--image", "mine:1"], False),
+    ("utils.python", ["--script", "train.py"], True),
+    ("utils.python", ["-m", "train"], True),
+    ("utils.python", ["-m", "json.tool"], False),
+    ("utils.python", ["-c", "print(1)"], False),
+    ("utils.sh", ["bash", "run.sh"], True),
+    ("utils.sh", ["echo", "a b"], False),
+    ("utils.echo", ["--msg", "hello"], False),
+]
+
+
+@pytest.mark.parametrize(("component", "args", "travels"), BUILT_IN)
+def test_built_in_components_take_along_what_they_run(
+    component: str, args: list[str], travels: bool, far: Callable[..., Role]
+) -> None:
+    """The script or module of the working folder, if the image is none of the user's own."""
+    Path("train.py").write_text("print(1)\n")
+    Path("run.sh").write_text("true\n")
+    Path("models").mkdir()
+    Path("models/train.py").write_text("print(1)\n")
+    expected = Workspace({os.getcwd(): ""}) if travels else None
+    assert far(component, args=args).workspace == expected
+
+
 def test_an_image_that_is_set_over_an_app_takes_the_folder_too(plain_folder: str) -> None:
     """``--image X`` means what the option ``image`` of the scheduler does; a folder says itself
     what it is.

@@ -7,10 +7,12 @@ from __future__ import annotations
 import functools
 import os
 import re
+import shlex
 from collections.abc import Collection, Iterable, Mapping
 from fnmatch import fnmatchcase, translate
 from typing import Final
 
+from transload.components.programs.torchrun import program_of_torchrun
 from transload.errors import SpecError
 from transload.specs import AppDef, Role, Workspace, looks_secret
 
@@ -74,7 +76,8 @@ def add_default_workspace(
         app: the job.
         code: the folder of the component file that it comes from, if it does.
         folder: what a role without an image works in.
-        without_image: roles that were written without one, whatever was set over them since.
+        without_image: roles that were written without one, or whose code is in the folder all the
+            same, whatever was set over them since.
 
     Raises:
         SpecError: if the folder is too large to travel unasked.
@@ -91,6 +94,41 @@ def add_default_workspace(
             continue
         role.workspace = Workspace({found: ""})
         _refuse_large(role, f"roles[{index}].workspace={found!r}")
+
+
+def names_code_in(role: Role, folder: str) -> bool:
+    """Tell whether the command of a role names a file or a module of a folder.
+
+    Args:
+        role: the role, such as that of ``dist.ddp --script train.py`` or ``utils.python -m pkg``.
+        folder: what relative paths are relative to.
+    """
+    words = _words_of(role)
+    for index, word in enumerate(words):
+        if os.path.isabs(word):
+            continue
+        if os.path.isfile(os.path.join(folder, word)):
+            return True
+        if words[index - 1 : index] == ["-m"] and _has_module(folder, word):
+            return True
+    return False
+
+
+def _words_of(role: Role) -> list[str]:
+    """Return the command of a role in words, with those that a shell is given as one text."""
+    words = [role.entrypoint, *role.args]
+    if role.entrypoint not in ("sh", "bash") or words[1:2] != ["-c"]:
+        return words
+    text = " ".join(words[2:3])
+    try:
+        return [*words[3:], *(program_of_torchrun(text) or shlex.split(text))]
+    except ValueError:  # a quote that is not closed, which may be a comment's
+        return words
+
+
+def _has_module(folder: str, name: str) -> bool:
+    path = os.path.join(folder, *name.split("."))
+    return os.path.isfile(f"{path}.py") or os.path.isdir(path)
 
 
 def _refuse_large(role: Role, path: str) -> None:

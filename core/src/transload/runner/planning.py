@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
+import transload
 from transload.runner.checkpoints import (
     all_with_checkpoints,
     name_of_ended,
@@ -32,12 +33,18 @@ from transload.runner.job_env import (
     with_workspace,
 )
 from transload.runner.job_mounts import with_job_mounts
-from transload.runner.packaging import add_default_workspace, pass_env, resolve_relative_paths
+from transload.runner.packaging import (
+    add_default_workspace,
+    names_code_in,
+    pass_env,
+    resolve_relative_paths,
+)
 from transload.runner.plan import Plan
 from transload.specs import (
     MASK,
     AppDef,
     CfgVal,
+    Role,
     SpecError,
     Workspace,
     make_app_handle,
@@ -107,8 +114,9 @@ def make_plan(
     _work_in(launch.folder, to)
 
     built = _build(launch, runner, to, app_id, context_args)
+    from_here = _roles_from_here(launch, to, built)
     images = {role.name: role.image for role in built.app.roles}
-    app = _final_app(launch, runner, to, built, change)
+    app = _final_app(launch, runner, to, built, change, from_here)
     _warn_of_unused_images(app, images, to)
 
     app_id = _full_id(to, built.app_id or unique_app_id(app.name))
@@ -123,7 +131,7 @@ def make_plan(
     checkpoints = _checkpoints(launch, runner, to, app, checkpoint_name or app_id)
     if checkpoints is not None:
         resolved = with_checkpoint_folders(resolved, checkpoints, to.scheduler, to.cfg)
-    _pack(resolved, launch, to, built.code_folder, images)
+    _pack(resolved, launch, to, built.code_folder, from_here)
     pass_env(resolved, to.pass_env, runner._environ)
     name_wandb_runs(resolved, checkpoints or safe_name(checkpoint_name or app_id))
 
@@ -222,6 +230,7 @@ def _final_app(
     to: Destination,
     built: _Definition,
     change: Callable[[AppDef], AppDef] | None,
+    from_here: Collection[str],
 ) -> AppDef:
     """Return the definition as it is submitted: with what scripts say, changed by caller and
     plugins, with a workspace.
@@ -232,7 +241,8 @@ def _final_app(
     workspace: str | Workspace | None = launch.workspace
     if workspace is None:
         workspace = runner.settings.get("workspace")
-    headers = headers_of(with_workspace(app, workspace), _script_folders(launch, to, built))
+    folders = _script_folders(launch, to, built, from_here)
+    headers = headers_of(with_workspace(app, workspace), folders)
     app = with_header_settings(app, headers, names_app=launch.command is not None)
     if change is not None:
         app = change(app)
@@ -248,7 +258,30 @@ def _final_app(
     return app
 
 
-def _script_folders(launch: Launch, to: Destination, built: _Definition) -> dict[str, list[str]]:
+def _roles_from_here(launch: Launch, to: Destination, built: _Definition) -> set[str]:
+    """Return the names of the roles whose code lies in the working folder: those without an image,
+    and those whose image holds none, but whose command names a file or module of the folder.
+    Empty where jobs see the folder itself.
+    """
+    if to.scheduler.capabilities.shares_disk:
+        return set()
+    folder = launch.folder or os.getcwd()
+    return {role.name for role in built.app.roles if _is_from_here(role, to, folder)}
+
+
+def _is_from_here(role: Role, to: Destination, folder: str) -> bool:
+    """Tell whether the code of a role lies in a folder of this machine, and in no image."""
+    if not role.image:
+        return True
+    is_default = role.image in (transload.IMAGE, to.cfg.get("image"))
+    if not is_default and to.scheduler.uses_image(role, to.cfg):
+        return False
+    return names_code_in(role, folder)
+
+
+def _script_folders(
+    launch: Launch, to: Destination, built: _Definition, from_here: Collection[str]
+) -> dict[str, list[str]]:
     """Return where the script of each role lies that has no workspace: the folder that it runs in,
     or that travels with it.
     """
@@ -257,7 +290,7 @@ def _script_folders(launch: Launch, to: Destination, built: _Definition) -> dict
         folder = str(to.cfg.get("working_dir") or folder)
     folders = {}
     for role in built.app.roles:
-        is_here = to.scheduler.capabilities.shares_disk or not role.image
+        is_here = to.scheduler.capabilities.shares_disk or role.name in from_here
         found = [folder] if is_here else []
         folders[role.name] = found if built.code_folder is None else [built.code_folder, *found]
     return folders
@@ -316,15 +349,14 @@ def _pack(
     launch: Launch,
     to: Destination,
     code_folder: str | None,
-    images: Mapping[str, str],
+    from_here: Collection[str],
 ) -> None:
     """Make local paths absolute, and add the folders that travel; ``app`` is changed."""
     if launch.folder is not None:
         resolve_relative_paths(app, launch.folder)
     if to.scheduler.capabilities.shares_disk or not to.scheduler.takes_workspace(to.cfg):
         return
-    without_image = {role for role, image in images.items() if not image}
-    add_default_workspace(app, code_folder, launch.folder or os.getcwd(), without_image)
+    add_default_workspace(app, code_folder, launch.folder or os.getcwd(), from_here)
 
 
 def _let_roles_change(plan: Plan[Any]) -> None:

@@ -190,8 +190,8 @@ PROGRAM: Final = ' "$@" '
 """What stands between the arguments of ``torchrun`` and the program."""
 
 
-def script_of_torchrun(command: str) -> str | None:
-    """Return the script that a shell command runs with `RECORDED`; None: it runs none.
+def program_of_torchrun(command: str) -> list[str]:
+    """Return the words of what a shell command runs with `RECORDED`; empty: it runs nothing so.
 
     Args:
         command: the text that the shell is given.
@@ -199,6 +199,17 @@ def script_of_torchrun(command: str) -> str | None:
     _, is_recorded, rest = command.rpartition(RECORDED)
     _, has_program, program = rest.partition(PROGRAM)
     if not (is_recorded and has_program):
-        return None
-    first = shlex.split(program)[0]
-    return first if first.endswith(".py") else None
+        return []
+    return shlex.split(program)
+
+
+def script_of_torchrun(command: str) -> str | None:
+    """Return the script that a shell command runs with `RECORDED`; None: it runs none.
+
+    Args:
+        command: the text that the shell is given.
+    """
+    words = program_of_torchrun(command)
+    if words and words[0].endswith(".py"):
+        return words[0]
+    return None
