@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import transload
 from transload.cli import main
 from transload.components import get_component
 from transload.runner import Runner, load_settings
@@ -60,9 +61,62 @@ def test_a_component_file_runs_after_it(tmp_path: Path, monkeypatch: pytest.Monk
     assert convert_source(text) == (text, [])
 
 
+IMAGES = """\
+import torchx
+import torchx.version
+from torchx.version import TORCHX_IMAGE, __version__
+from torchx.version import TORCHX_IMAGE as IMG
+
+found = [TORCHX_IMAGE, IMG, torchx.version.TORCHX_IMAGE, torchx.IMAGE]
+versions = [__version__, torchx.version.__version__]
+"""
+
+
+def test_the_version_and_the_image_are_ours() -> None:
+    """However they are spelled: the result can be executed."""
+    text, left = convert_source(IMAGES)
+    assert left == []
+    names: dict[str, Any] = {}
+    exec(text, names)
+    assert names["found"] == [transload.IMAGE] * 4
+    assert names["versions"] == [transload.__version__] * 2
+
+
+AX = """\
+import ax.runners.torchx
+from ax.metrics.torchx import TorchXMetric
+from ax.runners.torchx import (
+    TORCHX_TRACKER_BASE as BASE,
+    TorchXRunner,
+)
+
+runner = TorchXRunner(tracker_base="/tmp", component="train.py:trainer")
+"""
+
+
+def test_the_runner_of_ax_is_that_of_the_plugin() -> None:
+    """What Ax has for TorchX is imported from transload-ax, which is asked for where it is missing."""
+    text, ((line, what),) = convert_source(AX)
+    assert (line, what) == (1, "this file needs transload-ax: pip install transload-ax")
+    assert text.splitlines()[:5] == [
+        "import transload_ax",
+        "from transload_ax import TransloadMetric as TorchXMetric",
+        "from transload_ax import (",
+        "    TRANSLOAD_TRACKER_BASE as BASE,",
+        "    TransloadRunner as TorchXRunner,",
+    ]
+    assert text.splitlines()[5:] == AX.splitlines()[5:]
+
+
 @pytest.mark.parametrize(
     ("line", "named"),
     [
+        ("from torchx import version", "write transload.IMAGE"),
+        (
+            "from torchx.pipelines.kfp.adapter import component_from_app",
+            "from transload_kfp import",
+        ),
+        ("from torchx.components.serve import torchserve", "a component of your own"),
         (
             "from torchx.schedulers.kubernetes_scheduler import KubernetesScheduler",
             "KubernetesScheduler",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import re
 from typing import Final, NamedTuple
 
@@ -25,10 +26,44 @@ MODULES: Final = {
     "torchx.tracker": "transload.tracker",
     "torchx.schedulers.api": "transload.schedulers.api",
     "torchx.schedulers": None,
-    "torchx.version": None,
+    "torchx.version": "transload",
     "torchx": "transload",
+    "ax.runners.torchx": "transload_ax",
+    "ax.metrics.torchx": "transload_ax",
 }
-"""Module of TorchX → ours, None if there is none; the longest that fits counts."""
+"""Module of TorchX, or of Ax for TorchX → ours, None if there is none; the longest that fits
+counts."""
+
+NAMES: Final = {
+    "torchx.version.TORCHX_IMAGE": "IMAGE",
+    "ax.runners.torchx.TorchXRunner": "TransloadRunner",
+    "ax.runners.torchx.TORCHX_APP_HANDLE": "TRANSLOAD_APP_HANDLE",
+    "ax.runners.torchx.TORCHX_TRACKER_BASE": "TRANSLOAD_TRACKER_BASE",
+    "ax.runners.torchx.APP_STATE_TO_TRIAL_STATUS": "APP_STATE_TO_TRIAL_STATUS",
+    "ax.metrics.torchx.TorchXMetric": "TransloadMetric",
+}
+"""Name in one of these modules → ours, where it is another one or its module may not be here."""
+
+REMEDIES: Final = {
+    "torchx.pipelines.kfp": (
+        "write `from transload_kfp import component_from_app`, which is for KFP 2 "
+        "(pip install transload-kfp)"
+    ),
+    "torchx.tracker.mlflow": (
+        "set [tracker.mlflow] in transload.toml (pip install transload-mlflow)"
+    ),
+    "torchx.schedulers": (
+        "give the scheduler by its name: get_runner().run(app, 'slurm'); `transload info` lists them"
+    ),
+    "torchx.specs.finder": "write transload.components.get_component and get_components",
+    "torchx.specs.file_linter": "write transload.components.check",
+    "torchx.version": "write transload.IMAGE and transload.__version__",
+    "torchx.workspace": "write Role(workspace=transload.specs.Workspace({FOLDER: ''}))",
+    "torchx.components": "write a component of your own",
+    "torchx.apps": "write a program of your own",
+    "torchx.runner.events": "write a plugin with the hook transload_app_event",
+}
+"""What has no counterpart of its name → what to write; the longest that fits counts."""
 
 VARIABLES: Final = {
     name: name.replace("TORCHX_", "TRANSLOAD_", 1)
@@ -61,6 +96,8 @@ def convert_source(text: str) -> tuple[str, list[Left]]:
     changes: list[_Change] = []
     left: list[Left] = []
     lines = text.encode().splitlines(keepends=True)
+    if _uses_ax(tree) and importlib.util.find_spec("transload_ax") is None:
+        left.append(Left(1, "this file needs transload-ax: pip install transload-ax"))
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and not node.level and _is_theirs(node.module):
@@ -71,7 +108,7 @@ def convert_source(text: str) -> tuple[str, list[Left]]:
                     _rename(alias.name, alias.lineno, alias.col_offset, changes, left)
         elif isinstance(node, ast.Attribute) and id(node) not in inner:
             dotted = _dotted(node)
-            if dotted.startswith("torchx."):
+            if _is_theirs(dotted) and "." in dotted:
                 _rename(dotted, node.lineno, node.col_offset, changes, left, name_last=True)
         elif (
             isinstance(node, ast.Constant)
@@ -86,8 +123,20 @@ def convert_source(text: str) -> tuple[str, list[Left]]:
     return b"".join(lines).decode(), sorted(set(left))
 
 
-def _is_theirs(module: str | None) -> bool:
-    return module is not None and (module == "torchx" or module.startswith("torchx."))
+_THEIRS: Final = ("torchx", "ax.runners.torchx", "ax.metrics.torchx")
+
+
+def _is_theirs(dotted: str | None) -> bool:
+    return dotted is not None and f"{dotted}.".startswith(tuple(f"{each}." for each in _THEIRS))
+
+
+def _uses_ax(tree: ast.AST) -> bool:
+    """Tell whether a source imports what Ax has for TorchX."""
+    modules = [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules += [alias.name for alias in node.names]
+    return any(_is_theirs(module) and module.startswith("ax.") for module in modules)
 
 
 def _home(dotted: str) -> tuple[str, str | None]:
@@ -104,11 +153,27 @@ def _translated(dotted: str) -> str | None:
     theirs, ours = _home(dotted)
     if ours is None:
         return None
+    if dotted in NAMES:
+        return f"{ours}.{NAMES[dotted]}"
     return ours + dotted.removeprefix(theirs)
 
 
+def _nothing(dotted: str) -> str:
+    """Return what is left to do for a name without a counterpart."""
+    text = f"{dotted}: transload has nothing of that name"
+    for theirs in sorted(REMEDIES, key=len, reverse=True):
+        if f"{dotted}.".startswith(f"{theirs}."):
+            return f"{text}; {REMEDIES[theirs]}"
+    return text
+
+
 def _exists(dotted: str) -> bool:
-    """Tell whether transload has a module, or a name in a module."""
+    """Tell whether transload has a module, or a name in a module.
+
+    What is in a distribution beside the core need not be installed.
+    """
+    if dotted == "transload_ax" or dotted in {f"transload_ax.{name}" for name in NAMES.values()}:
+        return True
     try:
         importlib.import_module(dotted)
     except ImportError:
@@ -136,9 +201,12 @@ def _rename(
             break
         new = shorter
     if new is None or not _exists(new):
-        left.append(Left(line, f"{dotted}: transload has nothing of that name"))
+        left.append(Left(line, _nothing(dotted)))
         return
     theirs, ours = _home(dotted)
+    if dotted in NAMES:
+        changes.append(_Change(line, column, dotted, new))
+        return
     changes.append(_Change(line, column, theirs, str(ours)))
 
 
@@ -146,19 +214,30 @@ def _import_from(node: ast.ImportFrom, changes: list[_Change], left: list[Left])
     module = str(node.module)
     new = _translated(module)
     names = [f"{module}.{alias.name}" for alias in node.names]
-    missing = [name for name in names if not _has_counterpart(name)]
-    if new is None or (module == "torchx" and missing):
-        what = ", ".join(missing) or module
-        left.append(Left(node.lineno, f"{what}: transload has nothing of that name"))
+    missing = [name for name in names if not _has_counterpart(name) or _is_elsewhere(name, new)]
+    if new is None or not _exists(new) or (module == "torchx" and missing):
+        left.append(Left(node.lineno, _nothing(", ".join(missing) or module)))
         return
     for name in missing:
-        left.append(Left(node.lineno, f"{name}: transload has nothing of that name"))
+        left.append(Left(node.lineno, _nothing(name)))
     changes.append(_Change(node.lineno, node.col_offset, module, new))
+    for alias in node.names:
+        ours = NAMES.get(f"{module}.{alias.name}", alias.name)
+        if ours == alias.name:
+            continue
+        if alias.asname is None:  # the rest of the file goes on to use the name
+            ours = f"{ours} as {alias.name}"
+        changes.append(_Change(alias.lineno, alias.col_offset, alias.name, ours))
 
 
 def _has_counterpart(dotted: str) -> bool:
     ours = _translated(dotted)
     return ours is not None and _exists(ours)
+
+
+def _is_elsewhere(dotted: str, module: str | None) -> bool:
+    """Tell whether what is imported from one module is with us no name of that module."""
+    return dotted not in NAMES and _translated(dotted) != f"{module}.{dotted.rpartition('.')[2]}"
 
 
 def _dotted(node: ast.expr) -> str:
