@@ -173,7 +173,9 @@ def main() -> None:
             os.chmod(folder, 0o700)
             os.environ |= {"DOCKER_HOST": engine.url, "TRANSLOAD_HOME": folder}
             bench = Bench(engine.busybox_image())
-            bench.ours("true")  # the keeper runs from now on, as it does for a user's second app
+            bench.ours(
+                "true"
+            )  # the supervisor runs from now on, as it does for a user's second app
             rows = []
             many = {"replicas": REPLICAS}
             for name, kwargs, target in (

@@ -40,7 +40,7 @@ _NOT_RUN: Final = "not run: "
 _HELPERS: Final = (
     b"transload.schedulers.local",
     b"transload/schedulers/local",
-    b"transload_docker.keeper",
+    b"transload_docker.supervisor",
 )
 _SETTLE_S: Final = 3.0
 # So long 32,768 new processes, as many as there are pids, take at least.

@@ -15,8 +15,8 @@ from transload.runner import Runner
 from transload.specs import AppState, BindMount, parse_app_handle
 from transload_docker.engine import Engine
 from transload_docker.home import Home
-from transload_docker.keeper import Keeper
 from transload_docker.plan import ENDED, RECORD, STOP
+from transload_docker.supervisor import Supervisor
 
 DEEP = "[" * 100_000
 
@@ -27,17 +27,17 @@ def _runs(runner: Runner, handle: str) -> bool:
 
 
 @pytest.mark.parametrize("text", ["", '{"schema": 99}'])
-def test_keeper_leaves_the_job_alone(
+def test_supervisor_leaves_the_job_alone(
     runner: Runner, shell: Any, engine: Any, renote: Any, eventually: Any, text: str
 ) -> None:
-    """A keeper takes the containers of an app whose record it cannot read for no rubbish."""
+    """A supervisor takes the containers of an app whose record it cannot read for no rubbish."""
     handle = runner.run(shell("sleep 300", replicas=2), "docker")
     eventually(lambda: _runs(runner, handle), timeout=60)
     app_id = parse_app_handle(handle).app_id
     before = renote(app_id, RECORD, text)
-    keeper = Keeper(Engine(engine.url), Home(engine.url))
-    keeper._all()
-    keeper._clear(app_id)
+    supervisor = Supervisor(Engine(engine.url), Home(engine.url))
+    supervisor._all()
+    supervisor._clear(app_id)
     assert [row["State"] for row in engine.client.containers()] == ["running", "running"]
     assert runner.status(handle).state is AppState.UNKNOWN  # type: ignore[union-attr]
     renote(app_id, RECORD, before)

@@ -152,7 +152,7 @@ def test_application_is_started_again_as_a_whole() -> None:
         ("b", 1, 1),
         ("b", 1, 1),
     ]
-    # the keeper dies when one of three is made: the next one goes on, nothing is counted twice
+    # the supervisor dies when one of three is made: the next one goes on, nothing is counted twice
     facts.containers.append(
         box(0, "created", role="a", attempt=1, restarts=Restarts(1), started=None)
     )

@@ -1,4 +1,4 @@
-"""What goes wrong around a running app: keepers, the engine, other people."""
+"""What goes wrong around a running app: supervisors, the engine, other people."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def ends(runner: Runner, handle: str) -> Any:
     return status
 
 
-def keepers(home: Path) -> list[int]:
-    """Return the pids of the keepers of a state folder."""
+def supervisors(home: Path) -> list[int]:
+    """Return the pids of the supervisors of a state folder."""
     found = []
     for entry in os.listdir("/proc"):
         try:
@@ -34,7 +34,11 @@ def keepers(home: Path) -> list[int]:
             state = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()[0]
         except (OSError, IndexError):
             continue
-        if b"transload_docker.keeper" in command and str(home).encode() in environ and state != "Z":
+        if (
+            b"transload_docker.supervisor" in command
+            and str(home).encode() in environ
+            and state != "Z"
+        ):
             found.append(int(entry))
     return found
 
@@ -44,10 +48,10 @@ def container(engine: Any, name: str) -> Any:
     return next(row for row in engine.client.containers(all=True) if row["Names"] == [f"/{name}"])
 
 
-def test_keeper_is_replaced(
+def test_supervisor_is_replaced(
     runner: Runner, shell: Any, transload_home: Path, eventually: Any
 ) -> None:
-    """The keeper is killed: the app goes on, and the next look brings a new one that restarts and
+    """The supervisor is killed: the app goes on, and the next look brings a new one that restarts and
     ends as due.
     """
     app = shell(
@@ -57,9 +61,9 @@ def test_keeper_is_replaced(
     )
     app.roles[1].min_replicas = 0
     handle = runner.run(app, "docker")
-    (keeper,) = eventually(lambda: keepers(transload_home))
-    os.kill(keeper, signal.SIGKILL)
-    eventually(lambda: keeper not in keepers(transload_home))
+    (supervisor,) = eventually(lambda: supervisors(transload_home))
+    os.kill(supervisor, signal.SIGKILL)
+    eventually(lambda: supervisor not in supervisors(transload_home))
     status = runner.status(handle)
     assert (
         status is not None and not status.is_terminal()
@@ -67,25 +71,25 @@ def test_keeper_is_replaced(
     eventually(
         lambda: (s := runner.status(handle)) and s.roles[0].replicas[0].restarts == 1, timeout=30
     )
-    assert keepers(transload_home)
+    assert supervisors(transload_home)
     runner.cancel(handle)
     assert ends(runner, handle).state is AppState.CANCELLED
 
 
-def test_keeper_ends_when_idle(
+def test_supervisor_ends_when_idle(
     runner: Runner, shell: Any, transload_home: Path, eventually: Any
 ) -> None:
     """Nothing to keep: no process is left after a few seconds, no zombie either."""
     ends(runner, runner.run(shell("true"), "docker"))
-    eventually(lambda: not keepers(transload_home), timeout=20)
+    eventually(lambda: not supervisors(transload_home), timeout=20)
 
 
-def test_one_keeper_for_many_apps(
+def test_one_supervisor_for_many_apps(
     runner: Runner, shell: Any, transload_home: Path, eventually: Any
 ) -> None:
     """However many apps: one process."""
     handles = [runner.run(shell("sleep 2"), "docker") for _ in range(4)]
-    eventually(lambda: len(keepers(transload_home)) == 1)
+    eventually(lambda: len(supervisors(transload_home)) == 1)
     for handle in handles:
         assert ends(runner, handle).state is AppState.SUCCEEDED
 
@@ -130,7 +134,7 @@ def test_gpus_of_a_submit_that_was_killed(
     runner: Runner, shell: Any, engine: Any, busybox: str, transload_home: Path, eventually: Any
 ) -> None:
     """It died between its containers and its record: what it holds is cleared though nothing else
-    wants a keeper.
+    wants a supervisor.
     """
     from transload_docker import names
     from transload_docker.home import Home
@@ -193,21 +197,21 @@ def test_engine_restarted_under_a_running_app(
     assert "the engine went away" in status.msg
 
 
-def test_a_keeper_does_not_spin_while_the_engine_is_away(
+def test_a_supervisor_does_not_spin_while_the_engine_is_away(
     runner: Runner, shell: Any, engine: Any, transload_home: Path, eventually: Any
 ) -> None:
-    """An app's time limit passes while nobody can be asked: the keeper asks again each second, not
+    """An app's time limit passes while nobody can be asked: the supervisor asks again each second, not
     all the time.
     """
 
     def used() -> float:
-        """Return the processor seconds of the keeper."""
-        fields = Path(f"/proc/{keeper}/stat").read_text().rpartition(")")[2].split()
+        """Return the processor seconds of the supervisor."""
+        fields = Path(f"/proc/{supervisor}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
     first = parse_app_handle(runner.run(shell("true"), "docker")).app_id
     eventually(lambda: engine.client.volumes({"name": f"transload.{first}.ended"})["Volumes"])
-    (keeper,) = keepers(transload_home)
+    (supervisor,) = supervisors(transload_home)
     handle = runner.run(shell("sleep 60", timeout=4.0), "docker")
     time.sleep(1.0)  # it has been told of this app by then
     try:
@@ -219,7 +223,7 @@ def test_a_keeper_does_not_spin_while_the_engine_is_away(
     finally:
         engine.start()
     assert ends(runner, handle).state is AppState.FAILED
-    assert keepers(transload_home) == [keeper]
+    assert supervisors(transload_home) == [supervisor]
 
 
 @pytest.mark.parametrize(
@@ -238,19 +242,19 @@ def test_network_of_an_app_that_ended_with_the_engine(
     eventually(lambda: not engine.client.networks(names=["transload."]), timeout=30)
 
 
-def test_network_of_an_app_whose_keeper_was_killed_at_its_end(
+def test_network_of_an_app_whose_supervisor_was_killed_at_its_end(
     runner: Runner, shell: Any, engine: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An app has ended when that is noted; nobody looks after it then, so its network has gone
     before.
     """
-    from transload_docker import keeper as module
+    from transload_docker import supervisor as module
     from transload_docker.engine import Engine
     from transload_docker.home import Home
     from transload_docker.plan import ENDED
 
     class Killed(BaseException):
-        """What ends this keeper."""
+        """What ends this supervisor."""
 
     def killed(self: Engine, app_id: str, kind: str, *arguments: Any) -> bool:
         found = note(self, app_id, kind, *arguments)
@@ -260,14 +264,14 @@ def test_network_of_an_app_whose_keeper_was_killed_at_its_end(
 
     home = Home(engine.url)
     home.ensure()
-    lock = home.keeper_lock()
+    lock = home.supervisor_lock()
     assert lock is not None
     note = Engine.note
     try:
         runner.run(shell("true", replicas=2), "docker")
         with monkeypatch.context() as patch, pytest.raises(Killed):
             patch.setattr(Engine, "note", killed)
-            module.Keeper(Engine(engine.url), home).run()
+            module.Supervisor(Engine(engine.url), home).run()
     finally:
         os.close(lock)
     assert not engine.client.networks(names=["transload."])
@@ -299,7 +303,7 @@ def test_a_retry_runs_the_image_that_the_first_try_ran(
 def test_engine_restarted_under_an_app_with_retries(
     runner: Runner, shell: Any, engine: Any, eventually: Any
 ) -> None:
-    """With retries the keeper starts it again when the engine is back; waiting and tailing go
+    """With retries the supervisor starts it again when the engine is back; waiting and tailing go
     through it.
     """
     app = shell(
@@ -444,7 +448,7 @@ def test_submit_that_gave_up_is_withdrawn(
         monkeypatch.setattr("transload_docker.engine._TIMEOUT_S", 60)
 
     def cleared() -> bool:
-        """Look, which starts a keeper if there is something to keep, until nothing is left."""
+        """Look, which starts a supervisor if there is something to keep, until nothing is left."""
         row = runner.status("docker://tests/late")
         return (
             row is None

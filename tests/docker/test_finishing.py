@@ -71,7 +71,7 @@ def strike_supervisor(home: Path) -> None:
             environ = Path(f"/proc/{entry}/environ").read_bytes()
         except OSError:
             continue
-        if b"transload_docker.keeper" in command and str(home).encode() in environ:
+        if b"transload_docker.supervisor" in command and str(home).encode() in environ:
             os.kill(int(entry), signal.SIGKILL)
 
 

@@ -49,7 +49,7 @@ def up(runner: Runner, eventually: Callable[..., Any]) -> Callable[..., None]:
     return wait
 
 
-def keepers(home: Path) -> list[int]:
+def supervisors(home: Path) -> list[int]:
     """Return the pids of the supervisors of a state folder."""
     found = []
     for entry in filter(str.isdigit, os.listdir("/proc")):
@@ -58,16 +58,16 @@ def keepers(home: Path) -> list[int]:
             environ = Path(f"/proc/{entry}/environ").read_bytes()
         except OSError:
             continue
-        if b"transload_docker.keeper" in command and str(home).encode() in environ:
+        if b"transload_docker.supervisor" in command and str(home).encode() in environ:
             found.append(int(entry))
     return found
 
 
 def strike(home: Path, eventually: Callable[..., Any]) -> None:
     """Kill the supervisor, and wait until it is gone."""
-    for pid in keepers(home):
+    for pid in supervisors(home):
         os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not keepers(home))
+    eventually(lambda: not supervisors(home))
 
 
 def stop(engine: Any, handle: str, attempt: int = 0, k: int = 0) -> None:

@@ -210,7 +210,7 @@ def test_submitter_dies_before_the_record(
 def test_submitter_dies_after_the_network(
     runner: Runner, shell: Any, busybox: str, engine: Any, eventually: Any
 ) -> None:
-    """A network alone is left, without a container: the keeper that comes for another app removes
+    """A network alone is left, without a container: the supervisor that comes for another app removes
     it.
     """
     _submit_and_die(busybox, "_make")
@@ -243,7 +243,7 @@ def test_a_submit_that_is_interrupted_at_its_network(
 def test_submitter_dies_after_the_record(
     runner: Runner, shell: Any, busybox: str, engine: Any
 ) -> None:
-    """The app exists: whoever looks next brings a keeper, which starts it; submitting again
+    """The app exists: whoever looks next brings a supervisor, which starts it; submitting again
     adopts.
     """
     _submit_and_die(busybox, "_start")
@@ -254,10 +254,10 @@ def test_submitter_dies_after_the_record(
         assert list(runner.log_lines(handle, "main", k)) == ["once\n"]
 
 
-def test_rubbish_is_cleared_by_the_keeper(
+def test_rubbish_is_cleared_by_the_supervisor(
     runner: Runner, shell: Any, busybox: str, engine: Any, eventually: Any
 ) -> None:
-    """What a dead submitter left is removed when a keeper comes by for another app."""
+    """What a dead submitter left is removed when a supervisor comes by for another app."""
     _submit_and_die(busybox, "_record")
     handle = runner.run(shell("sleep 0.2"), "docker")
     ends(runner, handle)

@@ -1,11 +1,10 @@
-"""Signs of life of a replica: how far it is, and whether it has stalled. Facts in, values out.
+"""Signs of life of a replica: its progress, and whether it has stalled.
 
-Whoever looks after a job (the local supervisor, Docker's keeper, the wrapper in a Slurm job) reads
-the progress file and looks at logs, results and checkpoints. What follows from that is decided
-here.
+The supervisors of local, Docker and Slurm jobs read the progress file, and look at logs, results
+and checkpoints. This file decides what follows from that.
 
-It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and
-it imports only what is loaded already (``json`` with the first report of progress).
+It runs on cluster nodes, and in processes that must start within milliseconds. So it keeps to
+Python 3.8, and imports ``json`` only with the first report of progress.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ __all__ = [
 ]
 
 UPDATE_S = 1.0
-"""Progress leaves a job at most once in so many seconds."""
+"""Least seconds between two reports of progress that leave a job."""
 
 LONGEST_REPORT = 1 << 16
 """Bytes at the end of a progress file that are read."""
 
 RATE_WINDOW_S = 300.0
-"""The time that is left is estimated from the progress of so many seconds."""
+"""The time that is left is estimated from the progress within these last seconds."""
 
 MOST_POINTS = 120
 """A history of so many points loses every second one, and grows more slowly from then on."""

@@ -1,7 +1,7 @@
 """What a job is doing, and what is to be done about it, told from facts alone. No I/O here.
 
 What follows from what is `transload.retries`'; here the facts of an engine become its events. Every
-step is safe to repeat: whoever keeps the job may die at any point, and the next keeper comes to the
+step is safe to repeat: whoever keeps the job may die at any point, and the next supervisor comes to the
 same steps.
 """
 
@@ -68,7 +68,7 @@ class Renewal:
 
 @dataclass(slots=True)
 class Decision:
-    """The status of a job, and the steps that its keeper takes next.
+    """The status of a job, and the steps that its supervisor takes next.
 
     Args:
         status: what the job is doing.

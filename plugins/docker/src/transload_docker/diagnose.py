@@ -84,13 +84,17 @@ def _home(home: Home) -> Check:
     if not os.path.isdir(home.folder):
         return "state folder", True, f"{home.folder} (made when first needed)"
     try:
-        descriptor = home.keeper_lock()
+        descriptor = home.supervisor_lock()
     except ConfigError as exc:
         return "state folder", False, str(exc)
     if descriptor is None:
-        return "state folder", True, f"{home.folder}; a keeper runs"
+        return "state folder", True, f"{home.folder}; a supervisor runs"
     os.close(descriptor)
-    return "state folder", True, f"{home.folder}; no keeper runs (one is started with the next job)"
+    return (
+        "state folder",
+        True,
+        f"{home.folder}; no supervisor runs (one is started with the next job)",
+    )
 
 
 def _user() -> str:

@@ -68,7 +68,7 @@ def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> li
         raise UnsupportedFeature(f"{path}: the job wants {wanted} GPUs in all, {has}", path)
     free = [each for each in known if each not in held]
     if wanted > len(free):
-        home.ensure_keeper()  # it clears what a submit that was killed still holds
+        home.ensure_supervisor()  # it clears what a submit that was killed still holds
         holders = sorted({held[each] for each in known if each in held})
         raise SubmitError(
             f"job {request.app_id} was not started: it wants {wanted} GPUs, and {len(free)} of "

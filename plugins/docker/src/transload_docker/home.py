@@ -37,7 +37,7 @@ _PASSED_ON: Final = frozenset(
 )
 _PASSED_ON_PREFIXES: Final = ("DOCKER_", "PYTHON", "COVERAGE_", "XDG_", "TRANSLOAD_DOCKER_")
 
-_children: set[int] = set()  # keepers that this process started, until they are reaped
+_children: set[int] = set()  # supervisors that this process started, until they are reaped
 
 
 class Home:
@@ -54,7 +54,7 @@ class Home:
         self.folder = os.path.join(self.root, hashlib.sha256(url.encode()).hexdigest()[:12])
         self._guard = threading.Lock()
         self._spawned = 0.0
-        self._keeper = 0  # pid of the last one that was started here
+        self._supervisor = 0  # pid of the last one that was started here
 
     @property
     def owner(self) -> str:
@@ -249,7 +249,7 @@ class Home:
         finally:
             os.close(descriptor)
 
-    def keeper_lock(self) -> int | None:
+    def supervisor_lock(self) -> int | None:
         """Take the lock that only the living supervisor holds.
 
         Returns its descriptor; None if there is a supervisor.
@@ -263,23 +263,23 @@ class Home:
         os.close(descriptor)
         return None
 
-    def ensure_keeper(self) -> None:
-        """Start a keeper unless one lives. Returns at once; a second one ends by itself."""
+    def ensure_supervisor(self) -> None:
+        """Start a supervisor unless one lives. Returns at once; a second one ends by itself."""
         _reap()
-        descriptor = self.keeper_lock()
+        descriptor = self.supervisor_lock()
         if descriptor is None:
             return
         os.close(descriptor)
         with self._guard:
             now = time.monotonic()
-            pause = _SPAWN_AGAIN_S if self._keeper in _children else _SPAWN_SOON_S
-            if self._keeper and now < self._spawned + pause:
+            pause = _SPAWN_AGAIN_S if self._supervisor in _children else _SPAWN_SOON_S
+            if self._supervisor and now < self._spawned + pause:
                 return
             self._spawned = now
-            self._keeper = self._spawn()
+            self._supervisor = self._spawn()
 
     def _spawn(self) -> int:
-        """Start a keeper; return its pid."""
+        """Start a supervisor; return its pid."""
         environment = {
             name: value
             for name, value in os.environ.items()
@@ -290,7 +290,7 @@ class Home:
         descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             child = subprocess.Popen(
-                [sys.executable, "-P", "-m", "transload_docker.keeper", self.url],
+                [sys.executable, "-P", "-m", "transload_docker.supervisor", self.url],
                 stdin=subprocess.DEVNULL,
                 stdout=descriptor,
                 stderr=descriptor,
@@ -299,7 +299,7 @@ class Home:
                 start_new_session=True,
             )
         except OSError as exc:
-            raise SchedulerUnavailable(f"cannot start the keeper of jobs: {exc}") from exc
+            raise SchedulerUnavailable(f"cannot start the supervisor of jobs: {exc}") from exc
         finally:
             os.close(descriptor)
         child.returncode = (
@@ -310,7 +310,7 @@ class Home:
 
 
 def _reap() -> None:
-    """Wait for keepers of this process that have ended, so that no zombie is left in a long-lived
+    """Wait for supervisors of this process that have ended, so that no zombie is left in a long-lived
     one.
     """
     for pid in list(_children):

@@ -117,7 +117,7 @@ class Plan:
 
     Args:
         uid: what this one submit is called, unlike any other.
-        owner: whose keeper looks after it (host and state folder).
+        owner: whose supervisor looks after it (host and state folder).
         created: when it was submitted, seconds since the epoch by the submitter's clock.
         timeout: seconds that it may take; None: no limit.
         grace: seconds between asking a replica without a notice to end, and killing it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import time
@@ -48,13 +49,13 @@ from transload_docker.diagnose import diagnose
 from transload_docker.engine import Engine, EngineError, in_parallel
 from transload_docker.home import Home
 from transload_docker.host_config import covered
-from transload_docker.keeper import cancel_note
 from transload_docker.logview import MAX_OPEN, Key, LogView, Reading
 from transload_docker.names import base_name
 from transload_docker.plan import DELETED, RECORD, STOP, Facts, Plan
 from transload_docker.signs import add_last_reports
 from transload_docker.sizes import folder_size, sizes_of_apps
 from transload_docker.submit import release_checkpoints, submit
+from transload_docker.supervisor import cancel_note
 from transload_docker.watch import EngineWatch, wait_until_ended
 
 if TYPE_CHECKING:
@@ -87,13 +88,13 @@ class DockerScheduler(SchedulerBase):
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:
-        """Lead to the engine that these settings name."""
+        """Use the engine that these settings name."""
         host = connection.get("docker_host")
         self._engine = Engine(None if host is None else str(host))
         self._logs: OpenReadings[Key, Reading] = OpenReadings(MAX_OPEN)
         self._home = Home(self._engine.url)
-        self._kept: set[str] = set()  # ids of jobs that were seen to need a supervisor from here
-        self._signs: dict[str, int] = {}  # what was seen of them last
+        self._supervised: set[str] = set()  # ids of jobs that need a supervisor on this machine
+        self._signs_at: dict[str, int] = {}  # when their supervisor last wrote what it saw of them
         self.capabilities: Capabilities = _convert.capabilities(self._engine.reach)
 
     def location(self) -> str:
@@ -118,12 +119,12 @@ class DockerScheduler(SchedulerBase):
         return _convert.convert(app, cfg, self.name, self._engine.reach, _convert.app_id_of(app))
 
     def _refuse_unseen(self, app: AppDef) -> None:
-        """Refuse an argument that names a path in the folder of another job and in no mount."""
-        base = os.path.dirname(self._home.results_folder("x"))
-        below = re.compile(rf"{re.escape(base)}/(?P<name>[\w.%-]+)[^\s'\"]*")
-        if not _convert.has_app_id(app):  # which folder is its own is not known yet
+        """Refuse an argument with a path in another job's folder, unless a mount covers it."""
+        if not _convert.has_app_id(app):  # the job's own folder is not known yet
             return
         own = base_name(_convert.app_id_of(app))
+        base = os.path.dirname(self._home.results_folder("x"))
+        below = re.compile(rf"{re.escape(base)}/(?P<name>[\w.%-]+)[^\s'\"]*")
         for index, role in enumerate(app.roles):
             targets = [mount.dst_path for mount in role.mounts]
             for number, arg in enumerate(role.args):
@@ -137,8 +138,8 @@ class DockerScheduler(SchedulerBase):
                 handle = make_app_handle(self.name, self.session, others[0])
                 raise SpecError(
                     f"roles[{index}].args[{number}]={arg!r}: is a file of another job, which the "
-                    "container does not "
-                    f"have: run --mount job={handle}:outputs,dst=/in mounts its outputs at /in"
+                    f"container does not have; transload run --mount job={handle}:outputs,dst=/in "
+                    "mounts its outputs at /in"
                 )
 
     def format_request(self, request: _convert.DockerRequest) -> str:
@@ -163,7 +164,7 @@ class DockerScheduler(SchedulerBase):
         cfg: Mapping[str, CfgVal],
         variables: Mapping[str, str],
     ) -> Role:
-        """Return a role that runs in an image with its packages, made once for both.
+        """Return a role that runs in an image with these packages, which is made once.
 
         Raises:
             SubmitError: if it cannot be made, with the installer's last lines.
@@ -171,15 +172,13 @@ class DockerScheduler(SchedulerBase):
         return environments.provide(self._engine, self._home, role, recipe, cfg, variables)
 
     def environments(self) -> Sequence[MadeEnvironment]:
-        """Return the images that carry packages, and which of them jobs use that are kept."""
+        """Return the images with packages, and whether a job that is kept uses them."""
         return environments.listed(self._engine)
 
     def delete_environments(
         self, older_than: float | None = None, *, dry_run: bool = False
     ) -> Sequence[MadeEnvironment]:
-        """Delete images that carry packages, unless a job uses them that is kept, or one may that is
-        being submitted.
-        """
+        """Delete images with packages that no job uses: none that is kept or being submitted."""
         return environments.delete(self._engine, self._home, older_than, dry_run=dry_run)
 
     def submit(self, request: _convert.DockerRequest, app_id: str, submission: Submission) -> bool:
@@ -187,14 +186,14 @@ class DockerScheduler(SchedulerBase):
 
         Raises:
             AppExists: if the id is taken by another job, or was one that has been deleted.
-            SubmitError: if it was not started; nothing is left of it.
+            SubmitError: if it was not started. Nothing is left of it then.
             SchedulerUnavailable: if the engine cannot be reached.
         """
         try:
             started = submit(self._engine, self._home, request, app_id, submission)
         except EngineError as exc:
             raise SubmitError(f"job {app_id} was not started: {exc}") from exc
-        self._home.ensure_keeper()
+        self._home.ensure_supervisor()
         return started
 
     # -- afterwards
@@ -208,7 +207,7 @@ class DockerScheduler(SchedulerBase):
         return self._description(app_id, self._facts(app_id))
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` for many jobs: the engine is asked for its lists, not for each job."""
+        """Return `describe` for many jobs, by asking the engine for its lists."""
         ids = set(app_ids)
         if not ids:
             return {}
@@ -222,8 +221,10 @@ class DockerScheduler(SchedulerBase):
 
     def _description(self, app_id: str, facts: Facts) -> AppDescription | None:
         plan = facts.plan
+        if plan is None and facts.unread:
+            return AppDescription(app_id, _unread_status(facts))
         if plan is None:
-            return AppDescription(app_id, _unread_status(facts)) if facts.unread else None
+            return None
         status = self._status(facts)
         return AppDescription(
             app_id,
@@ -239,61 +240,59 @@ class DockerScheduler(SchedulerBase):
         )
 
     def _checkpoints_of(self, plan: Plan) -> str | None:
-        """Return the name under which a job's checkpoints are kept here; None: they are not."""
+        """Return the name under which a job's checkpoints are kept here; None if they are not."""
         if plan.owner != self._home.owner:
             return None
         return plan.checkpoints
 
     def _status(self, facts: Facts) -> AppStatus:
+        """Return the status of a job. One that goes on gets a new supervisor if that is dead."""
         assert facts.plan is not None
-        is_kept = facts.ended is None and facts.plan.owner == self._home.owner
-        if is_kept:
+        needs_supervisor = facts.ended is None and facts.plan.owner == self._home.owner
+        if needs_supervisor:
             self._home.complete(facts)
             add_last_reports(self._engine, facts)
         try:
             status = decide(facts, time.time()).status
-        except (
-            KeyError,
-            ValueError,
-        ) as exc:  # written by a version that this one does not understand
+        except (KeyError, ValueError) as exc:  # this version does not understand the record
             return AppStatus(
                 AppState.UNKNOWN, msg=f"its record on the engine cannot be read: {exc}"
             )
-        self._kept.discard(facts.plan.app_id)
-        if is_kept:
-            self._kept.add(facts.plan.app_id)
-            # its keeper may have been killed; what cannot be started now is for the next one who
-            # looks
-            with contextlib.suppress(SchedulerUnavailable):
-                self._home.ensure_keeper()
+        self._supervised.discard(facts.plan.app_id)
+        if needs_supervisor:
+            self._supervised.add(facts.plan.app_id)
+            with contextlib.suppress(SchedulerUnavailable):  # the next look tries again
+                self._home.ensure_supervisor()
         return status
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether a job of that id is or was here; of deleted jobs only given ids count."""
+        """Tell whether a job of that id is or was here.
+
+        A deleted job counts if the caller gave its id.
+        """
         facts = self._engine.notes(app_id).get(app_id, Facts())
         return facts.plan is not None or bool(facts.unread) or facts.deleted is not None
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch on the engine's events, with one thread; none for logs."""
+        """Return a new watch on the engine's events, with one thread; None for logs."""
         if logs:
             return None
-        return EngineWatch(self._engine, beside=self._look_beside)
+        return EngineWatch(self._engine, beside=self._check_supervisor)
 
-    def _look_beside(self, app_ids: Collection[str]) -> Collection[str]:
-        """See to it that a supervisor that was killed is replaced while somebody waits.
+    def _check_supervisor(self, app_ids: Collection[str]) -> Collection[str]:
+        """Replace a supervisor that was killed, while somebody waits for these jobs.
 
         Returns:
-            The jobs of which supervisors have seen more meanwhile.
+            The jobs of which the supervisor has written progress or stalls since the last call.
         """
-        mine = self._kept.intersection(app_ids)
+        mine = self._supervised.intersection(app_ids)
         if not mine:
             return ()
         with contextlib.suppress(SchedulerUnavailable):
-            self._home.ensure_keeper()
-        signs = {app_id: self._home.signs_changed(app_id) for app_id in mine}
-        changed = [app_id for app_id, at in signs.items() if at != self._signs.get(app_id, 0)]
-        self._signs = signs
-        return changed
+            self._home.ensure_supervisor()
+        before = self._signs_at
+        self._signs_at = {app_id: self._home.signs_changed(app_id) for app_id in mine}
+        return [app_id for app_id, at in self._signs_at.items() if at != before.get(app_id, 0)]
 
     def list(self) -> list[ListAppResponse]:
         """Return the jobs on the engine, newest first, whoever submitted them."""
@@ -310,8 +309,8 @@ class DockerScheduler(SchedulerBase):
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job, without waiting; False: there is none. An ended job stays."""
-        # under the lock: no container is being started while this is noted
+        """Ask for the end of a job, without waiting; False if there is none. An ended job stays."""
+        # the lock keeps others from starting containers while this is noted
         with self._home.lock(app_id):
             facts = self._facts(app_id)
             if facts.newer:
@@ -323,26 +322,26 @@ class DockerScheduler(SchedulerBase):
                 return facts.plan is not None
             try:
                 self._engine.note(app_id, STOP, cancel_note(self._home.owner), facts.plan.uid)
-                self._warn(facts, facts.plan)
+                self._give_notice(facts, facts.plan)
             except EngineError as exc:  # a full disk
                 raise SchedulerUnavailable(f"job {app_id} could not be cancelled: {exc}") from exc
-        self._home.ensure_keeper()
+        self._home.ensure_supervisor()
         return True
 
-    def _warn(self, facts: Facts, plan: Plan) -> None:
-        """Send the notice to all containers of a job that had none."""
+    def _give_notice(self, facts: Facts, plan: Plan) -> None:
+        """Send a notice to those containers of a job that had none."""
         alive = [
             each for each in facts.containers if is_alive(each) and facts.notice_to(each) is None
         ]
         notices.send(self._engine, plan, alive, END, self._home.owner)
 
     def _end_unread(self, facts: Facts) -> None:
-        """Ask all containers to end of a job whose record cannot be read."""
+        """Send SIGTERM to the containers of a job whose record cannot be read."""
         alive = [container for container in facts.containers if is_alive(container)]
         in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
 
     def delete(self, app_id: str) -> bool:
-        """Delete a job, which is ended first if it runs; False: there is none.
+        """Delete a job, which is ended first if it runs; False if there is none.
 
         The record of an id that the caller gave stays.
 
@@ -377,11 +376,11 @@ class DockerScheduler(SchedulerBase):
                 if facts.newer:
                     raise SchedulerUnavailable(f"job {app_id}: {facts.unread}")
                 if not facts.unread:
-                    return False  # somebody else was faster
+                    return False  # another process was faster
                 alive = [container for container in facts.containers if is_alive(container)]
                 in_parallel(lambda container: self._engine.stop(container.id), alive)
-                # whose id it was is not known any more: better remember one too many
-                self._engine.note(app_id, DELETED, '{"digest": ""}', names.short_hash(app_id))
+                # perhaps the caller gave its id: that is not known any more
+                self._note_deleted(app_id, digest="", uid=names.short_hash(app_id))
                 self._forget_all(app_id, facts)
                 self._engine.remove_network(names.network_name(app_id))
                 self._home.remove_results(self._home.results_folder(app_id))
@@ -411,7 +410,7 @@ class DockerScheduler(SchedulerBase):
         if plan is None:
             return
         if plan.id_given:
-            self._engine.note(app_id, DELETED, f'{{"digest": "{plan.digest}"}}', plan.uid)
+            self._note_deleted(app_id, plan.digest, plan.uid)
         self._forget_all(app_id, facts)
         if plan.network:
             self._engine.remove_network(names.network_name(app_id))
@@ -421,15 +420,22 @@ class DockerScheduler(SchedulerBase):
             self._home.remove_signs(app_id)
             release_checkpoints(self._engine, self._home, plan.checkpoints)
 
+    def _note_deleted(self, app_id: str, digest: str, uid: str) -> None:
+        """Note that a job was deleted, so that its id is not given again."""
+        self._engine.note(app_id, DELETED, json.dumps({"digest": digest}), uid)
+
     def _forget_all(self, app_id: str, facts: Facts) -> None:
-        """Remove what is noted of a job, and its containers."""
-        # the record first: from now on there is no such job, and what is left is rubbish that a
-        # keeper clears
+        """Remove a job's notes and containers.
+
+        Without its record there is no such job. So that goes first: a supervisor clears the rest
+        should this process die.
+        """
         self._engine.forget(app_id, RECORD)
-        for error in in_parallel(
+        errors = in_parallel(
             lambda container: self._engine.remove_container(container.id), facts.containers
-        ):
-            raise error
+        )
+        if errors:
+            raise errors[0]
         for kind in facts.kinds - {RECORD, DELETED}:
             self._engine.forget(app_id, kind)
 
@@ -443,17 +449,23 @@ class DockerScheduler(SchedulerBase):
     ) -> Collection[str]:
         """Delete jobs of this owner that have ended, and workspace images that no container uses.
 
-        With neither limit all that have ended go. Of the size is counted what this user can see:
-        what containers wrote into their own layer, folders of results, and, where this user may
-        read the engine's files, logs. All else is as in `SchedulerBase.prune`.
+        With neither limit all that have ended go. The size is that of the containers' own layers
+        and the folders of results. Logs count where this user may read the engine's files. All else
+        is as in `SchedulerBase.prune`.
         """
         if now is None:
             now = time.time()
+        if older_than is None and max_size is None:
+            older_than = float("-inf")
         ended = self._ended()
-        old = {app_id for end, app_id in ended if _is_old(now - end, older_than, max_size)}
+        too_old: list[str] = []
+        if older_than is not None:
+            too_old = [app_id for end, app_id in ended if now - end >= older_than]
+        rest = [app_id for _, app_id in ended if app_id not in too_old]
+        too_much: set[str] = set()
         if max_size is not None:
-            old |= self._beyond(max_size, [app_id for _, app_id in ended if app_id not in old])
-        chosen = [app_id for _, app_id in ended if app_id in old]
+            too_much = self._oldest_beyond(max_size, rest)
+        chosen = [app_id for _, app_id in ended if app_id in too_old or app_id in too_much]
         if not dry_run:
             for app_id in chosen:
                 self.delete(app_id)
@@ -461,8 +473,9 @@ class DockerScheduler(SchedulerBase):
         return chosen
 
     def _ended(self) -> Sequence[tuple[float, str]]:
-        """Return the jobs that were submitted from here and have ended, with the time of their end,
-        oldest first.
+        """Return the jobs of this owner that have ended, each after the time of its end.
+
+        The oldest comes first.
         """
         found = []
         for app_id, facts in self._engine.facts().items():
@@ -479,8 +492,8 @@ class DockerScheduler(SchedulerBase):
                 found.append((max(ends, default=facts.plan.created), app_id))
         return sorted(found)
 
-    def _beyond(self, limit: int, ended: Sequence[str]) -> set[str]:
-        """Return the oldest jobs without which the others take no more than so many bytes."""
+    def _oldest_beyond(self, limit: int, ended: Sequence[str]) -> set[str]:
+        """Return the oldest jobs, so many that the others take at most ``limit`` bytes."""
         sizes = sizes_of_apps(self._engine, self._home, ended)
         left = sum(sizes.values())
         chosen: set[str] = set()
@@ -507,19 +520,20 @@ class DockerScheduler(SchedulerBase):
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return a folder that every container gets at the same path; None for a remote engine."""
-        return self._home.results_folder(app_id) if self._engine.reach == "host" else None
+        if self._engine.reach != "host":
+            return None
+        return self._home.results_folder(app_id)
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the folder of a role's checkpoints, which every container gets at the same path.
 
         Raises:
-            UnsupportedFeature: if the engine is on another machine, which mounts nothing of this
-                one.
+            UnsupportedFeature: if the engine is on another machine. It mounts nothing of this one.
         """
         if self._engine.reach != "host":
             raise UnsupportedFeature(
                 f"role {role.name!r}: checkpoints: the engine {self.location()} is on another "
-                "machine, and mounts no folder of this one: submit the job on that machine, or "
+                "machine, and mounts no folder of this one; submit the job on that machine, or "
                 "write checkpoints to a store that both reach",
                 "checkpoints",
             )
@@ -562,11 +576,13 @@ class DockerScheduler(SchedulerBase):
         }
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
-        """Tell that an engine of this machine mounts files of another job."""
-        return "mounted" if self._engine.reach == "host" else "out of reach"
+        """Tell how a role gets at another job's files: an engine of this machine mounts them."""
+        if self._engine.reach != "host":
+            return "out of reach"
+        return "mounted"
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return checks for ``transload doctor``: each a subject, whether it is well, details."""
+        """Return the checks of ``transload doctor``, each ``(subject, ok, details)``."""
         return diagnose(self._engine, self._home)
 
     def close(self) -> None:
@@ -577,17 +593,11 @@ class DockerScheduler(SchedulerBase):
 
 def _unread_status(facts: Facts) -> AppStatus:
     """Return the status of a job whose record cannot be read: its end, if that was noted."""
-    status = (
-        AppStatus(AppState.UNKNOWN) if facts.ended is None else AppStatus.from_json(facts.ended)
-    )
+    status = AppStatus(AppState.UNKNOWN)
+    if facts.ended is not None:
+        status = AppStatus.from_json(facts.ended)
     status.msg = "; ".join(filter(None, (status.msg, facts.unread)))
     return status
-
-
-def _is_old(age: float, older_than: float | None, max_size: int | None) -> bool:
-    if older_than is None:
-        return max_size is None
-    return age >= older_than
 
 
 def _read_app(text: str) -> AppDef | None:

@@ -1,7 +1,7 @@
 """Submitting: all containers made, then the record, then all started; or nothing at all.
 
 The record is what makes the job exist. Before it nothing has run and what is there is rubbish;
-after it the keeper will start what its submitter did not come to start.
+after it the supervisor will start what its submitter did not come to start.
 """
 
 from __future__ import annotations
@@ -351,7 +351,7 @@ class _Submit:
         return False
 
     def _start(self) -> bool:
-        self.home.ensure_keeper()  # first: it is to see what programs use that end soon
+        self.home.ensure_supervisor()  # first: it is to see what programs use that end soon
         ordered = sorted(self.made, key=lambda each: self.request.containers.index(each[0]))
         errors = in_parallel(
             lambda each: self._start_one(each[1]), ordered[:1]
@@ -361,7 +361,7 @@ class _Submit:
         if refusals:
             self._undo()
             raise self._error(refusals[0]) from refusals[0]
-        # an engine that has gone away has the record: the keeper starts the rest when it is back
+        # an engine that has gone away has the record: the supervisor starts the rest when it is back
         unexpected = [error for error in errors if not isinstance(error, TransloadError)]
         if unexpected:
             self._undo()
@@ -380,7 +380,7 @@ class _Submit:
             if self.network:
                 self.engine.remove_network(self.request.network)
         except (SchedulerUnavailable, EngineError):
-            return  # the engine is gone; the keeper clears what has no record
+            return  # the engine is gone; the supervisor clears what has no record
         finally:
             self.home.remove_results(self.home.results_folder(self.app_id))
             self.home.remove_signs(self.app_id)

@@ -25,7 +25,7 @@ class EngineWatch(FedWatch):
 
     Args:
         engine: the engine.
-        everything: report every job of the engine, watched or not (for a keeper).
+        everything: report every job of the engine, watched or not (for a supervisor).
         beside: is given the watched ids each second while somebody waits, and returns those that
             have changed in a way that the engine does not tell of.
     """

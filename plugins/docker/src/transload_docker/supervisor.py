@@ -1,8 +1,8 @@
-"""The keeper: a process of the submitting user that looks after all of their jobs on one engine.
+"""The supervisor: a process of the submitting user that looks after all of their jobs on one engine.
 
-It restarts, ends what belongs together, sees to time limits and cancels, and notes final states. It
-holds nothing that the engine does not: killed at any moment, it is replaced by whichever client
-looks next. It ends when there is nothing to keep.
+It restarts replicas, ends replicas together with others, keeps time limits, does cancels, and notes
+final states. All that it knows is on the engine. So it may be killed at any moment, and the next
+client that looks starts another one. It ends when there is no job to look after.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _STARTS: Final = 3
 _KILL_AGAIN_S: Final = 1.0
 
 
-class Keeper:
+class Supervisor:
     """The supervisor of the jobs of one owner on one engine.
 
     It ends after ``linger`` seconds without a job.
@@ -57,13 +57,13 @@ class Keeper:
         self.stopped = False
 
     def stop(self) -> None:
-        """End soon; jobs go on and wait for the next keeper."""
+        """End soon. Jobs go on, and wait for the next supervisor."""
         self.stopped = True
         if self._watch is not None:
             self._watch.wake()
 
     def has_work(self) -> bool:
-        """Tell whether there is a job to keep."""
+        """Tell whether there is a job to look after."""
         return any(self._is_ours(facts) for facts in self.engine.notes().values())
 
     def run(self) -> None:
@@ -109,13 +109,11 @@ class Keeper:
             changed = {change.app_id for change in watch.wait(max(0.0, min(ends) - now))}
 
     def _all(self) -> set[str]:
-        """Return the ids of all jobs that are to be kept, and clear what no job claims."""
+        """Return the ids of all jobs to look after, and remove what belongs to no job."""
         notes = self.engine.notes()
         found = {app_id for app_id, facts in notes.items() if self._is_ours(facts)}
         for app_id in self._unclaimed(notes):
-            with contextlib.suppress(
-                EngineError
-            ):  # what cannot be cleared now is no reason not to keep the others
+            with contextlib.suppress(EngineError):  # the next round tries again
                 self._clear(app_id)
         for app_id in set(self._due) - found:
             self._forget(app_id)
@@ -124,10 +122,8 @@ class Keeper:
     def _is_ours(self, facts: Facts) -> bool:
         if facts.plan is None or facts.ended is not None:
             return False
-        return (
-            facts.plan.owner == self.home.owner
-            or (facts.stop or {}).get("owner") == self.home.owner
-        )
+        stopped_by = (facts.stop or {}).get("owner")
+        return self.home.owner in (facts.plan.owner, stopped_by)
 
     def _unclaimed(self, notes: dict[str, Facts]) -> set[str]:
         """Return jobs of which there are containers or a network of this owner, but no record."""
@@ -139,20 +135,26 @@ class Keeper:
         return {app_id for app_id in ids if _has_no_record(notes.get(app_id, Facts()))}
 
     def _clear(self, app_id: str) -> None:
-        """Remove what a submit or a delete has left that died in between."""
+        """Remove what a submit or a delete has left whose process was killed."""
         with self.home.lock(app_id, patience=0.0) as got:
-            facts = self.engine.facts(app_id).get(app_id, Facts()) if got else Facts()
-            if got and _has_no_record(facts):
-                in_parallel(lambda c: self.engine.remove_container(c.id), facts.containers)
-                self.engine.remove_network(names.network_name(app_id))
-                for kind in facts.kinds - {DELETED}:
-                    self.engine.forget(app_id, kind)
-                self.home.remove_signs(app_id)
+            if not got:
+                return
+            facts = self._facts(app_id)
+            if not _has_no_record(facts):
+                return
+            in_parallel(lambda c: self.engine.remove_container(c.id), facts.containers)
+            self.engine.remove_network(names.network_name(app_id))
+            for kind in facts.kinds - {DELETED}:
+                self.engine.forget(app_id, kind)
+            self.home.remove_signs(app_id)
+
+    def _facts(self, app_id: str) -> Facts:
+        return self.engine.facts(app_id).get(app_id, Facts())
 
     # -- one job
 
     def _look_safely(self, app_id: str) -> None:
-        """Do `_look`; trouble with one job is not the others'."""
+        """Do `_look`. Trouble with one job does not concern the others."""
         try:
             self._look(app_id)
         except EngineError as exc:
@@ -160,14 +162,14 @@ class Keeper:
             self._due[app_id] = time.monotonic() + 1.0
         except SchedulerUnavailable:
             raise
-        except Exception:  # facts that nobody foresaw, of another version say
+        except Exception:  # unforeseen facts, perhaps of another version
             _log(f"job {app_id}: {traceback.format_exc()}")
             self._due[app_id] = time.monotonic() + _RESYNC_S
 
     def _look(self, app_id: str) -> None:
-        """Look at a job, and do what is to be done until nothing is."""
+        """Look at a job, and do the next steps until there is none."""
         for _ in range(_TURNS):
-            facts = self.engine.facts(app_id).get(app_id, Facts())
+            facts = self._facts(app_id)
             if facts.plan is None or not self._is_ours(facts):
                 self._forget(app_id)
                 return
@@ -181,8 +183,8 @@ class Keeper:
                 if not got:
                     self._due[app_id] = time.monotonic() + _BUSY_S
                     return
-                # looked at again: only what is true under the lock may be acted upon
-                facts = self.engine.facts(app_id).get(app_id, Facts())
+                # others may have acted before this process had the lock
+                facts = self._facts(app_id)
                 if facts.plan is not None and self.home.is_withdrawn(facts.plan.uid):
                     take_back(self.engine, app_id, facts)
                     self.home.remove_signs(app_id)
@@ -192,7 +194,7 @@ class Keeper:
         self._due[app_id] = time.monotonic() + _BUSY_S
 
     def _see(self, facts: Facts, plan: Plan) -> None:
-        """Take over what the facts say of signs of life, and add these to them."""
+        """Keep the signs of life that facts show, and add to the facts what is known here."""
         if plan.owner == self.home.owner:
             if plan.app_id not in self._signs:
                 self._signs[plan.app_id] = Signs(self.engine, self.home, plan)
@@ -252,7 +254,7 @@ class Keeper:
             self._renew(facts, plan, decision.renew)
             self._start(plan, decision.start)
         if decision.note:
-            if plan.network:  # first: nobody looks after a job that is noted as ended
+            if plan.network:  # before the note: nobody looks after a job that has ended
                 with contextlib.suppress(EngineError):
                     self.engine.remove_network(plan.network)
             self.engine.note(app_id, ENDED, decision.status.to_json(), plan.uid)
@@ -270,16 +272,16 @@ class Keeper:
                 return
 
     def _start(self, plan: Plan, containers: Sequence[Container]) -> None:
-        ordered = list(containers)  # in the order of the plan: rank 0 first, the others look for it
+        ordered = list(containers)  # in the order of the plan
         for part in (ordered[:1], ordered[1:]):
+            # rank 0 first, which the others look for
             in_parallel(lambda container: self._start_one(plan, container), part)
 
     def _start_one(self, plan: Plan, container: Container) -> None:
         try:
             self.engine.call(lambda api: api.start(container.id))
         except EngineError as exc:
-            # usually the engine notes the reason with the container, and the next look finds a
-            # failed replica
+            # usually the engine notes the reason with the container, which has failed then
             self._refused[container.id] = self._refused.get(container.id, 0) + 1
             if self._refused[container.id] >= _STARTS:
                 self._give_up(plan, container, exc)
@@ -290,7 +292,7 @@ class Keeper:
 
 
 def _has_no_record(facts: Facts) -> bool:
-    """Tell whether nothing says that there is a job: a record that cannot be read says so."""
+    """Tell whether a job has no record, not even one that cannot be read."""
     return facts.plan is None and not facts.unread
 
 
@@ -300,33 +302,32 @@ def stop_note(reason: str, msg: str, owner: str) -> str:
 
 
 def cancel_note(owner: str) -> str:
-    """Return the text of the note that somebody asked for a job's end."""
+    """Return the text of the note that a job was cancelled through transload."""
     return stop_note(CANCEL, Gang.ON_REQUEST, owner)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Keep the jobs on the engine ``argv[0]``, unless somebody does already."""
+    """Look after the jobs on the engine ``argv[0]``, unless another process does so already."""
     home = Home(argv[0])
     _limit_log(home)
     engine = Engine(argv[0])
-    keeper = Keeper(engine, home, float(os.environ.get(ENV_LINGER) or _LINGER_S))
-    signal.signal(signal.SIGTERM, lambda *_: keeper.stop())
+    supervisor = Supervisor(engine, home, float(os.environ.get(ENV_LINGER) or _LINGER_S))
+    signal.signal(signal.SIGTERM, lambda *_: supervisor.stop())
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     while True:
-        lock = home.keeper_lock()
+        lock = home.supervisor_lock()
         if lock is None:
             return 0
         try:
-            keeper.run()
+            supervisor.run()
         except Exception:
             _log(traceback.format_exc())
             return 1
         finally:
             os.close(lock)
-        # a job that came while this keeper made up its mind saw the lock held: look once more
-        # without it
+        # whoever submitted a job just now saw the lock taken, and started no other supervisor
         try:
-            if keeper.stopped or not keeper.has_work():
+            if supervisor.stopped or not supervisor.has_work():
                 return 0
         except TransloadError:
             return 0
