@@ -306,6 +306,7 @@ def test_a_lock_of_uv(index: PackageIndex, scripts: Path, root: Path) -> None:
     assert len(program.listed(str(root))) == 2
 
 
+@pytest.mark.slow
 def test_hashes_are_checked(index: PackageIndex, scripts: Path, root: Path) -> None:
     """With the right hash it runs; with another, or where one has none, nothing is submitted."""
     digest = index.add("hashed")
@@ -363,6 +364,7 @@ def test_an_index_that_is_away(
         assert raised.value.transient
 
 
+@pytest.mark.slow
 def test_another_python_than_wanted_is_refused_with_both(
     index: PackageIndex, scripts: Path, root: Path, tmp_path: Path
 ) -> None:
@@ -383,6 +385,7 @@ def test_another_python_than_wanted_is_refused_with_both(
         assert runner.list("local") == []
 
 
+@pytest.mark.slow
 def test_a_disk_without_room(index: PackageIndex, scripts: Path, transload_home: Path) -> None:
     """It is named, the submit may succeed later, and nothing half made is left."""
     mounted = subprocess.run(
@@ -430,6 +433,7 @@ def test_a_disk_that_is_read_only(
         subprocess.run(["umount", "-l", str(root)], check=True)
 
 
+@pytest.mark.slow
 def test_an_index_with_a_password(
     scripts: Path, root: Path, tmp_path: Path, index: PackageIndex, transload_home: Path
 ) -> None:
@@ -515,6 +519,7 @@ def test_one_that_is_about_to_be_used_stays(
     assert seen == [[]]
 
 
+@pytest.mark.slow
 def test_one_whose_python_is_gone_is_made_anew(
     index: PackageIndex, scripts: Path, root: Path
 ) -> None:

@@ -64,6 +64,7 @@ def test_the_command_trains_and_shows_the_accuracy(transload_home: Path) -> None
         assert sorted(found.results) == [*epochs, "final"]
 
 
+@pytest.mark.slow
 def test_same_seed_and_replicas_give_the_same_bits(transload_home: Path) -> None:
     """Two apps, at the same time and through both trainers, agree in every bit; one without a peer
     does not.

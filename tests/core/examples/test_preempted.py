@@ -18,6 +18,7 @@ PAGE = ROOT / "examples" / "preempted" / "README.md"
 
 
 @pytest.mark.timeout(300)
+@pytest.mark.slow
 def test_it_ends_as_an_undisturbed_training(transload_home: Path) -> None:
     """The page's two commands, with another segment and fewer epochs: the first job is interrupted, goes
     on where it was, does no epoch twice, and has the weights of the second one.

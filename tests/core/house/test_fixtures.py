@@ -199,7 +199,11 @@ def test_fixtures_mark_their_tests(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize(
-    "workers", [(), ("-p", "xdist", "-n", "2")], ids=["one process", "workers"]
+    "workers",
+    [
+        pytest.param((), id="one process"),
+        pytest.param(("-p", "xdist", "-n", "2"), id="workers", marks=pytest.mark.slow),
+    ],
 )
 def test_what_is_left_out_is_noted(
     suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]

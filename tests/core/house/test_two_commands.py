@@ -113,6 +113,7 @@ print(*[" ".join(way) for way in names["_make"](Path(sys.argv[2]))], sep="\\n")
 """
 
 
+@pytest.mark.slow
 def test_python_without_ensurepip_uses_its_own_pip(tmp_path: Path) -> None:
     """With a pip of the system's, the environment is filled from outside, which PEP 668 does not
     forbid.

@@ -1,6 +1,4 @@
-"""Both tracking suites on real servers: results on S3 by moto; all else, with SeaweedFS and SFTP by
-sshd, is slow.
-"""
+"""Both tracking suites on real servers: S3 by moto and SeaweedFS, SFTP by sshd. All are slow."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ from transload_testing.trackers import ResultTrackerConformance, TrackerConforma
 
 
 @pytest.mark.usefixtures("moto_s3")
+@pytest.mark.slow
 class TestMotoResults(ResultTrackerConformance):
     """Results on S3; fewer writers and writes, since the server is one slow process."""
 
