@@ -348,6 +348,7 @@ def test_shards_are_a_partition(load: Callable[[str], ModuleType]) -> None:
 
 
 @pytest.mark.timeout(200)
+@pytest.mark.slow
 def test_a_training_goes_on_after_a_notice(tmp_path: Path, eventually: Any) -> None:
     """One replica has its notice: both stop after the same epoch and ask to be started again. What
     they end with then is what an undisturbed training ends with, to the last bit.
