@@ -156,6 +156,7 @@ class Supervisor:
             ids = grant.ids
             self.waiting_for_gpus = ids is None
             if ids is None:
+                self.look_at = min(self.look_at, time.monotonic() + _LOOK_AGAIN_S)
                 message = f"waiting for {total} of {len(wanted)} GPUs"
                 if grant.why:
                     message += f": {grant.why}"
