@@ -215,3 +215,19 @@ def test_it_runs_on_old_interpreters() -> None:
     ast.parse(START, feature_version=(3, 8))
     assert "$" not in START
     assert os.linesep == "\n" or "\r" not in START
+
+
+@pytest.mark.parametrize(
+    ("component", "shown"),
+    [
+        ("utils.python", "python -c '# transload.components.programs.record' train.py"),
+        ("dist.ddp", "# transload.components.programs.torchrun\ntorchrun --rdzv_endpoint"),
+    ],
+)
+def test_a_dry_run_names_our_own_programs(component: str, shown: str, transload_home: Path) -> None:
+    """Their text is in the request, and is not shown."""
+    with get_runner("test") as runner:
+        plan = runner.dryrun_component(component, ["--script", "train.py"], "local")
+    assert shown in str(plan)
+    assert "def start()" not in str(plan)
+    assert "def start()" in " ".join(plan.resolved.roles[0].args)

@@ -29,12 +29,12 @@ from transload.specs import (
     Role,
     looks_secret,
     macros,
-    masked_args,
     masked_url,
     parse_app_handle,
     runopts,
 )
 from transload.specs.interruptions import SIGNALS
+from transload.specs.own_programs import shown_args
 from transload_docker import names
 from transload_docker.host_config import (
     TRACKER_BASE,
@@ -586,7 +586,7 @@ def format_request(request: DockerRequest) -> str:
         body["Env"] = [_masked(item) for item in body.get("Env", [])]
         for part in ("Cmd", "Entrypoint"):
             if isinstance(body.get(part), list):
-                body[part] = masked_args(body[part])
+                body[part] = shown_args(body[part])
         lines += [f"container {container.name}", json.dumps(body, indent=2, ensure_ascii=False)]
     return "\n".join(lines)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from transload.specs import (
     masked_env,
     parse_app_handle,
 )
+from transload.specs.own_programs import shown_command
 from transload_report.chart import series_plot, series_words
 from transload_report.convert import (
     Series,
@@ -222,7 +222,7 @@ def _definition(role: Role) -> list[tuple[str, str]]:
     resource |= role.resource.capabilities
     return [
         ("replicas", replicas),
-        ("command", shlex.join([role.entrypoint, *role.args])),
+        ("command", shown_command(role.entrypoint, role.args)),
         ("image", role.image),
         ("retries", retries),
         ("resource", _pairs(resource)),

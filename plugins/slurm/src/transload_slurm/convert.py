@@ -21,11 +21,11 @@ from transload.specs import (
     Role,
     Workspace,
     macros,
-    masked_args,
     masked_env,
     parse_app_handle,
 )
 from transload.specs.interruptions import SIGNALS
+from transload.specs.own_programs import shown_command
 from transload_slurm.containers import KINDS, Bind, binds_of, command, step_flags
 from transload_slurm.options import extra, flags, making_of, plain, prologue, role_options
 from transload_slurm.tables import PER_JOB, PER_ROLE
@@ -536,7 +536,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
         lines += map(_directive, role.sbatch)
     lines.append("")
     for role in request.roles:
-        command = shlex.join([role.entrypoint, *masked_args(role.args)])
+        command = shown_command(role.entrypoint, role.args)
         command = command.replace("\n", "\\n").replace("\r", "\\r")
         lines.append(f"# role {role.name}, {role.num_replicas} replica(s): {command}")
         lines.append(
@@ -705,7 +705,7 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
             lines.append(f"  in {role.container}, image {role.image}")
             lines += [f"  mount {source} at {target}" for source, target, _ in role.binds]
         lines += [f"  secret {name} from {source}" for name, source in role.secrets.items()]
-        lines.append(f"  {shlex.join([role.entrypoint, *masked_args(role.args)])}")
+        lines.append(f"  {shown_command(role.entrypoint, role.args)}")
         lines += [
             f"      {name}={shlex.quote(value)}" for name, value in masked_env(role.env).items()
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
 from fnmatch import fnmatch
@@ -52,6 +51,7 @@ from transload.specs import (
     nearest,
     parse_app_handle,
 )
+from transload.specs.own_programs import shown_command
 from transload.specs.serialization import to_value
 from transload.specs.text import parse_size, size_text
 
@@ -420,7 +420,7 @@ def _show_role(role: Role) -> None:
         [
             ("role", role.name),
             ("replicas", replicas),
-            ("command", shlex.join([role.entrypoint, *role.args])),
+            ("command", shown_command(role.entrypoint, role.args)),
             ("image", role.image),
             ("environment", str(role.environment or "")),
             ("retries", retries),

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from transload.specs.own_programs import OWN_PROGRAMS
+
 START: Final = """\
 def start():
     import os, sys
@@ -76,6 +78,8 @@ the form of torchelastic's ``@record``, short enough for a termination message, 
 what a program has said by itself. What is no file of source text (a folder, a zip) is left to
 ``python`` alone.
 """
+
+OWN_PROGRAMS[START] = "# transload.components.programs.record"
 
 
 def recorded(words: Sequence[str]) -> list[str]:

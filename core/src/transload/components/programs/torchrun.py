@@ -8,6 +8,7 @@ import shlex
 from typing import Final
 
 from transload.components.programs.record import START
+from transload.specs.own_programs import OWN_PROGRAMS
 
 LAUNCH: Final = """\
 def launch():
@@ -185,6 +186,8 @@ Each process is started by the interpreter of torchrun, as torchrun itself does,
 error file. torchrun's own copy goes nowhere: that file may be one that cannot be removed. A
 torchrun that is no Python program runs as it is.
 """
+
+OWN_PROGRAMS[RECORDED] = "# transload.components.programs.torchrun\ntorchrun "
 
 PROGRAM: Final = ' "$@" '
 """What stands between the arguments of ``torchrun`` and the program."""

@@ -16,9 +16,10 @@ from typing import Any, Final, NamedTuple
 from transload.errors import UnsupportedFeature
 from transload.schedulers.api import Capabilities, Stream, Submission, refuse_unsupported
 from transload.schedulers.local.supervisor import gpus, kernel, layout
-from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_args, masked_env
+from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_env
 from transload.specs.interruptions import SIGNALS
 from transload.specs.macro_values import substitute
+from transload.specs.own_programs import shown_command
 
 __all__ = ["inherited", "machine_gpus"]
 
@@ -208,7 +209,7 @@ def format_request(request: LocalRequest) -> str:
         lines += [f"  secret {name} from {source}" for name, source in role.secrets.items()]
         for k, (args, env) in enumerate(each.replicas):
             if not k or (args, env) != each.replicas[0]:
-                lines.append(f"  [{k}] {shlex.join([role.entrypoint, *masked_args(args)])}")
+                lines.append(f"  [{k}] {shown_command(role.entrypoint, args)}")
                 lines += [
                     f"      {name}={shlex.quote(value)}" for name, value in masked_env(env).items()
                 ]

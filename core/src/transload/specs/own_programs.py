@@ -1,0 +1,30 @@
+"""Programs that transload itself puts into commands: shown by name, in place of their text."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import Final
+
+from transload.specs.secrets import masked_args
+
+__all__ = ["OWN_PROGRAMS", "shown_args", "shown_command"]
+
+OWN_PROGRAMS: Final[dict[str, str]] = {}
+"""Text of a program → what is shown in its place; `transload.components.programs` adds its own."""
+
+
+def shown_args(args: Sequence[str]) -> list[str]:
+    """Return the words of a command for a person: secrets masked, our own programs by name."""
+    return masked_args([_shortened(word) for word in args])
+
+
+def shown_command(entrypoint: str, args: Sequence[str]) -> str:
+    """Return a command in one text, quoted for a shell, as `shown_args` shows its words."""
+    return shlex.join([entrypoint, *shown_args(args)])
+
+
+def _shortened(word: str) -> str:
+    for text, shown in OWN_PROGRAMS.items():
+        word = word.replace(text, shown)
+    return word
