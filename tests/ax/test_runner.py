@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
+import inspect
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -30,6 +33,26 @@ def trials(experiment: Callable[..., Any], gate: Path) -> list[Any]:
 
     made = experiment("ax_components:waits", constants={"gate": str(gate)})
     return [made.new_trial().add_arm(Arm(parameters={"x": x})) for x in (0.0, 1.0)]
+
+
+def test_it_takes_what_torchx_runner_takes() -> None:
+    """The arguments of Ax's runner for TorchX, in its order; its source is read without TorchX."""
+    from transload_ax import TransloadRunner
+
+    found = importlib.util.find_spec("ax.runners.torchx")
+    assert found is not None and found.origin is not None
+    tree = ast.parse(Path(found.origin).read_text())
+    (theirs,) = [
+        [each.arg for each in node.args.args]
+        for kind in ast.walk(tree)
+        if isinstance(kind, ast.ClassDef) and kind.name == "TorchXRunner"
+        for node in kind.body
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+    ]
+    assert theirs[4] == "orchestrator"
+    ours = list(inspect.signature(TransloadRunner.__init__).parameters)
+    assert ours[:6] == [*theirs[:4], "scheduler", *theirs[5:]]
+    assert "orchestrator" in ours
 
 
 @pytest.mark.parametrize("name", APPLY)

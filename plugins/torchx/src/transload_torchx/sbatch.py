@@ -223,7 +223,7 @@ def _command(script: _Script) -> str:
         )
     if "SLURM_" in "\n".join(lines):
         script.left.append(
-            Left(script.body[0][0], "SLURM_… exists on Slurm only: see TRANSLOAD_REPLICA")
+            Left(script.body[0][0], "SLURM_… exists on Slurm only: see TRANSLOAD_REPLICA_ID")
         )
     return "\n".join(lines)
 

@@ -1,0 +1,77 @@
+"""The tables of docs/reference name every setting, every variable and every exit code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+from transload.cli.exit_codes import ExitCode
+from transload.runner.config import KEYS
+
+ROOT = Path(__file__).parents[3]
+REFERENCE = ROOT / "docs" / "reference"
+CONFIGURATION = (REFERENCE / "configuration.md").read_text()
+PARTS = {"TRANSLOAD_", "TRANSLOAD_CFG_", "TRANSLOAD_DOCKER_", "TRANSLOAD_TRACKER_"}
+"""What stands in the sources as the beginning of names."""
+OF_AX = {"TRANSLOAD_APP_HANDLE"}
+"""A name in Python."""
+
+
+def _section(page: str, title: str) -> str:
+    """Return what stands below a heading, up to the next one of its kind."""
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def _variables_of_the_code() -> set[str]:
+    """Return the names of variables in texts of the sources, and those given as keywords."""
+    found: set[str] = set()
+    folders = [ROOT / "core", *ROOT.glob("plugins/[!_]*")]
+    for path in (file for folder in folders for file in folder.glob("src/**/*.py")):
+        text = path.read_text()
+        if "TRANSLOAD_" not in text:
+            continue
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Constant) and isinstance(node.value, (str, bytes)):
+                found |= set(re.findall(r"\b_?TRANSLOAD_[A-Z0-9_]*", str(node.value)))
+            elif isinstance(node, ast.keyword) and str(node.arg).startswith("TRANSLOAD_"):
+                found.add(str(node.arg))
+    return {name for name in found if not re.fullmatch(r"TRANSLOAD_TRACKER_\w+_CONFIG", name)}
+
+
+def test_every_variable_is_on_the_page() -> None:
+    """A variable that the code reads or sets stands in a table or the list of internal ones, and
+    each that stands there is one of the code.
+    """
+    text = _section(CONFIGURATION, "Environment")
+    text += _section(CONFIGURATION, "Variables that a job finds")
+    named = set(re.findall(r"`(_?TRANSLOAD_(?!CFG_)[A-Z0-9_]*)`", text))
+    internal = tuple(re.findall(r"`(TRANSLOAD_[A-Z]+_?)…`", text))
+    used = _variables_of_the_code() - PARTS - OF_AX
+    assert {name for name in used - named if not f"{name}_".startswith(internal)} == set()
+    assert named - used == set()
+    assert all(any(f"{name}_".startswith(beginning) for name in used) for beginning in internal)
+
+
+def test_every_setting_is_on_the_page() -> None:
+    """The keys of the table begin with those of the code, and none is left out."""
+    rows = re.findall(r"^\| `(\w+)", _section(CONFIGURATION, "Every setting"), re.MULTILINE)
+    assert set(rows) == set(KEYS)
+
+
+def test_every_module_of_the_api_is_on_the_page() -> None:
+    """All modules that have a page on the site, and every plugin's."""
+    made = (ROOT / "docs" / "make_pages.py").read_text().partition("MODULES = {")[2]
+    wanted = set(re.findall(r'^    "(transload[\w.]*)":', made.partition("\n}\n")[0], re.MULTILINE))
+    wanted |= {
+        f"transload_{path.parent.name}" for path in ROOT.glob("plugins/[!_]*/pyproject.toml")
+    }
+    rows = re.findall(r"^\| (`.*?) \|", (REFERENCE / "api.md").read_text(), re.MULTILINE)
+    assert set(re.findall(r"`([\w.]+)`", " ".join(rows))) == wanted | {"transload"}
+
+
+def test_every_exit_code_is_on_the_page() -> None:
+    """The table of the command line has the codes of the code, in order."""
+    page = (REFERENCE / "command-line.md").read_text()
+    rows = re.findall(r"^\| (\d+) \|", _section(page, "Exit codes"), re.MULTILINE)
+    assert [int(row) for row in rows] == sorted(ExitCode)
