@@ -179,6 +179,26 @@ while not os.path.exists(sys.argv[3]):
     return _app(program, trial_idx, x, gate)
 
 
+def reports_steps(x: float, trial_idx: int, gate: str) -> AppDef:
+    """Report a curve as steps of the job's own results; then wait until a file is there.
+
+    Args:
+        x: value
+        trial_idx: key
+        gate: the file
+    """
+    program = """
+import os, sys, time
+from transload import runtime
+for step in (100, 1000001):
+    runtime.report(step=step, loss=float(sys.argv[1]) + 1 / step)
+while not os.path.exists(sys.argv[2]):
+    time.sleep(0.01)
+"""
+    command = ["-c", program, str(x), gate]
+    return AppDef("trial", [Role("trial", image="", entrypoint=sys.executable, args=command)])
+
+
 def refuses(x: float, trial_idx: int) -> AppDef:
     """Refuse every call.
 

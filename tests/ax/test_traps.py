@@ -754,6 +754,24 @@ class TestEarlyStopping:
         assert frame["mean"].tolist() == pytest.approx([2.0, 1.5, 1 + 1 / 3])
         gate.touch()
 
+    def test_curve_of_what_the_job_reports(
+        self, experiment: Callable[..., Any], gate: Path, eventually: Any
+    ) -> None:
+        """Steps of the job's own results are points too, while it runs."""
+        made = experiment("ax_components:reports_steps", constants={"gate": str(gate)}, curve=True)
+        trial = new_trial(made, 1.0).run()
+        metric = made.metrics["loss"]
+
+        def both() -> Any:
+            found = metric.fetch_trial_data(trial)
+            return found.is_ok() and len(found.unwrap().full_df) == 2
+
+        eventually(both)
+        frame = metric.fetch_trial_data(trial).unwrap().full_df
+        assert frame["step"].tolist() == [100.0, 1000001.0]
+        assert frame["mean"].tolist() == pytest.approx([1.01, 1.0], abs=1e-5)
+        gate.touch()
+
     def test_progress_is_kept_and_says_the_step(
         self, experiment: Callable[..., Any], gate: Path, eventually: Any
     ) -> None:

@@ -164,6 +164,7 @@ def test_progress_that_is_posted(runner: Runner) -> None:
     assert end.state is AppState.SUCCEEDED, end
     assert (end.progress.fraction, end.progress.text) == (0.71, "loss 0.5")
     assert list(runner.log_lines(handle, "main", 0)) == ["200 ['an argument']\n"]
+    assert runner.results(handle).results["0"] == {"loss": 0.5}
     with pytest.raises(UnsupportedFeature, match=r"roles\[0\]\.progress_server: .*apptainer"):
         runner.dryrun(AppDef("posts", [role]), "slurm", {"container": "apptainer"})
 

@@ -83,7 +83,9 @@ def test_the_program_of_the_page_goes_on(tmp_path: Path, program: Path) -> None:
 def test_a_trainer_posts_its_progress(
     tmp_path: Path, program: Path, transload_home: Path, eventually: Any
 ) -> None:
-    """With a server for its progress the program of the page shows it without a changed line."""
+    """With a server for its progress the program of the page shows it without a changed line, and
+    its loss is a curve.
+    """
     words = ["-c", WITH_NOTICE, str(program), "1000"]  # slow steps, and a notice at none of them
     env = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     role = Role("main", "", entrypoint=sys.executable, args=words, env=env, checkpoints=True)
@@ -103,7 +105,12 @@ def test_a_trainer_posts_its_progress(
         assert 0 < seen.fraction < 1
         assert seen.eta_seconds is not None
         assert "loss " in seen.text
-        assert "total_steps 60" in seen.text
+        assert seen.total == 60
         status = job.wait(timeout=400)
+        curve = job.steps()["0"]["loss"]
+        values = job.results().results["0"]
     assert status.state is AppState.SUCCEEDED, status
     assert status.progress.fraction == 1
+    assert len(curve) > 1
+    assert max(curve) <= 60
+    assert values["train_loss"] > 0

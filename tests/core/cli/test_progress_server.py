@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 from transload.errors import UnsupportedFeature
-from transload.runtime.progress_server import progress_of
+from transload.runtime.progress_server import Account, Posted, Results, status_of
+from transload.runtime.reporting import Reports
+from transload.runtime.tracking import FsspecResultTracker, open_store, read_curves
 from transload.schedulers.api import Capabilities, refuse_unsupported
 from transload.specs import AppDef, AppState, Role
 
@@ -37,7 +41,11 @@ status = {
     "lastUpdatedTime": "2026-01-01T00:00:00+00:00",
     "progressPercentage": 40,
     "estimatedRemainingSeconds": 90,
-    "metrics": [{"name": "loss", "value": "0.5"}],
+    "metrics": [
+        {"name": "loss", "value": "0.5"},
+        {"name": "current_step", "value": "4"},
+        {"name": "total_steps", "value": "10"},
+    ],
 }
 good = json.dumps({"trainerStatus": status}).encode()
 print(post(good, "wrong"), post(b"[]"), post(b"x" * (1 << 19)), post(good))
@@ -51,6 +59,17 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+def posted(percentage: int | None = None, **metrics: object) -> Posted:
+    """Return what is read of a status."""
+    values = [{"name": name, "value": str(value)} for name, value in metrics.items()]
+    status: dict[str, Any] = {"metrics": values}
+    if percentage is not None:
+        status["progressPercentage"] = percentage
+    found = status_of(json.dumps({"trainerStatus": status}).encode())
+    assert found is not None
+    return found
+
+
 @pytest.mark.unit
 @pytest.mark.parametrize(
     ("status", "line"),
@@ -62,18 +81,105 @@ sys.exit(int(sys.argv[1]))
             {"text": "loss 1"},
         ),
         ({"progressPercentage": "71", "estimatedRemainingSeconds": True}, {}),
+        (
+            {
+                "progressPercentage": 40,
+                "metrics": [
+                    {"name": "loss", "value": "0.123456"},
+                    {"name": "phase", "value": "warm up"},
+                    {"name": "current_step", "value": "405"},
+                    {"name": "total_steps", "value": "1000"},
+                    {"name": "current_epoch", "value": "2.50"},
+                ],
+            },
+            {"step": 405, "total": 1000, "text": "loss 0.1235, phase warm up, epoch 2.5"},
+        ),
+        ({"metrics": {"loss": 1}}, {}),
     ],
 )
 def test_what_a_status_means(status: dict[str, Any], line: dict[str, Any]) -> None:
     """The names are those of transformers 5.24; what is of another kind is left out."""
-    assert progress_of(json.dumps({"trainerStatus": status}).encode()) == line
+    found = status_of(json.dumps({"trainerStatus": status}).encode())
+    assert found is not None
+    assert found.line() == line
 
 
 @pytest.mark.unit
 @pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"trainerStatus": 1}', b"[" * 100_000])
 def test_what_is_no_status(body: bytes) -> None:
     """It is refused, and ends nothing."""
-    assert progress_of(body) is None
+    assert status_of(body) is None
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    ("last", "seconds", "step", "fraction"),
+    [
+        (950, 4.0, 1000, 1.0),
+        (200, 4.0, 200, None),
+        (200, 100.0, 1000, 1.0),
+    ],
+)
+def test_an_end_that_is_none(last: int, seconds: float, step: int, fraction: float | None) -> None:
+    """Trainer says 100 % also after a notice; that is the end only if so many steps can have been
+    made since.
+    """
+    account = Account()
+    account.line(posted(0, total_steps=1000), 0.0)
+    account.line(posted(10, current_step=100, total_steps=1000), 10.0)
+    account.line(posted(10, current_step=last, total_steps=1000), 10.0 + (last - 100) / 10)
+    line = account.line(posted(100, loss=0.5), 10.0 + (last - 100) / 10 + seconds)
+    assert (line["step"], line["total"], line.get("fraction")) == (step, 1000, fraction)
+
+
+@pytest.mark.unit
+def test_an_end_of_which_little_is_known() -> None:
+    """A training of a few seconds has said but its first and its last word."""
+    account = Account()
+    assert account.line(posted(100), 0.0) == {"fraction": 1.0}
+    account.line(posted(0, total_steps=60), 0.0)
+    assert account.line(posted(100), 3.0) == {"fraction": 1.0, "step": 60, "total": 60}
+
+
+@pytest.mark.unit
+def test_numbers_become_results(tmp_path: Path) -> None:
+    """They are points of curves as they change; what the program reports stays beside them, and
+    what was said before an interruption counts up to the step at which it goes on.
+    """
+    environment = {
+        "TRANSLOAD_TRACKER_BASE": str(tmp_path / "results"),
+        "TRANSLOAD_JOB_ID": "local://transload/mine",
+        "TRANSLOAD_ROLE": "main",
+        "TRANSLOAD_ROLES": "main,other",
+        "TRANSLOAD_REPLICA_ID": "0",
+    }
+    results = Results(environment)
+    results.add(posted(1, loss=2.5, lr="1e-05", current_step=10, total_steps=100))
+    results.add(posted(2, loss=2.5, lr="1e-05", current_step=20, total_steps=100))
+    results.add(posted(3, loss=1.5, lr="1e-05", current_step=30, total_steps=100))
+    with mock.patch.dict(os.environ, environment):
+        reports = Reports()
+        reports.add({"accuracy": 0.9, "loss": 3.0}, step=30)
+        reports.flush()
+    results.add(posted(3, loss="nan", current_step=40, total_steps=100))
+    results.add(posted(100, train_loss=1.25))
+    with (tmp_path / "results" / "main%2F0.steps.jsonl").open("a") as file:
+        file.write('{"torn')
+    later = Results({**environment, "TRANSLOAD_INTERRUPTIONS": "1"})
+    later.add(posted(3, loss=1.4, current_step=30, total_steps=100))
+    tracker = FsspecResultTracker(tmp_path / "results")
+    assert tracker.get("main/0") == {
+        "loss": 1.4,
+        "lr": 1e-05,
+        "accuracy": 0.9,
+        "train_loss": 1.25,
+    }
+    curves = read_curves(open_store(tmp_path / "results"))["main/0"]
+    assert curves == {"loss": {10.0: 2.5, 30.0: 1.4}, "lr": {10.0: 1e-05}}
+    assert {path.name for path in (tmp_path / "results").iterdir()} == {
+        "main%2F0.json",
+        "main%2F0.steps.jsonl",
+    }
 
 
 @pytest.mark.unit
@@ -98,6 +204,9 @@ def test_a_job_that_posts(
     assert "no child" in done.out + done.err
     found = invoke("status", "mine", "--json").json["status"]
     assert found["progress"]["fraction"] == 0.4
+    assert found["progress"]["step"] == 4
     assert found["progress"]["text"] == "loss 0.5"
+    shown = invoke("results", "mine", "--json").json
+    assert shown["results"]["0"]["loss"] == 0.5
     ended = {0: AppState.SUCCEEDED, 7: AppState.FAILED}
     assert found["state"] == ended[code].name

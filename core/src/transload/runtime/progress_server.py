@@ -8,19 +8,22 @@ signals reach it. Standard library only, Python 3.8.
 
 from __future__ import annotations
 
+import fcntl
 import hmac
 import json
 import os
 import secrets
 import signal
 import sys
+import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import TYPE_CHECKING, Any, NoReturn
+from urllib.parse import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-__all__ = ["progress_of", "served"]
+__all__ = ["Account", "Posted", "served", "status_of"]
 
 ENV_URL = "KUBEFLOW_TRAINER_SERVER_URL"
 ENV_TOKEN = "KUBEFLOW_TRAINER_SERVER_TOKEN"  # noqa: S105 - the name of a variable
@@ -29,6 +32,9 @@ STATUS = "trainerStatus"
 PERCENTAGE = "progressPercentage"
 SECONDS_LEFT = "estimatedRemainingSeconds"
 METRICS = "metrics"
+STEP = "current_step"
+TOTAL = "total_steps"
+EPOCH = "current_epoch"
 """The names of the protocol."""
 
 PROGRESS_FILE = "TRANSLOAD_PROGRESS_FILE"
@@ -37,6 +43,11 @@ _LARGEST_BODY = 1 << 18
 _LOOK_S = 1.0
 """Seconds between two looks whether the training is still there."""
 _READ_S = 5.0
+_MOST_METRICS = 100
+_NAME = 200  # characters of a metric's name
+_MOST_LINES = 10_000  # a curve of so many points grows half as fast from then on
+_FASTER = 3.0  # so much faster than before may the last steps have been
+_COUNTS = {"attempt": "TRANSLOAD_RETRY", "interruptions": "TRANSLOAD_INTERRUPTIONS"}
 _IGNORED = ("TERM", "INT", "HUP", "USR1", "USR2", "QUIT", "ALRM")
 """Signals to the whole group of processes are for the training."""
 
@@ -52,29 +63,73 @@ def served(executable: str, argv: Sequence[str]) -> list[str]:
         return ["-I", "-c", file.read(), executable, *argv]
 
 
-def progress_of(body: bytes) -> dict[str, Any] | None:
-    """Return the line for the progress file that a posted status means; None: it means none."""
+class Posted:
+    """What a training has posted last.
+
+    Args:
+        status: the ``trainerStatus`` of a request.
+    """
+
+    def __init__(self, status: Mapping[str, Any]) -> None:
+        self.percentage = _number(status.get(PERCENTAGE))
+        self.seconds_left = _number(status.get(SECONDS_LEFT))
+        self.numbers: dict[str, float] = {}
+        self.words: list[str] = []
+        metrics = status.get(METRICS)
+        if not isinstance(metrics, list):
+            metrics = []
+        for metric in metrics[:_MOST_METRICS]:
+            self._take(metric)
+        self.step = self.numbers.pop(STEP, None)
+        self.total = self.numbers.pop(TOTAL, None)
+        self.epoch = self.numbers.pop(EPOCH, None)
+        if self.epoch is not None:
+            self.words.append(f"epoch {self.epoch:g}")
+
+    def _take(self, metric: object) -> None:
+        if not isinstance(metric, dict):
+            return
+        name = metric.get("name")
+        value = metric.get("value")
+        if not isinstance(name, str) or not isinstance(value, str) or not 0 < len(name) <= _NAME:
+            return
+        try:
+            number = float(value)
+        except ValueError:
+            self.words.append(f"{name} {value}")
+            return
+        if number.is_integer():
+            number = int(number)
+        self.numbers[name] = number
+        if name not in (STEP, TOTAL, EPOCH, "epoch"):
+            self.words.append(f"{name} {number:.4g}")
+
+    def line(self) -> dict[str, Any]:
+        """Return the line for the progress file that it means."""
+        line: dict[str, Any] = {}
+        if self.step is not None:
+            line["step"] = self.step
+        if self.total is not None:
+            line["total"] = self.total
+        has_part = self.step is not None and self.total is not None
+        if self.percentage is not None and not has_part:  # it is whole percents
+            line["fraction"] = self.percentage / 100
+        if self.seconds_left is not None:
+            line["eta_seconds"] = self.seconds_left
+        if self.words:
+            line["text"] = ", ".join(self.words)
+        return line
+
+
+def status_of(body: bytes) -> Posted | None:
+    """Return what the body of a request says; None: it is no status."""
     try:
         posted = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(posted, dict):
+    if not isinstance(posted, dict) or not isinstance(posted.get(STATUS), dict):
         return None
-    status = posted.get(STATUS)
-    if not isinstance(status, dict):
-        return None
-    line: dict[str, Any] = {}
-    percentage = _number(status.get(PERCENTAGE))
-    if percentage is not None:
-        line["fraction"] = percentage / 100
-    seconds = _number(status.get(SECONDS_LEFT))
-    if seconds is not None:
-        line["eta_seconds"] = seconds
-    metrics = status.get(METRICS)
-    if isinstance(metrics, list):
-        texts = [_metric_text(metric) for metric in metrics]
-        line["text"] = ", ".join(text for text in texts if text)
-    return line
+    return Posted(posted[STATUS])
 
 
 def _number(value: object) -> float | None:
@@ -83,14 +138,161 @@ def _number(value: object) -> float | None:
     return value
 
 
-def _metric_text(metric: object) -> str:
-    if not isinstance(metric, dict):
-        return ""
-    name = metric.get("name")
-    value = metric.get("value")
-    if not isinstance(name, str) or not isinstance(value, str):
-        return ""
-    return f"{name} {value}"
+class Account:
+    """What a training has said so far of how far it is.
+
+    Trainer says 100 % whenever it stops, also after a notice. So the end is believed only if the
+    steps that were left fit into the time since it said its step.
+    """
+
+    def __init__(self) -> None:
+        self._first: tuple[float, float] | None = None  # when it said which step
+        self._last: tuple[float, float] | None = None
+        self._total: float | None = None
+
+    def line(self, posted: Posted, now: float) -> dict[str, Any]:
+        """Return the line for the progress file that a status means.
+
+        Args:
+            posted: the status.
+            now: the time, in seconds.
+        """
+        line = posted.line()
+        if posted.total is not None:
+            self._total = posted.total
+        if posted.step is not None:
+            self._last = (now, posted.step)
+            if self._first is None:
+                self._first = self._last
+        if posted.percentage != 100 or posted.step is not None or not self._total:
+            return line
+        step = self._total
+        if self._stopped_early(now) and self._last is not None:
+            step = self._last[1]
+            line.pop("fraction", None)
+            line.pop("eta_seconds", None)
+        return {**line, "step": step, "total": self._total}
+
+    def _stopped_early(self, now: float) -> bool:
+        if self._first is None or self._last is None or self._total is None:
+            return False
+        seconds = self._last[0] - self._first[0]
+        steps = self._last[1] - self._first[1]
+        if seconds <= 0 or steps <= 0:
+            return False
+        left = (self._total - self._last[1]) * seconds / steps
+        return left > _FASTER * (now - self._last[0] + 1.0)
+
+
+class Results:
+    """The numbers that a training posts, as results of its replica and points of their curves.
+
+    They are written as ``docs/reference/results-format.md`` says, beside what the program itself
+    reports. Of a job whose results go to a URL they stay in the progress.
+
+    Args:
+        environment: the variables of the training.
+    """
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        self._folder = environment.get("TRANSLOAD_TRACKER_BASE", "")
+        role = environment.get("TRANSLOAD_ROLE", "")
+        self._key = environment.get("TRANSLOAD_REPLICA_ID", "0")
+        self._writer = {
+            "role": role,
+            "replica": _count(environment, "TRANSLOAD_REPLICA_ID"),
+            "attempt": _count(environment, "TRANSLOAD_RETRY"),
+        }
+        if "," in environment.get("TRANSLOAD_ROLES", ""):
+            self._key = f"{role}/{self._key}"
+        self._run = environment.get("TRANSLOAD_JOB_ID", "")
+        self._attempt: dict[str, int] = {}
+        for name, variable in _COUNTS.items():
+            if _count(environment, variable):
+                self._attempt[name] = _count(environment, variable)
+        self._known: dict[str, float] = {}
+        self._lines = 0
+
+    def add(self, posted: Posted) -> None:
+        """Write what is new in a status: a metric that keeps its value was not measured again."""
+        if not self._folder.startswith("/") or not self._run:
+            return
+        new = {name: value for name, value in posted.numbers.items() if self._is_new(name, value)}
+        if not new:
+            return
+        self._known.update(new)
+        os.makedirs(self._folder, exist_ok=True)
+        base = os.path.join(self._folder, quote(self._key, safe=""))
+        _update(base + ".json", lambda before: self._body(before, new))
+        self._lines += 1
+        every = 1 + self._lines // _MOST_LINES
+        if posted.step is not None and self._lines % every == 0:
+            line = {"schema": 1, "step": posted.step, "results": new, **self._attempt}
+            _append(base + ".steps.jsonl", json.dumps(line).encode() + b"\n")
+
+    def _is_new(self, name: str, value: float) -> bool:
+        return repr(self._known.get(name)) != repr(value)  # NaN is no news twice
+
+    def _body(self, before: bytes, new: Mapping[str, float]) -> bytes:
+        """Return the file of results with new ones, and those that the training has reported."""
+        owner = {"run": self._run, "writer": self._writer}
+        results: dict[str, Any] = {}
+        try:
+            body = json.loads(before)
+            if {name: body.get(name) for name in owner} == owner:
+                results = dict(body["results"])
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            pass  # there is none, or it is somebody else's
+        results.update(new)
+        return json.dumps({"schema": 1, "key": self._key, "results": results, **owner}).encode()
+
+
+def _count(environment: Mapping[str, str], name: str) -> int:
+    text = environment.get(name, "")
+    if not text.isdigit():
+        return 0
+    return int(text)
+
+
+def _update(path: str, change: Callable[[bytes], bytes]) -> None:
+    """Replace a file by what is made of its content; whoever else does so waits meanwhile."""
+    aside = f"{path}.{os.getpid()}.posted"
+    try:
+        while True:
+            if not os.path.lexists(path):
+                _write(aside, change(b""))
+                try:
+                    os.link(aside, path)
+                    return
+                except FileExistsError:
+                    continue
+            with open(path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                is_there = os.path.lexists(path) and os.path.samestat(
+                    os.fstat(file.fileno()), os.lstat(path)
+                )
+                if is_there:
+                    _write(aside, change(file.read()))
+                    os.replace(aside, path)
+                    return
+    finally:
+        if os.path.lexists(aside):
+            os.unlink(aside)
+
+
+def _append(path: str, line: bytes) -> None:
+    """Add a line to a file, behind whole lines."""
+    with open(path, "ab+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        size = file.seek(0, os.SEEK_END)
+        if size and os.pread(file.fileno(), 1, size - 1) != b"\n":  # of a writer that was killed
+            line = b"\n" + line
+        file.write(line)
+
+
+def _write(path: str, data: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(data)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -113,11 +315,11 @@ class Handler(BaseHTTPRequestHandler):
         if int(length) > _LARGEST_BODY:
             self._answer(413)
             return
-        line = progress_of(self.rfile.read(int(length)))
-        if line is None:
+        posted = status_of(self.rfile.read(int(length)))
+        if posted is None:
             self._answer(400)
             return
-        _replace(self.server.progress_file, json.dumps(line))
+        self.server.note(posted)  # before the answer: the training may end after it
         self._answer(200)
 
     def _answer(self, code: int) -> None:
@@ -140,8 +342,10 @@ class Server(HTTPServer):
     timeout = _LOOK_S
 
     def __init__(self, progress_file: str, token: str) -> None:
-        self.progress_file = progress_file
         self.token = token
+        self._progress_file = progress_file
+        self._account = Account()
+        self._results = Results(os.environ)
         super().__init__((HOST, 0), Handler)
 
     def server_bind(self) -> None:
@@ -150,6 +354,15 @@ class Server(HTTPServer):
         self.server_address = self.socket.getsockname()
         self.server_name = HOST
         self.server_port = self.server_address[1]
+
+    def note(self, posted: Posted) -> None:
+        """Write what a training says into its progress file, and its numbers into its results."""
+        line = self._account.line(posted, time.monotonic())
+        _replace(self._progress_file, json.dumps(line))
+        try:
+            self._results.add(posted)
+        except OSError:
+            pass  # a full disk costs the numbers, not the training
 
     def serve(self, training: int) -> None:
         """Answer requests as long as a process is there."""

@@ -75,8 +75,8 @@ class TransloadMetric(Metric):
 
 
 class TransloadCurveMetric(MapMetric):
-    """Reads a learning curve: the results ``name/<step>`` of a trial, while it runs. Early stopping
-    works on it.
+    """Reads a learning curve, while its trial runs: what the job reported as ``name`` with a step
+    (``transload.runtime.report(step=…)``), or the results ``name/<step>``. Early stopping works on it.
 
     A trial that reports only the latest value, as ``name``, gives one point for each look. Its step
     is what the result ``step_name`` says, else what the job says of its progress
@@ -115,7 +115,7 @@ class TransloadCurveMetric(MapMetric):
             curve = read_curve(results, place, self.name, self.step_name, reached)
             return [Row(value, step=step) for step, value in curve]
 
-        return _fetch(self, trial, read)
+        return _fetch(self, trial, read, with_steps=True)
 
 
 def read_value(results: Results, place: str, name: str) -> tuple[float, float]:
@@ -192,7 +192,7 @@ def _finite(value: Any, name: str, place: str) -> float:
 
 
 def reported(
-    index: int, metadata: Mapping[str, Any], name: str, arm: str = ""
+    index: int, metadata: Mapping[str, Any], name: str, arm: str = "", with_steps: bool = False
 ) -> tuple[Results, str]:
     """Return results of a trial among which is one of a name, its mean or its curve; and where they
     are.
@@ -202,6 +202,7 @@ def reported(
         metadata: its run metadata.
         name: name of the result.
         arm: name of the arm; ``""``: the trial has one job.
+        with_steps: what the job itself reported with a step is added, as ``name/<step>``.
 
     Raises:
         MetricMissing: if there is none, or under several keys that the job's own results do not
@@ -218,7 +219,8 @@ def reported(
     handle = _handle(metadata, arm)
     if _has(shared, name) or not handle:
         return shared, f"key {index} of {base}"
-    own = host_runner(HOST, clusters=_clusters(metadata, arm)).results(handle)
+    job = host_runner(HOST, clusters=_clusters(metadata, arm)).job(handle)
+    own = job.results()
     having: dict[str, Any] = {
         key: {name: 0} for key, values in own.results.items() if _has(values, name)
     }
@@ -232,7 +234,11 @@ def reported(
             there = ", ".join(list(shared)[:SHOWN])
             reason += f" (key {index} of {base}, which trials share, has {there})"
         raise MetricMissing(reason) from exc
-    return own.results[key], f"key {key!r} of {own.looked_in[0]}"
+    results: dict[str, Any] = dict(own.results[key])
+    if with_steps:
+        curve = job.steps().get(key, {}).get(name, {})
+        results.update({f"{name}/{step!r}": value for step, value in curve.items()})
+    return results, f"key {key!r} of {own.looked_in[0]}"
 
 
 def progress_step(metadata: Mapping[str, Any], arm: str = "") -> float:
@@ -273,18 +279,22 @@ def _has(results: Results, name: str) -> bool:
     return name in results or any(each.startswith(f"{name}/") for each in results)
 
 
-def _fetch(metric: Metric, trial: BaseTrial, read: Reader) -> MetricFetchResult:
+def _fetch(
+    metric: Metric, trial: BaseTrial, read: Reader, with_steps: bool = False
+) -> MetricFetchResult:
     """Return a row for each mean, standard error and perhaps step that is read of an arm that has
     not been given up.
     """
     try:
-        rows = list(_rows(metric, trial, read))
+        rows = list(_rows(metric, trial, read, with_steps))
         return Ok(Data(df=pd.DataFrame.from_records(rows)))
     except Exception as exc:
         return Err(MetricFetchE(message=f"trial {trial.index}: {exc}", exception=exc))
 
 
-def _rows(metric: Metric, trial: BaseTrial, read: Reader) -> Iterator[dict[str, Any]]:
+def _rows(
+    metric: Metric, trial: BaseTrial, read: Reader, with_steps: bool
+) -> Iterator[dict[str, Any]]:
     """Yield what `_fetch` returns, as Ax's columns."""
     batch = isinstance(trial, BatchTrial)
     gone: set[str] = set()
@@ -296,7 +306,7 @@ def _rows(metric: Metric, trial: BaseTrial, read: Reader) -> Iterator[dict[str, 
         own_arm = ""
         if batch:
             own_arm = arm.name
-        results, place = reported(trial.index, trial.run_metadata, metric.name, own_arm)
+        results, place = reported(trial.index, trial.run_metadata, metric.name, own_arm, with_steps)
         reached = progress_step(trial.run_metadata, own_arm)
         for row in read(results, place, reached):
             columns: dict[str, Any] = {
