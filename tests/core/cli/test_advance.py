@@ -87,6 +87,9 @@ def test_a_log_gets_a_line_for_each_twentieth() -> None:
     assert len([line for line in lines if line]) == 21
     assert notes.line(status(Progress(0.5))) == "50 %"
     assert notes.line(status(Progress(0.52))) == ""
+    mixed = ProgressNotes()  # of two processes in turn
+    found = [mixed.line(status(Progress(0.2 + 0.5 * (at % 2), at=at))) for at in range(600)]
+    assert 15 < len([line for line in found if line]) < 25
     silent = ProgressNotes()
     assert [bool(silent.line(status(Progress(step=step)))) for step in range(3)] == [
         True,

@@ -50,6 +50,7 @@ def test_what_is_said_is_read(tmp_path: Path, call: str, found: dict[str, Any]) 
     [
         ("step=5, fraction=1.4", "fraction=1.4: must be 0 to 1"),
         ("step=5, fraction=float('nan')", "fraction=nan: must be a finite number"),
+        ("step=5, total=10**310", "must be a finite number"),
         ("step=5, total=0", "total=0: must be above 0"),
         ("step=5, total='many'", "total='many': must be a finite number"),
         ("step=5, total=True", "total=True: must be a finite number"),

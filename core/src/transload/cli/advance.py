@@ -79,11 +79,13 @@ class ProgressNotes:
 
     def __init__(self) -> None:
         self._part: int | None = None
+        self._at: float | None = None
 
     def line(self, status: AppStatus) -> str:
         """Return the line, one for each twentieth of the work; ``""`` if there is nothing new."""
         progress = status.progress
-        if progress is None or not is_next_part(progress.part(), self._part):
+        if progress is None or not is_next_part(progress, self._part, self._at):
             return ""
         self._part = progress.part()
+        self._at = progress.at
         return progress_text(status)

@@ -27,6 +27,7 @@ class Reported:
         interruptions: how many of them; None: the job was not seen yet.
         late: that it will not end within its limit.
         stalled: that it has stalled.
+        part_at: when the job was at that part, seconds since the epoch.
     """
 
     reason: str = ""
@@ -35,6 +36,7 @@ class Reported:
     interruptions: int | None = None
     late: bool = False
     stalled: bool = False
+    part_at: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what was reported as JSON values; empty if nothing was."""
@@ -142,8 +144,9 @@ def status_lines(
     if reason or is_started(status.state):
         reported.reason = reason
     progress = status.progress
-    if progress is not None and is_next_part(progress.part(), reported.part):
+    if progress is not None and is_next_part(progress, reported.part, reported.part_at):
         reported.part = progress.part()
+        reported.part_at = progress.at
         words = progress.in_words(now)
         if status.is_terminal():
             words = progress.in_words()

@@ -80,12 +80,12 @@ def _as_number(value: object) -> float | None:
     """Return a finite number, those of numpy and torch included; None for anything else."""
     if isinstance(value, (bool, str, bytes)):
         return None
-    if isinstance(value, int):
-        return value
     try:
         number = float(value)  # type: ignore[arg-type]
     except (TypeError, ValueError, OverflowError):
         return None
+    if isinstance(value, int):
+        return value
     if not math.isfinite(number):
         return None
     if number.is_integer():

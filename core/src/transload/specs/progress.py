@@ -17,7 +17,7 @@ _PARTS: Final = 20
 _PERCENTS: Final = 100
 """A display changes with each such part of the work."""
 _EVERY_S: Final = 60.0
-"""Seconds between two lines, and two changes, of a job that says no part."""
+"""Seconds between two lines, and two changes, of a job that says no part, or a smaller one."""
 _RATE_S: Final = 300.0
 """The rate of a job is that of so many seconds."""
 
@@ -186,11 +186,20 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def is_next_part(part: int, before: int | None) -> bool:
-    """Tell whether a part of the work deserves another line after the one that had a line last.
+def is_next_part(progress: Progress, part: int | None, at: float | None) -> bool:
+    """Tell whether progress deserves another line in a log.
 
-    So does one that falls by more than one: the job has begun again further back.
+    It does with each further part of the work. So does one that falls by more than one part,
+    because the job has begun again further back; but once a minute only, for two processes may
+    report theirs in turn.
+
+    Args:
+        progress: what the job says.
+        part: the part of its work (`Progress.part`) that had a line last; None: none had.
+        at: when it said so; None: not known.
     """
-    if before is None:
+    if part is None or progress.part() > part:
         return True
-    return part > before or part < before - 1
+    if progress.part() >= part - 1:
+        return False
+    return at is None or progress.at is None or progress.at >= at + _EVERY_S
