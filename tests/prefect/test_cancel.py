@@ -97,15 +97,15 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
 @pytest.mark.parametrize(
     ("how", "number"),
     [
-        *((how, signal.SIGTERM) for how in ("call", "map", "inside", "coroutine")),
-        *((how, signal.SIGINT) for how in ("map", "loop", "coroutine")),
+        *((how, signal.SIGTERM) for how in ("call", "inside", "coroutine")),
+        *((how, signal.SIGINT) for how in ("map", "loop")),
         *(
             pytest.param(how, signal.SIGINT, marks=pytest.mark.slow)
-            for how in ("call", "inside", "coroutines")
+            for how in ("call", "inside", "coroutine", "coroutines")
         ),
         *(
             pytest.param(how, signal.SIGTERM, marks=pytest.mark.slow)
-            for how in ("block", "loop", "block inside", "flow inside")
+            for how in ("map", "block", "loop", "block inside", "flow inside")
         ),
     ],
 )

@@ -12,7 +12,7 @@ HARNESS = runpy.run_path(str(ROOT / "benchmarks" / "once" / "harness.py"), run_n
 
 
 @pytest.mark.flaky(reruns=0)  # a second try would hide what this looks for
-@pytest.mark.parametrize("kills", [5, pytest.param(50, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
 def test_once_on_this_machine(kills: int, transload_home: Path) -> None:
     """Killed or frozen at random moments and tried again: one birth, no process left, results and
     all lines.

@@ -236,6 +236,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_killed_and_run_again(
     host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
 ) -> None:
