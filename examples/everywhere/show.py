@@ -122,7 +122,7 @@ def seen_in_airflow(url: str, token: str, page: str) -> list[str]:
     lines += [f"log: {event}" for event in events if not event.startswith("::")]
     for entry in call(f"{instance}/xcomEntries", token=token)["xcom_entries"]:
         value = call(f"{instance}/xcomEntries/{entry['key']}", token=token)["value"]
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or "results" not in value:
             lines.append(f"XCom: {entry['key']} = {value}")
             continue
         for key, results in value["results"].items():

@@ -172,10 +172,12 @@ class AirflowServer:
         end = time.monotonic() + timeout
         while _runs(pid) and time.monotonic() < end:
             time.sleep(0.02)
+        if _runs(pid):
+            return False
         child = self._children.get(pid)
-        if child is not None:
-            child.poll()  # no zombie is left of it
-        return not _runs(pid)
+        if child is not None:  # its first thread may have ended before its others
+            child.wait(10)
+        return True
 
     def own_processes(self) -> list[int]:
         """Return all processes of this Airflow, whatever their session: those with its home in
