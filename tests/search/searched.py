@@ -75,3 +75,30 @@ def flaky(x: float, says_who: bool = False) -> AppDef:
     args = ["-c", inspect.cleandoc(script), str(x), str(says_who)]
     role = Role("main", "", entrypoint=sys.executable, args=args, max_retries=1, retry_delay=0.1)
     return AppDef("flaky", [role])
+
+
+def noted(x: float) -> AppDef:
+    """Write ``loss`` to the trackers, and no result.
+
+    Args:
+        x: value
+    """
+    code = (
+        "import sys\n"
+        "from transload.tracker.api import AppRun\n"
+        "AppRun.run_from_env().add_metadata(loss=float(sys.argv[1]))\n"
+    )
+    return AppDef("noted", [Role("main", "", entrypoint=sys.executable, args=["-c", code, str(x)])])
+
+
+def failing(x: float, trial_idx: int, gate: str) -> AppDef:
+    """Fail; the first trial waits for a gate before.
+
+    Args:
+        x: value
+        trial_idx: number of the trial
+        gate: a file to wait for
+    """
+    script = 'while [ "$1" = 0 ] && [ ! -e "$2" ]; do sleep 0.05; done; exit 3'
+    role = Role("main", "", entrypoint="sh", args=["-c", script, "sh", str(trial_idx), gate])
+    return AppDef("failing", [role])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -226,6 +227,61 @@ def begun(
         return process
 
     return start
+
+
+def test_what_is_no_result_is_named(transload_home: Path, tmp_path: Path) -> None:
+    """Trials that write metadata to a tracker only: the message says what to write."""
+    (tmp_path / "transload.toml").write_text(f'[tracker.fsspec]\nconfig = "{tmp_path}/runs"\n')
+    component = SEARCHED.replace(":square", ":noted")
+    options = ["--component", component, "--param", "x:float:0:1", "--minimize", "loss"]
+    done = transload("run", *options, "--trials", "1", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "'loss' is among the metadata in a tracker, which are no results" in done.stderr
+    assert "transload.runtime.report(loss=…), or by transload put loss=…" in done.stderr
+
+
+def test_a_failed_search_says_what_runs_still(
+    transload_home: Path, tmp_path: Path, eventually: Any
+) -> None:
+    """Its trials are named with what ends them; cancel and delete take the name of the search."""
+    component = SEARCHED.replace(":square", ":failing")
+    gate = f"gate={tmp_path}/gate"
+    options = ["--component", component, "--param", "x:float:0:1", "--minimize", "loss"]
+    options += ["--const", gate, "--trials", "8", "--parallel", "2"]
+    done = transload("run", "--name", "bad", *options)
+    assert done.returncode == 1
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("transload: 1 trial still runs, local://search/search-trial-0-")
+    assert last.endswith(": `transload search cancel bad` ends what runs")
+    handle = last.partition(", ")[2].partition(": ")[0]
+    refused = transload("delete", "bad")
+    assert refused.returncode == 2 and handle in refused.stderr
+    cancelled = transload("cancel", "bad")
+    assert cancelled.stdout == f"{handle}\tasked to end\n"
+    eventually(lambda: "RUNNING" not in states(), 30)
+    assert "no trial of search 'bad' runs" in transload("cancel", "bad").stderr
+    done = transload("delete", "bad", "--json")
+    assert len(json.loads(done.stdout)["deleted"]) == 6
+    assert (states(), transload("list").stdout) == ([], "")
+    for verb in ("cancel", "delete"):
+        assert "there is no search 'bad' here" in transload(verb, "bad").stderr
+    assert not search_folder("bad").exists()
+
+
+def test_a_deleted_search_leaves_a_base_of_the_users_own(
+    transload_home: Path, tmp_path: Path
+) -> None:
+    """Jobs and name go, the files stay; a base that somebody has removed is no obstacle."""
+    base = tmp_path / "kept"
+    run = ["run", *SEARCH, "--trials", "1", "--tracker-base", str(base)]
+    assert transload(*run).returncode == 0
+    done = transload("delete", "search")
+    assert f"the results of search 'search' stay in {base}" in done.stderr
+    assert (base / "best.json").exists() and states() == []
+    assert transload(*run).returncode == 0  # it has had its trials
+    shutil.rmtree(base)
+    assert transload("delete", "search").returncode == 0
+    assert transload("list").stdout == ""
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])

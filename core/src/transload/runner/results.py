@@ -110,7 +110,16 @@ class AppResults:
         missing = f"no result {name!r}"
         if key is not None:
             missing = f"{missing} under key {str(key)!r}"
-        raise NoSuchResult(f"{missing}: {self.explain()}")
+        raise NoSuchResult(f"{missing}: {self.explain()}{self._how_to_write(name)}")
+
+    def _how_to_write(self, name: str) -> str:
+        """Return what a program writes for a result, if it has written none; else nothing."""
+        if self.results:
+            return ""
+        written = f"write it by transload.runtime.report({name}=…), or by transload put {name}=…"
+        if name in self.metadata:
+            return f"; {name!r} is among the metadata in a tracker, which are no results: {written}"
+        return f"; {written}"
 
     def explain(self) -> str:
         """Return one line with the results, or with the places where they were searched."""

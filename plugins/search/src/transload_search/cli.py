@@ -8,6 +8,7 @@ import shlex
 import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,8 +24,16 @@ from transload.components import as_component, decode_text
 from transload.errors import ConfigError, TransloadError
 from transload.pipelines import ExecutionOptions, host_runner, may_be_by_hand, somebody_asked
 from transload.specs import AppState, AppStatus, Environment, Workspace
+from transload_search.jobs import all_jobs, running_jobs
 from transload_search.ledger import SearchLedger
-from transload_search.places import keep_base, kept_base, kept_names, locked, search_folder
+from transload_search.places import (
+    forget_search,
+    keep_base,
+    kept_base,
+    kept_names,
+    locked,
+    search_folder,
+)
 from transload_search.plot import plot_search
 from transload_search.progress import best_words, first_objective, progress_line, trial_word
 from transload_search.run import run_search_async
@@ -184,7 +193,7 @@ def run(ctx: click.Context, /, **values: Any) -> int:
     ]
     options = RunOptions(given=frozenset(given), **values)
     name = options.name
-    with locked(search_folder(name) / "lock", f"--name {name}"):
+    with _alone(name):
         ledger = _ledger(kept_base(name), options)
         return _run(ledger, options)
 
@@ -265,6 +274,80 @@ def plot(name: str, output: str | None) -> int:
     return 0
 
 
+@command.command(short_help="Cancel the running trials of a search.")
+@click.argument("name")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
+def cancel(name: str, as_json: bool) -> int:
+    """Cancel the running trials of the search NAME. `search run --name NAME` runs them again."""
+    _base_of_name(name)  # a wrong name makes no folder for a lock
+    with _alone(name), host_runner(HOST) as runner:
+        ledger = SearchLedger.open(_base_of_name(name))
+        handles = list(running_jobs(ledger, runner))
+        for handle in handles:
+            runner.cancel(handle)
+    if as_json:
+        emit_json({"name": name, "cancelled": handles})
+        return 0
+    emit_table(["JOB", "STATE"], [[handle, "asked to end"] for handle in handles])
+    if not handles:
+        note(f"no trial of search {name!r} runs")
+    return 0
+
+
+@command.command(short_help="Delete a search and its jobs.")
+@click.argument("name")
+@click.option("--force", is_flag=True, help="Also if trials run: they are ended first.")
+@click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
+def delete(name: str, force: bool, as_json: bool) -> int:
+    """Delete the search NAME: the jobs of its trials, its results and what is kept of it.
+
+    Files in a --tracker-base of your own stay.
+    """
+    base = _base_of_name(name)
+    handles: list[str] = []
+    with _alone(name), host_runner(HOST) as runner:
+        ledger = _ledger_if_there(base)
+        if ledger is not None:
+            jobs = all_jobs(ledger, runner)
+            running = [handle for handle, status in jobs.items() if not status.is_terminal()]
+            if running and not force:
+                raise ConfigError(
+                    f"search {name!r}: {_still_running(running, name)}, or give --force"
+                )
+            handles = list(jobs)
+        for handle in handles:
+            runner.delete(handle)
+        forget_search(name)
+    if as_json:
+        emit_json({"name": name, "deleted": handles})
+        return 0
+    emit_table(["JOB", "STATE"], [[handle, "deleted"] for handle in handles])
+    if ledger is not None and base != str(search_folder(name)):
+        note(f"the results of search {name!r} stay in {base}")
+    return 0
+
+
+def _alone(name: str) -> AbstractContextManager[None]:
+    """Return a context in which no other process runs a search."""
+    return locked(search_folder(name) / "lock", f"--name {name}")
+
+
+def _ledger_if_there(base: str) -> SearchLedger | None:
+    """Return the ledger in a tracker base; None if somebody has removed it."""
+    try:
+        return SearchLedger.open(base)
+    except ConfigError:
+        return None
+
+
+def _still_running(running: Sequence[str], name: str) -> str:
+    """Return which trials of a search run, and how to end them."""
+    trials = "1 trial still runs"
+    if len(running) > 1:
+        trials = f"{len(running)} trials still run"
+    return f"{trials}, {', '.join(running)}: `transload search cancel {name}` ends what runs"
+
+
 def _base_of(name: str) -> str:
     """Return the tracker base for the name of a kept search, or for a tracker base.
 
@@ -273,6 +356,15 @@ def _base_of(name: str) -> str:
     """
     if "/" in name:
         return name
+    return _base_of_name(name)
+
+
+def _base_of_name(name: str) -> str:
+    """Return the tracker base of the search that is kept under a name.
+
+    Raises:
+        ConfigError: if there is no such search.
+    """
     base = kept_base(name)
     if base is None:
         known = ", ".join(kept_names()) or "none"
@@ -484,6 +576,7 @@ def _run(ledger: SearchLedger, options: RunOptions) -> int:
         if options.as_json:
             emit_json({"name": options.name, **ledger.summary()})
         note(str(exc))
+        _note_what_runs(ledger, options)
         return 1
     except asyncio.CancelledError:
         _note_how_to_go_on(ledger, options, signals)
@@ -593,9 +686,25 @@ def _note_how_to_go_on(ledger: SearchLedger, options: RunOptions, signals: Seque
         if cancelled:
             fate = "were cancelled, and will run again then"
         else:
-            fate = "go on, and that command reattaches to them"
+            fate = (
+                "go on, and that command reattaches to them; "
+                f"`transload search cancel {options.name}` ends them"
+            )
         text += f"; {running} running {trials} {fate}"
     note(text)
+
+
+def _note_what_runs(ledger: SearchLedger, options: RunOptions) -> None:
+    """Say which trials of a search that has failed go on, and how to end them."""
+    if options.cancel_running:
+        return
+    try:
+        running = list(running_jobs(ledger, host_runner(HOST, inherit_env=True)))
+    except TransloadError as exc:
+        note(f"whether trials still run cannot be said: {exc}")
+        return
+    if running:
+        note(_still_running(running, options.name))
 
 
 def _show_best(summary: Mapping[str, Any]) -> None:

@@ -7,6 +7,7 @@ import fcntl
 import logging
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -50,6 +51,11 @@ def keep_base(name: str, tracker_base: str) -> None:
     make_private(folder)
     if tracker_base != str(folder):
         (folder / _ELSEWHERE).write_text(tracker_base, encoding="utf-8")
+
+
+def forget_search(name: str) -> None:
+    """Remove the folder of a search. Files in a tracker base elsewhere stay."""
+    shutil.rmtree(search_folder(name))
 
 
 def kept_names() -> list[str]:
