@@ -41,12 +41,11 @@ class ComponentTestCase(unittest.TestCase):
         interval: float = 0.1,
         timeout: float = 60,
     ) -> AppStatus | None:
-        """Run a component with ``args`` and wait for its end; return the final status, None if the
-        job is gone.
+        """Run a component with ``args`` and wait for its end; return the final status.
 
-        ``scheduler_params`` are for the schedulers' factories (see `transload.runner.get_runner`),
-        ``timeout`` is in
-        seconds, and ``interval`` is ignored: waiting is driven by changes.
+        It is None if the job is gone. ``scheduler_params`` are for the schedulers' factories (see
+        `transload.runner.get_runner`). ``timeout`` is in seconds. ``interval`` is ignored, since
+        changes drive the wait.
 
         Raises:
             TransloadTimeout: when the time ran out.

@@ -1,7 +1,7 @@
-"""What every adapter shares: one policy for states, identity, attaching, waiting, logs and results.
+"""The policy that all adapters share: states, identity, attaching, waiting, logs and results.
 
-`Adapter` is the base class of all. An adapter translates, and decides nothing that is decided
-here. ``docs/extend/writing-an-adapter.md`` walks through one.
+`Adapter` is the base class of all. An adapter only translates; the rules are decided here.
+``docs/extend/writing-an-adapter.md`` walks through one.
 """
 
 from __future__ import annotations

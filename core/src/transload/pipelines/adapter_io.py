@@ -1,4 +1,4 @@
-"""What surrounds one job in a process of an orchestrator: whom to ask, where to keep, where to show."""
+"""The surroundings of one job in a process of an orchestrator: its stores, logs and displays."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def log_line(text: str) -> None:
 
 @dataclass(kw_only=True)
 class AdapterIO:
-    """What surrounds one job in a process of an orchestrator.
+    """The surroundings of one job in a process of an orchestrator.
 
     Args:
         runner: submits and asks; see `host_runner`.

@@ -1,10 +1,11 @@
-"""What a unit of work asks for, where a host lets it ask more than once: two different asks never
-share a job.
+"""The asks of a unit of work that starts several jobs in turn.
 
-A host's identity names the unit of work (a task of a run), and one job is all that most of them
-start. But code of a user's may start several in turn under one identity. The first one has the
-identity to itself; each one after that asks for something else has a name of its own, made from
-what it asks for.
+Two different asks never share a job.
+
+The identity that an orchestrator gives names the unit of work (a task of a run). Most of them start
+one job. But a user's code may start several in turn under one identity. The first one has the
+identity to itself. Each further ask for something else gets a separate name, made from the ask
+itself.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ _LENGTH: Final = 20
 
 
 def ask_of(launch: Launch, runner: Runner, context_args: Mapping[str, Any] | None = None) -> str:
-    """Return a digest of what is asked for, and where it is to run; equal on every machine for
-    equal asks.
+    """Return a digest of what is asked for, and where it is to run.
 
-    A component that is given by name is not called: its name and arguments say what is asked for.
+    It is equal on every machine for equal asks. A component that is given by name is not called,
+    since its name and arguments determine the ask.
 
     Args:
         launch: what to run.
@@ -57,6 +58,9 @@ def ask_of(launch: Launch, runner: Runner, context_args: Mapping[str, Any] | Non
 
 def unit_of(ask: str, kept: Sequence[str], *, asked_before: bool) -> str:
     """Return which unit an ask is: `FIRST_UNIT`, or one named by the ask itself.
+
+    If the earlier tries asked for one job only, a later try means that job even if its ask differs.
+    Its definition may have been edited, or may hold a part that is new on each try.
 
     Args:
         ask: from `ask_of`.

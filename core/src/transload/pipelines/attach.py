@@ -35,10 +35,10 @@ def decide(
     existed: bool = False,
     handle_stored: bool = False,
 ) -> Action:
-    """Return what to do about an attempt; ``status`` is None only if it is provably absent.
+    """Return the action for an attempt. ``status`` is None only if the job is provably absent.
 
-    An absent one that ``existed`` was submitted once; ``handle_stored``: the host has the handle of
-    this very attempt.
+    With ``existed``, an absent job was submitted once. With ``handle_stored``, the orchestrator has
+    the handle of this very attempt.
     """
     if status is None and handle_stored:
         return Action.LOST
@@ -68,10 +68,10 @@ def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """How a host came by its app: ``submit``, ``attach`` or ``collect``.
+    """How an orchestrator got its job: by ``submit``, ``attach`` or ``collect``.
 
-    ``attempt`` is that of the generation, None where every run has an id of its own; ``status`` is
-    what the app was seen to do, None right after a submit.
+    ``attempt`` is that of the generation, None where every run has a fresh id. ``status`` is the
+    latest one, None right after a submit.
     """
 
     handle: str

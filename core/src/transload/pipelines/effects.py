@@ -1,4 +1,4 @@
-"""What carries the effects of one job's lifecycle out: its questions, submits, stores and lines."""
+"""The part that carries out the effects of a lifecycle: questions, submits, stores and log lines."""
 
 from __future__ import annotations
 
@@ -47,8 +47,7 @@ if TYPE_CHECKING:
     from transload.specs import AppDef
 
 _logged_variables: Final[set[tuple[str, tuple[str, ...]]]] = set()
-"""Variables of which the log said that they do not reach a job: once for all runs in this
-process."""
+"""Variables that do not reach a job, of which this process has logged so already."""
 
 _SAVING: Final = (Load, Save, Submit)
 """Effects that need the orchestrator's store, or a submit."""
@@ -339,7 +338,7 @@ class Effects:
         )
 
     def _checkpoint_name(self) -> str | None:
-        """Return the name of the checkpoints that all attempts share; None: each has its own."""
+        """Return the name of the checkpoints that all attempts share; None if each has its own."""
         if self._state.options.checkpoints == "new":
             return None
         return app_id_of(self._state.identity, 0)

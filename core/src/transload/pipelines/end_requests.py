@@ -1,7 +1,7 @@
-"""Whether somebody asked for the end of what runs here: a signal does not say who sent it.
+"""Whether somebody asked for the end of this process, since a signal does not say who sent it.
 
-A worker that is stopped, a machine that is drained and a parent that was killed all arrive as
-SIGTERM, as a person's cancel does. So whoever is ended asks, and cancels its job only if that end
+A worker that is stopped, a machine that is drained, and a parent that was killed all send SIGTERM.
+A person's cancel does so too. So a process that is ended asks, and cancels its job only if that end
 was asked for.
 """
 
@@ -24,8 +24,7 @@ if TYPE_CHECKING:
     from transload.runner import Runner
 
 Asked = Callable[[], bool | None]
-"""Tells whether somebody asked for the end of a host's unit of work; None: that cannot be said
-now."""
+"""Tells whether somebody asked for the end of an orchestrator's step; None if it cannot say now."""
 
 LONGEST: Final = 3.0
 """Seconds in which an answer must come: what is being ended is killed soon."""
@@ -91,11 +90,9 @@ def _interrupted_event_loop() -> bool:
 
 
 def somebody_asked(runner: Runner, host: Asked) -> bool:
-    """Tell whether the end of a unit of work was asked for, as its host says or as the job says
-    that it runs in.
+    """Tell whether somebody asked the step's orchestrator, or the job around it, for its end.
 
-    It takes a few seconds at most. Who cannot be asked in that time did not say so: the answer is
-    False then.
+    This takes a few seconds at most. Without an answer in that time, the result is False.
 
     Args:
         runner: who finds the job that this process is in.
@@ -133,9 +130,7 @@ def _answer(host: Asked) -> bool | None:
 
 
 def _asked_of_own_job(runner: Runner) -> bool | None:
-    """Tell whether somebody asked for the end of the job that this process is in; None: its
-    scheduler is away.
-    """
+    """Tell whether somebody asked for the end of this process's job; None if the scheduler is away."""
     handle = os.environ.get(ENV_JOB_ID)
     if not handle:
         return False

@@ -39,13 +39,14 @@ class AppCancelled(AppFailed):
 
 
 class Detached(TransloadError):
-    """The host gave up waiting and left the app running: nobody asked for its end, or
-    ``on_kill="detach"``.
+    """The orchestrator gave up waiting, and the job goes on.
+
+    Nobody asked for its end, or ``on_kill="detach"`` is set.
 
     Attributes:
-        handle: the app, or None if none was submitted.
-        asked: whether it was to be left (``on_kill="detach"``); False: something ended the host
-            that nobody asked for.
+        handle: the job, or None if none was submitted.
+        asked: True if it was to go on (``on_kill="detach"``); False if the orchestrator's process
+            was ended without a request.
     """
 
     def __init__(self, handle: str | None, *, asked: bool = True) -> None:
@@ -66,13 +67,11 @@ class HandedBack(TransloadError):
 
 
 def ended_state(error: BaseException) -> AppState | None:
-    """Return how an app ended, told by what `Driver.run` raised; None: that says nothing of how
-    it ended.
+    """Return how a job ended, by the exception of `Driver.run`; None if that does not show it.
 
-    One that is lost or ran out of its time has failed. A scheduler that is out of reach, a submit
-    that was not taken, a
-    host that was killed say nothing: no trial of a search, and no failure that the scheduler's
-    retries answered.
+    A job that is lost, or ran out of its time, has failed. A scheduler that cannot be reached, a
+    refused submit and a killed orchestrator show no end. They are no trial of a search, and no
+    failure that the scheduler's retries answered.
     """
     if isinstance(error, AppFailed):
         return error.status.state
@@ -80,15 +79,14 @@ def ended_state(error: BaseException) -> AppState | None:
 
 
 class Ending(str, Enum):
-    """What a host is told of a unit of work that did not end well; each host has a table of its own
-    words for these.
+    """How a step ended that did not end well. Each adapter has a table of its orchestrator's words.
 
-    - ``failed``: the app failed, is lost, or was not taken.
+    - ``failed``: the job failed, is lost, or was not taken.
     - ``cancelled``: somebody asked for its end.
     - ``timeout``: a limit passed, and it was cancelled.
-    - ``unknown``: its scheduler cannot say for longer than patience lasts; it is left alone.
-    - ``detached``: the host stopped waiting, and it goes on.
-    - ``wrong``: nothing was started: a person must mend a spec, a setting or an installation.
+    - ``unknown``: its scheduler could not be reached for the unreachable timeout. The job goes on.
+    - ``detached``: the orchestrator stopped waiting, and it goes on.
+    - ``wrong``: nothing was started. A person must mend a spec, a setting or an installation.
     """
 
     FAILED = "failed"
@@ -100,9 +98,7 @@ class Ending(str, Enum):
 
     @staticmethod
     def of(error: BaseException) -> Ending:
-        """Return the ending that an exception of `Driver.run` stands for; whatever else was
-        raised is a failure.
-        """
+        """Return the ending for an exception of `Driver.run`. Any other exception is a failure."""
         return next(
             (ending for kinds, ending in _ENDINGS if isinstance(error, kinds)), Ending.FAILED
         )

@@ -1,6 +1,4 @@
-"""Whose app it is: ids derived from what a host calls its unit of work; and where this process
-runs.
-"""
+"""The identity of a job: ids derived from the orchestrator's name for its step, and the place."""
 
 from __future__ import annotations
 
@@ -83,11 +81,10 @@ def app_id_of(identity: Identity, attempt: int) -> str:
 
 @cache
 def where() -> str:
-    """Return a text that is equal in two processes only if they see the same machine: one boot, one
-    set of processes.
+    """Return a text that two processes share only if they see the same machine.
 
-    On Linux the boot id and the process namespace (two containers of one machine differ); elsewhere
-    host name and hardware address.
+    On Linux it is made of the boot id and the process namespace, so two containers of one machine
+    differ. Elsewhere it is made of host name and hardware address.
     """
     if sys.platform == "linux":
         with suppress(OSError), open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:

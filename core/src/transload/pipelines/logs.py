@@ -170,7 +170,7 @@ class LogForwarder:
 
     @property
     def cursor(self) -> dict[str, Any] | None:
-        """JSON values that say what was handed on so far; None: nothing was read."""
+        """JSON values of the position in each log; None if nothing was read."""
         if not self._sources:
             return None
         sources = {

@@ -16,8 +16,7 @@ OnKill = Literal["cancel", "detach"]
 """What happens to the app when somebody asks for the end of the host's unit of work."""
 
 RetriesBy = Literal["nested", "host", "scheduler"]
-"""Who spends the retries of an app that a host runs: the scheduler, the host, or one inside the
-other."""
+"""Where the retries of a job are spent: by the scheduler, the orchestrator, or nested."""
 
 Checkpoints = Literal["keep", "new"]
 """Which checkpoints an attempt begins with: those of the attempts before it, or none."""
@@ -47,7 +46,7 @@ class ExecutionSettings(TypedDict, total=False):
 
 @dataclass(kw_only=True)
 class ExecutionOptions:
-    """How a host runs an app. Adapters pass on what their users gave, under these names.
+    """How an orchestrator runs a job. Adapters pass on their users' values under these names.
 
     Args:
         patience: seconds of unbroken UNKNOWN before it becomes the host's failure.
@@ -123,11 +122,11 @@ class ExecutionOptions:
             parse_rate(self.max_log_rate)
 
     def host_may_retry(self, error: BaseException) -> bool:
-        """Tell whether the host may answer this failure with a retry.
+        """Tell whether the orchestrator may answer this failure with a retry.
 
-        A wrong spec, setting or plugin and a cancelled app never are. An unknown state always is,
-        and so is an end of
-        the host that nobody asked for: the retry attaches.
+        A wrong spec, setting or plugin and a cancelled job never are retried. An unknown state
+        always is. So is an end of the orchestrator's process that nobody asked for, after which the
+        retry attaches.
         """
         if isinstance(error, Detached):
             return not error.asked
@@ -202,7 +201,7 @@ def next_limit(options: ExecutionOptions, first_seen: Mapping[str, float]) -> tu
 
 
 def without_retries(app: AppDef) -> AppDef:
-    """Return the app without retries of its own: a copy, if it has some."""
+    """Return the app definition without its retries; a copy, if it has some."""
     if not any(role.max_retries for role in app.roles):
         return app
     app = copy.deepcopy(app)
@@ -212,9 +211,7 @@ def without_retries(app: AppDef) -> AppDef:
 
 
 def retries_note(app: AppDef, options: ExecutionOptions, host_retries: int | None) -> str | None:
-    """Return what to log once: how often the app may be started when retries multiply; None if they
-    do not.
-    """
+    """Return the warning that retries multiply, for the log; None if they do not."""
     own = max((role.max_retries for role in app.roles), default=0)
     if options.retries_by != "nested" or not own or not host_retries:
         return None

@@ -1,6 +1,4 @@
-"""What all units of work of a host share in a process: the runner, and a look at what it would
-submit.
-"""
+"""The runner that all steps of an orchestrator share in a process, and a dry-run with it."""
 
 from __future__ import annotations
 
@@ -57,10 +55,10 @@ def dry_run(
     inherit_env: bool = False,
     runner: Runner | None = None,
 ) -> str:
-    """Return what a host would submit, as text for a person; nothing outside of this process is
-    touched.
+    """Return the request that an orchestrator would submit, as text for a person.
 
-    Arguments as in `host_runner` and `AdapterIO`; ``runner``: another one than the host's own.
+    It touches nothing outside of this process. The arguments are those of `host_runner` and
+    `AdapterIO`. ``runner`` is another one than the orchestrator's own.
 
     Raises:
         SpecError: if the app is wrong, or the scheduler cannot express it.

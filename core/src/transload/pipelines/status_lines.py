@@ -18,7 +18,7 @@ _ENDINGS: Final = {1: "st", 2: "nd", 3: "rd"}
 
 @dataclass
 class Reported:
-    """What was reported of a job so far: it survives a process, so that nothing is reported twice.
+    """The reports that a job's log has had. It survives a process, so that no report comes twice.
 
     Args:
         reason: why it waits.

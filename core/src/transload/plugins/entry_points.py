@@ -1,9 +1,8 @@
-"""Whether any installed distribution may bring plugins: a cheap look, without pluggy or
-importlib.metadata.
+"""A quick look whether an installed distribution may bring plugins, without importlib.metadata.
 
 Reading all metadata through importlib.metadata costs tens of milliseconds at every start of the
-command line; a search for our group in the ``entry_points.txt`` files comes first, and only a hit
-is read in full.
+command line. So our group is first searched in the ``entry_points.txt`` files. Only a hit is read
+in full.
 """
 
 from __future__ import annotations

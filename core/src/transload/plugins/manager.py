@@ -50,8 +50,7 @@ GROUP: Final = "transload"
 """The entry-point group that plugins are found in."""
 
 DISABLE: Final = "TRANSLOAD_DISABLE_PLUGINS"
-"""Environment variable: comma-separated names of plugins (entry points) that are not loaded; ``*``
-for all."""
+"""Environment variable with the plugins (names of entry points, or ``*``) that are not loaded."""
 
 CORE: Final = "transload"
 """The name under which `Plugins.infos` lists what the core itself brings."""

@@ -56,11 +56,11 @@ class RunOptions(TypedDict, total=False):
 
 
 class Runner:
-    """Submits jobs to schedulers, and tells what became of them.
+    """Submits jobs to schedulers, and reports what becomes of them.
 
-    A job belongs to its scheduler, not to the runner that submitted it: any runner of the same
-    user can attach to it by its handle. A runner may be used from several threads. It installs no
-    signal handler and leaves no thread behind.
+    A job belongs to its scheduler, not to the runner that submitted it. Any runner of the same user
+    can attach to it by its handle. A runner may be used from several threads. It installs no signal
+    handler and leaves no thread behind.
 
     Args:
         name: name of the session; part of the handles that it makes.
@@ -140,11 +140,10 @@ class Runner:
         *clusters: Cluster,
         secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
     ) -> Runner:
-        """Return this runner with more clusters; one takes the place of another of its name, but
-        not of the settings'.
+        """Return this runner with more clusters. Those of the settings go before them.
 
-        Both share schedulers and settings, and are closed together. What knows them all already is
-        returned itself, unless it is given sources that find the values of their secrets.
+        Both share schedulers and settings, and are closed together. A runner that has them all
+        already is returned itself, unless it gets sources of secrets.
         """
         if not secret_sources and all(self._schedulers.knows(cluster) for cluster in clusters):
             return self
@@ -376,8 +375,9 @@ class Runner:
         parent_run_id: str | None = None,
         **options: Unpack[RunOptions],
     ) -> AppHandle:
-        """Submit a job; return its handle at once. Arguments and errors as in `dryrun` and
-        `schedule`.
+        """Submit a job; return its handle, without waiting.
+
+        Arguments and errors are those of `dryrun` and `schedule`.
         """
         plan = self.dryrun(
             app,
@@ -402,7 +402,7 @@ class Runner:
         """Return the request that `run_component` would submit.
 
         The component is a name (``utils.echo``, ``file.py:function``, ``package.module:function``)
-        or a function, its arguments are as on the command line, or name → value; all else as in
+        or a function. Its arguments are as on the command line, or name → value. All else is as in
         `dryrun`.
         """
         return self.dryrun(
@@ -465,8 +465,9 @@ class Runner:
         return self.job(app_handle).need_description().status
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
-        """Return the status of a job; None if there is no such job; UNKNOWN if the scheduler
-        cannot say.
+        """Return the status of a job; None if there is none.
+
+        Its state is UNKNOWN if the scheduler cannot say.
         """
         return self.job(app_handle).status()
 
@@ -513,7 +514,7 @@ class Runner:
         return await job.wait_if_there_async(timeout=timeout, patience=patience)
 
     def cancel(self, app_handle: AppHandle) -> None:
-        """Ask for the end of a job; return at once. Nothing happens if it has ended already.
+        """Ask for the end of a job, without waiting. Nothing happens if it has ended already.
 
         Raises:
             AppNotFound: if there is no such job.
@@ -590,8 +591,7 @@ class Runner:
         )
 
     def results(self, app_handle: AppHandle, *, shared: bool = False) -> AppResults:
-        """Return what a job reported so far: results, and what the configured trackers know of the
-        run.
+        """Return the results that a job has reported until now, also to the configured trackers.
 
         Args:
             app_handle: the job.
@@ -618,10 +618,9 @@ class Runner:
     def fetch(
         self, app_handle: AppHandle, pattern: str = "*", folder: str = ".", *, replace: bool = True
     ) -> Sequence[str]:
-        """Copy files that a job has made (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new
-        paths.
+        """Copy files of a job (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new paths.
 
-        Only regular files are copied, and no link is followed out of the job's folder: what is left
+        Only regular files are copied, and no link is followed out of the job's folder. What is left
         out is logged as a warning.
 
         Args:

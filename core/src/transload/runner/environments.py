@@ -53,9 +53,9 @@ _HEADER_KEYS: Final[dict[str, tuple[type, ...]]] = {
 
 def script_in(words: Sequence[str]) -> str | None:
     """Return the script that a command runs, if it is Python's: ``python train.py``, ``train.py``.
-    What ``dist.ddp`` has torchrun start counts likewise.
 
-    What ``uv run`` is given is not among them: uv itself sees to the script's packages.
+    A script that ``dist.ddp`` has torchrun start counts likewise. A script of ``uv run`` does not,
+    since uv itself provides its packages.
     """
     left = list(words)
     if not left:
@@ -100,7 +100,7 @@ def is_script(path: str) -> bool:
 
 
 def script_of(role: Role, folders: Sequence[str]) -> str | None:
-    """Return the local path of the script that a role runs; None: it runs none that is here.
+    """Return the local path of the script that a role runs; None if it runs none that is here.
 
     Args:
         role: the role.
@@ -141,7 +141,7 @@ def _projects(workspace: Workspace | None) -> Mapping[str, str]:
 
 
 def script_of_function(fn: object) -> str | None:
-    """Return the path of the script that a function is of; None: there is none."""
+    """Return the path of the script that defines a function; None if there is none."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
@@ -247,7 +247,7 @@ def _is_run_by_uv(role: Role, header: Header | None) -> bool:
 
 
 def environment_of(header: Header | None) -> Environment | None:
-    """Return what the header of a script wants installed; None: it names no packages."""
+    """Return the packages that the header of a script asks for; None if it names none."""
     if header is None or "dependencies" not in header.table:
         return None
     source = os.path.abspath(header.path)
@@ -373,7 +373,7 @@ def _seconds(value: str | float, what: str) -> float:
 
 
 def scheduler_of(header: Header | None) -> str | None:
-    """Return the scheduler that the header of a script names; None: it names none."""
+    """Return the scheduler that the header of a script names; None if it names none."""
     if header is None:
         return None
     return HeaderSettings(header).scheduler

@@ -45,8 +45,8 @@ def pickle_call(
 ) -> Call:
     """Return a pickled call, and the modules that go with it.
 
-    Modules that are not found where the function runs travel: as files, together with what they
-    import, or, if they have no name to be imported by, in the pickle.
+    Modules that are not found where the function runs travel as files, with all that they import. A
+    module without a name for an import travels in the pickle.
 
     Args:
         call: function and arguments.

@@ -1,8 +1,7 @@
-"""The secret keys that what functions return is signed with: one for each job, kept by who
-submitted it.
+"""The secret keys that sign what functions return: one for each job, kept by its submitter.
 
-A key lies in the state folder of the submitting user, in a folder of its own that nobody else can
-enter, and never below a folder of results. It is made before the submit and removed with the job's
+A key lies in the state folder of the submitting user, in a folder that only this user can enter. It
+never lies below a folder of results. It is made before the submit, and removed with the job's
 record.
 """
 

@@ -1,6 +1,4 @@
-"""What a Python function that ran as a job has returned or raised: read, found to be genuine,
-unpickled.
-"""
+"""The result or exception of a Python function that ran as a job: read, verified and unpickled."""
 
 from __future__ import annotations
 
@@ -38,7 +36,7 @@ class Reply(NamedTuple):
 
 
 def read_reply(job: Job, *, safe: bool) -> Reply | None:
-    """Return what the last attempt of a function wrote; None if it wrote nothing.
+    """Return the file that the last attempt of a function wrote; None if it wrote nothing.
 
     Raises:
         SpecError: if the job is no function.

@@ -87,17 +87,17 @@ def submit(
     environment: Environment | str | None = None,
     **overrides: Unpack[OverrideOptions],
 ) -> FunctionJob[T]:
-    """Submit a Python function; return at once. It needs the package cloudpickle here, and nothing
-    where it runs.
+    """Submit a Python function, without waiting for it.
 
-    Its own module travels with it, and so do the other modules that it and its arguments come from,
-    with all that these import, unless they are installed, or are found where it runs: on this
-    machine's disk, or in a folder of ``workspace``. Data files, and what a function of the main
-    program imports only as it runs, travel by ``workspace``.
+    It needs the package cloudpickle here, and nothing where it runs. Its own module travels with
+    it, and so do the modules that it and its arguments come from, with all that these import.
+    Modules that are installed there, or found on its disk or in a folder of ``workspace``, do not
+    travel. ``workspace`` must hold data files, and modules that a function of the main program
+    imports only as it runs.
 
-    What it returns is signed with a random key that only this job and this user have, and is
-    unpickled only if the signature is right. The key lies in the state folder until the job is
-    deleted; the job gets it as a secret.
+    The returned value is signed with a random key that only this job and this user have. It is
+    unpickled only if the signature is right. The job gets the key as a secret. The key lies in the
+    state folder until the job is deleted.
 
     Args:
         fn: the function.
@@ -204,10 +204,9 @@ def _submit_with_key(runner: Runner, launch: Launch, role: Role, changes: Overri
 
 
 def _write_call(folder: str, made: Call, shares: bool, *, in_environment: bool) -> None:
-    """Write what the job runs: the pickled call, what it needs to know of this process, modules,
-    and the program.
+    """Write what the job runs: the pickled call, facts of this process, modules, and the program.
 
-    In an environment of its own, it does not find what is installed here.
+    In a separate environment, the packages that are installed here are not found.
     """
     with open(f"{folder}/call.pkl", "wb") as file:
         file.write(made.body)
@@ -237,7 +236,7 @@ def map(  # noqa: A001
 ) -> Iterator[T]:
     """Call a function for each item, each call a job; return the results in order, as they come.
 
-    When a call fails, or nobody wants the rest, the jobs that still run are cancelled.
+    When a call fails, or the caller stops reading, the jobs that still run are cancelled.
 
     Args:
         fn: the function; it gets the item.

@@ -1,4 +1,4 @@
-"""What runs: a job to hold, ask, wait for and cancel."""
+"""The job: an object to hold, ask, wait for and cancel."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
 
 
 class Job:
-    """A job that was submitted. It belongs to its scheduler: this object may go, and another
-    process may `attach`.
+    """A job that was submitted.
 
-    ``await job`` waits for its end. It can be pickled.
+    It belongs to its scheduler, so another process may `attach` when this object is gone. ``await
+    job`` waits for its end. It can be pickled.
 
     Args:
         handle: the handle of the job.
@@ -165,15 +165,16 @@ class Job:
         regex: str | None = None,
         follow: bool = True,
     ) -> Iterator[str]:
-        """Return its log lines as they come, until it has ended; of several replicas each behind
-        ``role/replica``.
+        """Return its log lines as they come, until it has ended.
+
+        Lines of several replicas begin with ``role/replica``.
 
         Args:
             role: that role alone.
             replica: that replica alone.
-            tail: only so many last lines of each replica, without following.
+            tail: only this many last lines of each replica, without following.
             regex: only lines in which it is found.
-            follow: False: only what is there now.
+            follow: False: only the lines that are there now.
 
         Raises:
             AppNotFound: if there is no such job.
@@ -232,11 +233,10 @@ class Job:
         )
 
     def result(self, timeout: float | None = None, *, safe: bool = False) -> Any:
-        """Wait for the end of a function (`submit`); return what it returned, or raise what it
-        raised.
+        """Wait for the end of a function (`submit`); return its value, or raise its exception.
 
-        That is unpickled only if it is signed with the key of this job, which is in the state
-        folder of the user who submitted it, on the machine where that was.
+        Both are unpickled only if they are signed with the key of this job. The key is in the state
+        folder of the submitting user, on the machine of the submit.
 
         Args:
             timeout: seconds to wait at most; None: no limit.
@@ -265,7 +265,7 @@ class Job:
         return value_of(reply, self.handle, status, safe=safe)
 
     def cancel(self) -> None:
-        """Ask for its end; return at once. Nothing happens if it has ended.
+        """Ask for its end, without waiting. Nothing happens if it has ended.
 
         Raises:
             AppNotFound: if it is gone.
@@ -293,8 +293,9 @@ class Job:
         return None if found is None else copy.deepcopy(found.app)
 
     def page(self) -> str | None:
-        """Return the full address of a page about it: a plugin's, else its scheduler's; None if
-        there is none.
+        """Return the full address of a page about it; None if there is none.
+
+        A plugin's page goes before the scheduler's.
         """
         from transload.plugins import get_plugins
 

@@ -1,4 +1,4 @@
-"""What the runner adds to a job before it is converted: who it is, where it reports."""
+"""The runner's additions to a job before it is converted: its identity, and where it reports."""
 
 from __future__ import annotations
 
@@ -115,11 +115,10 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
 def tracker_base_of(
     backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], given: str | None
 ) -> str | None:
-    """Return the base of a job's results: the given one (``${app_id}`` replaced), else the
-    scheduler's; None: none.
+    """Return the base of a job's results; None if there is none.
 
-    A relative path is taken from the working directory: the job may run in another one, and so may
-    who reads.
+    It is the given one (``${app_id}`` replaced), else the scheduler's. A relative path is made
+    absolute here, since the job and its readers may run in other folders.
 
     Raises:
         ConfigError: for a URL that no storage can be opened with, or none that the job shares with
@@ -143,9 +142,7 @@ def surrounding_run() -> str | None:
 def own_folder(
     backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], base: str | None
 ) -> str | None:
-    """Return where a job reports: the scheduler's folder as it is, below any other base a folder
-    of the job's own.
-    """
+    """Return where a job reports: the scheduler's folder, or a separate folder below another base."""
     if base is None or base == backend.results_folder(app_id, cfg):
         return base
     return app_folder(base, app_id)
@@ -213,7 +210,7 @@ def name_wandb_runs(app: AppDef, name: str) -> None:
 
 
 def _shortened(name: str, longest: int) -> str:
-    """Return a name of at most so many characters; two names never become one."""
+    """Return a name of at most ``longest`` characters. Two names never become one."""
     if len(name) <= longest:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:10]

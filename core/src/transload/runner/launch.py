@@ -1,4 +1,4 @@
-"""What to launch: a job, a component or a command, and where it goes."""
+"""The launch: a job, a component or a command, and where it goes."""
 
 from __future__ import annotations
 
@@ -411,9 +411,7 @@ class Launch:
 
 
 def caller_folder(*ours: str) -> str | None:
-    """Return the folder of the file that calls these packages or ``transload``; None: it is no file
-    (a prompt).
-    """
+    """Return the folder of the file that calls these packages or ``transload``; None at a prompt."""
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in (
         "transload",

@@ -1,6 +1,4 @@
-"""What a job takes along from where it is submitted: local folders, variables; and what its paths
-are relative to.
-"""
+"""The files and variables that travel with a job, and the folder that its paths are relative to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What would be submitted: what a dry-run returns, and what a submit starts."""
+"""The plan: the request that a dry-run returns, and a submit starts."""
 
 from __future__ import annotations
 

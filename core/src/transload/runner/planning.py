@@ -162,7 +162,7 @@ def make_plan(
 def _checkpoints(
     launch: Launch, runner: Runner, to: Destination, app: AppDef, own_name: str
 ) -> str | None:
-    """Return the name under which the checkpoints of a job are kept; None: it has none."""
+    """Return the name under which the checkpoints of a job are kept; None if it has none."""
     if not any(role.checkpoints for role in app.roles):
         return None
     if launch.checkpoints is not None:
@@ -232,8 +232,9 @@ def _final_app(
     change: Callable[[AppDef], AppDef] | None,
     from_here: Collection[str],
 ) -> AppDef:
-    """Return the definition as it is submitted: with what scripts say, changed by caller and
-    plugins, with a workspace.
+    """Return the definition that is submitted.
+
+    It has the environments that scripts name, the changes of caller and plugins, and a workspace.
     """
     from transload.plugins import get_plugins
 
@@ -259,9 +260,10 @@ def _final_app(
 
 
 def _roles_from_here(launch: Launch, to: Destination, built: _Definition) -> set[str]:
-    """Return the names of the roles whose code lies in the working folder: those without an image,
-    and those whose image holds none, but whose command names a file or module of the folder.
-    Empty where jobs see the folder itself.
+    """Return the names of the roles whose code lies in the working folder.
+
+    These are the roles without an image. A role whose image holds no code counts too, if its
+    command names a file or module of the folder. There are none where jobs see the folder itself.
     """
     if to.scheduler.capabilities.shares_disk:
         return set()

@@ -1,8 +1,8 @@
-"""What a program draws over itself, such as a progress bar, as lines that can be read.
+"""The lines of a program that draws over itself, such as a progress bar, in a form to be read.
 
 A carriage return sets a terminal back to the beginning of its line. This is the one place that
-decides what becomes of it: a line is shown as a terminal would show it in the end, and while it is
-still drawn, its latest state now and then.
+decides what becomes of it. A line is shown as a terminal shows it in the end. While it is still
+drawn, its latest state is shown now and then.
 """
 
 from __future__ import annotations

@@ -309,10 +309,10 @@ def _older_than_attempts(
 
 
 def _start_after_failure(replica: ReplicaStatus) -> float | None:
-    """Return when a replica was first started after its latest failure; None: it has not failed, or
-    that is not known any more.
+    """Return when a replica was first started after its latest failure; None if there is none.
 
-    After an interruption it goes on with what it has reported.
+    It is None too if that is not known any more. After an interruption it goes on with the results
+    that it has reported.
     """
     if not replica.restarts:
         return None

@@ -27,7 +27,7 @@ from transload.specs.text import parse_size
 
 
 class OverrideOptions(TypedDict, total=False):
-    """What `run` and `submit` take to set over what a definition says; see `Overrides`.
+    """The values by which `run` and `submit` change a definition; see `Overrides`.
 
     A memory size may be a text such as ``8G``, a mount may be a text, too, and a notice a number of
     seconds.
@@ -120,7 +120,7 @@ def run(
     runner: Runner | None = None,
     **overrides: Unpack[OverrideOptions],
 ) -> Job:
-    """Submit a job; return it at once.
+    """Submit a job; return it, without waiting.
 
     Args:
         app: an AppDef, or a component: its name (``train.py:train``, ``utils.echo``) or function.

@@ -1,9 +1,8 @@
-"""Runs a Python function that was sent as a file, and writes what it returned or raised. Standard
-library only.
+"""Runs a Python function that was sent as a file, and writes its result or exception.
 
-It travels with the function, beside a copy of cloudpickle: nothing need be installed where it runs.
-All of it lies in a folder of its own whose name no module can have, so that it hides no module of
-the user's.
+It keeps to the standard library. It travels with the function and a copy of cloudpickle, so nothing
+need be installed where it runs. They lie in a separate folder whose name no module can have, and so
+hide no module of the user's.
 """
 
 from __future__ import annotations
@@ -86,7 +85,7 @@ def prepare(call: dict[str, Any]) -> Any:
 
 
 def pickled_exception(exc: Exception, dumps: Any) -> bytes | None:
-    """Return an exception as it can be read again; None if it cannot: then its text must do."""
+    """Return an exception as it can be read again; None if it cannot, and its text must do."""
     try:
         body: bytes = dumps(exc)
         pickle.loads(body)  # noqa: S301 - just made
@@ -139,11 +138,10 @@ def signature(key: str, data: bytes) -> str:
 
 
 def write(head: dict[str, Any], body: bytes | None, *, key: str, failed: bool) -> int:
-    """Write three parts to where results go: a line with the signature, a line of JSON, the pickled
-    value.
+    """Write a file of results in three parts: a signature, a line of JSON, and the pickled value.
 
-    The signature is of all the rest, which says which attempt of which job it is from: one that was
-    signed for another job, or in an earlier attempt, does not pass for this one's.
+    The signature covers all the rest. The line of JSON names the job and its attempt. So a file
+    that was signed for another job, or in an earlier attempt, is not accepted.
     """
     attempt = os.environ.get("TRANSLOAD_RETRY", "")
     said = {

@@ -29,7 +29,7 @@ def copy_file(src: str, dst: str, bufsize: int) -> None:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Copy, and say so; returns the exit status."""
+    """Copy, report it, and return the exit status."""
     parser = argparse.ArgumentParser(prog="copy_main", description="copies one file")
     parser.add_argument("--src", required=True, help="where to copy from, a path or a URL")
     parser.add_argument("--dst", required=True, help="where to copy to, a path or a URL")

@@ -70,13 +70,12 @@ def start():
 
 type(start)(start.__code__, {"__builtins__": __builtins__})()  # no name that the program gives something else is ours
 """
-"""What ``python -c`` is given: the program runs as `__main__`, with its own ``sys.argv`` and
-``sys.path``.
+"""The text for ``python -c``, which runs a program as `__main__` with its arguments and path.
 
-Standard library and Python 3.8 only, since it runs where transload may not be installed. It writes
-the form of torchelastic's ``@record``, short enough for a termination message, and nothing over
-what a program has said by itself. What is no file of source text (a folder, a zip) is left to
-``python`` alone.
+It keeps to the standard library and Python 3.8, since it runs where transload may not be installed.
+It writes the form of torchelastic's ``@record``, short enough for a termination message. A file
+that the program has written itself is not replaced. A program that is no file of source text (a
+folder, a zip) is left to ``python``.
 """
 
 OWN_PROGRAMS[START] = "# transload.components.programs.record"

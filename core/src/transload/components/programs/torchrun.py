@@ -154,10 +154,10 @@ def launch():
 
 launch()
 """
-"""What the Python of ``torchrun`` is given. Standard library, torch and Python 3.8 only.
+"""The text for the Python of ``torchrun``, with the standard library, torch and Python 3.8 only.
 
-A replica whose peer was lost waits for three seconds: the one that was lost ends first, and says
-why.
+A replica whose peer was lost waits for three seconds. So the lost one ends first, and its error is
+reported.
 """
 
 _FIND: Final = r"""
@@ -169,8 +169,7 @@ case $first in
 *) agent=(${first#"#!"});;
 esac
 """.lstrip()
-"""Has the shell find the interpreter in the first lines of ``torchrun``; a long path stands in the
-second one."""
+"""Finds the interpreter in the first lines of ``torchrun``. A long path is in the second line."""
 
 RECORDED: Final = f"""\
 {_FIND}case ${{agent[*]}} in
@@ -180,21 +179,21 @@ agent+=(-c {shlex.quote(LAUNCH)});;
 *) agent=(torchrun);;
 esac
 TORCHELASTIC_ERROR_FILE=/dev/null exec "${{agent[@]}}" """
-"""Begins the shell command; the arguments of ``torchrun`` follow, ``"$@"`` before the program.
+"""The beginning of the shell command, before the arguments of ``torchrun`` and the program (``"$@"``).
 
-Each process is started by the interpreter of torchrun, as torchrun itself does, and writes the
-error file. torchrun's own copy goes nowhere: that file may be one that cannot be removed. A
-torchrun that is no Python program runs as it is.
+The interpreter of torchrun starts each process, as torchrun itself does, and writes the error file.
+torchrun's own copy of that file is thrown away, since it may be one that cannot be removed. A
+torchrun that is no Python program runs unchanged.
 """
 
 OWN_PROGRAMS[RECORDED] = "# transload.components.programs.torchrun\ntorchrun "
 
 PROGRAM: Final = ' "$@" '
-"""What stands between the arguments of ``torchrun`` and the program."""
+"""The words between the arguments of ``torchrun`` and the program."""
 
 
 def program_of_torchrun(command: str) -> list[str]:
-    """Return the words of what a shell command runs with `RECORDED`; empty: it runs nothing so.
+    """Return the words that a shell command runs with `RECORDED`; empty if it runs none so.
 
     Args:
         command: the text that the shell is given.
@@ -207,7 +206,7 @@ def program_of_torchrun(command: str) -> list[str]:
 
 
 def script_of_torchrun(command: str) -> str | None:
-    """Return the script that a shell command runs with `RECORDED`; None: it runs none.
+    """Return the script that a shell command runs with `RECORDED`; None if it runs none.
 
     Args:
         command: the text that the shell is given.

@@ -1,7 +1,7 @@
-"""AppDef → what the supervisor is asked to run.
+"""The conversion of an AppDef to the request that the supervisor gets.
 
-`convert` is pure: no file is written, no process started. `submission_body` adds, as the job is
-submitted, what only the submitter's process and machine say: programs, environment, limits, GPUs.
+`convert` is pure, so it writes no file and starts no process. `submission_body` adds what only the
+submitter's process and machine know: programs, environment, limits, GPUs.
 """
 
 from __future__ import annotations
@@ -50,8 +50,10 @@ VIRTUAL_ENV: Final = "VIRTUAL_ENV"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 
 ENV_GPUS: Final = "TRANSLOAD_LOCAL_GPUS"
-"""How many GPUs this machine has (``4``), or which (``0,2``); default: the device files of NVIDIA's
-driver."""
+"""The variable with the number of GPUs of this machine (``4``), or their ids (``0,2``).
+
+By default the device files of NVIDIA's driver are counted.
+"""
 
 
 _ALLOWED_NAMES: Final = b"""
@@ -126,8 +128,7 @@ def convert(
             reason = "not possible on scheduler 'local': it has no spare machines"
             raise UnsupportedFeature(f"{path}=HOT_SPARE: {reason}", path)
     wants_gpus = any(role.resource.gpu > 0 for role in app.roles)
-    # an image may lie in the copy of another job: only what was copied for a workspace of this one
-    # is its own
+    # an image may also lie in another job's copy, so only copies for its own workspaces count
     copied = {role.image for role in app.roles if role.workspace}
     return LocalRequest(
         name=app.name,
@@ -321,7 +322,7 @@ def _role_body(
 
 
 def _signals(role: Role) -> dict[str, Any]:
-    """Return what a role is sent before its end and when it has stalled; None: nothing."""
+    """Return the signals that a role gets before its end, and when it stalls; None for none."""
     found: dict[str, Any] = {
         "notice": None,
         "notice_signal": None,
@@ -388,7 +389,7 @@ def _check_program(path: str, where: str) -> None:
 
 def _check_interpreter(path: str, where: str) -> None:
     """Refuse a script whose first line names, by an absolute path, a program that is not there."""
-    # what is executable but not readable is fine
+    # a program that may be executed, but not read, is accepted
     first = layout.part_of(path, 256).split(b"\n", 1)[0]
     words = first[2:].split()
     if not first.startswith(b"#!") or not words:

@@ -31,7 +31,8 @@ def environments_folder(local: str) -> str:
 class LocalEnvironments:
     """The virtual environments below the folder of a local scheduler.
 
-    From `provide` to `release` nobody can remove one: by then a record says that the job uses it.
+    One that `provide` returned cannot be removed before `release`. Then a record says that the job
+    uses it.
 
     Args:
         local: the folder of the scheduler.

@@ -59,9 +59,7 @@ def local_home(name: str = "local") -> str:
 
 
 def network_home() -> str | None:
-    """Return the type of the network file system that the state folder lies on; None: it may be
-    used as it is.
-    """
+    """Return the type of the network file system of the state folder; None if it may be used."""
     if os.environ.get(ENV_ALLOW_NETWORK, "") not in ("", "0"):
         return None
     return network_file_system(state_home())
@@ -89,11 +87,10 @@ def network_file_system(path: str) -> str | None:
 
 
 def make_private(folder: str | os.PathLike[str]) -> None:
-    """Make a folder for this user alone, and those above it that are missing; what is there stays
-    as it is.
+    """Make a folder for this user alone, and its missing parents. Existing ones do not change.
 
-    Each of them gets mode 0700: of those above, ``os.makedirs`` leaves the mode to the umask, and
-    who may write to one of them may put another folder in the place of ours.
+    Each new folder gets mode 0700. ``os.makedirs`` would leave the mode of the parents to the
+    umask. Whoever may write to a parent could put another folder in the place of ours.
 
     Raises:
         FileExistsError: if something else is there.

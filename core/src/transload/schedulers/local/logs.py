@@ -1,8 +1,8 @@
-"""Reading replicas' logs: whole lines, from a cursor, in constant memory, while they grow.
+"""Replicas' logs: whole lines from a cursor, in constant memory, while the logs grow.
 
-A replica's streams are plain files that only grow at their end (a size limit makes holes at their
-beginning). The index (see ``supervisor/logindex.py``) says how long each was at which time: that is
-all that order and time are made of.
+A replica's streams are plain files that only grow at their end. A size limit makes holes at their
+beginning. The index (see ``supervisor/logindex.py``) says how long each stream was at which time.
+Order and time of lines come from that alone.
 """
 
 from __future__ import annotations
@@ -129,9 +129,7 @@ def _read(
     ended: bool,
     limited: bool,
 ) -> tuple[int, int]:
-    """Add whole lines from ``at`` up to ``end`` to a page; return where it ends, and what is left
-    of the budget.
-    """
+    """Add whole lines from ``at`` up to ``end`` to a page; return its end and the remaining budget."""
     while budget > 0 and at < end:
         data, at = _block(fd, at, end, budget, page, limited)
         cut = _cut(data, at + len(data) >= end, ended)

@@ -70,7 +70,7 @@ class AppWatch:
             self.wake()
 
     def wait(self, timeout: float | None) -> set[Change]:
-        """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
+        """Return what may have changed, after at most ``timeout`` seconds (None for no limit)."""
         deadline = float("inf")
         if timeout is not None:
             deadline = time.monotonic() + timeout

@@ -53,7 +53,8 @@ class LocalScheduler(SchedulerBase):
     """Runs jobs as processes of this machine. They outlive the program that submits them.
 
     Any process of the same user finds them by their id, through the state folder
-    ``TRANSLOAD_HOME``. Thread-safe; touches no signal handler and starts no thread.
+    ``TRANSLOAD_HOME``. The scheduler is thread-safe. It touches no signal handler and starts no
+    thread.
 
     Args:
         session_name: name of the session, recorded with each job.
@@ -220,7 +221,7 @@ class LocalScheduler(SchedulerBase):
     # -- submit
 
     def submit(self, request: _convert.LocalRequest, app_id: str, submission: Submission) -> bool:
-        """Start a job, or adopt it: all or nothing.
+        """Start a job, all or nothing, or reattach to it.
 
         Raises:
             AppExists: if the id is, or was, another job's.
@@ -261,22 +262,19 @@ class LocalScheduler(SchedulerBase):
         except (SubmitError, SchedulerUnavailable):
             if self._withdraw(app_id, token):
                 raise
-            return True  # it was started all the same: only the answer did not come through
-        except BaseException:  # a Ctrl-C: nobody would know of the job
+            return True  # it was started, and only the answer was lost
+        except BaseException:  # after a Ctrl-C the caller would not know of the job
             if not self._withdraw(app_id, token):
                 self.cancel(app_id)
             raise
         if "started" in answer:
             return bool(answer["started"])
-        if answer.get("error") == "submit" and not self._withdraw(
-            app_id, token
-        ):  # it may have been sent twice
-            return True
+        if answer.get("error") == "submit" and not self._withdraw(app_id, token):
+            return True  # it was sent twice, and the other one started it
         raise self._refusal(app_id, answer)
 
     def _withdraw(self, app_id: str, token: str) -> bool:
-        """Take a submit back, so that the job is not started by whoever still has it; False if it
-        is there already.
+        """Take a submit back, so that no supervisor starts the job; False if it is there already.
 
         Raises:
             SubmitError: if that cannot be written down.
@@ -318,9 +316,7 @@ class LocalScheduler(SchedulerBase):
         return store.describe(self._local, app_id)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` of many jobs; one that cannot be read is UNKNOWN, and hides no
-        other.
-        """
+        """Return `describe` of many jobs. One that cannot be read is UNKNOWN."""
         found: dict[str, AppDescription | None] = {}
         for app_id in app_ids:
             try:
@@ -330,17 +326,16 @@ class LocalScheduler(SchedulerBase):
         return found
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether a job of that id is here, or was (of deleted jobs, caller-given ids
-        only).
+        """Tell whether a job of that id is or was here.
+
+        A deleted job counts if the caller gave its id.
         """
         return store.read_record(self._local, app_id) is not None or store.is_gone(
             self._local, app_id
         )
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch: one descriptor for any number of jobs; None if there is no room for
-        one.
-        """
+        """Return a new watch, one descriptor for any number of jobs; None if no descriptor is free."""
         self._ensure()
         try:
             return AppWatch(self._local, logs)
@@ -352,24 +347,21 @@ class LocalScheduler(SchedulerBase):
         return store.list_apps(self._local, self.name)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job; return at once. One that has ended stays as it is. False:
-        there is none.
-        """
+        """Ask for the end of a job, without waiting; False if there is none. An ended job stays."""
         state = store.true_state(self._local, app_id)
         if state is None or state.get("state") in layout.TERMINAL:
             return state is not None
         folder = layout.app_folder(self._local, app_id)
-        with contextlib.suppress(
-            OSError
-        ):  # for those who ask meanwhile; on a full disk the supervisor hears of it still
+        with contextlib.suppress(OSError):  # on a full disk the message below is enough
             layout.ask_for_end(folder)
         if not layout.notify(folder, layout.CANCEL):
-            store.true_state(self._local, app_id)  # its supervisor is gone: seen to here
+            store.true_state(self._local, app_id)  # ends a job whose supervisor is gone
         return True
 
     def delete(self, app_id: str) -> bool:
-        """Forget a job; one that runs is ended first. The record of a caller-given id stays.
-        False: there is none.
+        """Delete a job, after ending it if it runs; False if there is none.
+
+        The record of an id that the caller gave stays.
 
         Raises:
             SchedulerUnavailable: if the job does not end.
@@ -409,9 +401,7 @@ class LocalScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete jobs that have ended: the old, and then the oldest until the rest is small enough
-        (see the base).
-        """
+        """Delete ended jobs by age, and the oldest until the rest is small enough (see the base)."""
         moment = now
         if moment is None:
             moment = time.time()

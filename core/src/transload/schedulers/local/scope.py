@@ -11,9 +11,7 @@ LINGERING: Final = "/var/lib/systemd/linger"
 
 
 def command() -> list[str]:
-    """Return what runs a program in a scope of its own; empty where there is no such thing, or it
-    would not last.
-    """
+    """Return the command that runs a program in a separate scope; [] if none can last here."""
     if not os.path.exists(f"{runtime_folder()}/systemd/private") or not _lasts():
         return []
     import shutil
@@ -24,7 +22,7 @@ def command() -> list[str]:
 
 
 def runtime_folder() -> str:
-    """Return where the user's manager listens; a service may not have been told."""
+    """Return the folder where the user's systemd manager listens, also in a service without it."""
     return os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
 
 

@@ -1,6 +1,6 @@
-"""What is on disk of the jobs: their records and states, read by any process of the user.
+"""The records and states of jobs on disk, which any process of the user may read.
 
-``local`` is the folder of the local scheduler, with ``apps/`` and ``gone/`` in it; it need not
+``local`` is the folder of the local scheduler, with ``apps/`` and ``gone/`` in it. It need not
 exist.
 """
 
@@ -45,7 +45,7 @@ _lock = fork_lock()
 
 
 class DamagedState(Dict[str, Any]):
-    """What stands in the place of a state that cannot be read."""
+    """The state of a job whose state on disk cannot be read."""
 
     def __init__(self, path: str) -> None:
         super().__init__(state="UNKNOWN", msg=damaged_message(f"its state {path}"))

@@ -1,6 +1,7 @@
-"""The processes that look after local jobs: one fork server per user and state folder, one
-supervisor per job.
+"""The processes that look after local jobs.
 
-Of the rest of transload nothing is imported but the rules of attempts, a single file: the fork
-server runs this folder as a package of its own, in milliseconds.
+There is a fork server per user and state folder, and a supervisor per job.
+
+The fork server runs this folder as a separate package, so that it starts within milliseconds. It
+imports little of the rest of transload, such as the rules of retries.
 """

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from typing import IO, Any
 
 PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""What a submit may fail with for a while only."""
+"""Errors of a submit that may pass."""
 _CHECKPOINTS_PATIENCE_S = 10.0
 
 
@@ -26,17 +26,19 @@ def _refusal(home: str, token: str) -> str:
 
 
 def withdraw(home: str, token: str) -> None:
-    """Let no supervisor start a job, as the client that gave up its submit. Works on a full disk:
-    it is a short link.
+    """Keep supervisors from starting a job whose client gives up its submit.
 
-    Where its supervisor was faster, `insist` takes this back.
+    This works on a full disk, since it is a short link. If the supervisor was faster, `insist`
+    takes it back.
     """
     os.symlink("by its client", _withdrawal(home, token))
 
 
 def insist(home: str, token: str) -> bool:
-    """Take a withdrawal back, since the job is there already; False if its supervisor saw it first,
-    and removes the job.
+    """Take a withdrawal back, since the job is there already.
+
+    Returns:
+        False if its supervisor has seen the withdrawal, and removes the job.
     """
     try:
         os.unlink(_withdrawal(home, token))
@@ -46,8 +48,9 @@ def insist(home: str, token: str) -> bool:
 
 
 def is_withdrawn(home: str, token: str) -> bool:
-    """Tell, as a supervisor, whether the client has given up; if so, it stays so, however often the
-    submit was sent.
+    """Tell, as a supervisor, whether the client has given up.
+
+    Then the answer is the same for each further time that the submit was sent.
     """
     try:
         os.rename(_withdrawal(home, token), _refusal(home, token))
@@ -59,7 +62,7 @@ def is_withdrawn(home: str, token: str) -> bool:
 
 
 class Refused(Exception):
-    """The job is not started; ``answer`` is what its client is told."""
+    """The job is not started. ``answer`` is the answer to its client."""
 
     def __init__(self, answer: dict[str, object]) -> None:
         super().__init__(answer)
@@ -87,7 +90,7 @@ def create_app(
     if os.path.exists(f"{home}/gone/{app_id}"):
         raise Refused({"error": "gone"})
     token = request["record"]["token"]
-    if is_withdrawn(home, token):  # first: nobody is to see the job for a moment
+    if is_withdrawn(home, token):  # before the job can be seen
         raise Refused(_WITHDRAWN)
     aside = f"{home}/apps/.{os.getpid()}.{token}"
     try:
@@ -129,9 +132,9 @@ def locked_checkpoints(home: str) -> IO[bytes]:
 def create_app_with_checkpoints(
     home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]
 ) -> tuple[int, int, int]:
-    """Make the folders of a job and of its checkpoints; arguments and errors as in `create_app`.
+    """Make the folders of a job and of its checkpoints. Arguments and errors are `create_app`'s.
 
-    Nobody can remove the checkpoints between the two.
+    The checkpoints cannot be removed between the two.
     """
     name = request["record"].get("checkpoints")
     if name is None:
@@ -199,7 +202,7 @@ def _fill(
 
 
 def _compare(target: str, record: dict[str, object]) -> dict[str, object]:
-    """Say whether the job that is there already is this one."""
+    """Return the answer to a submit whose job id is taken: by this very job, or by another one."""
     there = layout.read_json(f"{target}/record.json")
     if there is None or there.get("digest") != record["digest"]:
         return {"error": "exists"}

@@ -1,8 +1,8 @@
-"""The fork server: listens on a socket, and forks a guard and a supervisor for each job.
+"""The fork server, which listens on a socket, and forks a guard and a supervisor for each job.
 
-Each connection is one request. The forked supervisor reads and answers it; the fork server itself
-reads nothing, and knows no job. Jobs do not need it: when it is killed, they go on. It ends when no
-job has run, and nobody has asked for one, for a moment.
+Each connection is one request. The forked supervisor reads and answers it. The fork server itself
+reads nothing, and knows no job. Jobs go on when it is killed. It ends when no job runs, and no
+request has come for a moment.
 """
 
 from __future__ import annotations

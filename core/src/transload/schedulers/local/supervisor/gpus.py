@@ -18,12 +18,13 @@ if TYPE_CHECKING:
 _PATIENCE_S = 1.0
 
 KFD = "/sys/class/kfd/kfd"
-"""Where AMD's driver tells of its GPUs."""
+"""The folder in which AMD's driver lists its GPUs."""
 
 
 def _read(home: str, own: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the table: job → its GPUs, and the jobs that wait, in order; none whose supervisor is
-    gone.
+    """Return the GPUs of each job, and the jobs that wait, in order.
+
+    A job whose supervisor is gone is left out.
     """
     table: Any = layout.read_json(f"{home}/gpus.json") or {}
     apps = {*(table.get("held") or ()), *(table.get("waiting") or ())}
@@ -41,11 +42,11 @@ def _write(home: str, held: dict[str, list[str]], waiting: list[str]) -> None:
 
 
 class Grant:
-    """What came of asking for GPUs.
+    """The result of asking for GPUs.
 
     Args:
-        ids: the GPUs that the job has now; None: too few are free, and it stands in the queue.
-        why: who holds them, and who waits before it.
+        ids: the GPUs that the job has now; None: too few are free, and the job is in the queue.
+        why: which jobs hold them, and how many wait before this one.
     """
 
     def __init__(self, ids: list[str] | None, why: str = "") -> None:
@@ -62,7 +63,7 @@ def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) 
     used = in_use(path)
     try:
         table = layout.locked(f"{home}/gpus.lock", _PATIENCE_S)
-    except TimeoutError:  # a job may hold it: nobody is to wait for that one
+    except TimeoutError:  # a job may hold the lock, and must not keep others waiting
         return Grant(None, f"{home}/gpus.lock is held by another process")
     with table:
         held, waiting = _read(home, app_id)
@@ -83,7 +84,7 @@ def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) 
 
 
 def _holders(held: dict[str, list[str]], machine: list[str], used: set[str], before: int) -> str:
-    """Say who holds the machine's GPUs, and how many jobs wait before this one."""
+    """Return the holders of the machine's GPUs, and how many jobs wait before this one, as text."""
     parts = []
     taken: set[str] = set()
     for app, ids in held.items():
@@ -102,10 +103,9 @@ def _holders(held: dict[str, list[str]], machine: list[str], used: set[str], bef
 
 
 def in_use(path: str, kfd: str = KFD) -> set[str]:
-    """Return the GPUs that processes compute on, by number and UUID, as `nvidia-smi` or AMD's
-    driver tell.
+    """Return the GPUs that processes compute on, by number and UUID.
 
-    A machine that has neither, or whose tool fails, tells nothing.
+    `nvidia-smi` or AMD's driver says so. Without either, or if the tool fails, there are none.
     """
     return _nvidia_in_use(path) | _amd_in_use(kfd)
 

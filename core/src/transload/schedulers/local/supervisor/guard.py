@@ -22,14 +22,12 @@ _PATIENCE_S = 10.0
 
 
 def finalise(home: str, app_id: str, wait: bool = False) -> bool:
-    """End what is left of the job and write that it FAILED, if nobody keeps it and it has no end
-    yet.
+    """End what is left of a job whose supervisor is dead, and write that it FAILED.
 
-    With ``wait`` its supervisor is known to be dying: the kernel may let go of its lock after its
-    other files.
+    With ``wait`` its supervisor is dying. The kernel may free its lock after its other files.
 
     Returns:
-        True if the job has an end now; False if it has a supervisor, or somebody else is at it.
+        True if the job has an end now; False if it has a supervisor, or another process ends it.
     """
     folder = layout.app_folder(home, app_id)
     lock = layout.take_lock(f"{folder}/record.json", wait=wait)
@@ -154,4 +152,4 @@ def _become_guard(home: str) -> None:
     try:
         processes.enter(home, b"tl-watcher")
     except OSError:
-        pass  # the state folder was moved: the job can be guarded all the same
+        pass  # the state folder was moved, which does not keep the job from being guarded

@@ -1,6 +1,4 @@
-"""What the operating system offers beyond Python's os module: prctl, holes in files, the boot
-id.
-"""
+"""Services of the operating system that Python's os module lacks, such as prctl and holes in files."""
 
 from __future__ import annotations
 
@@ -158,9 +156,7 @@ def is_frozen(pid: int) -> bool:
 
 
 def handles(pid: int, number: int) -> bool:
-    """Tell whether a process has a handler of its own for a signal; False where that is not
-    known.
-    """
+    """Tell whether a process handles a signal itself; False where that is not known."""
     _, found, rest = layout.part_of(f"/proc/{pid}/status", 8192).partition(b"\nSigCgt:")
     if not found:
         return False

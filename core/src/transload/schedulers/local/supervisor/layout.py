@@ -1,12 +1,11 @@
-"""Where everything lies below ``$TRANSLOAD_HOME/local``, and how a file there is changed in one
-step.
+"""The folder ``$TRANSLOAD_HOME/local``: its files, and how each is changed in one step.
 
 ::
 
     apps/<app_id>/record.json   what was submitted, never changed; locked (flock) as long as the
                                 job's supervisor lives
                   states.jsonl  what the job is doing: each change is a line, the last whole counts
-                  ctl           a FIFO: a byte in it makes the supervisor look around
+                  ctl           a FIFO: a byte in it makes the supervisor check requests
                   cancel        somebody asked for the end
                   end           a link named like the final state, where the disk was full
                   logs/<role>/<k>/{stdout.log,stderr.log,index}
@@ -15,7 +14,7 @@ step.
          .refused.<token>       from then on, its supervisor has seen that
     gone/<app_id>               kept by delete and prune for ids that the caller chose
     events/<pid>.<n>            a FIFO of a client that waits: the ids of jobs that have changed
-    helpers/<pid>-<start>       our own processes, told from those of jobs
+    helpers/<pid>-<start>       our own processes, which belong to no job
     gpus.json, gpus.lock        which job has which GPU
     checkpoints/<name>/<role>/  of the jobs whose records have that name, kept as long as one has;
                                 made and removed under checkpoints.lock
@@ -97,7 +96,7 @@ _IN_THE_WAY = (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
 
 
 def open_own(path: str, flags: int) -> int:
-    """Open a file that a job may have replaced: no link is followed, nobody is waited for.
+    """Open a file that a job may have replaced. No link is followed, and a FIFO does not block.
 
     Raises:
         Replaced: if it is no regular file.
@@ -137,7 +136,7 @@ def write_file(path: str, data: bytes) -> None:
 
 
 def write_new(path: str, data: bytes) -> None:
-    """Write a file that nobody reads yet, nor has made."""
+    """Write a new file, which no other process reads yet."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         write_all(fd, data)
@@ -199,10 +198,9 @@ def part_of_own(path: str, most: int) -> bytes:
 
 
 def end_of_own(path: str, most: int, since: int) -> bytes:
-    """Return the last bytes of a file that a job has written, of those from a place on; nothing if
-    it cannot be read.
+    """Return the last bytes of a file that a job has written; nothing if it cannot be read.
 
-    A file that is shorter than that place was begun anew: all of it counts.
+    Only bytes from ``since`` on count. A file that is shorter was begun anew, so all of it counts.
     """
     try:
         fd = open_own(path, os.O_RDONLY)
@@ -231,8 +229,9 @@ def state_file(folder: str) -> str:
 
 
 def add_state(folder: str, state: bytes) -> None:
-    """Add a job's next state, as its supervisor; only a long file is replaced, which a journal
-    makes far slower.
+    """Add a job's next state, as its supervisor.
+
+    Only a long file is replaced, since a journal makes that far slower.
     """
     try:
         fd = open_own(state_file(folder), os.O_RDWR | os.O_APPEND | os.O_CREAT)
@@ -251,9 +250,7 @@ def add_state(folder: str, state: bytes) -> None:
 
 
 def note_end(folder: str, state: str) -> bool:
-    """Note a job's final state where there is no room for a line: a short link lies in its inode
-    alone.
-    """
+    """Note a job's final state on a full disk, as a short link, which needs its inode alone."""
     if noted_end(folder) is None:
         unlink(f"{folder}/end")  # what a job may have left there
     try:
@@ -291,17 +288,16 @@ def unlink(path: str) -> None:
 
 
 WITH_LOGS = ".logs"
-"""How the name of the FIFO of a client ends that also wants to hear of logs."""
+"""The end of the name of a client's FIFO that gets news of logs, too."""
 
 GROWN = "/"
-"""What stands before the job's id (which has none) when its logs have grown."""
+"""The mark before the job's id in a line that says that its logs have grown. No id has it."""
 
 
 def announce(home: str, app_id: str, grown: bool = False) -> None:
-    """Tell the clients that a job's state has changed, or its logs have grown: a line into each
-    one's FIFO.
+    """Write a line into the FIFO of each client: the state of a job has changed, or its logs grew.
 
-    Not inotify: a user has few instances of it, and closing one takes the kernel 10 to 20 ms.
+    It is not inotify, of which a user has few instances. To close one takes the kernel 10 to 20 ms.
     """
     try:
         listeners = os.listdir(f"{home}/events")
@@ -316,7 +312,7 @@ def announce(home: str, app_id: str, grown: bool = False) -> None:
 
 
 def _send(path: str, data: bytes) -> int:
-    """Write to a FIFO that somebody reads; return 0, or the number of the error if nobody does."""
+    """Write to a FIFO; return 0, or the number of the error if it has no reader."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
@@ -324,7 +320,7 @@ def _send(path: str, data: bytes) -> int:
     try:
         os.write(fd, data)
     except BlockingIOError:
-        pass  # so much lies there already that whoever reads it looks at everything
+        pass  # it is full, and a reader of a full one looks at everything
     except OSError as exc:
         return exc.errno or -1
     finally:
@@ -336,14 +332,16 @@ LOOK, CANCEL = b"!", b"c"
 
 
 def notify(folder: str, what: bytes = LOOK) -> bool:
-    """Make the supervisor of a job look around (LOOK) or end it (CANCEL); False if it has no
-    supervisor.
+    """Make the supervisor of a job check requests (LOOK) or end the job (CANCEL).
+
+    Returns:
+        False if the job has no supervisor.
     """
     return _send(f"{folder}/ctl", what) == 0
 
 
 def ask_for_end(folder: str) -> None:
-    """Let everybody see that a job is to end: its supervisor, too, whatever became of its FIFO."""
+    """Note for all readers that a job is to end. Its supervisor sees it even without its FIFO."""
     os.close(open_own(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT))
 
 
@@ -353,9 +351,7 @@ def is_end_asked(folder: str) -> bool:
 
 
 def is_removed(fd: int) -> bool:
-    """Tell whether a file or folder that is open has been removed for sure. No error is taken for
-    that.
-    """
+    """Tell whether an open file or folder has been removed. An error does not count as that."""
     try:
         return os.fstat(fd).st_nlink == 0
     except OSError:
@@ -363,8 +359,9 @@ def is_removed(fd: int) -> bool:
 
 
 def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None:
-    """Return a descriptor that holds the lock; None if somebody else has it (unless ``wait``), or
-    there is none.
+    """Return a descriptor that holds a lock; None if it is taken, or there is no such file.
+
+    With ``wait`` it waits while the lock is taken.
     """
     try:
         fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -383,8 +380,9 @@ def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None
 
 
 def supervisor_lives(folder: str) -> bool:
-    """Tell whether a job's supervisor lives: it holds its lock. Askers share theirs, so they do
-    not see each other.
+    """Tell whether a job's supervisor lives, by its lock.
+
+    Processes that ask share their lock, so they do not see each other.
     """
     fd = take_lock(f"{folder}/record.json", shared=True)
     if fd is None:
@@ -394,7 +392,7 @@ def supervisor_lives(folder: str) -> bool:
 
 
 def locked(path: str, patience: float = float("inf")) -> IO[bytes]:
-    """Hold a lock file for the length of a ``with`` block; wait for it, so many seconds at most.
+    """Hold a lock file for the length of a ``with`` block; wait for it at most ``patience`` seconds.
 
     Raises:
         TimeoutError: if somebody else holds it for longer.
@@ -414,7 +412,7 @@ def locked(path: str, patience: float = float("inf")) -> IO[bytes]:
                     raise TimeoutError(
                         errno.ETIMEDOUT, "another process keeps it locked", path
                     ) from None
-            time.sleep(pause)  # a lock tells nobody that it is free
+            time.sleep(pause)  # flock has no timeout
             pause = min(pause * 2, 0.05)
     except BaseException:
         file.close()
@@ -422,7 +420,7 @@ def locked(path: str, patience: float = float("inf")) -> IO[bytes]:
 
 
 def make_folders(path: str) -> None:
-    """Make a folder and those above it; whoever needs it sees if that is not possible."""
+    """Make a folder and its parents. If that fails, the program that needs it fails."""
     try:
         os.makedirs(path, exist_ok=True)
     except OSError:
@@ -430,9 +428,7 @@ def make_folders(path: str) -> None:
 
 
 def remove_tree(path: str) -> None:
-    """Remove a folder and what is in it; symbolic links are not followed; what is gone already is
-    no error.
-    """
+    """Remove a folder and its content, without following links. A missing one is no error."""
     import shutil  # the fork server seldom needs it
 
     shutil.rmtree(path, ignore_errors=True)

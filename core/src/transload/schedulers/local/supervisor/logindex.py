@@ -1,11 +1,11 @@
-"""When did a log grow: the supervisor notes the sizes of each replica's streams, at most once per
-tick.
+"""The index of a log: the supervisor notes when each replica's streams grew, at most once per tick.
 
-Replicas write to their files themselves. The kernel tells the supervisor that files in a folder
-were written to (dnotify: one descriptor per folder, none of the few inotify instances that a user
-has); where it cannot, the supervisor looks now and then.
+Replicas write to their files themselves. The kernel tells the supervisor that a file in a folder
+was written to (dnotify). That takes one descriptor per folder, and none of the few inotify
+instances of a user. Without dnotify the supervisor looks now and then.
 
-An index is a row of ``(time, size of stdout, size of stderr)``: seconds since the epoch, bytes.
+An index is a row of ``(time, size of stdout, size of stderr)``, in seconds since the epoch and
+bytes.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _BLOCK = 4096
 
 
 Index = SimpleNamespace
-"""The indexes in the log folders of a job; `due`: when `look` wants to be called (monotonic
-seconds), None: on change.
+"""The indexes in the log folders of a job.
 
-Streams are kept below `most` bytes (0: no limit).
+`due` is when `look` is to be called (monotonic seconds); None: when something changes. Streams are
+kept below `most` bytes (0: no limit).
 """
 
 
@@ -68,14 +68,13 @@ def start(index: Index, now: float) -> None:
 
 
 def _arm(log: SimpleNamespace) -> None:
-    # one shot, armed again at the next tick: a replica that writes without pause costs one signal
-    # per tick
-    # a file that is made or renamed there may be the one in which the replica reports progress
+    # dnotify fires once, and is armed again at the next tick. So a replica that writes without
+    # pause costs one signal per tick. A file that is made or renamed may report progress
     fcntl.fcntl(log.fd, fcntl.F_NOTIFY, fcntl.DN_MODIFY | fcntl.DN_CREATE | fcntl.DN_RENAME)
 
 
 def changed(index: Index, now: float) -> None:
-    """The kernel said that some log grew: look at the next tick."""
+    """Note that the kernel saw a log grow, so that the next tick looks at it."""
     if index.notified and index.due is None:
         entries = max((log.entries for log in index.logs), default=0)
         index.due = max(now, index.last + index.tick * max(1.0, entries / _GROWN))
@@ -88,7 +87,7 @@ def look(index: Index, now: float, wall: float) -> bool:
     index.last, index.due, grown = now, None, False
     for log in index.logs:
         if index.notified and log.fd >= 0:
-            _arm(log)  # first arm, then look: what is written in between is seen twice, never not
+            _arm(log)  # before looking, so that no write in between is missed
         grown = _note(log, wall, index.most) or grown
     if not index.notified:
         index.pause = _LOOK_S[0] if grown else min(index.pause * 1.5, _LOOK_S[1])
@@ -110,7 +109,7 @@ def _note(log: SimpleNamespace, wall: float, most: int) -> bool:
 
 
 def end_lines(folder: str) -> None:
-    """End an unfinished last line: the next attempt of the replica starts a line of its own."""
+    """End an unfinished last line, so that the next attempt of the replica starts a new one."""
     for name in STREAMS:
         path = f"{folder}/{name}"
         try:
@@ -162,7 +161,7 @@ def _drop(path: str, log: SimpleNamespace, number: int, upto: int) -> None:
     try:
         if kernel.punch_hole(fd, 0, upto):
             log.dropped[number] = upto
-        else:  # no holes here: everything so far goes, readers see the file shrink
+        else:  # without holes all of it goes, and readers see the file shrink
             os.ftruncate(fd, 0)
             log.dropped[number] = 0
     except OSError:

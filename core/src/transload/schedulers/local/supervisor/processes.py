@@ -1,14 +1,15 @@
-"""Processes: which live and belong to a job, how replicas are started, and how they are ended.
+"""Processes: which of them live and belong to a job, how replicas start, and how they are ended.
 
-No process of somebody else is ever signalled.
+A process of another job or program is never signalled.
 
-A pid means nothing without the start time of its process: the kernel gives it to somebody else
-later. A zombie is not taken for living.
+A pid means nothing without the start time of its process, since the kernel gives it again later. A
+zombie does not count as living.
 
-Our own processes (fork server, guard, supervisor) belong to no job. A job may start a fork
-server, which then descends from that job's supervisor, and with it the jobs of others. So each
-enters its pid and start time in the state folder that it serves, and stands in that folder: whoever
-ends a job looks there before taking a descendant for one of the job's.
+Our own processes (fork server, guard, supervisor) belong to no job. A job may start a fork server.
+That descends from the job's supervisor, and with it the jobs of others. So each of our processes
+has a file in the state folder that it serves, with its pid and start time. That folder is its
+working directory. A supervisor that ends its job looks there before it takes a descendant for one
+of the job's.
 """
 
 from __future__ import annotations
@@ -70,9 +71,7 @@ def snapshot() -> Snapshot:
 
 
 def _ps() -> Snapshot:
-    """Ask ps: the way of systems without /proc. Whole seconds are all that it tells of a start
-    time.
-    """
+    """Ask ps, on a system without /proc. It gives start times in whole seconds only."""
     found: Snapshot = {}
     with os.popen("/bin/ps -axo pid=,ppid=,stat=,lstart=") as lines:  # noqa: S605 - a constant
         for line in lines:
@@ -96,7 +95,7 @@ def is_helper(pid: int, started: int) -> bool:
                 return False
         os.stat(f"/proc/{pid}/cwd/helpers/{pid}-{started}")
     except PermissionError:
-        return True  # another user's: it cannot be ended, so nobody waits for it
+        return True  # another user's process cannot be ended, and must not be waited for
     except OSError:
         return False
     return True
@@ -112,7 +111,7 @@ def enter(home: str, name: bytes) -> None:
         return  # orphans are nobody's descendants there
     try:
         os.close(os.open(_entry(home, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError as exc:  # no room: outside of a job nobody looks for it
+    except OSError as exc:  # a full disk; only a job that started this process would look for it
         os.write(2, f"cannot enter {exc.filename}: {exc.strerror}\n".encode())
 
 
@@ -185,9 +184,8 @@ def send(pid: int, started: int, number: int) -> bool:
             return False
         return _send_by_pid(pid, started, number)
     try:
-        if (
-            start_time(pid) != started
-        ):  # the descriptor pins the process: after this look nobody can take its place
+        # the descriptor keeps the pid from being given again after this look
+        if start_time(pid) != started:
             return False
         signal.pidfd_send_signal(fd, number)
     except OSError:
@@ -218,16 +216,14 @@ def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
 def kill(
     members: Callable[[], tuple[Snapshot, set[int]]], patience: float = float("inf")
 ) -> set[int]:
-    """Kill again and again what ``members`` finds; return what is left when the patience (seconds)
-    is over.
-    """
+    """Kill what ``members`` finds until nothing is left; return what is left after ``patience`` s."""
     deadline, pause = time.monotonic() + patience, 0.001
     while True:
         processes, left = members()
         if not left or time.monotonic() >= deadline:
             return left
         signal_all(processes, left, signal.SIGKILL)
-        time.sleep(pause)  # nobody tells a stranger of a process when that is gone
+        time.sleep(pause)  # only a parent is notified of the end
         pause = min(pause * 2, 1.0)
 
 
@@ -245,10 +241,9 @@ def cannot_end(pids: set[int]) -> str:
 
 
 def survivors(cookie: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[int]]:
-    """Return what still runs of a job whose supervisor is gone.
+    """Return the processes that still run of a job whose supervisor is gone.
 
-    That is: every process that carries its cookie, and what descends from a recorded (pid, start
-    time) that lives.
+    They have the job's cookie, or descend from a living process of ``roots`` (pid, start time).
     """
     processes = snapshot()
     living = {pid for pid, started in roots if pid in processes and processes[pid][1] == started}
@@ -261,7 +256,7 @@ def survivors(cookie: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[
 
 
 # -------------------------------------------------------------------------------------------------
-# starting replicas: fork, a few system calls, exec. What goes wrong comes back through a pipe
+# starting replicas by fork, a few system calls, and exec. Errors come back through a pipe
 
 _CHANGED = (
     signal.SIGHUP,
@@ -272,13 +267,13 @@ _CHANGED = (
     signal.SIGTERM,
     signal.SIGIO,
 )
-"""What the fork server, its supervisors or Python itself handle or ignore: all else is as the
-system has it."""
+"""Signals that the fork server, its supervisors or Python itself handle or ignore."""
 
 
 def start_replica(plan: dict[str, Any], index: int, report: int) -> int:
-    """Fork one replica and let it exec; return its pid. What goes wrong is told through the pipe
-    ``report``.
+    """Fork one replica, which becomes its program by exec; return its pid.
+
+    Errors come back through the pipe ``report``.
     """
     supervisor = os.getpid()
     pid = os.fork()
@@ -359,11 +354,11 @@ def _limits(plan: dict[str, Any]) -> None:
 
 
 # -------------------------------------------------------------------------------------------------
-# ending them: SIGTERM to the whole tree, some time, then SIGKILL until nothing is left. A replica
-# that was given a notice has had its signal: its tree is left alone until its time is over
+# ending them by SIGTERM to the whole tree and, after some time, SIGKILL until nothing is left. A
+# replica with a notice has had its signal. So its tree is not touched before its time is over
 
 GRACE_S = 5.0
-"""Seconds between SIGTERM and SIGKILL of what was given no notice."""
+"""Seconds between SIGTERM and SIGKILL of processes without a notice."""
 
 _KILL_AGAIN_S = (
     0.02,
@@ -373,22 +368,21 @@ _STUCK_S = 2.0
 
 
 class Termination:
-    """The end of some replicas (those to be started again; None: of the whole job, all that
-    descends from the supervisor).
+    """The end of some replicas, or of the whole job.
 
-    A replica with a `kill_at` was given a notice. Its processes are killed then. When its main
-    process has ended before, what it left behind is ended like everything else.
+    A replica with a `kill_at` was given a notice. Its processes are killed then. If its main
+    process ends before, the processes that it left behind are ended like all others.
 
     Args:
-        replicas: which.
-        processes: pid and start time of each replica that lives, kept up by the caller.
-        cookie: that of the job, by which the orphans of a replica are told apart.
-        grace: seconds between SIGTERM and SIGKILL of what was given no notice.
+        replicas: those that are to be started again; None: all that descends from the supervisor.
+        processes: pid and start time of each replica that lives. The caller keeps it current.
+        cookie: that of the job, which shows to which replica an orphan belongs.
+        grace: seconds between SIGTERM and SIGKILL of processes without a notice.
         now: monotonic seconds.
 
     Attributes:
-        due: when `finished` is to be asked again, though nothing happens.
-        stuck: what does not end although it was killed, as text.
+        due: when to call `finished` again, though nothing happens.
+        stuck: the processes that do not end although they were killed, as text.
     """
 
     def __init__(
@@ -410,7 +404,7 @@ class Termination:
         self._pause = _KILL_AGAIN_S[0]
         self._kill_again = now
         concerned = processes if replicas is None else [r for r in replicas if r in processes]
-        # when each is killed; None: all that was given no notice
+        # when the processes of each replica are killed; None stands for all without a notice
         self._deadlines: dict[Replica | None, float] = {
             replica: replica.kill_at for replica in concerned if replica.kill_at is not None
         }
@@ -420,13 +414,12 @@ class Termination:
         self.due = min(self._deadlines.values())
 
     def finished(self, now: float, childless: bool) -> bool:
-        """Tell whether nothing is left; kill what is, once its time is over."""
+        """Tell whether no process is left; kill those whose time is over."""
         if childless:
             return True
         living, members = self._members()
         self._end_leftovers(living, members, now)
-        # until its parent knows how it ended, a process has not: the last of its threads may take a
-        # moment
+        # a process has ended when its parent has its exit code; its last thread may take a moment
         waiting = bool(self._processes)
         if not self._everything:
             waiting = any(replica in self._processes for replica in self._replicas)
@@ -447,9 +440,7 @@ class Termination:
     def _end_leftovers(
         self, living: Snapshot, members: dict[int, Replica | None], now: float
     ) -> None:
-        """Ask what a replica has left behind to end, when its main process has done so after a
-        notice.
-        """
+        """Send SIGTERM to the processes that a main process has left behind after a notice."""
         for replica in [each for each in self._deadlines if each is not None]:
             if replica in self._processes:
                 continue
@@ -460,9 +451,7 @@ class Termination:
             self._deadlines[None] = max(self._deadlines[None], limit)
 
     def _members(self) -> tuple[Snapshot, dict[int, Replica | None]]:
-        """Return the living processes, and those that are to be ended: whose time counts for each
-        of them.
-        """
+        """Return the living processes, and of those to be ended the replica whose time counts."""
         living = snapshot()
         own = os.getpid()
         replicas = {pid: replica for replica, (pid, _) in self._processes.items()}

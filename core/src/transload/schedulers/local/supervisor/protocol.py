@@ -1,6 +1,6 @@
-"""How clients and supervisors talk: a connection to the fork server's Unix socket is one request.
+"""The protocol of clients and supervisors: each connection to the fork server is one request.
 
-The client sends a JSON object and its end of file; so does the supervisor that answers it.
+The client sends a JSON object and an end of file. The supervisor answers likewise.
 """
 
 from __future__ import annotations

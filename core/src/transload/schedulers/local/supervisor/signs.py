@@ -1,8 +1,8 @@
 """Signs of life of replicas: their progress, and whether one of them has stalled.
 
-The kernel says that something in a replica's log folder was written to, and then its progress file
-is looked at, at most once a second. Whether a replica has stalled is looked at ten times within the
-time that it may be silent, and only for a role that asks for it.
+The kernel reports each write in a replica's log folder. Then the supervisor looks at the progress
+file, at most once a second. It looks ten times within the allowed silence whether a replica has
+stalled, if the role asks for that.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class Source:
 
     @property
     def latest(self) -> dict[str, Any]:
-        """What was reported last, with the time that is left; {} if nothing was."""
+        """The latest report, with the time that is left; {} if there is none."""
         return {} if self.meter is None else self.meter.latest
 
     def has_shown_life(self, closely: bool) -> bool:
@@ -204,7 +204,7 @@ class Signs:
         return self._sources[replica].read_progress()
 
     def step(self, replica: Replica) -> float | None:
-        """Return the step that a replica has reported last; None: it has reported none."""
+        """Return the step that a replica has reported last; None if it has reported none."""
         return self._sources[replica].latest.get("step")
 
     def progress(self) -> dict[str, Any]:

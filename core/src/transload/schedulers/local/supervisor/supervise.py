@@ -31,10 +31,8 @@ _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _STATE_TICK_S = 0.02  # many replicas that end together are one change of state
 _SHORT_S = 0.003  # what ends sooner was never shown as RUNNING
 _RETRY_WRITE_S = 0.5
-_LONGEST_SLEEP_S = (
-    86400.0  # poll takes no more than 24 days at once; a limit of months is slept through in pieces
-)
-_LOOK_AGAIN_S = 2.0  # whoever waits for GPUs looks himself too, should a wake-up be lost
+_LONGEST_SLEEP_S = 86400.0  # poll takes at most 24 days
+_LOOK_AGAIN_S = 2.0  # between looks for free GPUs, should a wake-up be lost
 _LOOK_S = (
     0.05,
     2.0,
@@ -88,7 +86,7 @@ class Supervisor:
         self.link = link
         self.wake = wake
         self.lock = self.ctl = self.place = self.lifeline = -1
-        self.look_at = 0.0  # when to look around, though nobody says so
+        self.look_at = 0.0  # when to check requests, though nothing happens
         self.pause = _LOOK_S[0]  # before the next look at a folder that is being removed
         self.notified = False  # the kernel tells what is made or removed in the folder
         self.guard = 0  # the pid of one that this process has started
@@ -331,7 +329,7 @@ class Supervisor:
         self.waiting_for_gpus = False
 
     def _settle(self) -> bool:
-        """Draw all conclusions from what has happened; True when the job has come to its end."""
+        """Do what follows from all that has happened; True when the job has ended."""
         self._reap()
         now = time.monotonic()
         decided = self.app.final
@@ -378,7 +376,7 @@ class Supervisor:
             self.dirty = True
 
     def _note_progress(self, replica: Replica) -> None:
-        """Take over what a replica says of its progress."""
+        """Note a replica's progress, if it has reported any."""
         if not self.signs.read_progress(replica):
             return
         self.dirty = True
@@ -387,7 +385,7 @@ class Supervisor:
             self.app.advanced(replica, step)
 
     def _begin_endings(self, now: float) -> None:
-        """Begin to end what the rules say: the whole job, or what is to be started again."""
+        """Begin to end what the rules say: the whole job, or the replicas of each restart."""
         if self.app.final is not None and not self.ending:
             self.ending = True
             self.endings = {} if self.childless else {None: self._ending(None, now)}
@@ -422,13 +420,13 @@ class Supervisor:
             self.stuck, self.dirty = stuck, True
 
     def _again(self, restart: Restart, now: float) -> None:
-        """Start what has ended for it again."""
+        """Start the replicas of a restart again."""
         for replica in self.app.renew(restart, now):
             logindex.end_lines(self._log_folder(replica))
             self.began_at[replica] = logindex.size_of(
                 f"{self._log_folder(replica)}/{logindex.STDERR}"
             )
-        # what the attempts before wrote is older than the start of these
+        # note what the attempts before wrote, before these start
         if logindex.look(self.logs, time.monotonic(), time.time()):
             layout.announce(self.home, self.app_id, grown=True)
         self.app.refresh()
@@ -440,7 +438,7 @@ class Supervisor:
     # waiting
 
     def _wait(self) -> None:
-        """Sleep until something happens or is due."""
+        """Wait until something happens or is due."""
         now = time.monotonic()
         if now >= self.load:
             self.load = float("inf")
@@ -474,7 +472,7 @@ class Supervisor:
     def _on_signals(self) -> None:
         numbers = kernel.drain(self.wake)
         if signal.SIGTERM in numbers:
-            self._check_requests()  # whoever asks for the end of a job does not do it this way
+            self._check_requests()  # a cancel does not come by this signal
             self._end(
                 "FAILED",
                 "its supervisor was told to end (SIGTERM): the machine or the service was stopped",
@@ -493,18 +491,17 @@ class Supervisor:
             self._start()
 
     def _look_at_folder(self) -> None:
-        """See what others did to the job's folder: they asked for its end there, or removed it.
+        """Look whether others asked for the job's end in its folder, or removed the folder.
 
-        It is gone if the folder that this job was given has no link left. Nothing else counts: an
-        error is no proof, and of a folder of which a part was removed the job can still be
-        cancelled and deleted.
+        It is removed if no link to it is left. An error is no proof. If only a part of it was
+        removed, the job can still be cancelled and deleted.
         """
         if layout.is_end_asked(self.folder):
             self._cancel()
         if layout.is_removed(self.place):
             self._end("CANCELLED", "its folder was removed")
         pause = _SELDOM_S if self.notified else _LOOK_S[1]
-        if layout.is_removed(self.lock):  # the rest may go at any moment, of which nobody tells
+        if layout.is_removed(self.lock):  # the rest may go at any moment, without a signal
             pause = self.pause
             self.pause = min(2 * pause, _LOOK_S[1])
         if self.waiting_for_gpus:
@@ -517,7 +514,7 @@ class Supervisor:
             self._end("CANCELLED", Gang.ON_REQUEST)
 
     def _on_link(self) -> None:
-        """Nothing is ever sent here: the guard is gone."""
+        """Replace the guard, since the end of the link shows that it is gone."""
         self.poll.unregister(self.link.fileno())
         self.link.close()
         self._replace_guard()
@@ -527,7 +524,7 @@ class Supervisor:
             os.close(self.lifeline)
         try:
             self.guard, self.lifeline = guard.replace(self.home, self.app_id)
-        except OSError:  # without one, the next client finds out
+        except OSError:  # without a guard, the next client notices a dead supervisor
             self.guard = 0
             self.lifeline = -1
 
@@ -535,9 +532,7 @@ class Supervisor:
     # writing
 
     def _state(self) -> dict[str, object]:
-        """Return the state as it is written to disk: the JSON form of an AppStatus, and what only
-        finalising needs.
-        """
+        """Return the state as it is on disk: the JSON form of an AppStatus, and more for `finalise`."""
         state = self.app.as_json()
         stalled = self._stalled()
         state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck, *stalled)))
@@ -622,8 +617,9 @@ class Supervisor:
             layout.announce(self.home, self.app_id)
 
     def abandon(self, problem: str) -> None:
-        """Something in the supervisor itself went wrong: end everything; the job has failed, unless
-        its end was decided.
+        """End everything after an error in the supervisor itself.
+
+        The job fails, unless its end was decided before.
         """
         self._log(problem)
 
