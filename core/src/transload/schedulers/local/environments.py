@@ -7,9 +7,10 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from transload.errors import SchedulerUnavailable
@@ -28,6 +29,7 @@ def environments_folder(local: str) -> str:
     return f"{local}/environments"
 
 
+@dataclass(slots=True)
 class LocalEnvironments:
     """The virtual environments below the folder of a local scheduler.
 
@@ -38,11 +40,14 @@ class LocalEnvironments:
         local: the folder of the scheduler.
     """
 
-    def __init__(self, local: str) -> None:
-        self.root = environments_folder(local)
-        self._local = local
-        self._held: dict[str, list[int]] = {}
-        self._lock = fork_lock()
+    local: str
+    _held: dict[str, list[int]] = field(default_factory=dict)  # descriptors that hold their locks
+    _lock: threading.RLock = field(default_factory=fork_lock)
+
+    @property
+    def root(self) -> str:
+        """The folder of all of them."""
+        return environments_folder(self.local)
 
     def provide(
         self, role: Role, recipe: Recipe, python: str, variables: Mapping[str, str]
@@ -118,11 +123,11 @@ class LocalEnvironments:
 
         A job whose record cannot be read may use any of them.
         """
-        for app_id in store.app_ids(self._local):
+        for app_id in store.app_ids(self.local):
             try:
-                if store.has_ended(self._local, app_id):
+                if store.has_ended(self.local, app_id):
                     continue
-                record = store.read_record(self._local, app_id)
+                record = store.read_record(self.local, app_id)
             except SchedulerUnavailable:
                 return True
             if record == {} or folder in ((record or {}).get("environments") or ()):

@@ -33,17 +33,8 @@ NEVER = float("inf")
 _DUMP_S = 1.0  # so long has a program for writing its stacks
 
 
-class Source:
-    """Where a replica shows signs of life, and what was seen of it.
-
-    Args:
-        replica: which.
-        name: what a status calls it.
-        log: its part of the index of logs.
-        folders: those of its results and checkpoints.
-        stall_after: seconds of silence after which it has stalled; None: nobody looks.
-        stall_signal: number of the signal at which it writes its stacks; None: none is sent.
-    """
+class _Source:
+    """The places where a replica shows signs of life, and what was seen there (see `Signs.add`)."""
 
     def __init__(
         self,
@@ -150,15 +141,36 @@ class Signs:
     """The signs of life of all replicas of a job. Times are monotonic seconds.
 
     Args:
-        sources: where each replica shows them.
         now: the time.
     """
 
-    def __init__(self, sources: list[Source], now: float) -> None:
-        self._sources = {source.replica: source for source in sources}
+    def __init__(self, now: float) -> None:
+        self._sources: dict[Replica, _Source] = {}
         self._read_at = now - UPDATE_S
         self._progress_due = NEVER
         self._stall_due = NEVER
+
+    def add(
+        self,
+        replica: Replica,
+        name: str,
+        log: SimpleNamespace,
+        *,
+        folders: list[str],
+        stall_after: float | None,
+        stall_signal: int | None,
+    ) -> None:
+        """Look for the signs of a replica.
+
+        Args:
+            replica: which.
+            name: its name in a status.
+            log: its part of the index of logs.
+            folders: those of its results and checkpoints.
+            stall_after: seconds of silence after which it has stalled; None: never.
+            stall_signal: number of the signal at which it writes its stacks; None: none is sent.
+        """
+        self._sources[replica] = _Source(replica, name, log, folders, stall_after, stall_signal)
 
     @property
     def due(self) -> float:
@@ -235,7 +247,7 @@ class Signs:
         return news
 
 
-def _look_at(source: Source, now: float, pid: int) -> bool:
+def _look_at(source: _Source, now: float, pid: int) -> bool:
     """See whether one replica has stalled, or goes on; return True if that is news."""
     silence = source.silence
     if silence is None:
@@ -254,7 +266,7 @@ def _look_at(source: Source, now: float, pid: int) -> bool:
     return silence.stalled != was_stalled
 
 
-def _ask_for_stacks(source: Source, number: int, pid: int, now: float) -> None:
+def _ask_for_stacks(source: _Source, number: int, pid: int, now: float) -> None:
     """Have the processes of a replica write their stacks, those that have a handler for that."""
     source.dump_at = logindex.size_of(source.stderr)
     living = processes.snapshot()
@@ -263,7 +275,7 @@ def _ask_for_stacks(source: Source, number: int, pid: int, now: float) -> None:
             source.dump_due = now + _DUMP_S
 
 
-def _take_stacks(source: Source) -> bool:
+def _take_stacks(source: _Source) -> bool:
     """Put the stacks that were written into the error of the replica."""
     source.dump_due = NEVER
     written = layout.end_of_own(source.stderr, LONGEST_ERROR, source.dump_at)

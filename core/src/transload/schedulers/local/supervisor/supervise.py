@@ -108,7 +108,7 @@ class Supervisor:
         self.logs = logindex.index_of(
             [self._log_folder(r) for r in self.app.replicas], request["max_log"]
         )
-        self.signs = signs.Signs(self._sources(), time.monotonic())
+        self.signs = self._signs()
         self.poll = select.poll()
 
     # ---------------------------------------------------------------------------------------------------
@@ -174,15 +174,15 @@ class Supervisor:
         """Return a text that changes when something in the folders of checkpoints does."""
         return " ".join(str(newest_change(folder)) for folder in self.checkpoints)
 
-    def _sources(self) -> list[signs.Source]:
-        """Return where each replica shows signs of life."""
-        found = []
+    def _signs(self) -> signs.Signs:
+        """Return the signs of life of all replicas."""
+        found = signs.Signs(time.monotonic())
         for replica, log in zip(self.app.replicas, self.logs.logs):
             role = self.app.roles[replica.role]
             env = role["replicas"][replica.k]["env"]
             names = ("TRANSLOAD_TRACKER_BASE", "TRANSLOAD_CHECKPOINT_DIR")
             folders = [env.get(name, "") for name in names]
-            source = signs.Source(
+            found.add(
                 replica,
                 self.app.name(replica),
                 log,
@@ -190,7 +190,6 @@ class Supervisor:
                 stall_after=role["stall_after"],
                 stall_signal=role["stall_signal"],
             )
-            found.append(source)
         return found
 
     # ----------------------------------------------------------------------------------------------------
