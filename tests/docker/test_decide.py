@@ -315,6 +315,28 @@ def test_interruption() -> None:
     assert (failed.status.state, failed.renew) == (AppState.FAILED, [])
 
 
+@pytest.mark.parametrize(
+    ("values", "cause"),
+    [
+        ({"code": 137, "was_stopped": True}, "requested"),
+        ({"code": 143, "was_stopped": True}, "requested"),
+        ({"code": 137}, "failed"),
+        ({"code": 143}, "failed"),
+        ({"code": 1, "was_stopped": True}, "failed"),
+        ({"code": 137, "was_stopped": True, "oom": True}, "failed"),
+        ({"code": 137, "was_stopped": True, "asked_to_end": None}, "failed"),
+    ],
+)
+def test_a_stop_that_was_not_heeded(values: dict[str, Any], cause: str) -> None:
+    """Whoever was stopped, and died of that, was interrupted; any other end is a failure."""
+    role = replace(_ASKING, max_retries=1)
+    facts = Facts(plan(role), [box(**{"asked_to_end": 109.0, **values})])
+    (renewal,) = look(facts).renew
+    assert renewal.interruptions is not None
+    assert [each["cause"] for each in renewal.interruptions.earlier] == [cause]
+    assert renewal.retry == (cause == "failed")
+
+
 def test_interruptions_that_come_to_nothing() -> None:
     """Five in a row without a new checkpoint end the job; a new one begins anew."""
     facts = Facts(plan(_ASKING), [box(code=75, asked_to_end=109.0)], mark="")

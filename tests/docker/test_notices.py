@@ -182,6 +182,24 @@ def test_docker_stop_is_a_notice(
     assert (found["StopSignal"], found["StopTimeout"]) == ("SIGTERM", 30)
 
 
+def test_docker_stop_that_is_not_heeded(
+    runner: Runner, shell: Any, engine: Any, up: Callable[..., None]
+) -> None:
+    """Who is killed when the time of that notice is over was interrupted too, not at fault."""
+    program = (
+        'test "$TRANSLOAD_INTERRUPTIONS" = 1 && echo "again $TRANSLOAD_RETRY" && exit; '
+        'trap "" TERM; echo up; while :; do sleep 0.1; done'
+    )
+    handle = runner.run(shell(program, notice=Notice(1), retry_delay=0.0), "docker")
+    up(handle)
+    stop(engine, handle)
+    status = ends(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status
+    assert lines(runner, handle)[-1] == "again 0\n"
+    (before,) = status.roles[0].replicas[0].earlier
+    assert (before.cause, before.exit_code) == ("requested", -signal.SIGKILL)
+
+
 def test_asking_to_go_on_without_a_notice_is_a_failure(runner: Runner, shell: Any) -> None:
     """Exit code 75 means nothing by itself; a kill by others is no notice."""
     status = ends(runner, runner.run(shell("exit 75", checkpoints=True), "docker"))

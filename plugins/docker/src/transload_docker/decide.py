@@ -7,6 +7,7 @@ same steps.
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
@@ -271,6 +272,21 @@ class _Look:
             found, key=lambda replica: ((c := self.of[replica]) is not None and c.finished) or 0.0
         )
 
+    def _cause(self, container: Container) -> str:
+        """Return what interrupted a container by force; "" if that cannot be told.
+
+        What somebody else stopped was sure to end. It ended so if that was by the signal of its
+        notice, or by KILL when it did not heed that.
+        """
+        if not container.was_stopped or container.oom or container.asked_to_end is None:
+            return ""
+        if self.facts.notice_to(container) is not None:
+            return ""
+        ends = (signal.SIGKILL, signal_number(self.plan.role(container.role).notice_signal))
+        if states.exit_code(container.exit_code) in [-number for number in ends]:
+            return "requested"
+        return ""
+
     def _tell(self, replica: Replica) -> None:
         """Tell the rules of a replica's end, unless they know of it."""
         container = self.of[replica]
@@ -293,6 +309,7 @@ class _Look:
             min(at, self.now),
             why=why,
             error=container.said,
+            cause=self._cause(container),
         )
         replica.end = container.finished
 

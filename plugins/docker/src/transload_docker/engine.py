@@ -296,7 +296,7 @@ class Engine:
         if state["Status"] == "exited" and state["ExitCode"]:
             state["said"] = self._said(container_id, state["ExitCode"])
         if state["Status"] == "exited" and _may_have_been_asked(state["ExitCode"]):
-            state["asked_to_end"] = self._asked_to_end(container_id, state)
+            state.update(self._asked_to_end(container_id, state))
         if self.meter is not None:
             if state["Status"] == "running":
                 self.meter.follow(container_id)
@@ -331,15 +331,17 @@ class Engine:
             )
         return ""
 
-    def _asked_to_end(self, container_id: str, state: dict[str, Any]) -> float | None:
-        """Return when a container was sent a signal that it could handle, as by ``docker stop``.
+    def _asked_to_end(self, container_id: str, state: dict[str, Any]) -> dict[str, Any]:
+        """Return when a container was sent a signal that it could handle, as by ``docker stop``
+        (``asked_to_end``), and whether it was stopped (``was_stopped``).
 
-        An engine remembers only its last events: None if it has forgotten, or was started again.
+        An engine remembers only its last events: {} if it has forgotten, or was started again.
         """
+        found: dict[str, Any] = {}
         end = seconds(state.get("FinishedAt"))
         if end is None:
-            return None
-        filters = {"type": ["container"], "event": ["kill"], "container": [container_id]}
+            return found
+        filters = {"type": ["container"], "event": ["kill", "stop"], "container": [container_id]}
         begin = seconds(state.get("StartedAt")) or 0.0
         until = end + _NOTED_LATER_S
         with contextlib.suppress(EngineError):
@@ -352,9 +354,11 @@ class Engine:
             )
             for event in events:
                 signal = (event.get("Actor") or {}).get("Attributes", {}).get("signal")
-                if signal not in _KILL:
-                    return float(event["timeNano"]) / 1e9
-        return None
+                if event.get("Action") == "stop":
+                    found["was_stopped"] = True
+                elif signal not in _KILL:
+                    found.setdefault("asked_to_end", float(event["timeNano"]) / 1e9)
+        return found
 
     def read_file(self, container_id: str, path: str) -> bytes:
         """Return the beginning of a file of a container; b"" if there is none.
@@ -642,6 +646,7 @@ def _container(row: dict[str, Any], state: dict[str, Any]) -> Container:
         used=state.get("used"),
         interruptions=Interruptions.from_text(labels.get(names.LABEL_INTERRUPTIONS, "")),
         asked_to_end=state.get("asked_to_end"),
+        was_stopped=state.get("was_stopped", False),
     )
 
 

@@ -376,6 +376,7 @@ class Container:
         interruptions: what had been counted of interruptions when it was made; None: nothing.
         asked_to_end: when somebody else, as by ``docker stop``, sent it its stop signal, seconds
             since the epoch; looked up only where its exit code asks for it.
+        was_stopped: the engine was asked to stop it, and so was sure to end it; looked up likewise.
     """
 
     id: str
@@ -395,6 +396,7 @@ class Container:
     used: dict[str, Any] | None = None
     interruptions: Interruptions | None = None
     asked_to_end: float | None = None
+    was_stopped: bool = False
 
 
 @dataclass(slots=True)
