@@ -59,10 +59,8 @@ def test_an_app_in_every_form() -> None:
     ):
         with pytest.raises(SpecError, match=error):
             transload.run(**wrong)  # type: ignore[arg-type]
-    with pytest.raises(
-        TypeError, match="colour=: unknown argument; over a job can be set: role, name"
-    ):
-        _sh("true", colour="red")
+    with pytest.raises(TypeError, match="gpus=: unknown argument: did you mean 'gpu'"):
+        _sh("true", gpus=1)
     with pytest.raises(
         SpecError, match=r"replica=7: .* has no such replica \(it has: echo/0, echo/1\)"
     ):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from transload.components.call import arguments_of, build, materialize, materialize_appdef
 from transload.components.checks import Finding, check
-from transload.components.command import Overrides, command_app
+from transload.components.command import command_app
 from transload.components.decode import decode_argument, decode_text, decode_value
 from transload.components.errors import (
     ComponentArgumentError,
@@ -28,6 +28,13 @@ from transload.components.finder import (
     is_file_reference,
 )
 from transload.components.help import component_help
+from transload.components.overrides import (
+    JobSettings,
+    OverrideOptions,
+    Overrides,
+    check_names,
+    overrides_of,
+)
 from transload.components.signature import Component, Parameter, read_component, spelling
 from transload.plugins.lazy import lazy_names
 
@@ -43,7 +50,9 @@ __all__ = [
     "ComponentNotFoundException",
     "ComponentValidationException",
     "Finding",
+    "JobSettings",
     "NoComponent",
+    "OverrideOptions",
     "Overrides",
     "Parameter",
     "arguments_of",
@@ -51,6 +60,7 @@ __all__ = [
     "broken_components",
     "build",
     "check",
+    "check_names",
     "command_app",
     "component_help",
     "decode_argument",
@@ -62,6 +72,7 @@ __all__ = [
     "is_file_reference",
     "materialize",
     "materialize_appdef",
+    "overrides_of",
     "read_component",
     "spelling",
 ]

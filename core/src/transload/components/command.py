@@ -1,16 +1,14 @@
-"""Make an app definition from a command, and override fields of an existing one."""
+"""Make an app definition from a command."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 from transload.errors import SpecError
-from transload.specs import AppDef, Mount, Notice, Resource, Role, nearest
-from transload.specs.app import OnStall
+from transload.specs import AppDef, Role
 from transload.specs.checks import shorten
 from transload.specs.secrets import masked_arguments
 
@@ -110,109 +108,3 @@ def _name_of(command: Sequence[str]) -> str:
     if not name.strip("."):
         return "app"
     return name
-
-
-class Overrides(NamedTuple):
-    """Values that replace those of an app definition; None keeps its own value.
-
-    Args:
-        role: the role to change; None for all roles.
-        name: name of the job.
-        time_limit: time limit of the job, in seconds.
-        env: variables to add to those of the roles.
-        image: image of the roles.
-        replicas: number of replicas of each role.
-        retries: largest number of restarts after failures.
-        retry_delay: seconds before the first retry.
-        cpu: cores of each replica.
-        gpu: GPUs of each replica.
-        mem: main memory of each replica, in bytes.
-        mounts: what is mounted into each replica, in place of what is mounted there already.
-        segment: seconds that the queue gives the job at a time.
-        notice: the warning that the roles get before they are ended.
-        checkpoints: the roles have a folder for checkpoints.
-        max_interruptions: largest number of restarts after interruptions.
-        stall_after: seconds without a sign of life after which a replica has stalled.
-        on_stall: what is done then: ``note`` or ``dump``.
-        progress_server: Hugging Face's Trainer finds an address to which it posts its progress.
-        stall_signal: name of the signal of ``dump``.
-    """
-
-    role: str | None = None
-    name: str | None = None
-    time_limit: float | None = None
-    env: Mapping[str, str] | None = None
-    image: str | None = None
-    replicas: int | None = None
-    retries: int | None = None
-    retry_delay: float | None = None
-    cpu: float | None = None
-    gpu: int | None = None
-    mem: int | None = None
-    mounts: Sequence[Mount] = ()
-    segment: float | None = None
-    notice: Notice | None = None
-    checkpoints: bool | None = None
-    max_interruptions: int | None = None
-    stall_after: float | None = None
-    on_stall: OnStall | None = None
-    progress_server: bool | None = None
-    stall_signal: str | None = None
-
-    def apply(self, app: AppDef) -> AppDef:
-        """Return a copy of the app definition with these values.
-
-        Raises:
-            SpecError: if it has no such role, or a value is not allowed.
-        """
-        names = [role.name for role in app.roles]
-        if self.role is not None and self.role not in names:
-            raise SpecError(
-                f"role {self.role!r}: {app.name!r} has no such role: {nearest(self.role, names)}"
-            )
-        roles = [
-            self._apply(role) if self.role in (None, role.name) else role for role in app.roles
-        ]
-        changes = {
-            "roles": roles,
-            "name": self.name,
-            "timeout": self.time_limit,
-            "segment": self.segment,
-        }
-        return _set(app, changes)
-
-    def _apply(self, role: Role) -> Role:
-        memory_mib = None
-        if self.mem is not None:
-            memory_mib = -(-self.mem // (1 << 20))
-        resource = _set(role.resource, {"cpu": self.cpu, "gpu": self.gpu, "memMB": memory_mib})
-        env = dict(self.env or {})
-        secrets = {name: source for name, source in role.secrets.items() if name not in env}
-        replaced = {mount.dst_path for mount in self.mounts}
-        kept = [mount for mount in role.mounts if mount.dst_path not in replaced]
-        changes = {
-            "image": self.image,
-            "num_replicas": self.replicas,
-            "max_retries": self.retries,
-            "retry_delay": self.retry_delay,
-            "env": {**role.env, **env},
-            "secrets": secrets,
-            "resource": resource,
-            "mounts": [*kept, *self.mounts],
-            "notice": self.notice,
-            "checkpoints": self.checkpoints,
-            "max_interruptions": self.max_interruptions,
-            "stall_after": self.stall_after,
-            "on_stall": self.on_stall,
-            "progress_server": self.progress_server,
-            "stall_signal": self.stall_signal,
-        }
-        return _set(role, changes)
-
-
-T = TypeVar("T", AppDef, Role, Resource)
-
-
-def _set(record: T, changes: Mapping[str, Any]) -> T:
-    """Return a copy of a record with the changes that are not None."""
-    return replace(record, **{name: each for name, each in changes.items() if each is not None})

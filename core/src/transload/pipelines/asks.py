@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
 from transload.specs import AppDef, Workspace, looks_secret
+from transload.specs.serialization import to_value
 
 if TYPE_CHECKING:
     from transload.runner import Launch, Runner
@@ -52,6 +53,8 @@ def ask_of(launch: Launch, runner: Runner, context_args: Mapping[str, Any] | Non
     }
     if launch.environment is not None:  # what was asked for before this was known stays as it is
         asked["environment"] = str(launch.environment)
+    if launch.overrides:
+        asked["overrides"] = to_value(launch.overrides)
     text = json.dumps(_plain(asked), sort_keys=True)
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_LENGTH]
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
+from transload.components import OverrideOptions
 from transload.components.programs.call_main import KEY, MODULES, PLACE, PROGRAM
 from transload.errors import AppNotFound, SpecError, SubmitError
 from transload.runner import Launch
@@ -25,7 +26,7 @@ from transload.runner.environments import (
 )
 from transload.runner.factory import default_runner
 from transload.runner.job import Job
-from transload.runner.shortcuts import OverrideOptions, overrides_of
+from transload.runner.shortcuts import keyword_overrides
 from transload.schedulers.environments import read_header
 from transload.specs import (
     NO_ENVIRONMENT,
@@ -161,7 +162,7 @@ def submit(
             tracker_base=tracker_base,
             environment=wanted or Environment(NO_ENVIRONMENT),
         )
-        changes = overrides_of(overrides)
+        changes = keyword_overrides(overrides)
         if safe:
             handle = runner.schedule(runner.dryrun(launch, overrides=changes))
         else:

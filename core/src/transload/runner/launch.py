@@ -13,15 +13,18 @@ from transload.components import (
     Component,
     ComponentArgumentError,
     ComponentHelpRequested,
+    OverrideOptions,
     Parameter,
     arguments_of,
     as_component,
     build,
+    check_names,
     command_app,
     decode_text,
     decode_value,
     is_file_reference,
     materialize,
+    overrides_of,
 )
 from transload.errors import SpecError
 from transload.runner.config import Defaults
@@ -51,6 +54,7 @@ class LaunchSettings(TypedDict, total=False):
     command_name: str | None
     checkpoints: AppHandle | None
     environment: Environment | str | None
+    overrides: OverrideOptions
 
 
 @dataclass(kw_only=True)
@@ -83,6 +87,8 @@ class Launch:
         environment: what must be installed where the job runs, over what its roles say: a file
             (``requirements.txt``, ``uv.lock --group NAME``, a script), or ``none``. None: what
             roles, settings or the header of the script say.
+        overrides: what is set over what the job says (``image``, ``gpu``, ``mem`` …); see
+            `transload.components.OverrideOptions`.
 
     Raises:
         SpecError: if not exactly one of the three is given, or arguments without a component.
@@ -102,12 +108,14 @@ class Launch:
     command_name: str | None = None
     checkpoints: AppHandle | None = None
     environment: Environment | str | None = None
+    overrides: OverrideOptions = field(default_factory=OverrideOptions)
 
     def __post_init__(self) -> None:
         if [self.app, self.component, self.command].count(None) != 2:
             raise SpecError("launch: exactly one of app, component and command must be given")
         if self.component is None and self.args:
             raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
+        check_names(self.overrides)
 
     @staticmethod
     def of(source: object, **more: Unpack[LaunchSettings]) -> Launch:
@@ -295,6 +303,8 @@ class Launch:
             )
         if not isinstance(app, AppDef):
             raise SpecError(f"{self.name}: must return an AppDef, not {type(app).__name__}")
+        if self.overrides:
+            app = overrides_of(self.overrides).apply(app)
         app.check_runnable()
         return app
 
@@ -395,6 +405,10 @@ class Launch:
             del values["environment"]  # which earlier versions do not know
         elif isinstance(self.environment, Environment):
             values["environment"] = to_value(self.environment)
+        if self.overrides:
+            values["overrides"] = to_value(self.overrides)
+        else:
+            del values["overrides"]
         return {"schema": SCHEMA, **{name: _plain(value) for name, value in values.items()}}
 
     @staticmethod

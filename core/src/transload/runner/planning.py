@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import transload
+from transload.components import overrides_of
 from transload.runner.checkpoints import (
     all_with_checkpoints,
     name_of_ended,
@@ -113,7 +114,8 @@ def make_plan(
     to = runner.destination(launch.scheduler_name(runner.settings), _asked_options(launch))
     _work_in(launch.folder, to)
 
-    built = _build(launch, runner, to, app_id, context_args)
+    # the header of a script fills in what is open before anything is set over it
+    built = _build(replace(launch, overrides={}), runner, to, app_id, context_args)
     from_here = _roles_from_here(launch, to, built)
     images = {role.name: role.image for role in built.app.roles}
     app = _final_app(launch, runner, to, built, change, from_here)
@@ -245,6 +247,8 @@ def _final_app(
     folders = _script_folders(launch, to, built, from_here)
     headers = headers_of(with_workspace(app, workspace), folders)
     app = with_header_settings(app, headers, names_app=launch.command is not None)
+    if launch.overrides:
+        app = overrides_of(launch.overrides).apply(app)
     if change is not None:
         app = change(app)
     if launch.checkpoints is not None:

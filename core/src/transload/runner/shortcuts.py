@@ -3,105 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
-from transload.components import Overrides
+from transload.components import OverrideOptions, Overrides, overrides_of
 from transload.errors import SpecError
 from transload.runner.api import Runner
 from transload.runner.factory import default_runner
 from transload.runner.job import Job
 from transload.runner.launch import Launch
-from transload.specs import (
-    AppDef,
-    AppHandle,
-    CfgVal,
-    Environment,
-    Mount,
-    Notice,
-    Workspace,
-    parse_mounts,
-)
-from transload.specs.app import OnStall
-from transload.specs.interruptions import notice_from
-from transload.specs.text import parse_size
+from transload.specs import AppDef, AppHandle, CfgVal, Environment, Workspace, nearest
 
 
-class OverrideOptions(TypedDict, total=False):
-    """The values by which `run` and `submit` change a definition; see `Overrides`.
-
-    A memory size may be a text such as ``8G``, a mount may be a text, too, and a notice a number of
-    seconds.
-    """
-
-    role: str | None
-    name: str | None
-    time_limit: float | None
-    env: Mapping[str, str] | None
-    image: str | None
-    replicas: int | None
-    retries: int | None
-    retry_delay: float | None
-    cpu: float | None
-    gpu: int | None
-    mem: int | str | None
-    mounts: Sequence[Mount | str] | None
-    segment: float | None
-    notice: Notice | float | None
-    checkpoints: bool | None
-    max_interruptions: int | None
-    stall_after: float | None
-    on_stall: OnStall | None
-    progress_server: bool | None
-    stall_signal: str | None
-
-
-def overrides_of(values: OverrideOptions) -> Overrides:
-    """Return the overrides that were given as keywords; ``mem`` may be a text such as ``8G``, a
-    mount one, too.
+def keyword_overrides(values: OverrideOptions) -> Overrides:
+    """Return the overrides that were given as keywords.
 
     Raises:
-        TypeError: for an unknown keyword.
-        SpecError: for a size that cannot be read.
+        TypeError: for an unknown keyword, with the nearest.
+        SpecError: for a value that cannot be read.
     """
-    if unknown := sorted(values.keys() - {*Overrides._fields}):
-        raise TypeError(
-            f"{unknown[0]}=: unknown argument; over a job can be set: "
-            f"{', '.join(Overrides._fields)}"
-        )
-    mem = values.get("mem")
-    if isinstance(mem, int) and 0 < mem < 1 << 20:
-        raise SpecError(
-            f"mem={mem}: is a number of bytes: write it with a unit, such as '{mem}M' or '{mem}G'"
-        )
-    if isinstance(mem, str):
-        mem = parse_size(mem, "mem")
-    given = values.get("mounts") or ()
-    mounts = [mount for mount in given if not isinstance(mount, str)]
-    texts = [mount for mount in given if isinstance(mount, str)]
-    if texts:
-        mounts += parse_mounts(",".join(texts).split(","))
-    return Overrides(
-        role=values.get("role"),
-        name=values.get("name"),
-        time_limit=values.get("time_limit"),
-        env=values.get("env"),
-        image=values.get("image"),
-        replicas=values.get("replicas"),
-        retries=values.get("retries"),
-        retry_delay=values.get("retry_delay"),
-        cpu=values.get("cpu"),
-        gpu=values.get("gpu"),
-        mem=mem,
-        mounts=mounts,
-        segment=values.get("segment"),
-        notice=notice_from(values.get("notice"), "notice"),
-        checkpoints=values.get("checkpoints"),
-        max_interruptions=values.get("max_interruptions"),
-        stall_after=values.get("stall_after"),
-        on_stall=values.get("on_stall"),
-        progress_server=values.get("progress_server"),
-        stall_signal=values.get("stall_signal"),
-    )
+    known = list(Overrides._fields)
+    unknown = sorted(values.keys() - {*known})
+    if unknown:
+        raise TypeError(f"{unknown[0]}=: unknown argument: {nearest(unknown[0], known)}")
+    return overrides_of(values)
 
 
 def run(
@@ -120,7 +44,7 @@ def run(
     runner: Runner | None = None,
     **overrides: Unpack[OverrideOptions],
 ) -> Job:
-    """Submit a job; return it, without waiting.
+    """Submit a job; return it at once.
 
     Args:
         app: an AppDef, or a component: its name (``train.py:train``, ``utils.echo``) or function.
@@ -168,7 +92,7 @@ def run(
         parent_run_id=parent_run_id,
         app_id=app_id,
         tracker_base=tracker_base,
-        overrides=overrides_of(overrides),
+        overrides=keyword_overrides(overrides),
     )
     return plan.submit()
 

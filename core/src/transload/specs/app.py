@@ -550,12 +550,14 @@ def _role(data: Any, path: str) -> Role:
             data[name] = build(kind, data[name], f"{path}.{name}")
     if isinstance(data.get("mounts"), list):
         data["mounts"] = [
-            _mount(mount, f"{path}.mounts[{index}]") for index, mount in enumerate(data["mounts"])
+            mount_from(mount, f"{path}.mounts[{index}]")
+            for index, mount in enumerate(data["mounts"])
         ]
     return build(Role, data, path)
 
 
-def _mount(data: Any, path: str) -> Mount:
+def mount_from(data: Any, path: str) -> Mount:
+    """Return the mount of a JSON object; ``path`` starts the message of a SpecError."""
     from transload.specs.serialization import build
 
     if not isinstance(data, dict):

@@ -31,19 +31,20 @@ from transload.components import (
     ComponentArgumentError,
     ComponentHelpRequested,
     NoComponent,
+    OverrideOptions,
     Overrides,
     arguments_of,
     component_help,
     get_component,
     is_batch_script,
+    overrides_of,
     spelling,
 )
 from transload.errors import SpecError, TransloadError
 from transload.runner import Launch, load_settings
 from transload.runner.environments import is_script
-from transload.specs import AppDef, Notice, parse_mounts
+from transload.specs import AppDef, Notice
 from transload.specs.interruptions import signal_name
-from transload.specs.text import parse_size
 
 if TYPE_CHECKING:
     from transload.runner import Job, Plan, Runner
@@ -475,35 +476,39 @@ def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
 
 def _overrides(given: _Options) -> Overrides | None:
     """Return what the options change in the job; None: nothing."""
-    changes = Overrides(
-        role=given.role,
-        name=given.name,
-        time_limit=given.time_limit,
-        image=given.image,
-        replicas=given.replicas,
-        retries=given.retries,
-        retry_delay=given.retry_delay,
-        cpu=given.cpu,
-        gpu=given.gpu,
-        segment=given.segment,
-        notice=_notice(given),
-        max_interruptions=given.max_interruptions,
-        stall_after=given.stall_after,
-    )
+    values: OverrideOptions = {
+        "role": given.role,
+        "name": given.name,
+        "time_limit": given.time_limit,
+        "image": given.image,
+        "replicas": given.replicas,
+        "retries": given.retries,
+        "retry_delay": given.retry_delay,
+        "cpu": given.cpu,
+        "gpu": given.gpu,
+        "mem": given.mem,
+        "mounts": given.mount or None,
+        "segment": given.segment,
+        "notice": _notice(given),
+        "max_interruptions": given.max_interruptions,
+        "stall_after": given.stall_after,
+        "on_stall": given.on_stall,
+    }
     if given.checkpoints is not None:
-        changes = changes._replace(checkpoints=True)
+        values["checkpoints"] = True
     if given.progress_server:
-        changes = changes._replace(progress_server=True)
-    if given.on_stall is not None:
-        changes = _with_stall_action(changes, given.on_stall)
-    if given.mem is not None:
-        changes = changes._replace(mem=parse_size(given.mem, "--mem"))
-    if given.mount:
-        words = [word for text in given.mount for word in text.split(",")]
-        changes = changes._replace(mounts=parse_mounts(words))
+        values["progress_server"] = True
     if given.env or given.env_file:
-        changes = changes._replace(env=read_env(given.env, given.env_file))
+        values["env"] = read_env(given.env, given.env_file)
+    changes = overrides_of(values, _spelled_option)
     return changes if changes != Overrides() else None
+
+
+def _spelled_option(name: str) -> str:
+    """Return the option that sets what has a name among `OverrideOptions`."""
+    if name == "mounts":
+        return "--mount"
+    return f"--{name.replace('_', '-')}"
 
 
 def _notice(given: _Options) -> Notice | None:
@@ -513,22 +518,6 @@ def _notice(given: _Options) -> Notice | None:
     seconds = Notice.seconds if given.notice is None else given.notice
     name = given.notice_signal or Notice.signal
     return Notice(seconds, signal_name(name, "--notice-signal"))
-
-
-def _with_stall_action(changes: Overrides, text: str) -> Overrides:
-    """Return the changes with what is to be done about a stall: ``note``, ``dump``, ``dump:USR2``.
-
-    Raises:
-        SpecError: for another text.
-    """
-    word, _, name = text.partition(":")
-    if word == "note" and not name:
-        return changes._replace(on_stall="note")
-    if word != "dump":
-        raise SpecError(f"--on-stall={text!r}: must be note, dump, or dump:SIGNAL")
-    if not name:
-        return changes._replace(on_stall="dump")
-    return changes._replace(on_stall="dump", stall_signal=signal_name(name, "--on-stall"))
 
 
 def _read_app() -> AppDef:

@@ -1,0 +1,315 @@
+"""Set fields of an app definition over what it says, as the options of ``transload run`` do.
+
+This is the one list of what can be set from outside of a definition. The command line,
+`transload.run` and every adapter read it with `overrides_of`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar
+
+from transload.errors import SpecError
+from transload.specs import AppDef, Mount, Notice, Resource, Role, nearest, parse_mounts
+from transload.specs.app import OnStall, mount_from
+from transload.specs.checks import shorten
+from transload.specs.interruptions import notice_from, signal_name
+from transload.specs.serialization import build
+from transload.specs.text import parse_bool, parse_duration, parse_size
+
+__all__ = ["JobSettings", "OverrideOptions", "Overrides", "check_names", "overrides_of"]
+
+
+class JobSettings(TypedDict, total=False):
+    """What every adapter takes by these names, to set over what a definition says.
+
+    A command has no other settings than these. A duration is a number of seconds or a text such as
+    ``2h``, a size is a text such as ``8G`` or a number of bytes, a mount may be a text such as
+    ``type=bind,src=/data,dst=/data``. A number may be a text, too. See `Overrides` for the rest.
+    """
+
+    image: str | None
+    replicas: int | str | None
+    cpu: float | str | None
+    gpu: int | str | None
+    mem: int | str | None
+    mounts: Sequence[Mount | str] | str | None
+    env: Mapping[str, str] | None
+    secrets: Mapping[str, str] | None
+    time_limit: float | str | None
+    segment: float | str | None
+    notice: Notice | float | str | None
+    max_interruptions: int | str | None
+    stall_after: float | str | None
+    on_stall: str | None
+    stall_signal: str | None
+    progress_server: bool | str | None
+
+
+class OverrideOptions(JobSettings, total=False):
+    """All that can be set over what a definition says; see `Overrides`.
+
+    These names more mean something else to some orchestrators.
+    """
+
+    role: str | None
+    name: str | None
+    retries: int | str | None
+    retry_delay: float | str | None
+    checkpoints: bool | str | None
+
+
+class Overrides(NamedTuple):
+    """Values that replace those of an app definition; None keeps its own value.
+
+    Args:
+        role: the role to change; None for all roles.
+        name: name of the job.
+        time_limit: time limit of the job, in seconds.
+        env: variables to add to those of the roles.
+        image: image of the roles.
+        replicas: number of replicas of each role.
+        retries: largest number of restarts after failures.
+        retry_delay: seconds before the first retry.
+        cpu: cores of each replica.
+        gpu: GPUs of each replica.
+        mem: main memory of each replica, in bytes.
+        mounts: what is mounted into each replica, in place of what is mounted there already.
+        segment: seconds that the queue gives the job at a time.
+        notice: the warning that the roles get before they are ended.
+        checkpoints: the roles have a folder for checkpoints.
+        max_interruptions: largest number of restarts after interruptions.
+        stall_after: seconds without a sign of life after which a replica has stalled.
+        on_stall: what is done then: ``note`` or ``dump``.
+        progress_server: Hugging Face's Trainer finds an address to which it posts its progress.
+        stall_signal: name of the signal of ``dump``.
+        secrets: variables of the roles → where their values come from, added to those of the roles.
+    """
+
+    role: str | None = None
+    name: str | None = None
+    time_limit: float | None = None
+    env: Mapping[str, str] | None = None
+    image: str | None = None
+    replicas: int | None = None
+    retries: int | None = None
+    retry_delay: float | None = None
+    cpu: float | None = None
+    gpu: int | None = None
+    mem: int | None = None
+    mounts: Sequence[Mount] = ()
+    segment: float | None = None
+    notice: Notice | None = None
+    checkpoints: bool | None = None
+    max_interruptions: int | None = None
+    stall_after: float | None = None
+    on_stall: OnStall | None = None
+    progress_server: bool | None = None
+    stall_signal: str | None = None
+    secrets: Mapping[str, str] | None = None
+
+    def apply(self, app: AppDef) -> AppDef:
+        """Return a copy of the app definition with these values.
+
+        Raises:
+            SpecError: if it has no such role, or a value is not allowed.
+        """
+        names = [role.name for role in app.roles]
+        if self.role is not None and self.role not in names:
+            raise SpecError(
+                f"role {self.role!r}: {app.name!r} has no such role: {nearest(self.role, names)}"
+            )
+        roles = [
+            self._apply(role) if self.role in (None, role.name) else role for role in app.roles
+        ]
+        changes = {
+            "roles": roles,
+            "name": self.name,
+            "timeout": self.time_limit,
+            "segment": self.segment,
+        }
+        return _set(app, changes)
+
+    def _apply(self, role: Role) -> Role:
+        memory_mib = None
+        if self.mem is not None:
+            memory_mib = -(-self.mem // (1 << 20))
+        resource = _set(role.resource, {"cpu": self.cpu, "gpu": self.gpu, "memMB": memory_mib})
+        env = dict(self.env or {})
+        secrets = {name: source for name, source in role.secrets.items() if name not in env}
+        secrets.update(self.secrets or {})
+        kept_env = {name: value for name, value in role.env.items() if name not in secrets}
+        replaced = {mount.dst_path for mount in self.mounts}
+        kept = [mount for mount in role.mounts if mount.dst_path not in replaced]
+        changes = {
+            "image": self.image,
+            "num_replicas": self.replicas,
+            "max_retries": self.retries,
+            "retry_delay": self.retry_delay,
+            "env": {**kept_env, **env},
+            "secrets": secrets,
+            "resource": resource,
+            "mounts": [*kept, *self.mounts],
+            "notice": self.notice,
+            "checkpoints": self.checkpoints,
+            "max_interruptions": self.max_interruptions,
+            "stall_after": self.stall_after,
+            "on_stall": self.on_stall,
+            "progress_server": self.progress_server,
+            "stall_signal": self.stall_signal,
+        }
+        return _set(role, changes)
+
+
+T = TypeVar("T", AppDef, Role, Resource)
+
+
+def _set(record: T, changes: Mapping[str, Any]) -> T:
+    """Return a copy of a record with the changes that are not None."""
+    return replace(record, **{name: each for name, each in changes.items() if each is not None})
+
+
+def check_names(values: Iterable[str]) -> None:
+    """Refuse names of settings that there are not.
+
+    Raises:
+        SpecError: for the first of these, with the nearest name.
+    """
+    known = list(Overrides._fields)
+    for name in values:
+        if name not in known:
+            raise SpecError(f"{name}: no setting of a job: {nearest(name, known)}")
+
+
+def overrides_of(
+    values: OverrideOptions | Mapping[str, Any], spelled: Callable[[str], str] = str
+) -> Overrides:
+    """Return the overrides that settings say; a setting that is None is not given.
+
+    Args:
+        values: name → value.
+        spelled: returns what the user calls a setting, for messages.
+
+    Raises:
+        SpecError: for an unknown name, or a value that cannot be read.
+    """
+    check_names(values)
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        read = _READERS.get(name)
+        if value is None:
+            continue
+        if read is not None:
+            value = read(value, spelled(name))
+        found[name] = value
+    if "on_stall" in found:
+        found.update(_stall_action(found["on_stall"], spelled("on_stall")))
+    return Overrides(**found)
+
+
+def _stall_action(value: Any, path: str) -> dict[str, str]:
+    """Return the settings that ``note``, ``dump`` or ``dump:USR2`` means."""
+    word, _, signal = str(value).partition(":")
+    if word not in ("note", "dump") or (signal and word == "note"):
+        raise SpecError(f"{path}={shorten(value)}: must be note, dump, or dump:SIGNAL")
+    if not signal:
+        return {"on_stall": word}
+    return {"on_stall": word, "stall_signal": signal_name(signal, path)}
+
+
+def _whole(value: Any, path: str) -> Any:
+    if not isinstance(value, str):
+        return value  # the spec says what is wrong with it
+    try:
+        return int(value)
+    except ValueError:
+        raise SpecError(f"{path}={shorten(value)}: must be a whole number") from None
+
+
+def _number(value: Any, path: str) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return float(value)
+    except ValueError:
+        raise SpecError(f"{path}={shorten(value)}: must be a number") from None
+
+
+def _seconds(value: Any, path: str) -> Any:
+    if isinstance(value, str):
+        return parse_duration(value, path)
+    return value
+
+
+def _flag(value: Any, path: str) -> Any:
+    if isinstance(value, str):
+        return parse_bool(value, path)
+    return value
+
+
+def _bytes(value: Any, path: str) -> int:
+    if isinstance(value, str):
+        return parse_size(value, path)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise SpecError(f"{path}={shorten(value)}: must be a size such as 500M or 10G")
+    if 0 < value < 1 << 20:
+        raise SpecError(
+            f"{path}={value}: is a number of bytes: write it with a unit, such as '{value}M' or "
+            f"'{value}G'"
+        )
+    return value
+
+
+def _notice(value: Any, path: str) -> Notice | None:
+    if isinstance(value, str):
+        return Notice(parse_duration(value, path))
+    if isinstance(value, Mapping):
+        return build(Notice, value, path)
+    return notice_from(value, path)
+
+
+def _mounts(value: Any, path: str) -> list[Mount]:
+    if isinstance(value, str):
+        value = [value]
+    if isinstance(value, Mapping) or not isinstance(value, Sequence):
+        raise SpecError(f"{path}={shorten(value)}: must be a list of mounts")
+    mounts: list[Mount] = []
+    words: list[str] = []
+    for index, each in enumerate(value):
+        if isinstance(each, str):
+            words += each.split(",")
+        elif isinstance(each, Mapping):
+            mounts.append(mount_from(each, f"{path}[{index}]"))
+        elif isinstance(each, Mount):
+            mounts.append(each)
+        else:
+            raise SpecError(f"{path}[{index}]={shorten(each)}: must be a mount, or a text of one")
+    return [*mounts, *parse_mounts(words)]
+
+
+def _texts(value: Any, path: str) -> Mapping[str, str]:
+    if not isinstance(value, Mapping):
+        raise SpecError(f"{path}={shorten(value)}: must be name → value")
+    return value
+
+
+_READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
+    "replicas": _whole,
+    "retries": _whole,
+    "gpu": _whole,
+    "max_interruptions": _whole,
+    "cpu": _number,
+    "time_limit": _seconds,
+    "segment": _seconds,
+    "retry_delay": _seconds,
+    "stall_after": _seconds,
+    "checkpoints": _flag,
+    "progress_server": _flag,
+    "mem": _bytes,
+    "notice": _notice,
+    "mounts": _mounts,
+    "env": _texts,
+    "secrets": _texts,
+}
+"""Setting → what reads a user's value of it; all others are taken as they are."""
