@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from transload.pipelines import (
     get_adapter,
     host_runner,
 )
-from transload.specs import AppDef, AppState, Role
+from transload.specs import AppDef, AppState, BindMount, Notice, Role
 from transload_airflow import (
     AppCallbacks,
     TransloadOperator,
@@ -153,7 +154,8 @@ def test_templates_reach_everywhere() -> None:
     operator = TransloadOperator(task_id="command", command=["echo", word])
     operator.render_template_fields({"params": {"word": "there"}})
     assert operator.command == ["echo", "there"]
-    shown = dict.fromkeys(("app", "component_args", "command", "cfg"), "json")
+    fields = ("app", "component_args", "command", "cfg", "env", "secrets", "mounts", "overrides")
+    shown = dict.fromkeys(fields, "json")
     assert operator.template_fields_renderers == shown and shown.keys() <= set(
         operator.template_fields
     )
@@ -366,6 +368,59 @@ def test_command(control: ScriptedControl) -> None:
     role = launch.build().roles[0]
     assert [role.entrypoint, *role.args][-3:] == ["--lr", "0.1", "3"]
     assert "train.py" in operator.dry_run()
+
+
+def test_settings_of_a_command(control: ScriptedControl) -> None:
+    """What a command needs is said beside it, also by templates, and set over any job."""
+    settings: dict[str, Any] = {
+        "image": "img-{{ params.n }}",
+        "gpu": "{{ params.n }}",
+        "mem": "8G",
+        "notice": "5m",
+        "time_limit": "2h",
+        "env": {"N": "{{ params.n }}"},
+        "mounts": ["type=bind,src=/data/{{ params.n }},dst=/data"],
+        "overrides": {"retries": 4, "gpu": 7},
+    }
+    for native in (False, True):
+        with DAG("dag", schedule=None, render_template_as_native_obj=native):
+            operator = TransloadOperator(task_id="job", command=["python", "train.py"], **settings)
+        operator.render_template_fields({"params": {"n": 2}})
+        app = operator._launch({}).build()
+        role = app.roles[0]
+        assert (role.image, role.resource.gpu, role.resource.memMB) == ("img-2", 2, 8192)
+        assert (role.notice, app.timeout, role.env) == (Notice(300.0), 7200.0, {"N": "2"})
+        assert role.mounts == [BindMount("/data/2", "/data")]
+        assert role.max_retries == 4
+    launch = scripted(app=APP, replicas=3)._launch({})
+    assert launch.build().roles[0].num_replicas == 3
+    assert control.started() == []
+
+
+def test_settings_of_mapped_tasks() -> None:
+    """Settings may be fixed or mapped over, as any argument of Airflow's."""
+    with DAG("dag", schedule=None):
+        mapped = TransloadOperator.partial(task_id="job", command=["true"], gpu=1).expand(
+            mem=["1G", "2G"]
+        )
+    operator = mapped.unmap({"mem": "2G"})
+    assert operator._launch({}).overrides == {"gpu": 1, "mem": "2G"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({"gpus": 1}, "gpus=1: no argument of TransloadOperator: did you mean 'gpu'?"),
+        ({"overrides": {"retrys": 1}}, "retrys: no setting of a job: did you mean 'retries'?"),
+    ],
+)
+def test_a_misspelt_setting_is_refused(arguments: dict[str, Any], words: str) -> None:
+    """The nearest one is named when the DAG is read; a wrong value ends the task, for good."""
+    with pytest.raises((ConfigError, SpecError), match=re.escape(words)):
+        TransloadOperator(task_id="job", command=["true"], **arguments)
+    operator = scripted(app=APP, mem="8X")
+    with pytest.raises(AirflowFailException, match="mem='8X': must be a size"):
+        execute(operator, make_context(operator))
 
 
 def test_paths_and_variables(

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from transload.pipelines import host_runner
+from transload.errors import ConfigError
+from transload.pipelines import JOB_SETTINGS, host_runner
 from transload.specs import AppState
 from transload_testing.packages import package_index
 
@@ -130,6 +131,7 @@ def test_options_name_each_argument() -> None:
 
     elsewhere = {"tracker_base", "component", "component_const_params", "options"}
     own = set(RunnerOptions.__annotations__) - set(ExecutionSettings.__annotations__)
+    own -= set(JOB_SETTINGS)
     assert own == {*ARGUMENTS, "orchestrator"} - elsewhere
     more = set(TrialRunnerOptions.__annotations__) - set(RunnerOptions.__annotations__)
     assert more == elsewhere - {"component", "options"}
@@ -152,6 +154,33 @@ def test_objects_of_a_launch_are_stored() -> None:
     assert again == made
     assert Workspace.from_str(again.workspace) == launch.workspace
     assert again.environment == launch.environment
+
+
+def test_settings_of_trials() -> None:
+    """What is set over each trial's job reaches it, is stored only when set, and lasts."""
+    from transload.pipelines import get_adapter
+    from transload.specs import Notice
+    from transload_ax import TransloadRunner
+
+    plain = get_adapter("ax").convert("utils.booth")
+    assert "overrides" not in TransloadRunner.serialize_init_args(plain)
+    made = TransloadRunner(
+        None,
+        "utils.booth",
+        gpu=1,
+        notice=Notice(60.0, "USR1"),
+        overrides={"retries": 4, "gpu": 7, "time_limit": "2h"},
+    )
+    stored = json.loads(json.dumps(TransloadRunner.serialize_init_args(made)))
+    again = TransloadRunner(**TransloadRunner.deserialize_init_args(stored))
+    assert again == made and again.overrides == made.overrides
+    for ttl, limit in ((None, 7200.0), (600.0, 600.0)):
+        app = again._launch("", {"x1": 1.0, "x2": 2.0}, ttl).build()
+        role = app.roles[0]
+        assert (role.resource.gpu, role.max_retries, app.timeout) == (1, 4, limit)
+        assert role.notice == Notice(60.0, "USR1")
+    with pytest.raises(ConfigError, match="option 'gpuu' does not exist: did you mean 'gpu'"):
+        TransloadRunner(None, "utils.booth", gpuu=1)  # type: ignore[call-arg]
 
 
 def test_packages_of_trials(

@@ -552,6 +552,19 @@ def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixtur
     run_task(spec, {"batch_size": 8.0, "lr": 0.5}, {"job_id": "1"}, artifacts)
     assert "main/0 got --batch-size 8 --lr=0.5" in capfd.readouterr().out
     assert "role main" in dry_run_launcher(command=command, scheduler="local")
+    needs: dict[str, Any] = {"image": "img", "gpu": 1, "mem": "8G", "retries": 2}
+    made = launcher_from_app(
+        command=command,
+        overrides=needs,  # type: ignore[arg-type]
+        inputs={"gpus": "resource.gpu"},
+        image=IMAGE,
+    )
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    role = spec.launch_with({"gpus": 3}).build().roles[0]
+    assert (role.image, role.resource.memMB, role.max_retries) == ("img", 8192, 2)
+    assert role.resource.gpu == 3
+    with pytest.raises(ConfigError, match=r"gpu=1: .* overrides=\{'gpu': 1\}"):
+        launcher_from_app(command=command, image=IMAGE, gpu=1)  # type: ignore[call-arg]
     for wrong in ({"source": launched.failing, "command": command}, {}, {"command": "sh"}):
         with pytest.raises(SpecError):
             launcher_from_app(**wrong)

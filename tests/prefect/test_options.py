@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
+from typing import Any
 
 import pytest
 from prefect import Task
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import ExecutionOptions, Launch
-from transload_prefect import app_task
+from transload.pipelines import JOB_SETTINGS, ExecutionOptions, Launch
+from transload.specs import Notice
+from transload_prefect import AppJob, app_task
 from transload_prefect.options import PrefectOptions, TaskOptions
 from transload_prefect.settings import OWN
 
@@ -31,7 +33,7 @@ def test_options_of_a_job_are_declared() -> None:
     """
     launch = {each.name for each in fields(Launch)} - {"app", "component", "command", "args"}
     options = {each.name for each in fields(ExecutionOptions)}
-    own = {"asynchronous", "component_args", "name", *OWN}
+    own = {"asynchronous", "component_args", "name", *OWN, *JOB_SETTINGS}
     declared = set(TaskOptions.__annotations__) - set(PrefectOptions.__annotations__)
     assert declared == launch | options | own
 
@@ -40,6 +42,7 @@ def test_options_of_a_job_are_declared() -> None:
     ("settings", "words"),
     [
         ({"retires": 2}, r"retires=2: .* did you mean 'retries'"),
+        ({"gpus": 1}, "gpus=1: .* did you mean 'gpu'"),
         ({"args": {}}, "component_args"),
         ({"checkpoints": "kep"}, "'keep' or 'new'"),
         (
@@ -52,6 +55,38 @@ def test_a_wrong_option_is_refused(settings: dict[str, object], words: str) -> N
     """The error says what is allowed, and the nearest name."""
     with pytest.raises(ConfigError, match=words):
         app_task("utils.echo", **settings)  # type: ignore[arg-type]
+
+
+def test_settings_of_the_job() -> None:
+    """What a command needs is said beside it, in a task and in a block, and lasts in a saved
+    block.
+    """
+    task = app_task(command=["train"], gpu=1, mem="8G", overrides={"retries": 4}, retries=2)
+    block = AppJob(
+        command=["train"], image="img", gpu=0, mem="8G", notice="5m", overrides={"retries": 4}
+    )
+    again = AppJob.model_validate_json(block.model_dump_json())
+    launches = [task.spec.launch, again._launch()]
+    roles = [launch.build().roles[0] for launch in launches]
+    assert [(role.resource.gpu, role.resource.memMB) for role in roles] == [(1, 8192), (0, 8192)]
+    assert [role.max_retries for role in roles] == [4, 4]
+    assert task.retries == 2
+    assert (roles[1].image, roles[1].notice) == ("img", Notice(300.0))
+    assert app_task(command=["train"]).spec.digest != task.spec.digest
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"imaeg": "img"}, "imaeg='img': no setting of an AppJob: did you mean 'image'"),
+        ({"mem": "8X"}, "mem='8X': must be a size"),
+        ({"overrides": {"retrys": 1}}, "retrys: no setting of a job: did you mean 'retries'"),
+    ],
+)
+def test_a_wrong_setting_of_a_block_is_refused(settings: dict[str, Any], words: str) -> None:
+    """It is when the block is made."""
+    with pytest.raises(ValueError, match=words):
+        AppJob(command=["train"], **settings)
 
 
 def test_a_source_and_a_command_are_refused() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 
-from transload.errors import SpecError
-from transload.pipelines import Launch
-from transload.specs import AppDef, Resource, Role
+from transload.errors import ConfigError, SpecError
+from transload.pipelines import ExecutionOptions, Launch, split_options
+from transload.specs import AppDef, BindMount, Notice, Resource, Role, VolumeMount
 
 pytestmark = pytest.mark.unit
 
@@ -44,6 +45,78 @@ APP = AppDef("a", [Role("main", "i", entrypoint="e")])
 def test_apps_in_every_form(source: object) -> None:
     """An app may be given as it is, as JSON text or values, or by a callable."""
     assert Launch(app=source).build() == APP  # type: ignore[arg-type]
+
+
+SETTINGS: dict[str, Any] = {
+    "image": "j",
+    "gpu": "2",
+    "cpu": 0.5,
+    "mem": "8G",
+    "mounts": ["type=bind,src=/data,dst=/data", VolumeMount("claim", "/claim")],
+    "env": {"A": "1"},
+    "secrets": {"TOKEN": "env:TOKEN"},
+    "time_limit": "2h",
+    "notice": Notice(60.0, "USR1"),
+    "on_stall": "dump:USR2",
+    "stall_after": "20m",
+    "retries": 3,
+    "checkpoints": True,
+}
+
+
+def test_overrides_reach_the_job_and_survive_json() -> None:
+    """What is set over a job is, in every form of it, also after a trip through JSON."""
+    launch = Launch(command=["python", "train.py"], overrides=SETTINGS)  # type: ignore[typeddict-item]
+    again = Launch.from_dict(json.loads(json.dumps(launch.to_dict())))
+    app = again.build()
+    assert app == launch.build() and app.timeout == 7200.0
+    role = app.roles[0]
+    assert (role.image, role.resource, role.env) == ("j", Resource(0.5, 2, 8192), {"A": "1"})
+    assert role.mounts == [VolumeMount("claim", "/claim"), BindMount("/data", "/data")]
+    assert (role.secrets, role.notice) == ({"TOKEN": "env:TOKEN"}, Notice(60.0, "USR1"))
+    assert (role.stall_after, role.on_stall, role.stall_signal) == (1200.0, "dump", "USR2")
+    assert (role.max_retries, role.checkpoints) == (3, True)
+    assert Launch(app=APP, overrides={"image": "j"}).build().roles[0].image == "j"
+    assert launch.with_overrides({"gpu": 1}).overrides == {**SETTINGS, "gpu": 1}
+    assert "overrides" not in Launch(app=APP).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"gpus": 1}, "gpus: no setting of a job: did you mean 'gpu'"),
+        ("gpu=1", "overrides='gpu=1': must be setting → value"),
+        ({"gpu": "one"}, "gpu='one': must be a whole number"),
+        ({"cpu": "one"}, "cpu='one': must be a number"),
+        ({"mem": 8}, "mem=8: is a number of bytes: write it with a unit, such as '8M' or '8G'"),
+        ({"mem": True}, "mem=True: must be a size"),
+        ({"notice": "soon"}, "notice='soon': must be a duration"),
+        ({"on_stall": "stop"}, "on_stall='stop': must be note, dump, or dump:SIGNAL"),
+        ({"on_stall": "dump:HUGE"}, "on_stall='HUGE': must be one of"),
+        ({"mounts": 3}, "mounts=3: must be a list of mounts"),
+        ({"mounts": [3]}, r"mounts\[0\]=3: must be a mount, or a text of one"),
+        ({"env": "A=1"}, "env='A=1': must be name → value"),
+        ({"checkpoints": "perhaps"}, "checkpoints='perhaps': must be true or false"),
+    ],
+)
+def test_wrong_overrides_are_refused(settings: Any, words: str) -> None:
+    """The error names the setting, its value, and what is allowed or the nearest name."""
+    with pytest.raises(SpecError, match=words):
+        Launch(app=APP, overrides=settings).build()
+
+
+def test_the_options_of_an_adapter_are_divided() -> None:
+    """Settings of the job by their own names go before those in the mapping; all else is about
+    how it is run.
+    """
+    given = {"gpu": 1, "mem": None, "overrides": {"gpu": 2, "retries": 4}, "patience": 5.0}
+    overrides, options = split_options(given)
+    assert overrides == {"gpu": 1, "retries": 4}
+    assert options == ExecutionOptions(patience=5.0)
+    with pytest.raises(ConfigError, match="gpuu=1: no option of an adapter: did you mean 'gpu'"):
+        split_options({"gpuu": 1})
+    with pytest.raises(SpecError, match="retrys: no setting of a job: did you mean 'retries'"):
+        split_options({"overrides": {"retrys": 1}})
 
 
 def test_a_command_stands_beside_app_and_component() -> None:

@@ -29,11 +29,13 @@ from transload.components.finder import (
 )
 from transload.components.help import component_help
 from transload.components.overrides import (
+    JOB_SETTINGS,
     JobSettings,
     OverrideOptions,
     Overrides,
     check_names,
     overrides_of,
+    split_overrides,
 )
 from transload.components.signature import Component, Parameter, read_component, spelling
 from transload.plugins.lazy import lazy_names
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from transload.compat.torchx import ComponentNotFoundException, ComponentValidationException
 
 __all__ = [
+    "JOB_SETTINGS",
     "Component",
     "ComponentArgumentError",
     "ComponentHelpRequested",
@@ -75,6 +78,7 @@ __all__ = [
     "overrides_of",
     "read_component",
     "spelling",
+    "split_overrides",
 ]
 
 # names that are found here by those who come from TorchX; imported when asked for

@@ -6,9 +6,9 @@ This is the one list of what can be set from outside of a definition. The comman
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, NamedTuple, TypedDict, TypeVar
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar, cast
 
 from transload.errors import SpecError
 from transload.specs import AppDef, Mount, Notice, Resource, Role, nearest, parse_mounts
@@ -18,7 +18,15 @@ from transload.specs.interruptions import notice_from, signal_name
 from transload.specs.serialization import build
 from transload.specs.text import parse_bool, parse_duration, parse_size
 
-__all__ = ["JobSettings", "OverrideOptions", "Overrides", "check_names", "overrides_of"]
+__all__ = [
+    "JOB_SETTINGS",
+    "JobSettings",
+    "OverrideOptions",
+    "Overrides",
+    "check_names",
+    "overrides_of",
+    "split_overrides",
+]
 
 
 class JobSettings(TypedDict, total=False):
@@ -58,6 +66,10 @@ class OverrideOptions(JobSettings, total=False):
     retries: int | str | None
     retry_delay: float | str | None
     checkpoints: bool | str | None
+
+
+JOB_SETTINGS: Final = tuple(JobSettings.__annotations__)
+"""The names of `JobSettings`."""
 
 
 class Overrides(NamedTuple):
@@ -170,16 +182,41 @@ def _set(record: T, changes: Mapping[str, Any]) -> T:
     return replace(record, **{name: each for name, each in changes.items() if each is not None})
 
 
-def check_names(values: Iterable[str]) -> None:
-    """Refuse names of settings that there are not.
+def check_names(values: object) -> None:
+    """Refuse settings that are no mapping, or of a name that there is not.
 
     Raises:
-        SpecError: for the first of these, with the nearest name.
+        SpecError: for the first of these names, with the nearest.
     """
+    if not isinstance(values, Mapping):
+        raise SpecError(f"overrides={shorten(values)}: must be setting → value")
     known = list(Overrides._fields)
     for name in values:
         if name not in known:
             raise SpecError(f"{name}: no setting of a job: {nearest(name, known)}")
+
+
+def split_overrides(options: Mapping[str, Any]) -> tuple[OverrideOptions, dict[str, Any]]:
+    """Return what an adapter's options set over a definition, and its other options.
+
+    Args:
+        options: settings by the names of `JobSettings`; ``overrides``, a mapping of any that
+            `OverrideOptions` has; and others. A setting by its own name goes before the mapping.
+
+    Raises:
+        SpecError: if ``overrides`` is no mapping, or has an unknown name.
+    """
+    given = options.get("overrides") or {}
+    check_names(given)
+    overrides = cast("OverrideOptions", dict(given))
+    others = {}
+    for name, value in options.items():
+        if name in JOB_SETTINGS:
+            if value is not None:
+                overrides[name] = value  # type: ignore[literal-required]
+        elif name != "overrides":
+            others[name] = value
+    return overrides, others
 
 
 def overrides_of(

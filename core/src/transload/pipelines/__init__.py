@@ -6,6 +6,13 @@
 
 from __future__ import annotations
 
+from transload.components.overrides import (
+    JOB_SETTINGS,
+    JobSettings,
+    OverrideOptions,
+    overrides_of,
+    split_overrides,
+)
 from transload.pipelines.adapter import Adapter, AdapterCapabilities, get_adapter
 from transload.pipelines.adapter_io import AdapterIO
 from transload.pipelines.asks import FIRST_UNIT, ask_of, unit_of
@@ -23,7 +30,7 @@ from transload.pipelines.handover import outcome, settle
 from transload.pipelines.identity import Identity, app_id_of, where
 from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.logs import LogSink
-from transload.pipelines.options import ExecutionOptions, ExecutionSettings
+from transload.pipelines.options import ExecutionOptions, ExecutionSettings, split_options
 from transload.pipelines.runners import dry_run, host_runner
 from transload.pipelines.states import StateMap
 from transload.pipelines.status_lines import Interruption, interruptions_of
@@ -31,6 +38,7 @@ from transload.runner.launch import Launch, LaunchSettings, caller_folder
 
 __all__ = [
     "FIRST_UNIT",
+    "JOB_SETTINGS",
     "Adapter",
     "AdapterCapabilities",
     "AdapterIO",
@@ -46,10 +54,12 @@ __all__ = [
     "ExecutionSettings",
     "Identity",
     "Interruption",
+    "JobSettings",
     "Launch",
     "LaunchSettings",
     "LifecycleState",
     "LogSink",
+    "OverrideOptions",
     "StateMap",
     "app_id_of",
     "ask_of",
@@ -63,8 +73,11 @@ __all__ = [
     "interruptions_of",
     "may_be_by_hand",
     "outcome",
+    "overrides_of",
     "settle",
     "somebody_asked",
+    "split_options",
+    "split_overrides",
     "unit_of",
     "where",
 ]

@@ -7,10 +7,12 @@ from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
+from transload.components import JOB_SETTINGS, OverrideOptions, split_overrides
 from transload.errors import AppExists, ConfigError, PluginError, SpecError, SubmitError
 from transload.pipelines.errors import AppCancelled, Detached, ended_state
 from transload.schedulers.patience import DEFAULT_PATIENCE, check_seconds
-from transload.specs import AppDef, AppState, is_started
+from transload.specs import AppDef, AppState, is_started, nearest
+from transload.specs.checks import shorten
 
 OnKill = Literal["cancel", "detach"]
 """What happens to the app when somebody asks for the end of the host's unit of work."""
@@ -166,6 +168,25 @@ class ExecutionOptions:
                 known[name] = float("inf")
         known["resubmit_on"] = frozenset(AppState[name] for name in renamed.get("resubmit_on", ()))
         return ExecutionOptions(**known)
+
+
+def split_options(options: Mapping[str, Any]) -> tuple[OverrideOptions, ExecutionOptions]:
+    """Return what an adapter's options set over a definition, and how the job is run.
+
+    Args:
+        options: of `ExecutionOptions`, of `JobSettings`, and the mapping ``overrides``.
+
+    Raises:
+        SpecError: for an unknown name in ``overrides``.
+        ConfigError: for another unknown name, with the nearest, or a value that is not allowed.
+    """
+    overrides, others = split_overrides(options)
+    own = list(ExecutionOptions.__dataclass_fields__)
+    for name, value in others.items():
+        if name not in own:
+            hint = nearest(name, [*own, *JOB_SETTINGS, "overrides"])
+            raise ConfigError(f"{name}={shorten(value)}: no option of an adapter: {hint}")
+    return overrides, ExecutionOptions(**others)
 
 
 def note_state(first_seen: MutableMapping[str, float], state: AppState, now: float) -> None:

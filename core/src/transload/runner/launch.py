@@ -143,6 +143,16 @@ class Launch:
             f"{source!r}: must be an AppDef, its JSON, or a component (a name or a function)"
         )
 
+    def with_overrides(self, overrides: OverrideOptions) -> Launch:
+        """Return the launch with more settings over what its job says; these go before its own.
+
+        Raises:
+            SpecError: for an unknown setting.
+        """
+        if not overrides:
+            return self
+        return replace(self, overrides={**self.overrides, **overrides})
+
     @property
     def name(self) -> str:
         """A name for people: of the job or the component."""

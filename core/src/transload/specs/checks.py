@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from transload.errors import SpecError
 
-__all__ = ["nearest"]
+__all__ = ["closest", "nearest", "shorten"]
 
 
 # texts, not compiled: importing the specs costs less, and the first use compiles them

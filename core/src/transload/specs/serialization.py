@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from transload.errors import SpecError
 from transload.specs.checks import nearest, refuse
 
-__all__ = ["SCHEMA", "reading"]
+__all__ = ["SCHEMA", "reading", "to_value"]
 
 
 SCHEMA: Final = 1

@@ -17,10 +17,13 @@ from transload.pipelines import (
     ExecutionOptions,
     ExecutionSettings,
     Identity,
+    JobSettings,
     Launch,
     LaunchSettings,
+    OverrideOptions,
     dry_run,
     host_runner,
+    split_options,
 )
 from transload_tinyflow.states import ENDINGS, STATES
 
@@ -63,8 +66,8 @@ class TinyflowAdapter(Adapter[StepContext]):
         **options: Any,
     ) -> str:
         """Return what a step would submit. Arguments and errors as of `step_from_app`."""
-        made = Launch.of(source, **(launch or {}))
-        settings = ExecutionOptions(**options)
+        overrides, settings = split_options(options)
+        made = Launch.of(source, **(launch or {})).with_overrides(overrides)
         return dry_run(self.name, made, settings, inherit_env=inherit_env)
 
     def identity(self, context: StepContext) -> Identity:
@@ -100,6 +103,12 @@ class TinyflowAdapter(Adapter[StepContext]):
         return tinyflow.Broken(str(error), again=context.options.host_may_retry(error))
 
 
+class StepOptions(JobSettings, ExecutionSettings, total=False):
+    """What is set over the job of a step, and how it is run."""
+
+    overrides: OverrideOptions
+
+
 ADAPTER = TinyflowAdapter()
 
 
@@ -110,7 +119,7 @@ def step_from_app(
     retries: int = 0,
     launch: LaunchSettings | None = None,
     inherit_env: bool = False,
-    **options: Unpack[ExecutionSettings],
+    **options: Unpack[StepOptions],
 ) -> tinyflow.Step:
     """Return a step that runs a job.
 
@@ -120,16 +129,18 @@ def step_from_app(
         retries: how often Tinyflow tries again.
         launch: arguments of `transload.pipelines.Launch` (``args``, ``scheduler``, ``cfg`` …).
         inherit_env: give the job the whole environment.
-        options: see `transload.pipelines.ExecutionOptions`.
+        options: what is set over what the job says (``image``, ``gpu`` …, see
+            `transload.pipelines.JobSettings`; ``overrides`` takes all), and how it is run, see
+            `transload.pipelines.ExecutionOptions`.
 
     Raises:
-        SpecError: if it is none of these.
+        SpecError: if it is none of these, or for a setting that cannot be read.
         ConfigError: for a wrong option.
     """
     import tinyflow
 
-    made = Launch.of(source, **(launch or {}))
-    settings = ExecutionOptions(**options)
+    overrides, settings = split_options(options)
+    made = Launch.of(source, **(launch or {})).with_overrides(overrides)
 
     def work(step: tinyflow.Context) -> AppResults:
         context = StepContext(step, settings, retries, inherit_env)

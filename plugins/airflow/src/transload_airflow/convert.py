@@ -44,6 +44,7 @@ def operator_from_app(
         tracker_base=launch.tracker_base,
         pass_env=launch.pass_env,
         environment=launch.environment,
+        overrides=launch.overrides or None,
         **other_options,
     )
 

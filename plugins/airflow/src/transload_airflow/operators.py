@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -13,8 +14,24 @@ from airflow.providers.common.compat.sdk import AirflowException
 
 from transload import pipelines
 from transload.errors import ConfigError, TransloadError
-from transload.pipelines import ExecutionOptions, Launch, LifecycleState
-from transload.specs import AppDef, AppState, CfgVal, Environment, Workspace, parse_app_handle
+from transload.pipelines import (
+    JOB_SETTINGS,
+    ExecutionOptions,
+    Launch,
+    LifecycleState,
+    OverrideOptions,
+    split_overrides,
+)
+from transload.specs import (
+    AppDef,
+    AppState,
+    CfgVal,
+    Environment,
+    Mount,
+    Notice,
+    Workspace,
+    parse_app_handle,
+)
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.deferral import mark_deferred
@@ -44,6 +61,7 @@ from transload_airflow.values import (
     decoded,
     exit_codes,
     plain,
+    refuse_misspelt,
     run_options,
     unwrapped,
     words_of,
@@ -87,6 +105,28 @@ class TransloadOperator(TemplateRules):
             function.
         component_args: arguments of the component: name → value, or as on the command line.
         command: a program and its arguments, run as they are.
+        image: what the job's roles run in; like all settings down to ``progress_server``, it is set
+            over what the job says, and may be a template.
+        replicas: how many of each role.
+        cpu: cores of each replica.
+        gpu: GPUs of each replica.
+        mem: main memory of each replica: ``"8G"``, or bytes.
+        mounts: what is mounted into each replica: ``"type=bind,src=/data,dst=/data"``, or mounts of
+            ``transload.specs``.
+        env: variables that the roles get beside their own.
+        secrets: the same by the sources of their values (``{"HF_TOKEN": "env:HF_TOKEN"}``).
+        time_limit: seconds, or ``"2h"``, after which the scheduler ends the job.
+        segment: how long the queue gives the job at a time.
+        notice: how long before its end the job is warned: seconds, ``"5m"``, or a ``Notice``.
+        max_interruptions: how often the scheduler starts a role again after an end that was
+            nobody's fault.
+        stall_after: after how long without a sign of life a replica has stalled.
+        on_stall: what is done then: ``note``, ``dump`` or ``dump:USR2``.
+        stall_signal: name of the signal of ``dump``.
+        progress_server: take the progress that Hugging Face's Trainer posts.
+        overrides: these settings by name, and those whose names are Airflow's own: ``retries`` (by
+            the scheduler), ``retry_delay``, ``checkpoints``, ``name``, ``role``; see
+            ``transload.components.Overrides``.
         scheduler: where to run it; None: the connection's, else the configured one, else ``local``.
         cfg: run options of the scheduler, which override those of the connection.
         workspace: local folder that travels with the job.
@@ -147,9 +187,21 @@ class TransloadOperator(TemplateRules):
         "tracker_base",
         "parent_run_id",
         "conn_id",
+        "overrides",
+        *JOB_SETTINGS,
     )
     template_fields_renderers: ClassVar[dict[str, str]] = dict.fromkeys(
-        ("app", "component_args", "command", "cfg"), "json"
+        (
+            "app",
+            "component_args",
+            "command",
+            "cfg",
+            "env",
+            "secrets",
+            "mounts",
+            "overrides",
+        ),
+        "json",
     )
     text_fields: Sequence[str] = (
         "component",
@@ -158,9 +210,10 @@ class TransloadOperator(TemplateRules):
         "tracker_base",
         "parent_run_id",
         "conn_id",
+        *(name for name in JOB_SETTINGS if name not in ("mounts", "env", "secrets")),
     )
-    word_fields: Sequence[str] = ("command",)
-    own_fields: Sequence[str] = ("app", "component_args", "cfg")
+    word_fields: Sequence[str] = ("command", "mounts", "env", "secrets")
+    own_fields: Sequence[str] = ("app", "component_args", "cfg", "overrides")
     operator_extra_links = (AppLink(),)
     ui_color = "#d9e8f5"
 
@@ -184,6 +237,23 @@ class TransloadOperator(TemplateRules):
         component: str | Component | Callable[..., AppDef] | None = None,
         component_args: Mapping[str, Any] | Sequence[str] | None = None,
         command: Sequence[str] | None = None,
+        image: str | None = None,
+        replicas: int | str | None = None,
+        cpu: float | str | None = None,
+        gpu: int | str | None = None,
+        mem: int | str | None = None,
+        mounts: Sequence[Mount | str] | str | None = None,
+        env: Mapping[str, str] | None = None,
+        secrets: Mapping[str, str] | None = None,
+        time_limit: float | str | None = None,
+        segment: float | str | None = None,
+        notice: Notice | float | str | None = None,
+        max_interruptions: int | str | None = None,
+        stall_after: float | str | None = None,
+        on_stall: str | None = None,
+        stall_signal: str | None = None,
+        progress_server: bool | str | None = None,
+        overrides: OverrideOptions | None = None,
         scheduler: str | None = None,
         cfg: Mapping[str, CfgVal] | None = None,
         workspace: str | Workspace | None = None,
@@ -213,6 +283,7 @@ class TransloadOperator(TemplateRules):
         callbacks: AppCallbacks | None = None,
         **kwargs: Any,
     ) -> None:
+        refuse_misspelt(type(self), kwargs, inspect.signature(TransloadOperator.__init__))
         super().__init__(**kwargs)
         self._reads = Reads()
         self._given_app = app
@@ -222,6 +293,23 @@ class TransloadOperator(TemplateRules):
         self.component = as_component(component)
         self.component_args = component_args
         self.command = command
+        self.image = image
+        self.replicas = replicas
+        self.cpu = cpu
+        self.gpu = gpu
+        self.mem = mem
+        self.mounts = mounts
+        self.env = env
+        self.secrets = secrets
+        self.time_limit = time_limit
+        self.segment = segment
+        self.notice = notice
+        self.max_interruptions = max_interruptions
+        self.stall_after = stall_after
+        self.on_stall = on_stall
+        self.stall_signal = stall_signal
+        self.progress_server = progress_server
+        self.overrides = overrides
         self.scheduler = scheduler
         self.cfg = cfg
         self.conn_id = conn_id
@@ -284,6 +372,8 @@ class TransloadOperator(TemplateRules):
                 args=self.component_args or {},
                 command=self.command,
             )
+        if isinstance(self.overrides, Mapping):  # else it is known only when the task runs
+            split_overrides({"overrides": self.overrides})
         if self.cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={self.cancelled!r}: must be 'fail' or 'skip'")
         seconds = self.defer_after
@@ -623,7 +713,14 @@ class TransloadOperator(TemplateRules):
             folder=dag_folder(context),
             pass_env=self.pass_env,
             environment=self.environment,
+            overrides=self._settings(),
         )
+
+    def _settings(self) -> OverrideOptions:
+        """Return what is set over what the job says."""
+        given = {name: getattr(self, name) for name in (*JOB_SETTINGS, "overrides")}
+        settings, _ = split_overrides(given)
+        return settings
 
     # -- OpenLineage, found by name
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
+from transload.pipelines import JobSettings
+
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
 
     from airflow.sdk import DAG, TaskGroup
 
     from transload.components import Component
+    from transload.pipelines import OverrideOptions
     from transload.specs import AppDef, CfgVal, Environment, Workspace
     from transload_airflow.callbacks import AppCallbacks
 
@@ -80,7 +83,7 @@ class TaskOptions(BaseOptions, total=False):
     task_id: str
 
 
-class JobOptions(BaseOptions, total=False):
+class JobOptions(JobSettings, BaseOptions, total=False):
     """The arguments of `TransloadOperator` beside its name, and what is to run where; see
     there.
     """
@@ -96,6 +99,7 @@ class JobOptions(BaseOptions, total=False):
     logging_interval: float
     max_log_rate: int | str | None
     on_kill: Literal["cancel", "detach"]
+    overrides: OverrideOptions | None
     parent_run_id: str | None
     pass_env: Sequence[str]
     patience: float

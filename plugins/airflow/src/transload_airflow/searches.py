@@ -21,6 +21,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from transload.errors import SpecError, TransloadError
+from transload.pipelines import JOB_SETTINGS
 from transload.schedulers.local.home import state_home
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.hooks import defaults_of
@@ -119,9 +120,11 @@ class SearchTrialOperator(TransloadOperator):
         "workspace",
         "parent_run_id",
         "conn_id",
+        "overrides",
+        *JOB_SETTINGS,
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"search": "json"}
-    own_fields: Sequence[str] = ("search",)
+    own_fields: Sequence[str] = ("search", "overrides")
     _source_is_given: ClassVar[bool] = False
 
     def __init__(
@@ -148,7 +151,7 @@ class SearchTrialOperator(TransloadOperator):
         defaults = self._defaults
         launch = ledger_of(self, context).launch(trial)
         return replace(
-            launch,
+            launch.with_overrides(self._settings()),
             scheduler=launch.scheduler or defaults.scheduler,
             cfg={**defaults.cfg, **launch.cfg},
             workspace=self.workspace or launch.workspace,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeGuard
 
 from transload.errors import UnsupportedFeature
-from transload.pipelines import Launch
+from transload.pipelines import Launch, split_overrides
 
 if TYPE_CHECKING:
     from transload.pipelines import LaunchSettings
@@ -42,17 +42,18 @@ def launch_of(source: object, options: Mapping[str, Any]) -> tuple[Launch, dict[
 
     Raises:
         UnsupportedFeature: for a Search.
-        SpecError: if the source is none of these.
+        SpecError: if the source is none of these, or ``overrides`` has an unknown name.
     """
     if is_search(source):
         raise UnsupportedFeature(
             "source: a Search needs a group of tasks: give it to search_group", "source"
         )
+    overrides, others = split_overrides(options)
     settings: LaunchSettings = {}
     other_options = {}
-    for name, value in options.items():
+    for name, value in others.items():
         if name not in LAUNCH_OPTIONS:
             other_options[name] = value
         elif value is not None:
             settings[_FIELDS.get(name, name)] = value  # type: ignore[literal-required]
-    return Launch.of(source, **settings), other_options
+    return Launch.of(source, **settings).with_overrides(overrides), other_options

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, SpecError
 from transload.specs import AppDef
+from transload.specs.checks import closest, shorten
 
 if TYPE_CHECKING:
     from transload.pipelines import Launch
@@ -120,6 +121,33 @@ def words_of(value: Any) -> Sequence[str] | None:
     if not isinstance(value, (list, tuple)):
         raise SpecError(f"command={value!r}: must be a list: the program, then its arguments")
     return [str(word) for word in value]
+
+
+def refuse_misspelt(operator: type, given: Mapping[str, Any], own: inspect.Signature) -> None:
+    """Refuse an argument that no class of an operator has and that resembles one of ours.
+
+    Airflow itself refuses those that resemble none.
+
+    Args:
+        operator: the class of the operator.
+        given: the arguments that are left for Airflow.
+        own: the signature that has ours.
+
+    Raises:
+        ConfigError: with the argument that may have been meant.
+    """
+    known: set[str] = set()
+    for each in operator.__mro__:
+        init = vars(each).get("__init__")
+        if init is not None:
+            known.update(inspect.signature(init).parameters)
+    for name, value in given.items():
+        meant = closest(name, list(own.parameters))
+        if name not in known and meant is not None:
+            raise ConfigError(
+                f"{name}={shorten(value)}: no argument of {operator.__name__}: did you mean "
+                f"{meant!r}?"
+            )
 
 
 def run_options(value: Any) -> Mapping[str, Any]:

@@ -52,6 +52,7 @@ def trial_runner(
         "pass_env": made.pass_env,
         "folder": made.folder,
         "environment": made.environment,
+        "overrides": made.overrides,
         **host_options,
     }
     return TransloadRunner(component=made.component, **given)

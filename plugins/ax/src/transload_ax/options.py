@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from transload.pipelines import ExecutionSettings
+from transload.pipelines import ExecutionSettings, JobSettings, OverrideOptions
 
 if TYPE_CHECKING:
     from transload.specs import CfgVal, Environment, Workspace
 
 
-class RunnerOptions(ExecutionSettings, total=False):
+class TrialSettings(JobSettings, ExecutionSettings, total=False):
+    """What is set over the job of each trial, and how it is run."""
+
+
+class RunnerOptions(TrialSettings, total=False):
     """The arguments of `TransloadRunner` beside tracker base, component and constants; see there.
 
     Of the options of every job, ``durable`` and ``resubmit_on`` are refused. A trial has one job.
@@ -25,6 +29,7 @@ class RunnerOptions(ExecutionSettings, total=False):
     max_running: int | None
     namespace: str | None
     orchestrator: str | None
+    overrides: OverrideOptions | None
     parent_run_id: str | None
     pass_env: Sequence[str]
     scheduler: str

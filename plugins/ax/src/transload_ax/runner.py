@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Unpack
+from typing import TYPE_CHECKING, Any, Final, Unpack, cast
 from weakref import WeakValueDictionary
 
 from ax.core.base_trial import BaseTrial
@@ -22,11 +22,21 @@ from ax.core.trial import Trial
 from ax.core.trial_status import TrialStatus
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import ExecutionSettings, Launch, caller_folder, dry_run
+from transload.pipelines import (
+    ExecutionSettings,
+    Launch,
+    OverrideOptions,
+    caller_folder,
+    dry_run,
+    overrides_of,
+    split_overrides,
+)
 from transload.runner.job_env import surrounding_run
 from transload.specs import AppState, CfgVal, Environment, Workspace, looks_secret
+from transload.specs.serialization import to_value
 from transload_ax.arguments import Component, check_space, component_path, digest
 from transload_ax.jobs import TrialJobs, exit_on_sigterm
+from transload_ax.options import TrialSettings
 from transload_ax.states import STATES
 from transload_ax.trials import GIVEN_UP, Trials, TrialView
 from transload_ax.units import BASE, HANDLE, HOST, TrialLaunch, base_of, execution_options
@@ -87,11 +97,15 @@ class TransloadRunner(Runner):
             trials work on this machine's disk; default: the folder of the file that calls this.
         environment: what must be installed where trials run: a file (``requirements.txt``,
             ``uv.lock``, a script with a header), or ``none``.
-        options: of `transload.pipelines.ExecutionOptions`: ``patience``, ``on_kill`` …; not
-            ``durable`` and ``resubmit_on``, since a trial has one job.
+        overrides: what is set over what the job of each trial says, by the names of
+            `transload.components.OverrideOptions`. It is stored with the experiment.
+        options: the same by the names of `transload.pipelines.JobSettings` (``gpu=1``); and those
+            of `transload.pipelines.ExecutionOptions`: ``patience``, ``on_kill`` …; not ``durable``
+            and ``resubmit_on``, since a trial has one job.
 
     Raises:
         ConfigError: for a wrong option.
+        SpecError: for a setting of the job that cannot be read.
     """
 
     __slots__ = _NOT_STORED
@@ -115,7 +129,8 @@ class TransloadRunner(Runner):
         pass_env: Sequence[str] = (),
         folder: str | None = None,
         environment: Environment | str | None = None,
-        **options: Unpack[ExecutionSettings],
+        overrides: OverrideOptions | None = None,
+        **options: Unpack[TrialSettings],
     ) -> None:
         if tracker_base is not None and (not isinstance(tracker_base, str) or not tracker_base):
             raise SpecError(f"tracker_base={tracker_base!r}: must be a path or a URL")
@@ -142,7 +157,10 @@ class TransloadRunner(Runner):
         self.arms_as_apps = arms_as_apps
         self.max_running = max_running
         self.inherit_env = inherit_env
-        self.options = options
+        settings, others = split_overrides({**options, "overrides": overrides})
+        overrides_of(settings)  # a wrong one is found now
+        self.overrides: dict[str, Any] = to_value(settings)  # as Ax stores it
+        self.options = cast("ExecutionSettings", others)
         self.parent_run_id = parent_run_id
         self.pass_env = list(pass_env)
         self.environment = environment
@@ -335,6 +353,8 @@ class TransloadRunner(Runner):
         args["component"] = component_path(obj.component)
         if isinstance(obj.environment, Environment):
             args["environment"] = asdict(obj.environment)
+        if not obj.overrides:
+            del args["overrides"]  # which earlier versions do not know
         return args
 
     @classmethod
@@ -356,6 +376,10 @@ class TransloadRunner(Runner):
     # -- inside
 
     def _launch(self, arm: str, parameters: Mapping[str, Any], ttl: float | None) -> TrialLaunch:
+        settings = cast("OverrideOptions", self.overrides)
+        limit = overrides_of(settings).time_limit
+        if ttl is not None and limit is not None:
+            settings = {**settings, "time_limit": min(ttl, limit)}
         return TrialLaunch(
             component=self.component,
             args={**self.component_const_params, **parameters},
@@ -367,6 +391,7 @@ class TransloadRunner(Runner):
             pass_env=self.pass_env,
             environment=self.environment,
             folder=self.folder or None,
+            overrides=settings,
             mark=digest(parameters),
             ttl=ttl,
         )

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import ConfigError
-from transload.pipelines import ExecutionOptions, ExecutionSettings, Launch
+from transload.pipelines import JOB_SETTINGS, ExecutionOptions, ExecutionSettings, Launch
 from transload.specs import nearest
 
 if TYPE_CHECKING:
@@ -190,6 +190,7 @@ def execution_options(options: ExecutionSettings) -> ExecutionOptions:
     ]
     for name in options:
         if name not in allowed:
-            raise ConfigError(f"option {name!r} does not exist: {nearest(name, allowed)}")
+            hint = nearest(name, [*allowed, *JOB_SETTINGS])
+            raise ConfigError(f"option {name!r} does not exist: {hint}")
     settings: ExecutionSettings = {**options, "resubmit_on": frozenset()}
     return ExecutionOptions(**settings)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args, get_ori
 
 from transload.components import Component, Parameter, as_component
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import ExecutionSettings, Launch
+from transload.pipelines import JOB_SETTINGS, ExecutionSettings, Launch, OverrideOptions
 from transload.specs import AppDef, CfgVal, Environment, Workspace
+from transload.specs.checks import shorten
 from transload_kfp.fields import field_at, field_type, option_path
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, how_and_where
 from transload_kfp.names import component_name, port_names
@@ -48,6 +49,7 @@ class LauncherSettings(ExecutionSettings, TaskOptions, total=False):
     workspace: str | Workspace | None
     pass_env: Sequence[str]
     environment: Environment | str | None
+    overrides: OverrideOptions | None
     inherit_env: bool
     dry_run: bool
 
@@ -113,10 +115,12 @@ def launcher_from_app(
             adapter.
         packages: installed when the Python form starts.
         settings: of the launch (``cfg``, ``tracker_base``, ``workspace``, ``pass_env``,
-            ``environment`` (a file in the launcher's image, or ``none``) of
-            `transload.pipelines.Launch`; ``inherit_env``; ``dry_run``: print what would be
-            submitted), of how the job is run, see `transload.pipelines.ExecutionOptions`, and of
-            the launcher's own tasks, see `TaskSettings`.
+            ``environment`` (a file in the launcher's image, or ``none``), ``overrides`` (what is
+            set over what the job says: ``{"image": …, "gpu": 1, "mem": "8G"}``, see
+            `transload.components.OverrideOptions`) of `transload.pipelines.Launch`;
+            ``inherit_env``; ``dry_run``: print what would be submitted), of how the job is run, see
+            `transload.pipelines.ExecutionOptions`, and of the launcher's own tasks, see
+            `TaskSettings`.
 
     Raises:
         SpecError: for a wrong source, argument or input.
@@ -200,6 +204,7 @@ def _planned(
     inherit_env = given.pop("inherit_env", False)
     dry_run = given.pop("dry_run", False)
     launched: dict[str, Any] = {name: given.pop(name) for name in _LAUNCH if name in given}
+    _refuse_settings_of_jobs(given)
     options, where_to, made = how_and_where(given, cluster)
     if where_to is not None:
         if scheduler not in (None, where_to["name"]):
@@ -215,7 +220,7 @@ def _planned(
     paths: dict[str, str] = {}
     if launch.component is None:
         # the JSON of a command does not tell its name
-        launch = replace(launch, app=launch.build(), command=None)
+        launch = replace(launch, app=launch.build(), command=None, overrides={})
         ports, paths = _field_ports(launch.build(), inputs)
     else:
         component = as_component(found_here(launch.component))
@@ -236,7 +241,18 @@ def _planned(
     return launch.name, spec, made
 
 
-_LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env", "environment")
+_LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env", "environment", "overrides")
+
+
+def _refuse_settings_of_jobs(given: Mapping[str, Any]) -> None:
+    """Refuse what a job has and the task that launches it has not, and say where it goes."""
+    own = TaskOptions.__annotations__
+    for name, value in given.items():
+        if name in JOB_SETTINGS and name not in own:
+            raise ConfigError(
+                f"{name}={shorten(value)}: no setting of the task that launches the job; of the "
+                f"job: overrides={{{name!r}: {shorten(value)}}}"
+            )
 
 
 def dry_run_launcher(

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 from uuid import uuid4
 
 from prefect.blocks.abstract import JobBlock, JobRun
 from pydantic import Field, PrivateAttr, model_validator
 
 from transload.errors import ConfigError
-from transload.pipelines import Driver, ExecutionOptions, Launch, caller_folder
+from transload.pipelines import (
+    JOB_SETTINGS,
+    Driver,
+    ExecutionOptions,
+    Launch,
+    caller_folder,
+    overrides_of,
+    split_overrides,
+)
 from transload.runner import AppResults
+from transload.specs import nearest
 from transload_prefect.adapter import ADAPTER, JobContext, on_cluster, within_time_limit
 from transload_prefect.again import note_done
 from transload_prefect.cluster import TransloadCluster
 from transload_prefect.context import RunContext
 from transload_prefect.traces import Traces
 from transload_prefect.units import in_async_code, next_unit
+
+_SLUG: Final = "block_type_slug"
+"""What Prefect itself adds to the values of a block."""
 
 
 class AppJobRun(JobRun[AppResults]):
@@ -122,6 +134,26 @@ class AppJob(JobBlock[AppResults]):
     component_args: dict[str, Any] = Field(
         default_factory=dict, description="Arguments of the component."
     )
+    image: str | None = Field(default=None, description="What the job runs in.")
+    replicas: int | None = Field(default=None, description="How many of each role.")
+    cpu: float | None = Field(default=None, description="Cores of each replica.")
+    gpu: int | None = Field(default=None, description="GPUs of each replica.")
+    mem: str | None = Field(default=None, description="Memory of each replica: 8G.")
+    mounts: list[str] = Field(
+        default_factory=list, description="type=bind,src=/data,dst=/data, and so on."
+    )
+    env: dict[str, str] = Field(default_factory=dict, description="Variables of the job.")
+    secrets: dict[str, str] = Field(
+        default_factory=dict, description="Variables of the job: env:NAME, file:PATH …"
+    )
+    time_limit: str | None = Field(default=None, description="End the job after this long: 2h.")
+    notice: str | None = Field(
+        default=None, description="Warn the job this long before its end: 5m."
+    )
+    overrides: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Other settings of the job: segment, retries, checkpoints, stall_after …",
+    )
     scheduler: str | None = Field(
         default=None, description="Where to run it; empty: the configured one, else local."
     )
@@ -151,6 +183,11 @@ class AppJob(JobBlock[AppResults]):
 
     @model_validator(mode="after")
     def _check(self) -> AppJob:
+        for name, value in (self.model_extra or {}).items():
+            if name == _SLUG:
+                continue
+            hint = nearest(name, list(type(self).model_fields))
+            raise ConfigError(f"{name}={value!r}: no setting of an AppJob: {hint}")
         launch = self._launch()
         self._options()
         self._name = launch.name
@@ -169,7 +206,15 @@ class AppJob(JobBlock[AppResults]):
             "environment",
         )
         given = {name: getattr(self, name) for name in names}
-        return Launch(args=self.component_args, folder=caller_folder("transload_prefect"), **given)
+        settings: dict[str, Any] = {}
+        for name in JOB_SETTINGS:
+            value = getattr(self, name, None)
+            if value not in (None, [], {}):
+                settings[name] = value
+        overrides, _ = split_overrides({**settings, "overrides": self.overrides})
+        overrides_of(overrides)  # a wrong one is found when the block is made
+        folder = caller_folder("transload_prefect")
+        return Launch(args=self.component_args, folder=folder, overrides=overrides, **given)
 
     def _options(self) -> ExecutionOptions:
         try:

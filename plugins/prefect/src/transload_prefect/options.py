@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from transload.pipelines import ExecutionSettings
+from transload.pipelines import ExecutionSettings, JobSettings, OverrideOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,13 +81,16 @@ class LaunchOptions(TypedDict, total=False):
     component_args: Mapping[str, Any] | Sequence[str]
     environment: Environment | str | None
     folder: str | None
+    overrides: OverrideOptions | None
     parent_run_id: str | None
     pass_env: Sequence[str]
     scheduler: str | None
     workspace: str | Workspace | None
 
 
-class TrialOptions(LaunchOptions, ExecutionSettings, AdapterOptions, PrefectOptions, total=False):
+class TrialOptions(
+    LaunchOptions, JobSettings, ExecutionSettings, AdapterOptions, PrefectOptions, total=False
+):
     """The settings of the tasks that run the trials of a search."""
 
 

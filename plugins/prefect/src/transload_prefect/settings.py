@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING, Any, Final
 from prefect import Task
 
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import Driver, ExecutionOptions, Launch
+from transload.pipelines import (
+    JOB_SETTINGS,
+    Driver,
+    ExecutionOptions,
+    Launch,
+    split_overrides,
+)
 from transload.specs import nearest
 
 if TYPE_CHECKING:
@@ -22,7 +28,7 @@ if TYPE_CHECKING:
 OWN: Final = ("cluster", "inherit_env", "key", "artifacts", "events", "assets", "stderr_level")
 """Settings of a task that are the adapter's own."""
 
-_NOT_OF_LAUNCH: Final = {"app", "component", "command", "args", "checkpoints"}
+_NOT_OF_LAUNCH: Final = {"app", "component", "command", "args", "checkpoints", "overrides"}
 """Arguments of `Launch` that a task takes in another way, or by another name."""
 
 
@@ -108,14 +114,17 @@ def split_settings(
 
     Raises:
         ConfigError: for a wrong or unknown setting.
+        SpecError: for an unknown name in ``overrides``.
     """
+    overrides, settings = split_overrides(settings)
     options = {each.name for each in fields(ExecutionOptions)}
     prefect = set(inspect.signature(Task.__init__).parameters) - {"self", "fn"} | {"asynchronous"}
     launch = {each.name for each in fields(Launch)} - _NOT_OF_LAUNCH | {"component_args"}
     known = [*options, *prefect, *launch, *OWN]
     for name, value in settings.items():
         if name not in known:
-            hint = nearest("component_args" if name == "args" else name, known)
+            names = [*known, *JOB_SETTINGS, "overrides"]
+            hint = nearest("component_args" if name == "args" else name, names)
             raise ConfigError(f"{name}={value!r}: no setting of a task or of a job; {hint}")
     _check_checkpoints(settings.get("checkpoints"))
     changes: dict[str, Any] = {name: settings[name] for name in OWN if name in settings}
@@ -125,8 +134,8 @@ def split_settings(
     of_launch = {name: value for name, value in settings.items() if name in launch}
     if "component_args" in of_launch:
         of_launch["args"] = of_launch.pop("component_args")
-    if of_launch:
-        changes["launch"] = replace(spec.launch, **of_launch)
+    if of_launch or overrides:
+        changes["launch"] = replace(spec.launch, **of_launch).with_overrides(overrides)
     return changes, {name: value for name, value in settings.items() if name in prefect}
 
 

@@ -37,7 +37,9 @@ def app_task(
             ``scheduler``, ``cfg``, ``workspace``, ``tracker_base``, ``parent_run_id``, ``pass_env``,
             ``environment`` …); relative paths are relative to the file that calls this; of
             `transload.pipelines.ExecutionOptions` (``patience``, ``on_kill``, ``checkpoints`` …);
-            of `AppSpec` (``cluster``, ``key``, ``artifacts``, ``events``, ``assets``,
+            of `transload.pipelines.JobSettings` (``image``, ``gpu``, ``mem``, ``notice`` …: set
+            over what the job says; ``overrides`` takes those, too, whose names are Prefect's own,
+            such as ``retries``); of `AppSpec` (``cluster``, ``key``, ``artifacts``, ``events``, ``assets``,
             ``inherit_env``, ``stderr_level``); those of ``prefect.task`` (``name``, ``retries``,
             ``tags``, ``timeout_seconds`` …), and ``asynchronous``.
 
