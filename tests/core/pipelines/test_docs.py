@@ -10,7 +10,7 @@ import pytest
 
 import transload.pipelines
 import transload_testing
-from transload.pipelines import ExecutionOptions
+from transload.pipelines import JOB_SETTINGS, ExecutionOptions, OverrideOptions
 from transload.schedulers.api import SchedulerBase
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -18,7 +18,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 
 def test_every_option_of_a_host_is_documented() -> None:
     """Names and defaults in the table are those of the code."""
-    text = (DOCS / "reference" / "adapters.md").read_text()
+    _, _, text = (DOCS / "reference" / "adapters.md").read_text().partition("## Options that")
     rows = dict(re.findall(r"^\| `([a-z_]+)` \| `?([^|`]+)`? \|", text, re.MULTILINE))
     options = ExecutionOptions()
     fields = set(ExecutionOptions.__dataclass_fields__) - {"resubmit_on"}
@@ -31,6 +31,18 @@ def test_every_option_of_a_host_is_documented() -> None:
             else f"{value:g}"
         )
         assert shown.strip() == (spelled or str(getattr(value, "value", value))), name
+
+
+def test_every_setting_of_a_job_is_documented() -> None:
+    """The page names all that can be set over a job, those that adapters take by name first."""
+    _, _, text = (
+        (DOCS / "reference" / "adapters.md").read_text().partition("## Settings of the job")
+    )
+    table, _, _ = text.partition("`overrides={")
+    *by_name, only_in_mapping = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", " ".join(by_name))) == set(JOB_SETTINGS)
+    more = set(OverrideOptions.__annotations__) - set(JOB_SETTINGS)
+    assert set(re.findall(r"`(\w+)`", only_in_mapping)) == more
 
 
 def test_every_method_of_a_scheduler_is_documented() -> None:
@@ -77,6 +89,11 @@ def test_names_in_the_pages_exist(page: str) -> None:
     ):
         known |= set(module.__all__)
     known |= set(transload.runner.__all__) | {"Exception"}
+    known |= {
+        "TransloadOperator",
+        "AppJob",
+        "TransloadRunner",
+    }  # what the adapters' own pages explain
     # what is written from the hosts' own sources has names of theirs
     text = re.sub(
         r"^## The same words inside$.*?^## ", "## ", (DOCS / page).read_text(), flags=re.M | re.S
