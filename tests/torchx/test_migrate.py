@@ -124,8 +124,6 @@ def test_the_runner_of_ax_is_that_of_the_plugin() -> None:
         ("import torchx.specs.builders", "torchx.specs.builders"),
         ("from torchx.specs import AppDef, no_such_name", "torchx.specs.no_such_name"),
         ("x = 'the variable TORCHX_JOB_ID'", "TORCHX_JOB_ID"),
-        ("from ax.runners.torchx import TorchXRunner", "from transload_ax import TransloadRunner"),
-        ("from ax.metrics.torchx import TorchXMetric", "from transload_ax import TransloadMetric"),
     ],
 )
 def test_what_has_no_counterpart_is_left_with_its_line(line: str, named: str) -> None:

@@ -65,9 +65,6 @@ REMEDIES: Final = {
 }
 """What has no counterpart of its name → what to write; the longest that fits counts."""
 
-OF_AX: Final = {"ax.runners.torchx": "TransloadRunner", "ax.metrics.torchx": "TransloadMetric"}
-"""Module of Ax that needs TorchX → what of `transload_ax` is in its place."""
-
 VARIABLES: Final = {
     name: name.replace("TORCHX_", "TRANSLOAD_", 1)
     for name in ("TORCHX_JOB_ID", "TORCHX_IMAGE", "TORCHX_PARENT_RUN_ID", "TORCHX_TRACKERS")
@@ -105,11 +102,6 @@ def convert_source(text: str) -> tuple[str, list[Left]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and not node.level and _is_theirs(node.module):
             _import_from(node, changes, left)
-        elif isinstance(node, ast.ImportFrom) and node.module in OF_AX:
-            ours = OF_AX[node.module]
-            left.append(
-                Left(node.lineno, f"{node.module}: in its place: from transload_ax import {ours}")
-            )
         elif isinstance(node, ast.Import):
             for alias in node.names:
                 if _is_theirs(alias.name):
