@@ -1,6 +1,6 @@
 """The policy that all adapters share: states, identity, attaching, waiting, logs and results.
 
-`Adapter` is the base class of all. An adapter only translates; the rules are decided here.
+`Adapter` is the base class of all. An adapter only translates, and the rules are decided here.
 ``docs/extend/writing-an-adapter.md`` walks through one.
 """
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from transload.runner import AppResults, Launch
 
 Context = TypeVar("Context")
-"""What an orchestrator says of one step of its own, and what its user set for it."""
+"""The orchestrator's facts about one step, and what its user set for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +65,14 @@ class AdapterCapabilities:
 class Adapter(ABC, Generic[Context]):
     """Turns jobs into steps of one orchestrator. Reading its attributes imports no orchestrator.
 
-    An adapter says how its orchestrator names a step, where it keeps and shows what is known of
-    the job, what ends the step, and what an error is there. This class runs the job with that.
-    ``Context`` is the adapter's own class for what the orchestrator says of one step, and what its
-    user set for it.
+    An adapter knows how its orchestrator names a step, stores and shows the facts of the job, ends
+    the step, and reports an error. This class runs the job with that. ``Context`` is the adapter's
+    own class for the facts of one step.
 
     An orchestrator that blocks calls `run`, an asynchronous one `run_async`. One that defers calls
     `start` and hands `Driver.state` over as JSON. The process that waits calls `restore` and
-    ``outcome``, and hands back what that returned. The third calls `restore` and `resume`. One that
-    asks now and then calls `start`, and then `poll`.
+    ``outcome``, and hands back the result. The third process calls `restore` and `resume`. An
+    orchestrator that polls calls `start`, and then `poll`.
 
     Attributes:
         name: of the orchestrator, in small letters: the session name of all handles.

@@ -67,12 +67,8 @@ def unit_of(ask: str, kept: Sequence[str], *, asked_before: bool) -> str:
 
     Args:
         ask: from `ask_of`.
-        kept: all that this unit of work has asked for so far, in its earlier tries too, oldest
-            first.
-        asked_before: this try has asked for something already.
-
-    A later try that asks for something else than the one job of the earlier ones means that job:
-    its definition was edited meanwhile, or holds something that is new on each try.
+        kept: all earlier asks of this unit of work, in its earlier tries too, oldest first.
+        asked_before: this try has asked before.
     """
     if ask in kept:
         return FIRST_UNIT if ask == kept[0] else ask

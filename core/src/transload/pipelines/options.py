@@ -51,30 +51,30 @@ class ExecutionOptions:
     """How an orchestrator runs a job. Adapters pass on their users' values under these names.
 
     Args:
-        patience: seconds of unbroken UNKNOWN before it becomes the host's failure.
+        patience: seconds of unbroken UNKNOWN before the step fails.
         poll_interval: longest pause in seconds between questions to a scheduler that does not push
             changes.
         logging_interval: longest pause in seconds between two looks at the logs.
-        schedule_timeout: seconds in SUBMITTED before the app is cancelled; None: no limit.
+        schedule_timeout: seconds in SUBMITTED before the job is cancelled; None: no limit.
         startup_timeout: seconds in PENDING before it first runs; None: no limit.
         deadline: absolute end for the whole, seconds since the epoch; None: no end.
-        on_kill: ``cancel``: the app ends with the unit if somebody asked for that; ``detach``: it
+        on_kill: ``cancel``: the job ends with the step if somebody asked for that; ``detach``: it
             goes on in any case.
         retries_by: ``nested``: the scheduler spends ``max_retries`` inside one attempt, and each
-            retry of the host is a new attempt; ``host``: the app is submitted with
-            ``max_retries=0``; ``scheduler``: the host's failure is final.
-        max_log_rate: lines a second, or a text such as ``5 MB/s``; what is over it is dropped,
-            counted, and said in a line of its own; None: no limit.
+            retry of the orchestrator is a new attempt; ``host``: the job is submitted with
+            ``max_retries=0``; ``scheduler``: the orchestrator's failure is final.
+        max_log_rate: lines a second, or a text such as ``5 MB/s``. More lines are dropped and
+            counted, and a line in the log gives their number. None: no limit.
         tail_lines: how many last log lines go into the message of a failure.
-        durable: False: no store, no attaching; every run submits an app of a fresh id.
-        loss_already_reported: the host knows that the loss of an earlier attempt was reported already (hosts
-            without a store).
-        resubmit_on: ended states that are answered by a new attempt when the host runs the unit
-            again. A host whose restart is no retry (a pod that is started again) takes out what
-            must stay final there.
+        durable: False: no store, no attaching; every run submits a job of a fresh id.
+        loss_already_reported: the orchestrator knows that the loss of an earlier attempt was
+            reported already (without a store).
+        resubmit_on: ended states that are answered by a new attempt when the orchestrator runs the
+            step again. Where a restart is no retry (a pod that is started again), states that must
+            stay final are taken out.
         checkpoints: ``keep``: an attempt finds the checkpoints of the attempts before it, of the
-            same generation; ``new``: each attempt has a folder of its own. Only of roles that ask
-            for checkpoints.
+            same generation; ``new``: each attempt has a separate folder. Only of roles that ask for
+            checkpoints.
 
     Raises:
         ConfigError: for a value that is not allowed.

@@ -147,8 +147,8 @@ class AppResults:
     def lines(self, emphasise: Callable[[str], str] = str) -> list[str]:
         """Return a readable line for each key with results, and how many keys are left out.
 
-        Of many keys these are the first replicas, and the last of other keys: of epochs, those at
-        the end, since the log has shown the others.
+        Of many keys, the first replicas are shown, and the last of all others. Of epochs these are
+        the latest, since the log has shown the others.
 
         Args:
             emphasise: formats a key, for example in bold.

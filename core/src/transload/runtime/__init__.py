@@ -1,6 +1,4 @@
-"""What an *application* may import: nothing here needs more than the standard library and
-fsspec.
-"""
+"""The part that an *application* may import. It needs the standard library and fsspec only."""
 
 from __future__ import annotations
 

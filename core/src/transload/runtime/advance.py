@@ -25,12 +25,12 @@ def progress(
     fraction: float | None = None,
     text: str | None = None,
 ) -> None:
-    """Say how far this process's job is. What is not given now is not known any more.
+    """Report the progress of this process's job. Values that are not given are unknown from now on.
 
-    Never raises: a value that makes no sense is left out with a warning in the log, and so is what
-    cannot be written. It may be called at each step: at most one update a second is written, and
-    the last one when the program ends. Outside of a job nothing happens. Of several processes that
-    torchrun starts in a replica only the first reports.
+    It never raises. A value that makes no sense is left out with a warning in the log, and so is
+    one that cannot be written. It may be called at each step, since at most one update a second is
+    written. The last one is written when the program ends. Outside of a job nothing happens. Of the
+    processes that torchrun starts in a replica only the first reports.
 
     Args:
         step: number of the step that it is at, 0 or more.

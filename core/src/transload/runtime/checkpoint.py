@@ -53,7 +53,7 @@ def latest(*, each_replica: bool = False) -> Path | None:
     """Return the folder of the newest checkpoint that is complete; None if there is none.
 
     Args:
-        each_replica: each replica has checkpoints of its own, as in `save`.
+        each_replica: each replica has separate checkpoints, as in `save`.
     """
     folder = _folder(each_replica)
     if folder is None:
@@ -65,22 +65,22 @@ def latest(*, each_replica: bool = False) -> Path | None:
 
 
 def save(write: Callable[[Path], object], *, each_replica: bool = False) -> Path | None:
-    """Make a checkpoint, which is there as a whole or not at all; the last two are kept.
+    """Make a checkpoint, which is there as a whole or not at all. The last two are kept.
 
-    Only one process writes it: replica 0, and of the processes that torchrun starts rank 0. In the
+    Only one process writes it: replica 0, and rank 0 of the processes that torchrun starts. In the
     others, and outside of a job, nothing happens, and ``write`` is not called.
 
     Args:
         write: is given an empty folder, and puts files there.
-        each_replica: every replica keeps checkpoints of its own, below ``replica-K``; of the
+        each_replica: every replica keeps separate checkpoints, below ``replica-K``; of the
             processes that torchrun starts in it the first one writes.
 
     Returns:
         The folder of the checkpoint; None where this process writes none.
 
     Raises:
-        CheckpointError: if the folder cannot be written, or the disk is full. What ``write``
-            raises is raised as it is. The checkpoints before stay.
+        CheckpointError: if the folder cannot be written, or the disk is full. An exception of
+            ``write`` passes. The checkpoints before stay.
     """
     folder = _folder(each_replica)
     if folder is None or not _writes(each_replica):
@@ -105,11 +105,11 @@ def save(write: Callable[[Path], object], *, each_replica: bool = False) -> Path
 
 
 def interrupted() -> bool:
-    """Tell whether this process has had its notice: time to save, and to end.
+    """Tell whether this process has had its notice, so that it is time to save, and to end.
 
-    Call it once before the work begins: from then on the signal of the notice is taken, which
-    would else end the program. Only the main thread can take signals; in another one, and in
-    processes that are forked later, this is False.
+    Call it once before the work begins. From then on it takes the signal of the notice, which would
+    else end the program. Only the main thread can take signals. In another one, and in processes
+    that are forked later, this is False.
     """
     _notices.listen()
     return _notices.came

@@ -47,11 +47,11 @@ _LONGEST_LOOK_S = 10.0
 
 
 def read_report(data: bytes, at: float) -> dict[str, Any]:
-    """Return what a program says of its progress, in JSON form (`transload.specs.Progress`).
+    """Return the progress that a program reports, in JSON form (`transload.specs.Progress`).
 
-    The last whole line that is a JSON object counts. What is wrong in it is left out: a number that
-    is not finite, a ``fraction`` below 0 or above 1, a ``total`` that is not above 0, a negative
-    ``step``. A ``step`` beyond ``total`` is all of it.
+    The last whole line that is a JSON object counts. Wrong values are left out. These are a number
+    that is not finite, a ``fraction`` below 0 or above 1, a ``total`` that is not above 0, and a
+    negative ``step``. A ``step`` beyond ``total`` counts as ``total``.
 
     Args:
         data: the end of the progress file.
@@ -225,9 +225,9 @@ def _history_of(before: Mapping[str, Any]) -> tuple[list[list[float]], str]:
 
 
 def furthest_behind(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the progress of a job whose replicas report theirs: the one that is furthest behind.
+    """Return the progress of a job, which is that of the replica that is furthest behind.
 
-    Of those that do not say which part they have done, the latest counts if no other one says it.
+    If no replica reports a ``fraction``, the latest report counts.
     """
     told = [each for each in reports if each]
     measured = [each for each in told if "fraction" in each]

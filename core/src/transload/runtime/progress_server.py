@@ -122,7 +122,7 @@ class Posted:
 
 
 def status_of(body: bytes) -> Posted | None:
-    """Return what the body of a request says; None: it is no status."""
+    """Return the report in the body of a request; None if it is no status."""
     try:
         posted = json.loads(body)
     except (ValueError, RecursionError):
@@ -139,10 +139,10 @@ def _number(value: object) -> float | None:
 
 
 class Account:
-    """What a training has said so far of how far it is.
+    """The reports of a training until now.
 
-    Trainer says 100 % whenever it stops, also after a notice. So the end is believed only if the
-    steps that were left fit into the time since it said its step.
+    Trainer reports 100 % whenever it stops, also after a notice. So the end is believed only if the
+    missing steps fit into the time since the last report of a step.
     """
 
     def __init__(self) -> None:
@@ -255,7 +255,7 @@ def _count(environment: Mapping[str, str], name: str) -> int:
 
 
 def _update(path: str, change: Callable[[bytes], bytes]) -> None:
-    """Replace a file by what is made of its content; whoever else does so waits meanwhile."""
+    """Replace a file by what ``change`` makes of its content. Other processes that do so wait."""
     aside = f"{path}.{os.getpid()}.posted"
     try:
         while True:
@@ -401,7 +401,7 @@ def _write_token(path: str, token: str) -> None:
 
 
 def serve_beside(progress_file: str) -> dict[str, str]:
-    """Start the server in a process of its own; return the variables that lead to it."""
+    """Start the server in a separate process; return the variables that lead to it."""
     token = secrets.token_hex(32)
     token_file = progress_file + ".token"
     _write_token(token_file, token)

@@ -32,10 +32,10 @@ _PAUSE = 10.0
 
 
 def report(*, step: float | None = None, key: str | int | None = None, **results: object) -> None:
-    """Report results of this process's job; names not given now keep what was reported before.
+    """Report results of this process's job. Names that are not given keep their earlier values.
 
-    Never raises: a value that is not allowed is left out with a warning in the log, and so is what
-    cannot be written. Outside of a job nothing happens.
+    It never raises. A value that is not allowed is left out with a warning in the log, and so is
+    one that cannot be written. Outside of a job nothing happens.
 
     Args:
         step: how far the program is; the results are then a point of their curves, too.

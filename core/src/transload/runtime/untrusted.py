@@ -1,19 +1,18 @@
-"""Reading files that a job may have written: nothing about them is believed before it was looked
-at.
+"""Reading files that a job may have written, without trusting them.
 
-A job may put anything where its results, outputs, logs or error files are expected: a FIFO that
-blocks whoever opens it, a device without end, a link that leads to other people's files, a ladder
-of links, a file of many gigabytes. So whatever reads such a file opens it here:
+A job may put anything where its results, outputs, logs or error files are expected. It may be a
+FIFO that blocks its reader, a device without end, or a file of many gigabytes. It may be a link
+that leads to other people's files, or a ladder of links. So such a file is always opened here:
 
 - only regular files are opened, and never in a way that waits;
 - a link is followed as long as it stays in the folder, and at most `MOST_LINKS` of them;
 - no more is read than the caller has room for;
 - a walk has an end, and never follows a link to a folder.
 
-What is refused raises `RefusedFile`, whose text can be shown to the user.
+A refused file raises `RefusedFile`, whose text can be shown to the user.
 
-It runs on cluster nodes and in processes that must start in milliseconds: one file, Python 3.8, and
-it imports only what is loaded already.
+This file runs on cluster nodes, and in processes that must start within milliseconds. So it keeps
+to Python 3.8, and imports only what is loaded already.
 """
 
 from __future__ import annotations
@@ -165,10 +164,9 @@ def read_end(folder: str, path: str, size: int) -> bytes:
 
 
 def pieces(folder: str, path: str) -> Iterator[bytes]:
-    """Yield the content of a regular file below a folder, up to the length that it has now; errors
-    as in `open_file`.
+    """Yield the content of a regular file below a folder, up to its present length.
 
-    There is no limit: it is for files that go straight to a disk.
+    The errors are those of `open_file`.
     """
     fd = open_file(folder, path)
     try:

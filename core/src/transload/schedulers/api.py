@@ -292,8 +292,11 @@ class CheckpointFolder:
 
 
 JobFiles = Literal["mounted", "mounted writable", "in place", "out of reach"]
-"""How a role gets at the files of another job: they are mounted into it, for reading (or, where an
-engine cannot do that, for writing too); it sees them at their own path; or not at all."""
+"""How a role gets at the files of another job.
+
+They are mounted into it, for reading. An engine that cannot do that mounts them for writing too. On
+a shared disk a role sees them at their own path. Otherwise they are out of reach.
+"""
 
 Kind = Literal["state", "logs"]
 
@@ -455,19 +458,18 @@ class SchedulerBase(ABC):
         cfg: Mapping[str, CfgVal],
         variables: Mapping[str, str],
     ) -> Role:
-        """Have what a role needs installed where it will run: made once for its content, and used
-        by all.
+        """Install the packages that a role needs, once for their content, where the role will run.
 
-        Called only by a submit, before `prepare`, where ``capabilities.environments`` is true. One
-        that is half made is never used, and two who want the same make one
+        Only a submit calls it, before `prepare`, where ``capabilities.environments`` is true. A
+        half-made environment is never used. Two callers that want the same one make it once
         (`transload.schedulers.environments` has a program that does both).
 
         Args:
             role: the role; it is not changed.
             recipe: what is to be installed.
             cfg: the run options.
-            variables: for the installer alone (the password of an index): not to be written to
-                disk, nor shown.
+            variables: for the installer alone, such as the password of an index. They must neither
+                be written to disk nor shown.
 
         Returns:
             The role, changed so that it runs with these packages, and with its ``environment``.

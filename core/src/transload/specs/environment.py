@@ -13,7 +13,7 @@ __all__ = ["NO_ENVIRONMENT", "Environment"]
 
 
 NO_ENVIRONMENT: Final = "none"
-"""In place of a file: the job needs no packages of its own, whatever its script says."""
+"""The word in place of a file for a job that needs no packages, whatever its script says."""
 
 _KINDS: Final = ("script", "uv.lock", "requirements.txt", NO_ENVIRONMENT)
 _KIND_OF_ENDING: Final = {

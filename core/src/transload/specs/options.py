@@ -175,7 +175,7 @@ class runopts:  # noqa: N801 - the field's established name
         self._instead.update({_plain(name): text for name, text in advice.items()})
 
     def instead(self, name: str) -> str | None:
-        """Return what to write in place of an option that users may expect; None: nothing is known."""
+        """Return the text to write in place of an option that users may expect; None if unknown."""
         plain = _plain(name)
         return self._instead.get(plain) or _OF_JOBS.get(plain)
 
@@ -310,7 +310,7 @@ class runopts:  # noqa: N801 - the field's established name
 
 
 def _plain(name: str) -> str:
-    """Return the name of an option as it is compared: without its spelling of ``_``."""
+    """Return the name of an option in the form that is compared, without its spelling of ``_``."""
     return name.strip("-_").replace("-", "_").lower()
 
 

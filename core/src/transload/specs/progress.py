@@ -189,9 +189,9 @@ def _is_finite(value: Any) -> bool:
 def is_next_part(progress: Progress, part: int | None, at: float | None) -> bool:
     """Tell whether progress deserves another line in a log.
 
-    It does with each further part of the work. So does one that falls by more than one part,
-    because the job has begun again further back; but once a minute only, for two processes may
-    report theirs in turn.
+    It does with each further part of the work. Progress that falls by more than one part does so
+    too, because the job has begun again further back. That has a line once a minute only, since two
+    processes may report theirs in turn.
 
     Args:
         progress: what the job says.

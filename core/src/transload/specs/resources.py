@@ -90,7 +90,7 @@ class MountType(str, Enum):
 
 
 class _Mount:
-    """What the kinds of mounts share: none of their texts may be empty."""
+    """The base of the kinds of mounts. None of their texts may be empty."""
 
     def __post_init__(self) -> None:
         self.check(type(self).__name__)
@@ -199,12 +199,12 @@ _OPTIONS.update(source="src", destination="dst", target="dst", read_only="readon
 def parse_mounts(opts: list[str]) -> list[Mount]:
     """Return the mounts that a list of options spells.
 
-    Each mount starts with its ``type``; several may follow one another: ``["type=bind",
+    Each mount starts with its ``type``. Several may follow one another: ``["type=bind",
     "src=/host", "dst=/job", "readonly", "type=volume", "src=data", "dst=/data"]``.
 
     Args:
         opts: ``type=bind|volume|device|job``, ``src=…``, ``dst=…``, ``readonly``, ``perm=rwm``
-            (devices only); ``job=HANDLE:outputs`` stands for ``type=job``, ``src=HANDLE:outputs``.
+            (devices only); ``job=HANDLE:outputs`` means ``type=job``, ``src=HANDLE:outputs``.
 
     Raises:
         SpecError: for an unknown option or type, or a missing one.

@@ -94,9 +94,7 @@ def masked_args(args: Sequence[str]) -> list[str]:
 
 
 def masked_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy of nested values fit for display: as `masked_env`, at every depth; numbers
-    stay.
-    """
+    """Return a copy of nested values fit for display, masked at every depth as by `masked_env`."""
     return {name: _masked_value(str(name), value) for name, value in values.items()}
 
 
@@ -207,10 +205,10 @@ def resolve_secret(
 
     Args:
         source: the reference.
-        path: where it stands in the spec, for the message.
+        path: its place in the spec, for the message.
         environ: the environment to read; default ``os.environ``.
-        kinds: further kinds of sources, and what finds the value of each by what stands after the
-            colon.
+        kinds: further kinds of sources, each with a function from the text after the colon to the
+            value.
 
     Raises:
         SpecError: if it is missing, or the kind is one that only a scheduler can resolve.

@@ -39,10 +39,10 @@ def parse_bool(text: str, path: str = "value") -> bool:
 
 
 def split_pairs(text: str) -> dict[str, str]:
-    """Split ``A=1,B=x,y;C='a,D=b'`` into pairs; a delimiter that no ``key=`` follows belongs to the
-    value.
+    """Split ``A=1,B=x,y;C='a,D=b'`` into pairs.
 
-    A list or an object in JSON is one value, whatever stands in it.
+    A delimiter without a ``key=`` after it belongs to the value. A list or an object in JSON is one
+    value, with all delimiters in it.
 
     Raises:
         SpecError: for a text of another form.

@@ -42,18 +42,18 @@ _SUFFIX = ".json"
 
 
 class ResultTracker(ABC):
-    """Small results of jobs, by key; a subclass for each kind of store.
+    """Small results of jobs, by key. There is a subclass for each kind of store.
 
     A key is an int or a str, and an int is the same key as its decimal text. A value is an int, a
-    float or a str of at most 1024 bytes in UTF-8; a bool is stored as 0 or 1, a scalar of numpy or
+    float or a str of at most 1024 bytes in UTF-8. A bool is stored as 0 or 1, a scalar of numpy or
     torch as its ``item()``. By convention a statistic of a result is named with a slash::
 
         tracker.put("trial-7", accuracy=0.93)
         tracker["trial-7"] = {"l2norm/mean": 1.2, "l2norm/sem": 3.4}
         tracker["trial-7"]["l2norm/mean"]
 
-    A subclass must write ``put`` and ``get``, and should write ``keys``: ``in`` and ``wait`` are
-    made from it.
+    A subclass must write ``put`` and ``get``, and should write ``keys``, of which ``in`` and
+    ``wait`` are made.
     """
 
     def __getitem__(self, key: KeyType) -> dict[str, ResultType]:
@@ -131,9 +131,9 @@ class ResultTracker(ABC):
 class FsspecResultTracker(ResultTracker):
     """Results in one JSON file for each key, on any storage that fsspec knows.
 
-    A write replaces the file at once: a reader sees the old results or the new ones, never a part,
-    also when the writer is killed. Other programs may write and read the files
-    (``docs/reference/results-format.md``); files of other kinds in the base are left alone.
+    A write replaces the file in one step. So a reader sees the old results or the new ones, never a
+    part, also when the writer is killed. Other programs may write and read the files
+    (``docs/reference/results-format.md``). Files of other kinds in the base are left alone.
 
     Args:
         tracker_base: a path, or a URL such as ``s3://bucket/folder`` or ``memory://results``. Made

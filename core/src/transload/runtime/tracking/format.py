@@ -54,14 +54,14 @@ def told_as_tracking_error(what: str) -> Iterator[None]:
 
 
 class Body(NamedTuple):
-    """What the file of a key holds.
+    """The content of the file of a key.
 
     Args:
-        key: the key; None: the file's name tells it.
+        key: the key; None: the file's name gives it.
         results: name → value.
-        run: handle of the app that wrote it; None: nobody says.
+        run: handle of the job that wrote it; None: not known.
         writer: its ``role``, ``replica`` and ``attempt``.
-        replaced: other replicas of that app, ``role/replica``, whose results of this key were
+        replaced: other replicas of that job, ``role/replica``, whose results of this key were
             replaced.
     """
 

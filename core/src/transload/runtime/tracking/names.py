@@ -1,9 +1,9 @@
-"""Keys and run ids as file names: percent-encoded, never leaving their folder, of bounded length.
+"""Keys and run ids as file names: percent-encoded, of bounded length, and always in their folder.
 
-The rule is public (``docs/reference/results-format.md``): the bytes of the UTF-8 text, with everything but
-``A-Z a-z 0-9 - . _ ~`` as ``%XX`` (upper case), and a leading dot as ``%2E`` too. A name that would
-be longer than the limit is cut to a prefix, ``=``, and a digest; ``=`` occurs in no other name, so
-the two kinds cannot meet.
+The rule is public (``docs/reference/results-format.md``). A name is the bytes of the UTF-8 text,
+with everything but ``A-Z a-z 0-9 - . _ ~`` as ``%XX`` (upper case), and a leading dot as ``%2E``
+too. A longer name than the limit is cut to a prefix, ``=``, and a digest. No other name has a
+``=``, so the two kinds cannot meet.
 """
 
 from __future__ import annotations
@@ -68,9 +68,7 @@ def app_folder(base: str, app_id: str) -> str:
 
 
 def given_base(folder: str) -> str | None:
-    """Return the tracker base that was given for an app, from the folder of its own; None: none was
-    given.
-    """
+    """Return the tracker base that was given for a job, from the job's folder; None if none was."""
     base, own, name = folder.rpartition(f"/{OWN}/")
     if not own or "/" in name:
         return None
@@ -143,11 +141,10 @@ def decode_name(name: str, suffix: str = "") -> str | None:
 
 
 def decode_names(names: list[str]) -> list[str]:
-    """Return the texts of those names, without suffix, that `decode_name` can read, in the same
-    order.
+    """Return the texts of those names (without suffix) that `decode_name` can read, in order.
 
-    Thousands of names are decoded as one text, faster than one by one; a name that is out of the
-    ordinary sends all of them the slow way.
+    Thousands of names are decoded as one text, which is faster. An unusual name makes all of them
+    take the slow way.
     """
     ordinary = [name for name in names if not is_digest_name(name)]
     data = ("/" + "/".join(ordinary)).encode("utf-8", "surrogateescape")
@@ -164,8 +161,10 @@ def decode_names(names: list[str]) -> list[str]:
 
 
 def _unescape(data: bytes) -> bytes:
-    """Return the bytes that an encoded name stands for; KeyError for an escape that `encode_name`
-    does not write.
+    """Return the bytes of an encoded name.
+
+    Raises:
+        KeyError: for an escape that `encode_name` does not write.
     """
     head, *escapes = data.split(b"%")
     return b"".join([head, *[_UNESCAPED[escape[:2]] + escape[2:] for escape in escapes]])

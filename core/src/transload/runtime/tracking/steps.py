@@ -1,10 +1,9 @@
-"""What a program reports step by step, while it runs: ``<key>.steps.jsonl`` beside the results of
-the key.
+"""The results that a program reports step by step, in ``<key>.steps.jsonl``.
 
-Each line is ``{"schema": 1, "step": 3, "results": {"loss": 0.5}}``; a line that is still being
-written is passed over, and of two lines about one step the later one holds. A later attempt adds
+Each line is ``{"schema": 1, "step": 3, "results": {"loss": 0.5}}``. A line that is still being
+written is passed over, and of two lines about one step the later one counts. A later attempt adds
 ``"attempt": 1``, and one that goes on after an interruption ``"interruptions": 1``. From the first
-step of either on, what was reported before it does not count.
+step of either on, the reports before it do not count.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from transload.runtime.tracking.stores import LARGEST_LOG, Store, whole_lines
 from transload.runtime.untrusted import MOST_FILES
 
 MAX_POINTS = 10_000
-"""A file of so many lines loses every second one; of what comes then, half as much is kept."""
+"""The number of lines at which a file loses every second one. Later, half as much is kept."""
 
 _ENDING = ".steps.jsonl"
 _COUNTS = {"attempt": "TRANSLOAD_RETRY", "interruptions": "TRANSLOAD_INTERRUPTIONS"}
-"""What a line says of the run that wrote it, if it is not the first one: failures, interruptions."""
+"""The names in a line of a later run: its failures and its interruptions."""
 
 Curves = dict[str, dict[float, float]]
 
@@ -112,11 +111,10 @@ def read_steps(
     *,
     refused: dict[str, str] | None = None,
 ) -> dict[float, float]:
-    """Return step → value of one result, from a folder of a store or from the folders of apps below
-    it.
+    """Return step → value of one result, from a folder of a store or the jobs' folders below.
 
-    ``key`` says under which key it is reported; None: the first one, in their order, that has it.
-    ``refused`` is as for `read_curves`.
+    ``key`` is the key under which it is reported. With None, the first key counts, in their order,
+    that has it. ``refused`` is as for `read_curves`.
     """
     own = [_under(folder, f"{OWN}/{app}") for app in store.folders(_under(folder, OWN))]
     for place in [folder, *sorted(own)]:

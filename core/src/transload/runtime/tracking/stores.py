@@ -1,8 +1,7 @@
-"""Where files of results and runs lie: a folder of this machine, without fsspec, or any storage
-that fsspec knows.
+"""The stores of results and runs: a local folder without fsspec, or any storage of fsspec.
 
-Every ``write`` replaces the whole file at once: a reader sees the old content or the new, never a
-part. What a killed writer leaves behind has a name that starts with a dot and ends in ``.tmp``; no
+Every ``write`` replaces the whole file in one step. So a reader sees the old content or the new,
+never a part. A killed writer may leave a file whose name starts with a dot and ends in ``.tmp``. No
 reader looks at those.
 """
 
@@ -19,8 +18,7 @@ from transload.runtime.tracking.names import encode_name
 from transload.runtime.untrusted import RefusedFile
 
 Entry = tuple[str, bool, object]
-"""Name, whether it is a folder, and a stamp that changes with the content (None: cannot be
-told)."""
+"""Name, whether it is a folder, and a stamp that changes with the content (None: not known)."""
 
 NOWHERE = "nowhere:"
 """The base of what is outside of any job: a plain `Store`."""
@@ -198,9 +196,7 @@ class Store:
         return sorted(files), refused
 
     def listing_stamp(self, folder: str) -> object:
-        """Return what changes when a name in a folder is added or removed, or None if that cannot
-        be told.
-        """
+        """Return a stamp that changes with the names in a folder; None if it is not known."""
         return None
 
     def where(self, path: str) -> str:

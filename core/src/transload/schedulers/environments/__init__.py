@@ -1,7 +1,7 @@
 """Environments: the packages that a job needs, made once for their content where it runs.
 
-`recipe` reads the files that name packages, `header` the inline metadata of a script, `provide` is
-the seam between runner and schedulers, and `program` makes environments, here or on another machine.
+`recipe` reads the files that name packages, and `header` the inline metadata of a script. `provide`
+is the seam between runner and schedulers. `program` makes environments, here or on another machine.
 """
 
 from __future__ import annotations

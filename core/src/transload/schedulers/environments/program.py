@@ -1,16 +1,16 @@
-"""Makes environments: folders of installed packages, each once for its content. Standard library
-only, Python 3.8.
+"""Makes environments, which are folders of installed packages, each once for its content.
 
-It is imported, and it runs as a program where nothing of ours is installed. The program reads one
-line of JSON, an order, and writes lines of JSON: ``{"line": …}`` while it works, and at last
-``{"made": …}`` or ``{"error": …}``. Below a folder, the root, lie::
+It keeps to the standard library and Python 3.8. It is imported, and it also runs as a program where
+nothing of ours is installed. The program reads an order, one line of JSON. While it works it writes
+lines ``{"line": …}``, and at last ``{"made": …}`` or ``{"error": …}``. Its folder, the root,
+holds::
 
-    <key>.lock      locked (flock) by whoever makes or removes it, and shared by who begins to use it
+    <key>.lock      locked (flock) to make or remove it, and shared to begin to use it
     <key>           a link to the finished one, put there by a rename when all else was done
     <key>.<random>/ the packages (venv), what they were made from (files), environment.json;
                     of a packed one venv.tar in the place of venv
 
-A folder that no link leads to is half made: nobody uses it, and the next maker removes it.
+A folder that no link leads to is half made. It is never used, and the next maker removes it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ KEPT_LINES = 12
 """How many last lines of the installer a failure shows."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What a file system says that has no locks: two makers may then both work, and one of them wins."""
+"""Errors of a file system without locks. Two makers may both work there, and one of them wins."""
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _PASSING_WORDS = (
     "no space left",
@@ -128,9 +128,9 @@ def key_of(recipe: dict[str, Any], python: str = "", packed: bool = False) -> st
 
 
 def find(root: str, key: str) -> str | None:
-    """Return the folder of a finished environment, and note that it is used; None: there is none.
+    """Return the folder of a finished environment, and note that it is used; None if there is none.
 
-    One whose Python is gone counts as none.
+    One whose Python is missing counts as none.
     """
     link = os.path.join(root, key)
     try:
@@ -268,7 +268,7 @@ def _make_anew(root: str, key: str, order: dict[str, Any], say: Say, child: Chil
 def _fill_packed(folder: str, order: dict[str, Any], say: Say, child: Child) -> dict[str, Any]:
     """Install the packages on this machine's own disk, and keep them as one file.
 
-    What is kept of how says where they were installed: their programs have that path inside.
+    The kept record says where they were installed, since their programs contain that path.
     """
     with tempfile.TemporaryDirectory(prefix="transload-environment-") as made:
         place = os.path.realpath(made)
@@ -519,10 +519,9 @@ class Installer:
         return satisfies(version, self._recipe.get("requires_python") or "")
 
     def _look_at(self, python: str) -> tuple[str, str]:
-        """Return the path and the version of an interpreter; "" if there is none, or it does not
-        run.
+        """Return the path and the version of an interpreter; "" if there is none that runs.
 
-        The path is what the interpreter itself says: what was found may be a script that starts it.
+        The path is the interpreter's own answer, since a script may have started it.
         """
         if not python:
             return "", ""
@@ -701,12 +700,12 @@ def _size_of(folder: str) -> tuple[int, int]:
 
 
 def remove(root: str, key: str, is_used: Callable[[str], bool]) -> bool:
-    """Remove an environment that nobody makes, begins to use or uses; tell whether it was.
+    """Remove an environment that is not in use, nor being made; tell whether it was removed.
 
     Args:
         root: the folder of all environments.
         key: which one.
-        is_used: tells of a folder whether a job uses it; asked while nobody can begin to.
+        is_used: whether a job uses the environment in this folder. It is asked under the lock.
 
     Raises:
         OSError: if it cannot be removed.
@@ -820,7 +819,7 @@ def _put(out: IO[str], value: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Read an order, carry it out, and write what came of it; return 1 if it failed."""
+    """Read an order, carry it out, and write the result; return 1 if it failed."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(0, 65536)

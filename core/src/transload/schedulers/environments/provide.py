@@ -119,7 +119,7 @@ def order_to_make(
 ) -> dict[str, Any]:
     """Return the order to make an environment, one line of JSON for the program's stdin.
 
-    Whoever gives it keeps stdin open: the program stops when it closes.
+    The caller keeps stdin open, since the program stops when it closes.
 
     Args:
         root: folder of all environments, where the program runs; ``~`` is its user's.
@@ -233,9 +233,7 @@ def make_here(
 
 
 def _begin_to_use(root: str, key: str) -> tuple[str, int] | None:
-    """Return the folder of a finished environment, and a descriptor that keeps it; None: there is
-    none.
-    """
+    """Return the folder of a finished environment, and a descriptor that keeps it; else None."""
     if program.find(root, key) is None:
         return None
     lock = program.hold(root, key, shared=True)

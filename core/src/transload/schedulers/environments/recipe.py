@@ -1,4 +1,4 @@
-"""What an environment is made from: the content of the files that name its packages."""
+"""The recipe of an environment: the content of the files that name its packages."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def recipe_of(environment: Environment) -> Recipe:
 def as_requirements(recipe: Recipe) -> Recipe:
     """Return a recipe of ``uv.lock`` as one of requirements with hashes, which pip reads, too.
 
-    Any other recipe stays as it is. The digest does not change: the packages are the same.
+    Any other recipe is returned unchanged. The packages are the same, and so is the digest.
 
     Raises:
         SubmitError: if uv is not here, or cannot do it; with its last lines.
@@ -413,7 +413,7 @@ def _refuse_local(line: str, where: str) -> None:
 
 
 def _refuse_password(text: str, where: str) -> None:
-    """Refuse a password that stands in an address; a variable may stand in its place."""
+    """Refuse a password in an address, where a variable may take its place."""
     found = re.search(_USER_AND_WORD, text)
     if found is not None and "${" not in found[1]:
         raise SpecError(

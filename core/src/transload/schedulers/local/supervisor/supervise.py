@@ -531,7 +531,7 @@ class Supervisor:
     # writing
 
     def _state(self) -> dict[str, object]:
-        """Return the state as it is on disk: the JSON form of an AppStatus, and more for `finalise`."""
+        """Return the state as on disk: the JSON form of an AppStatus, with more for `finalise`."""
         state = self.app.as_json()
         stalled = self._stalled()
         state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck, *stalled)))
