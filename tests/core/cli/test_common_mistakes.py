@@ -2,68 +2,15 @@
 
 from __future__ import annotations
 
+import runpy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transload.plugins.distributions import install_command
-
-FROM_TORCHX = """\
-from torchx.specs import AppDef
-
-
-def train() -> AppDef:
-    return AppDef("train")
-"""
-BATCH_SCRIPT = """\
-#!/bin/bash
-#SBATCH --mem=8G
-srun python train.py
-"""
-MISTAKES = [
-    # what is typed, what the message must hold
-    (["run", "ls", "-l"], "put -- before it: -- ls"),
-    (["run", "train.py"], "to run the file itself: transload run -- python train.py"),
-    (["run", "-s", "slrm", "--", "true"], "did you mean 'slurm'?"),
-    (["run", "-s", "nowhere", "--", "true"], "[schedulers.NAME] in transload.toml"),
-    (["run", "-s", "aws_batch", "--", "true"], "no counterpart of TorchX's aws_batch"),
-    (["run", "--scratch_folder", "x", "--", "true"], "arguments of a component come after"),
-    (["run", "--pass_env", "HF_*", "--", "true"], "-c pass_env=VALUE"),
-    (["run", "-c", "nosuch=1", "--", "true"], "nosuch"),
-    (["run", "-c", "mem=8G", "--", "true"], "use run --mem SIZE"),
-    (["run", "-c", "job-name=x", "--", "true"], "use run --name NAME"),
-    (["run", "-c", "working-dir=/tmp", "--", "true"], "did you mean 'working_dir'?"),
-    (["run", "--gpus", "1", "--", "true"], "Use run --gpu N"),
-    (["run", "--working-dir", "/tmp", "--", "true"], "-c working_dir=VALUE"),
-    (["run", "train.sbatch"], "transload migrate train.sbatch"),
-    (["run", "train.sh"], "to run the file itself: transload run -- bash train.sh"),
-    (["run", "--", "train.py"], "to run the file: python train.py"),
-    (["run", "utils.ecko"], "did you mean 'utils.echo'?"),
-    (["run", "utils.echo", "--mgs", "hi"], "did you mean '--msg'?"),
-    (["run", "from_torchx.py:train"], "`transload migrate"),
-    (["run", "nothere.py"], "nothere.py: No such file or directory"),
-    (["run", "--", "no-such-program"], "no-such-program"),
-    (["run", "--gpu", "many", "--", "true"], "'many'"),
-    (["run", "--time-limit", "soon", "--", "true"], "'soon'"),
-    (["run"], "COMPONENT"),
-    (["rum", "--", "true"], "did you mean 'run'?"),
-    (["--partition", "x"], "no such option: '--partition'"),
-    (["status", "nope"], "transload list -s local"),
-    (["log", "local://transload/nope"], "transload list -s local"),
-    (["cancel", "nope"], "no such job"),
-    (["results", "nope"], "no such job"),
-    (["get", "nope"], "no such job"),
-    (["delete", "nope"], "no such job"),
-    (["status", "slurm://transload/1"], install_command("slurm")),
-    (["info", "slurm"], install_command("slurm")),
-    (["runopts", "slurm"], install_command("slurm")),
-    (["runopts", "lcal"], "did you mean 'local'?"),
-    (["search", "run"], install_command("search")),
-    (["migrate", "x.py"], install_command("torchx")),
-    (["report", "nope"], install_command("report")),
-]
+NAMES = runpy.run_path(str(Path(__file__).parents[2] / "mistakes.py"))
+MISTAKES = [*NAMES["MISTAKES"], *NAMES["WITHOUT_PLUGINS"]]
 
 
 @pytest.mark.parametrize(("typed", "said"), MISTAKES, ids=[" ".join(each[0]) for each in MISTAKES])
@@ -77,10 +24,7 @@ def test_the_message_says_what_to_type(
 ) -> None:
     """Nothing is started, the exit code is 2, the last line holds the remedy, no traceback is shown."""
     monkeypatch.chdir(tmp_path)
-    Path("train.py").write_text("print('trained')\n")
-    Path("from_torchx.py").write_text(FROM_TORCHX)
-    Path("train.sbatch").write_text(BATCH_SCRIPT)
-    Path("train.sh").write_text("#!/bin/sh\ntrue\n")
+    NAMES["write_files"](tmp_path)
     result = invoke(*typed)
     assert result.code == 2, result
     assert said in result.err.splitlines()[-1], result.err
@@ -138,12 +82,11 @@ def test_a_batch_script_as_a_program(
 ) -> None:
     """It may run, but that its options have no effect is said."""
     monkeypatch.chdir(tmp_path)
-    Path("train.sbatch").write_text(BATCH_SCRIPT)
-    Path("plain.sh").write_text("#!/bin/sh\ntrue\n")
+    NAMES["write_files"](tmp_path)
     result = invoke("run", "--dry-run", "--", "bash", "train.sbatch")
     assert result.code == 0
     assert "its lines #SBATCH have no effect here" in result.err
-    assert "SBATCH" not in invoke("run", "--dry-run", "--", "bash", "plain.sh").err
+    assert "SBATCH" not in invoke("run", "--dry-run", "--", "bash", "train.sh").err
 
 
 def test_a_group_without_a_command_shows_its_help(invoke: Callable[..., Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.metadata
 import importlib.util
 import json
 import os
@@ -11,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -65,22 +67,57 @@ def test_old_pythons_read_as_far_as_that_line(tmp_path: Path, version: str, file
     text = (ROOT / file).read_text(encoding="utf-8")
     ast.parse(text, feature_version=(3, int(version[2:])))
     assert "from __future__" not in text, "annotations are from 3.7 on"
-    own = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
-    for python in filter(None, [shutil.which(f"python{version}"), *map(str, own)]):
-        for name in ("quickstart.py", "run_tests.py"):
-            shutil.copy(ROOT / name, tmp_path)
+    for name in ("quickstart.py", "run_tests.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    for python in _pythons(version):
         command = [python, "-B", file, "--with", "slurm"]
         said = subprocess.run(
             command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
         )
-        if "pyenv" in said.stderr and said.returncode == 127:  # on the PATH, and not to be run
-            continue
         assert said.returncode == 1 and not said.stdout
         assert (
             said.stderr.startswith(f"{file} needs Python 3.11 or newer, and ")
             and said.stderr.count("\n") == 1
         )
     assert {path.name for path in tmp_path.iterdir()} <= {"quickstart.py", "run_tests.py"}
+
+
+def _pythons(version: str) -> list[str]:
+    """Return the real Pythons of a version that this machine has."""
+    own = sorted(Path("~/.pyenv/versions").expanduser().glob(f"{version}.*/bin/python"))
+    found = filter(None, [shutil.which(f"python{version}"), *map(str, own)])
+    return [python for python in found if _says_version(python, version)]
+
+
+def _says_version(python: str, version: str) -> bool:
+    """Tell whether a Python runs; a link of pyenv may lead to none."""
+    done = subprocess.run([python, "--version"], capture_output=True, text=True, timeout=60)
+    return done.stdout.startswith(f"Python {version}.")
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.9"])
+def test_pip_of_an_old_python_names_the_one_that_is_needed(tmp_path: Path, version: str) -> None:
+    """What is installed by a wheel is refused in one line, with the version here and the one needed."""
+    metadata = importlib.metadata.distribution("transload").read_text("METADATA")
+    assert metadata is not None and "\nRequires-Python: >=3.11\n" in metadata
+    name = f"transload-{importlib.metadata.version('transload')}"
+    wheel = tmp_path / f"{name}-py3-none-any.whl"
+    inside = f"{name}.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr(f"{inside}/METADATA", metadata)
+        archive.writestr(f"{inside}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
+        archive.writestr(f"{inside}/RECORD", "")
+    target = tmp_path / "target"
+    options = ["--no-index", "--no-deps", "--disable-pip-version-check", "--target", str(target)]
+    for python in _pythons(version):
+        pip = [python, "-B", "-m", "pip"]
+        if subprocess.run([*pip, "--version"], capture_output=True, timeout=60).returncode:
+            continue  # a system's own Python may have none
+        command = [*pip, "install", *options, str(wheel)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+        assert done.returncode != 0 and not target.exists()
+        last = done.stderr.strip().splitlines()[-1]
+        assert ">=3.11" in last and f"{version}." in last, done.stderr
 
 
 def test_windows_is_refused_in_one_line(

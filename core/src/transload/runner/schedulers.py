@@ -197,6 +197,9 @@ class Schedulers:
             return UnknownSchedulerException(kind, known)
         from transload.plugins import get_plugins
 
+        if find_distribution("adapters", kind) is not None:
+            where = f"jobs are started from it, and run on one of: {', '.join(sorted(known))}"
+            return UnknownSchedulerException(kind, known, f"{kind} is an orchestrator: {where}")
         hint = get_plugins().hint("schedulers", kind, known)
         if find_distribution("schedulers", kind) is not None:
             return UnknownSchedulerException(kind, known, hint)
