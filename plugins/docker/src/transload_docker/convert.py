@@ -161,10 +161,10 @@ class ContainerRequest:
 
 @dataclass(slots=True)
 class DockerRequest:
-    """What is asked of an engine for a job.
+    """The request to an engine for a job.
 
     Args:
-        app_id: the job, as far as its environment tells, else ``""``.
+        app_id: the job, as far as its environment shows it, else ``""``.
         network: name of the network to make; ``""`` for none.
         containers: role by role, replica by replica.
         roles: how the job is kept.
@@ -174,7 +174,7 @@ class DockerRequest:
         timeout: seconds for the whole job, or None.
         gpus: ids of the GPUs to choose from at submit; empty: all of the machine.
         secrets: role → variable → source; the values come with the submission.
-        environments: role → which packages it needs, for people.
+        environments: role → the packages that it needs, for people.
     """
 
     app_id: str
@@ -336,10 +336,10 @@ def is_folder(image: str) -> bool:
 
 
 def base_image(role: Role, cfg: Mapping[str, CfgVal]) -> str:
-    """Return the name of the image of a role, or of the one for roles that have none, or a folder
-    of this machine; "" if there is none.
+    """Return the name of the image of a role; "" if there is none.
 
-    Where a role's packages are installed, that is the public Python of the built-in components.
+    A role without an image, or with a folder of this machine, gets the default image. Where a
+    role's packages are installed, that is the public Python of the built-in components.
     """
     if role.image and not is_folder(role.image):
         return role.image
@@ -460,7 +460,7 @@ def _body(
 
 
 def checkpoint_folder_of(role: Role) -> str | None:
-    """Return the folder of a role's checkpoints, which its environment names; None: it has none."""
+    """Return the folder of a role's checkpoints, which its environment names; None if it has none."""
     if not role.checkpoints:
         return None
     return role.env.get(names.CHECKPOINT_DIR)

@@ -1,8 +1,7 @@
-"""What a job is doing, and what is to be done about it, told from facts alone. No I/O here.
+"""The state of a job, and the next steps of its supervisor, from facts alone. No I/O here.
 
-What follows from what is `transload.retries`'; here the facts of an engine become its events. Every
-step is safe to repeat: whoever keeps the job may die at any point, and the next supervisor comes to the
-same steps.
+The facts of an engine become events for `transload.retries`, which has the rules. Every step is
+safe to repeat. A supervisor may die at any point, and the next one comes to the same steps.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ _COUNTS: Final = (
     "step",
     "seen_step",
 )
-"""What is kept of `Gang.counts` with interruptions; the rest stands in `Restarts`."""
+"""The part of `Gang.counts` that is kept with interruptions. The rest is in `Restarts`."""
 
 _HINTS: Final = {
     126: "its entrypoint may not be executed",
@@ -135,7 +134,7 @@ def _current(plan: Plan, facts: Facts) -> dict[Key, Container | None]:
 
 
 class _Look:
-    """One look at a job: the rules are told what the containers show."""
+    """One look at a job, which turns its containers into events for the rules."""
 
     def __init__(self, plan: Plan, facts: Facts, now: float) -> None:
         self.plan = plan
@@ -273,10 +272,10 @@ class _Look:
         )
 
     def _cause(self, container: Container) -> str:
-        """Return what interrupted a container by force; "" if that cannot be told.
+        """Return what interrupted a container by force; "" if that is not known.
 
-        What somebody else stopped was sure to end. It ended so if that was by the signal of its
-        notice, or by KILL when it did not heed that.
+        A container that somebody else stopped was sure to end. That interrupted it if it ended by
+        the signal of its notice, or by KILL.
         """
         if not container.was_stopped or container.oom or container.asked_to_end is None:
             return ""
@@ -411,9 +410,7 @@ class _Look:
         )
 
     def _interruptions(self, replica: Replica) -> Interruptions | None:
-        """Return what a new container of a replica gets of interruptions; None: they are not
-        counted.
-        """
+        """Return a replica's counts of interruptions for a new container; None without them."""
         if not any(role.max_interruptions for role in self.plan.roles):
             return None
         counts = {name: value for name, value in self.app.counts().items() if name in _COUNTS}

@@ -1,4 +1,4 @@
-"""What ``transload doctor`` tells of an engine: can it be reached, as whom, what is missing."""
+"""The checks of ``transload doctor`` for an engine: whether it can be reached, and what is missing."""
 
 from __future__ import annotations
 

@@ -123,8 +123,9 @@ class Engine:
             raise self._unavailable(exc) from exc
 
     def _knock(self) -> None:
-        """Raise OSError if nobody listens at a socket of this machine; the client itself would
-        leave one open.
+        """Raise OSError if no process listens at a socket of this machine.
+
+        The client itself would leave a socket open.
         """
         if self.reach != "host" or self.url.startswith("npipe:"):
             return
@@ -209,9 +210,8 @@ class Engine:
     def facts(self, app_id: str | None = None) -> dict[str, Facts]:
         """Return all that the engine knows of one job, or of all, by job id.
 
-        What is noted is read before and after the containers, so that no conclusion mixes two
-        moments: a container counts as lost only if the job was recorded both before and after it
-        was looked for.
+        Notes are read before and after the containers, so that no conclusion mixes two moments. A
+        container counts as lost only if the job was recorded both before and after the look for it.
         """
         before = self.notes(app_id)
         for _ in range(_LOOKS):
@@ -446,7 +446,7 @@ class Engine:
             self._running.clear()  # each is looked at once more
 
     def doubt(self, container_id: str) -> None:
-        """Forget that a container runs: an engine tells of its end a moment before its lists do."""
+        """Forget that a container runs, since an engine's lists show its end a moment later."""
         self._running.pop(container_id, None)
 
     # -- changes
@@ -483,8 +483,7 @@ class Engine:
             self.call(lambda api: api.remove_network(name))
 
     def commit(self, container_id: str, changes: list[str]) -> str:
-        """Make an image without a name of a container as it is, however long that takes; return its
-        id.
+        """Make an image without a name of a container, however long that takes; return its id.
 
         Args:
             container_id: which.
@@ -609,7 +608,7 @@ def _key(labels: dict[str, str]) -> tuple[str, str, str]:
 
 
 def _filters(app_id: str | None) -> dict[str, list[str]]:
-    """Return what selects the objects of a job; None: of all jobs."""
+    """Return the filter for the objects of a job; None stands for all jobs."""
     label = names.LABEL_APP
     if app_id is not None:
         label += f"={app_id}"

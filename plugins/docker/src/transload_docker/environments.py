@@ -1,8 +1,8 @@
-"""Images that carry the packages of a role: installed in a container of its image, which is then
-kept under the digest of both.
+"""Images with the packages of a role, made in a container and kept under the digest of both.
 
-The container ends and is removed by the engine when whoever asked for it dies. An image has its
-name only once all is installed: what has none is never used.
+They are installed in a container of the role's image. The engine ends and removes the container
+when the process that asked for it dies. An image gets its name once all is installed. Without a
+name it is never used.
 """
 
 from __future__ import annotations
@@ -165,9 +165,7 @@ def _wanted(engine: Engine, role: Role, recipe: Recipe, cfg: Mapping[str, CfgVal
 
 
 def _find(engine: Engine, wanted: _Wanted) -> str | None:
-    """Return the folder with the packages in a finished image, and note that it is used; None:
-    there is none.
-    """
+    """Return the folder of the packages in a finished image, and note its use; else None."""
     try:
         # an engine remembers when an image was last named
         engine.call(lambda api: api.tag(wanted.name, ENVIRONMENT_REPOSITORY, wanted.tag))
@@ -524,9 +522,9 @@ def _last_used(image: Mapping[str, Any]) -> float:
 def delete(
     engine: Engine, home: Home, older_than: float | None, *, dry_run: bool
 ) -> list[MadeEnvironment]:
-    """Delete the images that no container uses, and nobody for so long; return them.
+    """Delete the images that no container uses, nor used within ``older_than`` s; return them.
 
-    What makers have left that were killed goes, too.
+    Remains of makers that were killed are deleted, too.
     """
     least = max(older_than or 0.0, _IDLE_S)
     deleted = []

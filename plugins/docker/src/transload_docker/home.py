@@ -180,9 +180,9 @@ class Home:
         return self.lock(app_id, name="checkpoints.lock")
 
     def remove_checkpoints(self, name: str) -> None:
-        """Remove the checkpoints that are kept under a name; their lock is held.
+        """Remove the checkpoints that are kept under a name, while their lock is held.
 
-        What belongs to another user, as files of a container may, is left.
+        Files of another user, which a container may have made, are left.
         """
         shutil.rmtree(os.path.join(self._checkpoints, name), ignore_errors=True)
 
@@ -264,7 +264,7 @@ class Home:
         return None
 
     def ensure_supervisor(self) -> None:
-        """Start a supervisor unless one lives. Returns at once; a second one ends by itself."""
+        """Start a supervisor unless one lives, without waiting. A second one ends by itself."""
         _reap()
         descriptor = self.supervisor_lock()
         if descriptor is None:

@@ -1,4 +1,4 @@
-"""What a container gets of its machine: limits, GPUs, devices, mounts. Pure."""
+"""The parts of its machine that a container gets: limits, GPUs, devices, mounts. Pure."""
 
 from __future__ import annotations
 

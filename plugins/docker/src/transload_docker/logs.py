@@ -1,8 +1,8 @@
 """Reading the logs of a replica from an engine: whole lines, each once, from any point on.
 
-An engine gives a log as messages: a line, or a piece of a long one, with the time at which it was
-taken. Within one stream times never run backwards, so "the time of the last message read, and how
-many of that time" is a place in it.
+An engine gives a log as messages. Each is a line, or a piece of a long one, with the time at which
+it was taken. Within one stream times never run backwards. So the time of the last message read, and
+the number of messages read of that time, are a place in the stream.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Place:
             self.count = 1
 
     def copy(self) -> Place:
-        """Return a place of its own that is the same: far quicker than `copy.copy`."""
+        """Return a copy of this place, far quicker than `copy.copy`."""
         return Place(self.time, self.count)
 
 
@@ -142,14 +142,13 @@ def _seconds(text: str) -> int:
 
 
 class Reader:
-    """Reads lines of one container from a cursor on; whoever takes a line moves the cursor behind
-    it.
+    """Reads lines of one container from a cursor on, which moves behind each line that is taken.
 
     Args:
         streams: which of stdout and stderr.
         cursor: where to begin.
         start: nothing before this time, nanoseconds since the epoch.
-        tail: only so many last messages (of any stream); None: all.
+        tail: only this many last messages (of any stream); None: all.
     """
 
     def __init__(

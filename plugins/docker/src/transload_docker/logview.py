@@ -74,9 +74,9 @@ class Reading:
         return all(reader.at_end for reader in self.readers)
 
     def fill(self, cursor: Cursor, lines: list[Line], budget: int) -> bool:
-        """Add lines until there are about so many bytes, moving the cursor.
+        """Add lines of about ``budget`` bytes, and move the cursor.
 
-        What was written after the newest message is not waited for.
+        Lines that were written after the newest message are not waited for.
 
         Returns:
             Whether there may be more.
@@ -97,13 +97,13 @@ class Reading:
 
 
 class LogView:
-    """What is asked of the log of one replica. Errors as in `check_replica`.
+    """One request for the log of one replica. Errors as in `check_replica`.
 
     Args:
         engine: the engine of the job.
         app_id: the job.
-        query: what is wanted.
-        facts: returns what is known of the job.
+        query: the wanted part.
+        facts: returns the facts of the job.
         kept: holds what goes on from page to page; None: nothing does.
     """
 
@@ -295,10 +295,10 @@ class LogView:
     def _last_of_attempt(
         self, container: Container, count: int, place: Cursor, *, ended: bool
     ) -> list[Line]:
-        """Return at least the last whole lines of one attempt; the cursor is moved behind them.
+        """Return at least the last whole lines of one attempt, and move the cursor behind them.
 
-        Few messages are asked for, then twice as many, until the place is known: how many messages
-        of its time there are is known once an earlier message is among them.
+        It asks for few messages, then for twice as many, until the place is known. The number of
+        messages of one time is known once an earlier message is among them.
         """
         place.next_attempt(container.attempt)
         if container.status == "created":

@@ -47,7 +47,7 @@ def short_hash(text: str, length: int = 8) -> str:
 
 
 def base_name(app_id: str) -> str:
-    """Return the part of names that stands for a job, without dots: its id where possible."""
+    """Return the part of names that means a job, without dots; its id where possible."""
     if _SAFE.match(app_id):
         return app_id
     readable = _NOT_SAFE.sub("-", app_id).strip("-_")[:48] or "app"

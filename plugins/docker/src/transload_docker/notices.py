@@ -1,7 +1,7 @@
-"""Notices to containers: each gets one, whoever looks after its job.
+"""Notices to containers. Each gets one, whichever process looks after its job.
 
-A notice is noted on the engine before its signals are sent, and once more when all were: a
-supervisor that is killed in between has a successor who sends what may be missing.
+A notice is noted on the engine before its signals are sent, and once more when all were. So if a
+supervisor is killed in between, its successor sends the missing ones.
 """
 
 from __future__ import annotations

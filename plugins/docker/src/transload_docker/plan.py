@@ -1,7 +1,4 @@
-"""What is kept of a job on the engine: the plan of its submit, and facts noted later.
-
-Data only.
-"""
+"""The facts of a job on the engine: the plan of its submit, and later notes. Data only."""
 
 from __future__ import annotations
 
@@ -233,12 +230,12 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Restarts:
-    """What had been counted when a container was made.
+    """The counts at the time when a container was made.
 
     Args:
         app: how often the job had been started again.
         role: how often its role had been.
-        replica: how often its replica had been, for failures of its own.
+        replica: how often its replica had been, for its own failures.
         row: how many failures in a row came before.
         peak, cpu: bytes of memory and milliseconds of processor time that the attempts before used;
             0: not known.

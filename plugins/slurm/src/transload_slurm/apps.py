@@ -54,9 +54,9 @@ _LONGEST_LOOK_S: Final = 2.0
 
 
 class Apps:
-    """Runs jobs on the Slurm whose tools are here, and tells of them.
+    """Runs jobs on the Slurm whose tools are here, and describes them.
 
-    Thread-safe; Slurm is asked in threads that live as long as the question.
+    It is thread-safe. Threads that ask Slurm live as long as the question.
 
     Args:
         root: the folder of the jobs, which the nodes share.
@@ -259,8 +259,9 @@ class Apps:
     def _without_asking(
         self, app_id: str, record: dict[str, Any]
     ) -> tuple[AppStatus | None, str | None]:
-        """Return a job's status if the folder alone tells, else the id of its Slurm job; neither: there
-        is no such app.
+        """Return a job's status if its folder is enough to know it, else the id of its Slurm job.
+
+        Both are None if there is no such job.
         """
         folder = self.store.folder(app_id)
         state = self.store.state(app_id, record)
@@ -504,7 +505,7 @@ class Apps:
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job, without waiting; False: there is none. An ended job stays.
+        """Ask for the end of a job, without waiting; False if there is none. An ended job stays.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, or refuses.
@@ -546,13 +547,13 @@ class Apps:
     def _scancel(
         self, app_id: str, record: dict[str, Any], job_id: str, *, first: bool
     ) -> commands.Answer:
-        """End a job; one that gets a notice before is ended by its supervisor.
+        """End a job. Its supervisor ends one that gets a notice before.
 
         Args:
-            app_id: the app.
+            app_id: the job.
             record: its record.
-            job_id: its job.
-            first: nobody has asked for the end before.
+            job_id: its Slurm job.
+            first: its end was not asked for before.
         """
         seconds = float(record.get("notice") or 0.0)
         if not seconds or not self._may_run(app_id, record):
@@ -581,7 +582,7 @@ class Apps:
         return written_end(state) or _last_word(self.store.folder(app_id)) is not None
 
     def delete(self, app_id: str) -> bool:
-        """Delete a job, which is ended first if it runs; False: there is none.
+        """Delete a job, which is ended first if it runs; False if there is none.
 
         The record of an id that the caller gave stays.
 
@@ -598,7 +599,7 @@ class Apps:
         return True
 
     def _delete_damaged(self, app_id: str) -> bool:
-        """Delete a job with a damaged record once Slurm has no job of it; False: there is none."""
+        """Delete a job with a damaged record once Slurm has no job of it; False if there is none."""
         if not self.store.damage(app_id):
             return False
         if submission.being_submitted(self.store.folder(app_id)):
@@ -620,12 +621,11 @@ class Apps:
     def _cancel_damaged(self, app_id: str) -> Sequence[str]:
         """Cancel Slurm's jobs of a job whose record is damaged; return those that still run.
 
-        They are known by the token of the submit in their comment, or by their id: a job of the
-        same name may be a job of another folder.
+        They are known by the token of the submit in their comment, or by their id. A job of the
+        same name may belong to another folder.
 
         Raises:
-            SchedulerUnavailable: if Slurm cannot be asked, refuses, or a job cannot be told from
-                another job's.
+            SchedulerUnavailable: if Slurm cannot be asked, refuses, or a job may be another job's.
         """
         known = self.store.job_id(app_id)
         alive = [job for job in submission.jobs_of(app_id, known) if not ended(job.state)]

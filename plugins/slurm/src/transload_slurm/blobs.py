@@ -110,8 +110,9 @@ class Blobs:
         return True
 
     def put(self, name: str, data: bytes, offset: int, last: bool, upload: str) -> None:
-        """Store a piece of a file; with the last one it is there. ``upload`` tells those who send
-        it at once apart.
+        """Store a piece of a file. With the last piece the file is there.
+
+        ``upload`` keeps senders of the same file apart.
 
         Raises:
             SpecError: if the content is another than the name says.

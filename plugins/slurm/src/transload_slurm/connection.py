@@ -34,7 +34,7 @@ THREAD: Final = "transload-slurm-ssh"
 
 
 class Arguments(TypedDict, total=False):
-    """What the helper's methods are given; what is made of objects is JSON."""
+    """The arguments of the helper's methods. An object is sent as JSON."""
 
     app_id: str
     app_ids: list[str]
@@ -182,8 +182,9 @@ _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 def shared(host: str, root: str, python: str) -> Connection:
-    """Return this process's connection to a login node, which each who asks for it closes once; see
-    `Connection`.
+    """Return this process's connection to a login node (see `Connection`).
+
+    Each caller closes it once.
     """
     with _sharing:
         found = _shared.get((host, root, python))
@@ -300,7 +301,7 @@ class Link:
         return (result, data) if data else result
 
     def answer(self, asked: Future[tuple[Any, bytes]], timeout: float) -> tuple[Any, bytes]:
-        """Return what came of `ask`; errors as of `call`."""
+        """Return the answer of `ask`. The errors are those of `call`."""
         try:
             return asked.result(timeout)
         except FutureTimeout as exc:
@@ -309,7 +310,7 @@ class Link:
     def ask(
         self, method: str, payload: bytes = b"", **arguments: Unpack[Arguments]
     ) -> Future[tuple[Any, bytes]]:
-        """Ask the helper; return at once what tells of its answer."""
+        """Ask the helper, without waiting; return an object for its answer."""
         number = next(self._numbers)
         answer: Future[tuple[Any, bytes]] = Future()
         with self._lock:

@@ -282,7 +282,7 @@ def _folder(name: str, path: str, here: bool) -> str:
 
 
 def _app_id(app: AppDef) -> str:
-    """Return the id that the runner has given to the job, as its replicas will be told."""
+    """Return the id that the runner has given to the job, which its replicas see."""
     try:
         return parse_app_handle(app.roles[0].env.get("TRANSLOAD_JOB_ID", "")).app_id
     except MalformedAppHandleException:

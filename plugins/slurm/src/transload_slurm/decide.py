@@ -1,4 +1,4 @@
-"""What a job is doing: what its supervisor wrote into its folder, and what Slurm says of it."""
+"""The state of a job, from the supervisor's files in its folder and Slurm's answers."""
 
 from __future__ import annotations
 
@@ -186,9 +186,9 @@ def _forgotten(
 
 
 def _end_replicas(status: AppStatus) -> None:
-    """Set the end of replicas whose end the supervisor has not written: none of them runs.
+    """Set the end of replicas whose end the supervisor has not written. None of them runs.
 
-    Those that ran share the end of the job; those that did not are cancelled.
+    Those that ran share the end of the job. The others are cancelled.
     """
     for role in status.roles:
         for replica in role.replicas:

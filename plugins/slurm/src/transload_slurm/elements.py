@@ -106,9 +106,9 @@ def finish(
 ) -> bool:
     """Set the end of an array of which nothing runs or waits any more.
 
-    For an element the end that its supervisor wrote counts, else Slurm's row; but only the
+    The end of an element is the one that its supervisor wrote, else Slurm's row. Only the
     supervisor can say that the program succeeded. An element without either never ran, since Slurm
-    drops those that are cancelled while they wait; if its supervisor had begun, it was lost.
+    drops those that are cancelled while they wait. If its supervisor had begun, it was lost.
 
     Args:
         status: that of the job; state, message and replicas are set.

@@ -1,5 +1,6 @@
-"""The environments of a cluster's jobs, on its login node: made once for their content, below the
-folder of the jobs, and removed when no job uses them.
+"""The environments of a cluster's jobs, on its login node, below the folder of the jobs.
+
+Each is made once for its content, and removed when no job uses it.
 """
 
 from __future__ import annotations
@@ -199,7 +200,7 @@ class Environments:
             ) from exc
 
     def _used(self) -> set[str] | None:
-        """Return the folders that jobs use which have not ended; None: it may be any of them."""
+        """Return the folders that jobs use which have not ended; None if it may be any of them."""
         asked: dict[str, Collection[str]] = {}
         for app_id in self._store.ids():
             try:

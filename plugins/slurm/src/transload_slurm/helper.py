@@ -292,7 +292,7 @@ class Helper:
             return {"refused": exc.reason}
 
     def do_watch(self, listener: int, app_ids: list[str], logs: bool) -> None:
-        """Tell of changes of these jobs from now on; of none, no more."""
+        """Report changes of these jobs from now on; for an empty list no more."""
         with self._lock:
             watch = self._watches.get(listener)
             if watch is None:

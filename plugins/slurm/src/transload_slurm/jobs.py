@@ -182,8 +182,8 @@ def sacct(job_ids: Collection[str], *, completed: bool) -> dict[str, Job]:
 class Jobs:
     """Answers about many jobs with few queries, each for all jobs asked for lately.
 
-    One query is under way at a time, in a thread of its own; whoever asks meanwhile waits for it,
-    or for the next one, which is for all who wait.
+    One query is under way at a time, in a separate thread. Callers wait for it, or for the next
+    one, which is for all that wait.
 
     Args:
         per_minute: about how many questions Slurm may be asked in a minute; beyond half of them,
@@ -215,13 +215,13 @@ class Jobs:
         max_age: float = 0.0,
         enough: Callable[[], bool] | None = None,
     ) -> dict[str, Job | None]:
-        """Return what Slurm says of jobs; None for one that it does not know.
+        """Return Slurm's rows of jobs; None for a job that it does not know.
 
         Args:
             job_ids: ids, of arrays and heterogeneous jobs the leader's.
             max_age: seconds that an earlier answer may be old, at least a fraction of a second.
-            enough: called now and then while Slurm takes its time; True ends the waiting, and
-                nothing is told.
+            enough: called now and then while Slurm takes its time; True ends the wait without an
+                answer.
 
         Raises:
             SchedulerUnavailable: if the controller cannot be asked now.

@@ -1,4 +1,4 @@
-"""What jobs reported on a cluster behind ssh: files of its disk, read through the connection."""
+"""The results of jobs on a cluster behind ssh, read from its disk through the connection."""
 
 from __future__ import annotations
 

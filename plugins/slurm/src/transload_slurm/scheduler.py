@@ -38,12 +38,13 @@ if TYPE_CHECKING:
 class SlurmScheduler(SchedulerBase):
     """Runs jobs on a Slurm cluster.
 
-    A job is found by its id from any machine that shares the folder of the jobs
-    (``TRANSLOAD_SLURM_DIR``) and can ask Slurm, or that can log in where this is so. Thread-safe.
+    A job is found by its id from any machine that can ask Slurm and shares the folder of the jobs
+    (``TRANSLOAD_SLURM_DIR``). A machine that can log in to such a one finds it, too. The scheduler
+    is thread-safe.
 
     Args:
-        session_name: name of the session, recorded with each app.
-        name: name of the scheduler; each has its own folder of apps.
+        session_name: name of the session, recorded with each job.
+        name: name of the scheduler; each has a separate folder of jobs.
     """
 
     capabilities: Capabilities = _convert.CAPABILITIES
@@ -146,10 +147,10 @@ class SlurmScheduler(SchedulerBase):
         return "mounted writable" if container in BINDS_WRITABLE else "mounted"
 
     def results_store(self, app_id: str) -> Store | None:
-        """Return a job's results on the disk of a cluster elsewhere; None: they open here as files.
+        """Return a job's results on the disk of a remote cluster; None if they open here as files.
 
         Raises:
-            AppNotFound: if there is no such app.
+            AppNotFound: if there is no such job.
         """
         return self.apps.results_store(app_id)
 
@@ -186,11 +187,11 @@ class SlurmScheduler(SchedulerBase):
     # -- what happens where the cluster's tools and disk are
 
     def submit(self, request: _convert.SlurmRequest, app_id: str, submission: Submission) -> bool:
-        """Submit a job, or reattach to it: all or nothing; see `Apps.submit`."""
+        """Submit a job, all or nothing, or reattach to it (see `Apps.submit`)."""
         return self.apps.submit(request, app_id, submission)
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job; None: there is none; UNKNOWN: Slurm cannot say."""
+        """Return what is known of a job; None if there is none. It is UNKNOWN if Slurm cannot say."""
         return self.describe_many([app_id])[app_id]
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:

@@ -38,8 +38,11 @@ STATES: Final[Mapping[str, AppState]] = {
     "TIMEOUT": AppState.FAILED,
     "UPDATE_DB": AppState.RUNNING,
 }
-"""COMPLETING hides how it ended; a SUSPENDED job waits; a REVOKED one lives on in another cluster
-of the federation."""
+"""The state of a job for each word of Slurm.
+
+COMPLETING hides how a job ended. A SUSPENDED one waits. A REVOKED one lives on in another cluster
+of the federation.
+"""
 
 WHY: Final[Mapping[str, str]] = {
     "BOOT_FAIL": "a node did not boot",
@@ -73,10 +76,11 @@ def to_state(word: str) -> AppState:
 
 
 def combined(words: Iterable[str]) -> str:
-    """Return the word that speaks for a job of several parts (components, array elements).
+    """Return the word for a job of several parts (components, array elements).
 
-    While a part lives, the liveliest; once all have ended, the worst: a cause of failure before
-    CANCELLED, which is what befalls the others, before COMPLETED.
+    While a part lives, it is the liveliest part's. Once all have ended, it is the worst one. A
+    cause of failure is worse than CANCELLED, which is the end of the others, and that is worse than
+    COMPLETED.
     """
     order = {
         AppState.RUNNING: 0,

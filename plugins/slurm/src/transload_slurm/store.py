@@ -67,7 +67,7 @@ def root_folder() -> str:
 
 
 def write_file(path: str, text: str) -> None:
-    """Replace a file in one step; nobody else may read it."""
+    """Replace a file in one step. It is for this user alone."""
     aside = f"{path}.{os.getpid()}.{os.urandom(3).hex()}.tmp"
     try:
         with open(
@@ -222,12 +222,12 @@ class AppFolders:
     def damage(self, app_id: str) -> str:
         """Return what is wrong with the record of a job; ``""`` if it is whole, or there is no job.
 
-        A folder without a record that can be read is a job's if it bears another mark of a submit:
-        a user's own folder is never taken for one.
+        A folder without a readable record is a job's if it has another mark of a submit. A user's
+        own folder never counts as one.
 
         Raises:
-            SchedulerUnavailable: if it cannot be read now, or is a newer version's: it is not
-                damaged then.
+            SchedulerUnavailable: if it cannot be read now, or a newer version wrote it. Then it is
+                not damaged.
         """
         if (
             not safe_id(app_id)

@@ -1,10 +1,10 @@
 """Submitting: all or nothing, once per id, whatever crashes in between.
 
-The job's folder appears in one step with its record inside: that is the lock. Then ``sbatch`` is
-called with the app id as the job's name and in its comment, so that a job whose submitter died
-before it noted the job's id is found again. If it is not found, a new token is written, and another
-job is submitted: should the first one come up after all, it finds a token that is not its own and
-ends at once.
+The job's folder appears in one step with its record inside, which is the lock. Then ``sbatch`` is
+called with the job's id as its name and in its comment. So a Slurm job is found again if its
+submitter died before it noted Slurm's id. If none is found, a new token is written, and another one
+is submitted. Should the first one start later, it finds a token of another submit, and ends
+immediately.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def _checkpoints(request: SlurmRequest, submission: Submission) -> dict[str, Any
 
 
 def _notice(request: SlurmRequest) -> dict[str, Any]:
-    """Return what a record says of notices: the longest, in seconds; nothing if there is none."""
+    """Return the longest notice in a record, in seconds, as a dict; {} if there is none."""
     seconds = [role.notice for role in request.roles if role.notice is not None]
     if not seconds:
         return {}
@@ -439,8 +439,9 @@ def take_back(store: AppFolders, app_id: str) -> None:
 
 
 def _claimed(folder: str) -> bool:
-    """Tell whether a Slurm job of an earlier submit runs the job; one that just found the new token
-    lets go at once.
+    """Tell whether a Slurm job of an earlier submit runs the job.
+
+    One that has just found the new token ends immediately.
     """
     for _ in range(3):
         if read_text(f"{folder}/claim") is None:

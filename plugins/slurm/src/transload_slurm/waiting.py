@@ -15,7 +15,7 @@ from transload_slurm.jobs import Job, epoch_of
 _TIMEOUT_S: Final = 30.0
 _KNOWN_FOR_S: Final = 600.0
 _FAR_S: Final = 300 * 86400.0
-"""A start that is farther away is none: a job without a limit stands before it."""
+"""Seconds to a start from which on it does not count: a job without a limit comes before it."""
 _ROUGH_S: Final = 3600.0
 _ROUGH_STEP_S: Final = 600.0
 _SOON_STEP_S: Final = 60.0
@@ -307,7 +307,7 @@ class Never:
         self._known: dict[str, tuple[str, float, str]] = {}
 
     def why(self, record: Mapping[str, Any], job: Job) -> str:
-        """Return why a job that waits can never start as it is; ``""`` if it may."""
+        """Return why a job that waits can never start; ``""`` if it may."""
         if job.reason not in NEVER:
             return ""
         reason, at, text = self._known.get(job.id, ("", 0.0, ""))

@@ -1,6 +1,6 @@
-"""Which jobs may have changed.
+"""The jobs that may have changed.
 
-The files of their supervisors are looked at often; Slurm is asked seldom, for all jobs at once.
+The files of their supervisors are looked at often. Slurm is asked seldom, once for all jobs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GROWTH: Final = 1.5
 _PER_FILE_S: Final = 0.002
 
 OVER: Final = "over: "
-"""What stands before Slurm's word for a job that has ended, or is about to."""
+"""The mark before Slurm's word for a job that has ended, or is about to."""
 
 
 class SlurmWatch:

@@ -42,9 +42,9 @@ def clock() -> float:
 
 
 class Channel:
-    """One direction each of two pipes; any thread may write, one reads.
+    """Two pipes, one for each direction. Any thread may write, and one reads.
 
-    A message with ``bytes`` is followed by so many bytes.
+    A message with ``bytes`` is followed by that number of bytes.
     """
 
     def __init__(self, reads: int, writes: int) -> None:
@@ -93,7 +93,7 @@ class Channel:
             yield message, payload
 
     def _exactly(self, size: int) -> bytes | None:
-        """Return so many bytes; None if the input ends before."""
+        """Return this number of bytes; None if the input ends before."""
         parts = [self._buffer[:size]]
         missing = size - len(self._buffer)
         self._buffer = self._buffer[size:]
@@ -144,7 +144,7 @@ def error_from_dict(data: Message) -> errors.TransloadError:
 
 
 def request_to_dict(request: SlurmRequest, workspaces: list[str | None]) -> Message:
-    """Return a request; in place of each role's workspace stands the name of its list of files."""
+    """Return a request, with the name of its list of files in place of each role's workspace."""
     data = asdict(request)
     for role, name in zip(data["roles"], workspaces, strict=True):
         role["workspace"] = name
@@ -174,7 +174,7 @@ def _at_home(name: str, value: str) -> str:
 
 
 def submission_to_dict(submission: Submission) -> Message:
-    """Return a submission, secrets included: it goes through a pipe to nobody but ourselves."""
+    """Return a submission with its secrets. It only goes through a pipe between our own processes."""
     return {
         "app": submission.app.to_json(),
         "digest": submission.digest,

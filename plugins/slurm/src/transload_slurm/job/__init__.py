@@ -1,11 +1,10 @@
-"""What runs inside a Slurm job: standard library only, Python 3.8 or newer, copied into the job's
-folder at submit.
+"""The part that runs inside a Slurm job. A submit copies it into the job's folder.
 
-``supervise`` is the batch script's one command: it starts the replicas (one ``srun`` per role),
-decides what follows from an end, and writes ``state.json``; ``starts`` sees to it that of all
-starts of a job the newest alone has a say; ``steps`` are its ends of the tasks, ``rank0`` tells
-where they find each other. ``agent`` is what each task runs: it starts and ends one replica and
-notes when its log grew. Two files of the core are copied too: what follows when a replica ends is
-``transload.retries``', and what a job may have written is opened by
-``transload.runtime.untrusted``.
+It keeps to the standard library and Python 3.8. ``supervise`` is the batch script's one command. It
+starts the replicas (one ``srun`` per role), decides what follows from an end, and writes
+``state.json``. ``starts`` lets only the newest start of a job write that. ``steps`` are its ends of
+the tasks, and ``rank0`` finds the address where they meet. ``agent`` is the program of each task.
+It starts and ends one replica, and notes when its log grew. Two files of the core are copied too.
+``transload.retries`` decides what follows when a replica ends. ``transload.runtime.untrusted``
+opens files that a job may have written.
 """

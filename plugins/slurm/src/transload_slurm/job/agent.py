@@ -1,12 +1,13 @@
-"""One task of a Slurm job: starts a replica when told, ends it when told, notes when its log grew.
+"""One task of a Slurm job. It starts and ends a replica on request, and notes when its log grew.
 
-Told by lines on its standard input (which ``srun`` gives to all tasks of a role): ``start K RUN
-HOST RETRY`` (HOST of rank 0), ``notice K``, ``stop K``, ``signal K NUMBER``, K a number or ``*``;
-the end of the input ends everything. Tells by lines of JSON on its standard output.
+Requests are lines on its standard input, which ``srun`` gives to all tasks of a role: ``start K RUN
+HOST RETRY`` (HOST of rank 0), ``notice K``, ``stop K``, ``signal K NUMBER``. K is a number or
+``*``. The end of the input ends everything. The task answers by lines of JSON on its standard
+output.
 
-One starts for each replica, on nodes that have other work: it imports next to nothing. ``json``,
-``subprocess``, ``ctypes``, ``contextlib`` and ``signal`` would take it four times the interpreter's
-own start.
+One runs beside each replica, on nodes that have other work. So it imports next to nothing.
+``json``, ``subprocess``, ``ctypes``, ``contextlib`` and ``signal`` would take four times the
+interpreter's own start.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ STREAMS = ("stdout.log", "stderr.log")
 ERROR_FILE = "error.json"
 """Beside the streams: what a replica says of its failure."""
 PROGRESS_FILE = "progress.json"
-"""Beside the streams: how far a replica says it is."""
+"""The file beside the streams with a replica's progress."""
 _NOT_SHARED = "not on this node: name a shared folder (-c checkpoint_base=FOLDER)"
 _TICK_S = (0.05, 0.5)  # between looks at the log: soon after it grew, then less and less
 _KILL_AGAIN_S = 0.05
@@ -528,9 +529,9 @@ class StartFolder:
     def is_gone(self) -> bool:
         """Tell whether it is gone for sure.
 
-        Proof is a newer start's folder in its place, or that it was not there, twice, 10 s apart,
-        while the folder that it was in could be read. No other error is one: a stale handle, a file
-        server that is away.
+        One proof is a newer start's folder in its place. The other is that it was missing twice, 10
+        s apart, while the folder around it could be read. Other errors, such as a stale handle or
+        an absent file server, are no proof.
         """
         names = missing_from(self.path, self._root)
         if names is None:
@@ -582,7 +583,7 @@ MADE_FIRST = ".gone"
 
 
 def open_own(path: str, flags: int) -> int:
-    """Open a file that the job may have replaced: no link is followed, nobody is waited for.
+    """Open a file that the job may have replaced. No link is followed, and a FIFO does not block.
 
     Raises:
         OSError: if it cannot be opened, or is no regular file.
@@ -604,7 +605,7 @@ _KIND, _REGULAR = 0o170000, 0o100000
 
 
 def _plain(text: str) -> str:
-    """Return a text that can stand in a JSON text as it is."""
+    """Return a text that can be put into a JSON text unchanged."""
     return "".join(each if each.isprintable() and each not in '\\"' else "?" for each in text)
 
 
@@ -629,11 +630,10 @@ def catch(numbers: list[int]) -> None:
 
 
 def spawn(argv: list[str], cwd: str, env: dict[str, str], streams: list[int]) -> int:
-    """Start a program in a session of its own, its standard output and error going to ``streams``;
-    return its pid.
+    """Start a program in a separate session, with ``streams`` as its output; return its pid.
 
     Raises:
-        OSError: if it cannot be started, ``filename`` telling what is not there.
+        OSError: if it cannot be started. ``filename`` names what is missing.
     """
     failed, failure = os.pipe()
     null = os.open(os.devnull, os.O_RDONLY)
@@ -732,7 +732,7 @@ def _size(path: str) -> int:
 
 
 def _end_line(fd: int) -> None:
-    """End an unfinished last line: a new run starts a line of its own."""
+    """End an unfinished last line, so that a new run starts a new one."""
     size = os.fstat(fd).st_size
     try:
         if size and os.pread(fd, 1, size - 1) != b"\n":

@@ -1,4 +1,4 @@
-"""How long Slurm lets this job run: its environment says so, or Slurm is asked once."""
+"""The time for which Slurm lets this job run, from its environment or from Slurm, asked once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class SlurmLimit:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds for which Slurm lets this start of the job run; None: no limit, or not known."""
+        """Seconds for which Slurm lets this start of the job run; None if it has no known limit."""
         if self.end is None or self.began is None:
             return None
         return self.end - self.began

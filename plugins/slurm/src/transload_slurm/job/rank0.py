@@ -36,9 +36,9 @@ class Rank0:
             pass
 
     def host(self) -> str:
-        """Return the address that Slurm itself uses: a node's name need not be one that resolves.
+        """Return the address that Slurm itself uses, since a node's name may not resolve.
 
-        If Slurm cannot say, the name; it is asked again the next time.
+        If Slurm cannot say, it is the name, and Slurm is asked again the next time.
         """
         if self._known:
             return self._known

@@ -34,7 +34,7 @@ _KEPT = ("SLURM_CONF",)
 
 
 def cause_of(before: dict[str, Any] | None, folder: str) -> str:
-    """Return why Slurm has started a job again: the cause of an interruption; "" if not known.
+    """Return the cause of an interruption after which Slurm started a job again; "" if not known.
 
     Slurm's own words in the job's log count. Without any, and without a signal to the supervisor,
     the node that it ran on was lost.
@@ -102,8 +102,8 @@ def _is_drained(nodes: str) -> bool:
 def go_on(folder: str) -> str:
     """Have the job go on in a further allocation; return why that is not possible, else "".
 
-    Slurm puts the job back into its queue, or, where it may not, a successor of the same job is
-    submitted that waits for the end of this job. Never two run at once.
+    Slurm puts the job back into its queue. Where it may not, a successor of the same job is
+    submitted that waits for the end of this one. Two of them never run together.
     """
     deadline = time.monotonic() + _PATIENCE_S
     while True:

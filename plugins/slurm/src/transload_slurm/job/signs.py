@@ -1,6 +1,6 @@
 """Signs of life of a replica, seen by the task beside it: its progress, and whether it has stalled.
 
-Only loaded where a replica reports progress or is to be watched for stalls.
+It is loaded only where a replica reports progress or may stall.
 """
 
 from __future__ import annotations
@@ -176,7 +176,7 @@ def ask_for_stacks(pids: Iterable[int], number: int) -> None:
 
 
 def watch_of(task: dict[str, Any], env: dict[str, str]) -> StallWatch | None:
-    """Return what watches a replica for stalls; None if nobody is to."""
+    """Return an object that watches a replica for stalls; None if its role asks for none."""
     after = task["stall_after"]
     if after is None or not math.isfinite(after):
         return None

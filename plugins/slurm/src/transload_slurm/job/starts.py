@@ -1,4 +1,4 @@
-"""Who may run a job: one Slurm job of all submits, and of its starts the newest."""
+"""The right to run a job: one Slurm job of all submits has it, and the newest of its starts."""
 
 from __future__ import annotations
 
@@ -16,15 +16,14 @@ class Start:
     """One start of a job, or of one array element.
 
     Slurm may start a job again while the processes of an earlier start still live. Only the newest
-    can write what the
-    job comes to: each writes through a folder of its own, and takes away those of the starts before
-    it. A file cannot be renamed out of a folder that is gone, so no word of an old start can take
-    the place of a newer one's.
+    start can write the job's state. Each start writes through a separate folder, and removes those
+    of the starts before it. A file cannot be renamed out of a removed folder. So an old start
+    cannot replace the state of a newer one.
 
     Args:
         place: the folder of ``state.json``.
         number: how many starts there were before (``SLURM_RESTART_COUNT``).
-        root: the folder of all apps.
+        root: the folder of all jobs.
     """
 
     def __init__(self, place: str, number: int, root: str) -> None:

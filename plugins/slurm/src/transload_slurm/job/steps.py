@@ -47,10 +47,10 @@ def complain(text: str) -> None:
 
 
 class Step:
-    """The tasks of one role: an ``srun``.
+    """The tasks of one role, which one ``srun`` starts.
 
-    For a single task too: the signals that a user sends to a job go to its steps alone, and options
-    of ``srun`` (a container, say) want one.
+    A single task has one too. A user's signals to a job go to its steps alone, and some options of
+    ``srun``, such as a container, need a step.
     """
 
     def __init__(self, folder: str, plan: dict[str, Any], role: int, only: int | None) -> None:

@@ -51,7 +51,7 @@ _SIGNAL_S = 1.0
 _FAILED_WRITE_S = 1.0
 _AGAIN_S = (1.0, 30.0)
 _MARGIN_S = 15.0
-"""A segment ends so long before Slurm's own limit: time to end what is left, and to go on."""
+"""Seconds before Slurm's own limit at which a segment ends, to end replicas and to go on."""
 _DUMP_S = 2.0
 """So long after the signal of a stall is read what the program has written."""
 _LEAVES = ("segment", "preempted")
@@ -470,8 +470,9 @@ class Supervisor:
         self.patience = time.monotonic() + _SIGNAL_S
 
     def _settle_doubts(self) -> None:
-        """Slurm has signalled us by now; or it has ended a part of the job only, or taken the node
-        from us; or none.
+        """Judge the replicas that were terminated or lost, now that Slurm would have signalled us.
+
+        Slurm may also have ended a part of the job only, or taken the node from us.
         """
         doubtful, self.doubtful = self.doubtful, []
         if not self.app.interrupted and self.app.final is None:
@@ -584,9 +585,7 @@ class Supervisor:
         self._settle()
 
     def _give_way(self) -> None:
-        """A newer start runs the job, or it was deleted: nobody wants to know what
-        becomes of this one.
-        """
+        """End without a result, since a newer start runs the job, or it was deleted."""
         if not self.replaced:
             self.replaced = True
             complain("Slurm has started the job anew, or the job was deleted: this start ends")

@@ -1,5 +1,6 @@
-"""Packages that are kept as one file: unpacked to the disk of a node, once for all that use them
-there, and removed with the last of these.
+"""Packages that are kept as one file, and unpacked to the disk of a node.
+
+That is done once for all jobs that use them there. The last of these removes them.
 """
 
 from __future__ import annotations
@@ -110,8 +111,9 @@ def _own_place() -> str:
 
 
 def _hold(folder: str, how: int) -> int | None:
-    """Return a descriptor that holds the lock of unpacked packages; None if it was just removed, or
-    others have it who are not to be waited for.
+    """Return a descriptor that holds the lock of unpacked packages.
+
+    It is None if they were just removed, or if ``how`` does not wait for others who have the lock.
     """
     path = folder + ".lock"
     try:
