@@ -40,6 +40,8 @@ KINDS = {
     "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
 }
 _MOMENT_S, _BACK_OFF_S = 0.1, 0.3
+_COUNTED_S = 1.0
+"""So long a deleted pod is kept by its Job, which counts such ends once a second."""
 MESSAGE, RESULTS = "/dev/termination-log", "/transload/results"
 ENVIRONMENT = "/transload/environment"
 CHECKPOINTS, IN_CLAIM = "/transload/checkpoints", "transload-checkpoints"
@@ -617,7 +619,17 @@ class Cluster:
                     time.monotonic(),
                 )
             self.save("pods", pod)
-            if deleted:
+            if deleted and any(held):
+                self.save("pods", pod, "DELETED")
+            elif deleted:  # once its Job has counted it
+                timer = threading.Timer(_COUNTED_S, self._remove_pod, (pod,))
+                timer.daemon = True
+                timer.start()
+
+    def _remove_pod(self, pod: dict[str, Any]) -> None:
+        with self.lock:
+            key = ("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
+            if self.open and key in self.objects:
                 self.save("pods", pod, "DELETED")
 
     def _judge(self, pod: dict[str, Any], *, disrupted: bool) -> str:

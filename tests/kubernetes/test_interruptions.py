@@ -13,8 +13,9 @@ from transload.runner import Runner
 from transload.specs import AppDef, AppState, Notice, RetryPolicy, Role
 from transload_kubernetes import interruptions, names
 from transload_kubernetes.convert import convert
-from transload_kubernetes.decide import decide
+from transload_kubernetes.decide import _restarts_of, decide
 from transload_kubernetes.plan import Facts, Plan, RolePlan, record
+from transload_kubernetes.roles import RoleView
 
 IGNORE = {
     "action": "Ignore",
@@ -73,8 +74,8 @@ def _pod(why: str, code: int | None = None, **status: Any) -> dict[str, Any]:
 )
 def test_causes(pod: dict[str, Any], cause: str) -> None:
     """The cluster's reason says what it was; an exit code of the program's own is a failure."""
-    assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=100)) == cause
-    assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=0)) == ""
+    assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=100), {}) == cause
+    assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=0), {}) == ""
 
 
 @pytest.mark.parametrize(("queue", "count"), [("gpus", 1), ("", 0)])
@@ -171,6 +172,28 @@ def test_interruptions_are_counted_and_bounded(
     assert replica.interruptions == 2
 
 
+@pytest.mark.parametrize("policy", list(RetryPolicy))
+def test_a_pod_that_somebody_deletes(
+    fake: Any, runner: Runner, shell: Callable[..., AppDef], policy: RetryPolicy, eventually: Any
+) -> None:
+    """Its program had a notice: if it asks to go on, it is started again and spends no retry."""
+    command = (
+        'echo "$TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS"; [ "$TRANSLOAD_INTERRUPTIONS" = 1 ] && exit; '
+        "trap 'exit 75' TERM; while :; do sleep 0.1; done"
+    )
+    app = shell(command, notice=Notice(5), retry_policy=policy)
+    job = runner.job(runner.run(app, "kubernetes", {"jobset": "never"}))
+    eventually(lambda: list(runner.log_lines(job.handle, "main", 0)), timeout=30)
+    (pod,) = fake.cluster.items("pods")
+    fake.cluster.delete("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
+    status = job.wait(timeout=60)
+    assert (status.state, status.num_restarts) == (AppState.SUCCEEDED, 0), status
+    (replica,) = status.roles[0].replicas
+    assert (replica.restarts, replica.interruptions) == (0, 1)
+    assert [(each.cause, each.exit_code) for each in replica.earlier] == [("requested", 75)]
+    assert list(runner.log_lines(job.handle, "main", 0))[-1] == "0 1\n"
+
+
 @pytest.mark.parametrize("jobset", ["never", "always"])
 def test_replicas_that_belong_together_start_again_together(
     fake: Any,
@@ -210,6 +233,15 @@ def test_replicas_that_belong_together_start_again_together(
     causes += [each.cause for each in status.roles[0].replicas[1].earlier]
     if jobset == "never":  # a JobSet removes its pods at once, and with them the cause
         assert causes == ["preempted"]
+
+
+def test_interruptions_of_roles_are_no_restarts() -> None:
+    """Each role has its own; only what was a failure counts."""
+    role = RolePlan("main", 1, 1, retries=2, policy="ROLE", interruptions=9)
+    views = [RoleView(role, attempt=(0, 2), shared=1), RoleView(role, attempt=(0, 1), shared=1)]
+    assert _restarts_of(views) == 1
+    views = [RoleView(role, attempt=(3, 0), shared=2), RoleView(role, attempt=(3, 0), shared=2)]
+    assert _restarts_of(views) == 1
 
 
 def _number(pod: dict[str, Any]) -> int:

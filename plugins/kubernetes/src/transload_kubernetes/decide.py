@@ -224,11 +224,15 @@ def _restarts_of(views: list[RoleView]) -> int:
     """Return the restarts of the job, of its roles and of its replicas together."""
     of_job = max(view.attempt[0] for view in views)
     of_roles = sum(view.attempt[1] for view in views)
+    if not of_job:  # each role's interruptions are its own
+        of_roles = sum(max(0, view.attempt[1] - view.shared) for view in views)
     of_replicas = 0
     for view in views:
         failed = max(0, sum(view.attempt) - view.shared)
         of_replicas += sum(replica.restarts - failed for replica in view.replicas)
-    interrupted = max(view.shared for view in views)
+    interrupted = 0
+    if of_job:
+        interrupted = max(view.shared for view in views)
     return max(0, of_job + of_roles - interrupted) + of_replicas
 
 
@@ -398,7 +402,7 @@ def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
         is_allowed = view.is_interrupted or spent < role.retries
         if role.policy == "APPLICATION" and is_allowed:
             return [(each.name, (latest + 1, 0)) for each in plan.roles]
-        if role.policy != "ROLE" or not is_allowed:
+        if not is_allowed or (role.policy != "ROLE" and not view.is_interrupted):
             return []
         wanted[role.name] = (view.attempt[0], view.attempt[1] + 1)
     return list(wanted.items())

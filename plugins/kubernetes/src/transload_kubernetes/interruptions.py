@@ -22,6 +22,8 @@ NOTED: Final = "interrupted."
 """Prefix of the record's keys for interruptions."""
 MOST_NOTED: Final = 1000
 """So many interruptions of a job are noted at most, because a record holds at most 1 MiB."""
+REQUESTED: Final = "requested"
+"""The cause of an interruption of a pod that somebody has deleted."""
 _REASONS: Final = {
     "PreemptionByScheduler": "preempted",
     "EvictionByEvictionAPI": "drained",
@@ -72,18 +74,54 @@ def failure_rules(role: Role) -> list[dict[str, Any]]:
     return rules
 
 
-def cause_of(pod: Mapping[str, Any], role: RolePlan) -> str:
-    """Return what has interrupted a pod; ``""`` if it was not interrupted, or has failed."""
+def cause_of(pod: Mapping[str, Any], role: RolePlan, job: Mapping[str, Any]) -> str:
+    """Return what has interrupted a pod; ``""`` if it was not interrupted, or has failed.
+
+    Args:
+        pod: the pod.
+        role: its role.
+        job: its Job; {} if that is gone.
+    """
     if role.interruptions == 0 or (pod.get("status") or {}).get("phase") != "Failed":
         return ""
     disrupted = states.condition(dict(pod), "DisruptionTarget")
     if disrupted is None:
-        return ""
+        return _cause_of_deletion(pod, role, job)
     code = states.program(pod, "terminated").get("exitCode")
     if role.interruptions is not None and code and code not in _OBEDIENT:
         return ""
     found = _REASONS.get(str(disrupted.get("reason")))
     return found or _BY_KUBELET.get(str(pod["status"].get("reason")), "evicted")
+
+
+def _cause_of_deletion(pod: Mapping[str, Any], role: RolePlan, job: Mapping[str, Any]) -> str:
+    """Return ``requested`` for a pod that somebody has deleted and whose program asks to go on.
+
+    The cluster counts it as a failure. So that is only for a role of one replica whose Job ends
+    with it. Then its owner makes the Job anew.
+    """
+    metadata = pod["metadata"]
+    deleted = states.seconds(metadata.get("deletionTimestamp"))  # as of the end of its grace
+    end = states.program(pod, "terminated")
+    if deleted is None or end.get("exitCode") != ASKS_AGAIN or not _ends_with_pod(role, job):
+        return ""
+    noticed = deleted - float(metadata.get("deletionGracePeriodSeconds") or 0.0)
+    ended = states.seconds(end.get("finishedAt"))
+    if ended is None or ended < noticed - 1.0:  # times are whole seconds
+        return ""
+    return REQUESTED
+
+
+def _ends_with_pod(role: RolePlan, job: Mapping[str, Any]) -> bool:
+    """Tell whether a Job that nobody ends has one replica, and starts it once."""
+    if role.interruptions is None or role.replicas != 1 or not job:
+        return False
+    if role.policy == RetryPolicy.REPLICA.value and role.retries:
+        return False
+    failure = states.condition(dict(job), "FailureTarget", "Failed") or {}
+    is_ended = job["spec"].get("suspend") or job["metadata"].get("deletionTimestamp")
+    is_of_set = names.JOBSET_RESTARTS in names.labels_of(job)
+    return not (is_ended or is_of_set or failure.get("reason") == "DeadlineExceeded")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +153,7 @@ def of_replica(
     pods: list[dict[str, Any]],
     counted: int,
     *,
+    job: Mapping[str, Any],
     waits_again: bool = False,
 ) -> Interrupted:
     """Return the interruptions of a replica.
@@ -125,13 +164,14 @@ def of_replica(
         k: its number.
         pods: its pods that are there, oldest first.
         counted: how many the cluster had counted when it made the last one.
+        job: its Job of the attempt that counts; {}: there is none.
         waits_again: whether a queue has suspended its Job.
     """
     start = f"{NOTED}{names.role_label(role.name)}.{k}."
     noted = {key: text for key, text in facts.data.items() if key.startswith(start)}
     new: dict[str, str] = {}
     for pod in pods:
-        cause = cause_of(pod, role)
+        cause = cause_of(pod, role, job)
         if waits_again and is_taken_back(pod, role):
             cause = "preempted"
         key = f"{start}{_made(pod)}.{pod['metadata']['name']}"
@@ -139,7 +179,7 @@ def of_replica(
             new[key] = _as_text(pod, cause, facts)
     together = {**noted, **new}
     known = [_read(together[key]) for key in sorted(together)]
-    if pods and cause_of(pods[-1], role):
+    if pods and cause_of(pods[-1], role, job):
         counted += 1
     return Interrupted(max(counted, len(known)), known, new)
 
@@ -192,10 +232,30 @@ def text_of(interrupted: Interrupted, role: RolePlan) -> str:
     return text
 
 
-def is_of_job(job: Mapping[str, Any], role: RolePlan) -> bool:
+def is_of_job(facts: Facts, job: Mapping[str, Any], role: RolePlan) -> bool:
     """Tell whether a Job has ended because one of its pods was interrupted."""
-    failed = states.condition(dict(job), "Failed") or {}
-    return role.policy != "REPLICA" and failed.get("reason") == "PodFailurePolicy"
+    failed = states.condition(dict(job), "Failed")
+    if failed is None:
+        return False
+    if role.policy != "REPLICA" and failed.get("reason") == "PodFailurePolicy":
+        return True
+    return _ends_with_pod(role, job) and _was_requested(facts, job, role)
+
+
+def _was_requested(facts: Facts, job: Mapping[str, Any], role: RolePlan) -> bool:
+    """Tell whether the one pod of a Job was deleted, and asked to go on."""
+    uid = job["metadata"].get("uid")
+    for pod in facts.pods:
+        owners = pod["metadata"].get("ownerReferences") or ()
+        if any(owner.get("uid") == uid for owner in owners) and cause_of(pod, role, job):
+            return True
+    # the pod goes soon after it has ended
+    start = f"{NOTED}{names.role_label(role.name)}.0."
+    pods = f"{job['metadata']['name']}-"
+    noted = [
+        (key.split(".")[-1], text) for key, text in facts.data.items() if key.startswith(start)
+    ]
+    return any(name.startswith(pods) and _read(text).cause == REQUESTED for name, text in noted)
 
 
 def of_attempts(facts: Facts, role: RolePlan) -> int:

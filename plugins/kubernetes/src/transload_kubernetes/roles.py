@@ -73,7 +73,7 @@ def view_role(role: RolePlan, facts: Facts, *, stopping: bool) -> RoleView:
         view.attempt = (states.set_restarts(facts.jobset), 0)
     view.job = jobs.get(view.attempt, {})
     view.shared = interruptions.of_attempts(facts, role)
-    view.is_interrupted = interruptions.is_of_job(view.job, role)
+    view.is_interrupted = interruptions.is_of_job(facts, view.job, role)
     view.finished = states.is_finished(view.job)
     failure = states.condition(view.job, "Failed") or {}
     view.timed_out = failure.get("reason") == "DeadlineExceeded"
@@ -150,7 +150,7 @@ def _replicas(view: RoleView, facts: Facts, *, stopping: bool) -> list[ReplicaSt
         )
         replica = ReplicaStatus(k, state, view.plan.name, "")
         replica.restarts = max(0, sum(view.attempt) - view.shared)
-        replica.restarts += _restarts_of(pods, view.plan)
+        replica.restarts += _restarts_of(pods, view)
         _add_interruptions(replica, view, facts, pods)
         if pod is not None:
             _describe_by_pod(replica, view, facts, pod)
@@ -215,9 +215,11 @@ def _replica_state(
         return AppState.CANCELLED if has_ended else seen
     if own_end is AppState.SUCCEEDED:
         return AppState.SUCCEEDED
+    if failed and view.is_interrupted and view.plan.replicas == 1:
+        return AppState.CANCELLED
     if failed:
         return AppState.FAILED
-    if view.finished and pod is not None and interruptions.cause_of(pod, view.plan):
+    if view.finished and pod is not None and interruptions.cause_of(pod, view.plan, view.job):
         return AppState.CANCELLED
     if seen is AppState.FAILED and (view.finished or _is_final(view, pod)):
         return AppState.FAILED
@@ -238,11 +240,11 @@ def _state_of_pod(pod: dict[str, Any] | None) -> AppState:
     return states.pod_state(pod)
 
 
-def _restarts_of(pods: list[dict[str, Any]], role: RolePlan) -> int:
+def _restarts_of(pods: list[dict[str, Any]], view: RoleView) -> int:
     """Return how often the Job has replaced the pod of a replica after a failure."""
     if not pods:
         return 0
-    failed = [pod for pod in pods[:-1] if not interruptions.cause_of(pod, role)]
+    failed = [pod for pod in pods[:-1] if not interruptions.cause_of(pod, view.plan, view.job)]
     return max(len(failed), _failures_before(pods[-1]))
 
 
@@ -261,7 +263,13 @@ def _add_interruptions(
     if pods:
         counted += _disruptions_before(pods[-1])
     found = interruptions.of_replica(
-        facts, view.plan, replica.id, pods, counted, waits_again=_waits_again(view, facts)
+        facts,
+        view.plan,
+        replica.id,
+        pods,
+        counted,
+        job=view.job,
+        waits_again=_waits_again(view, facts),
     )
     if not found.count:
         return
@@ -298,7 +306,7 @@ def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
     limit = view.job.get("spec", {}).get("backoffLimitPerIndex")
     if limit is None or pod is None:
         return False
-    if interruptions.cause_of(pod, view.plan):
+    if interruptions.cause_of(pod, view.plan, view.job):
         return False
     if environments.why_not_made(pod):
         return True
