@@ -1,7 +1,7 @@
 """transload jobs as Apache Airflow tasks: an operator, a decorator, a sensor, a trigger, a hook.
 
-Airflow imports this package whenever it is imported itself, for its metadata: it must import next
-to nothing.
+Airflow imports this package, for its metadata, whenever it is imported itself. So it must import
+next to nothing.
 """
 
 from __future__ import annotations

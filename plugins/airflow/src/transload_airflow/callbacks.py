@@ -12,11 +12,11 @@ if TYPE_CHECKING:
 
 
 class AppCallbacks:
-    """Called by `TransloadOperator` in the task's process; override what you need.
+    """Called by `TransloadOperator` in the task's process. Override the methods that you need.
 
     A task with `on_status` waits in place. The triggerer has neither the DAG's code nor its
-    callbacks, so ``deferrable=True`` is refused with it. What a callback raises fails the task, as
-    any code of the task's own would. If no retry will reattach to the job, it is ended as
+    callbacks, so ``deferrable=True`` is refused with it. An exception of a callback fails the task,
+    as it would in the task's own code. If no retry will reattach to the job, it is ended as
     ``on_kill`` says.
     """
 

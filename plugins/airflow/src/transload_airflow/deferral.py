@@ -1,13 +1,14 @@
-"""Keeping out of two races inside Airflow when a task defers and comes back.
+"""Avoiding two races inside Airflow when a task defers and comes back.
 
 When a task defers, its process ends well. Its supervisor notices that immediately, or only at its
-next heartbeat (5 s), and the executor reports it to the scheduler a moment later. If the trigger
-has fired by then and the task is queued again, the scheduler (3.3.2, ``process_executor_events``)
-takes the late report for the second process's. It finds the task not ended, and fails it. Triggers
-that look every minute seldom meet that; one that hears of every change does. So the event is held
-back until the supervisor has noticed for certain, and the scheduler has had time for a few turns.
+next heartbeat (5 s), and the executor reports it to the scheduler a moment later. The trigger may
+have fired before, so that the task is queued again. Then the scheduler (3.3.2,
+``process_executor_events``) takes the late report for the second process's. It finds the task not
+ended, and fails it. Triggers that look every minute seldom meet that, and one that gets every
+change does. So the event is held back until the supervisor has noticed for certain, and the
+scheduler has had time for a few turns.
 
-The other race is about the last log lines of a trigger; see `lines_are_read`.
+The other race is about the last log lines of a trigger (see `lines_are_read`).
 """
 
 from __future__ import annotations

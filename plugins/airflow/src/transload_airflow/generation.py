@@ -1,10 +1,10 @@
-"""Which generation of a task this is: whether somebody asked to run it again, or Airflow merely
-comes back to it. And which of the jobs that the task asks for.
+"""The generation of a task, and which of its jobs is meant.
 
-Nothing in a task instance says so. In Airflow 3.3 a retry, the retry of a killed process and the
-return from a deferral leave ``max_tries`` as it is. Every way of clearing moves it, except when the
-same clear meets a changed ``retries`` that makes up for it. Then both ``clear_number`` and
-``retries`` have moved. (Seen in 3.3.2.)
+A generation begins when somebody asks to run the task again. Airflow may also merely come back to
+it. Nothing in a task instance tells that directly. In Airflow 3.3 a retry, the retry of a killed
+process and the return from a deferral do not change ``max_tries``. Every way of clearing changes
+it, unless a changed ``retries`` makes up for it. Then both ``clear_number`` and ``retries`` have
+changed. (Seen in 3.3.2.)
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ _KEY_PARTS: Final = 4
 
 
 class Marks(NamedTuple):
-    """What Airflow shows of a task that tells generations apart: of its instance, of itself, of its
-    run.
-    """
+    """The facts in Airflow that tell generations of a task apart: of instance, task, and run."""
 
     max_tries: int
     retries: int
@@ -54,7 +52,7 @@ class Marks(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """What one job of a task is: of which generation, and which of the task's jobs.
+    """The identity of one job of a task: its generation, and which of the task's jobs it is.
 
     ``namespace`` tells this installation, or this task, from others.
     """

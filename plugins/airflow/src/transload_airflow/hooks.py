@@ -24,9 +24,7 @@ HOSTS: Final = ("ssh", "docker_host")
 
 
 class Defaults(NamedTuple):
-    """What a connection of type ``transload`` says: where jobs run, with which run options, and
-    where they report results.
-    """
+    """The values of a connection of type ``transload``: cluster, run options, tracker base."""
 
     cluster: Cluster | None = None
     cfg: Mapping[str, CfgVal] = MappingProxyType({})
@@ -93,7 +91,7 @@ class TransloadHook(BaseHook):
     def _cluster(
         self, kind: str | None, settings: dict[str, Any], connection: Any
     ) -> Cluster | None:
-        """Return the cluster that the connection describes; None: it describes none.
+        """Return the cluster that the connection describes; None if it describes none.
 
         Args:
             kind: of the scheduler.

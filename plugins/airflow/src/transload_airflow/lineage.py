@@ -37,11 +37,11 @@ class _Event:
 def announce_assets(
     context: Mapping[str, Any], outlets: Sequence[Any], results: AppResults
 ) -> None:
-    """Report what the job made of each outlet, in the ``extra`` of the asset's event.
+    """Report the job's data in the ``extra`` of the asset's event, for each outlet.
 
     An asset gets ``handle``, ``results``, and ``artifact`` if one has its address. An
-    ``AssetAlias`` gets an asset for each artifact, since what the job made may be known only once
-    it has run. What Airflow refuses stands in the log as a warning.
+    ``AssetAlias`` gets an asset for each artifact, since they may be known only once the job has
+    run. The log has a warning for each that Airflow refuses.
 
     Args:
         context: of the task.
@@ -79,7 +79,7 @@ def _no_failure(what: object) -> Iterator[None]:
 
 
 def asset_uri(path: str) -> str:
-    """Return the URI of an artifact: a URL as it is, a path as ``file://``."""
+    """Return the URI of an artifact: a URL itself, a path with ``file://``."""
     if "://" in path:
         return path
     if path.startswith("/"):

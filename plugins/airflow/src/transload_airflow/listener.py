@@ -1,10 +1,9 @@
-"""Ending the job of a task that nobody waits for when a person marks it, or when its run ends
-without it.
+"""Ending the job of a task without a process, when a person marks it or its run ends without it.
 
-A trigger's ``on_kill`` is called only where a triggerer runs it. A mark before that, or while no
-triggerer runs, reaches nobody. The same holds for a task that waits for a retry (seen in Airflow
-3.3.2). But the API server calls listeners for each mark, the scheduler for a run that has timed
-out, and a deferral that comes too late is refused.
+A trigger's ``on_kill`` is called only where a triggerer runs it. Before that, or while no triggerer
+runs, a mark has no effect there. The same holds for a task that waits for a retry (seen in Airflow
+3.3.2). But the API server calls listeners for each mark, and the scheduler for a run that has timed
+out. A deferral that comes too late is refused.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
     from transload.pipelines import Driver
 
 OVER: Final = ("success", "task_failure", "all_tasks_deadlocked")
-"""What Airflow says of a run that ended by itself: nothing of it goes on."""
+"""Airflow's reason for a run that ended by itself. Nothing of it goes on."""
 
 END_APP: Final = "transload_airflow.triggers.end_app"
 """Import path of what a triggerer calls to end a job; it is stored in Airflow's database."""

@@ -44,9 +44,9 @@ def log_line(role: str, replica: int, stream: object, line: str) -> None:
 def log_line_in_pieces(role: str, replica: int, stream: object, line: str) -> None:
     """Do what `log_line` does, in a trigger, where a very long line comes as several.
 
-    The threads of a triggerer share one pipe for their logs. What does not fit into it at once is
-    mixed with what another thread writes, and Airflow throws both away. That was seen in 3.3.2,
-    from about 200,000 bytes on.
+    The threads of a triggerer share one pipe for their logs. A line that does not fit into it is
+    mixed with those of other threads, and Airflow throws both away. That was seen in 3.3.2, from
+    about 200,000 bytes on.
     """
     text = line.rstrip("\n")
     if len(text) <= PIECE or len(json.dumps(text)) <= AT_ONCE:

@@ -1,9 +1,9 @@
-"""Hiding in the logs of triggers what Airflow hides in those of tasks.
+"""Hiding the same secrets in the logs of triggers that Airflow hides in those of tasks.
 
 Airflow masks a secret in the processes that have read it. The lines of a deferred task's job go
-through the triggerer, which has read none of what the task's templates asked for. It is given the
+through the triggerer. It has read none of the secrets of the task's templates. So it is given the
 names of these variables and connections, and of the sources of the job's own secrets, and reads
-them again: no secret is stored anywhere for that.
+them again. No secret is stored anywhere for that.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ _OWN: Final = ("app", "component", "component_args", "args", "command", "schedul
 
 
 class SearchTask(TemplateRules):
-    """What the tasks of a search share: the search, and where its state is.
+    """The common part of the tasks of a search: the search, and the place of its state.
 
     Args:
         search: the JSON form of a search.
@@ -233,9 +233,7 @@ def _shown(name: str, value: object) -> str:
 
 
 def _transload_error(error: BaseException) -> TransloadError | None:
-    """Return the error of ours that an exception of Airflow's was raised for; None: there is
-    none.
-    """
+    """Return the error of ours behind an exception of Airflow's; None if there is none."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, TransloadError):
         cause = cause.__cause__

@@ -133,11 +133,11 @@ class LogStore(TaskStore):
 
 
 class CursorFile:
-    """A store for how far a trigger has handed on a job's logs: a file on the triggerer's machine.
+    """A store for a trigger's position in a job's logs, in a file on the triggerer's machine.
 
     A triggerer that is started again goes on there. On another machine, lines since the deferral
     come once more. The task state store cannot be used in a trigger. Several tasks may wait for one
-    job, and each has an identity of its own.
+    job, each with a separate identity.
 
     Args:
         identity: of the job, as in ``transload.pipelines.Driver.state``.

@@ -1,6 +1,4 @@
-"""What Airflow says of a task that runs: what it is called, where it is written, whether it is to
-end.
-"""
+"""Airflow's facts of a task that runs: its name, its files, and whether it is to end."""
 
 from __future__ import annotations
 

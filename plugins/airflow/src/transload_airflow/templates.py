@@ -1,10 +1,9 @@
-"""What Airflow's templates may look into, and what they make of it, which is less than Airflow
-allows by itself.
+"""The rules of Airflow's templates here, which are stricter than Airflow's own.
 
-A text that holds no template stays as it was written, also where templates make values of other
-types (``render_template_as_native_obj``): ``"1.10"`` stays that text. What an upstream task
-returned is data, never a template. Airflow itself keeps to that for ``expand``, but not for lists
-and mappings that come by ``expand_kwargs``.
+A text that holds no template does not change, also where templates make values of other types
+(``render_template_as_native_obj``): ``"1.10"`` stays that text. The return value of an upstream
+task is data, never a template. Airflow itself keeps to that for ``expand``, but not for lists and
+mappings that come by ``expand_kwargs``.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _MARKERS: Final = (
 
 
 class TemplateRules(BaseOperator):
-    """What the operators of this package have in common: how their template fields are rendered."""
+    """The common base of this package's operators: how their template fields are rendered."""
 
     text_fields: Sequence[str] = ()
     """Template fields that hold one text each: it stays a text, whatever type Airflow would make of
@@ -157,7 +156,7 @@ def _text(template: jinja2.Template, context: Any) -> str:
 
 
 def _value(template: jinja2.Template, context: Any) -> Any:
-    """Return what a template makes: the one value that it names as it is, or else a text."""
+    """Return the value of a template: the one value that it names, or else a text."""
     nodes = _nodes(template, context)
     if len(nodes) == 1 and not isinstance(nodes[0], jinja2.Undefined):
         return nodes[0]

@@ -24,12 +24,12 @@ from transload_airflow.task_instance import OVER, task_state
 
 
 class AppStateTrigger(BaseTrigger):
-    """Fires once a job has ended, or cannot be waited for here; hands on its log lines meanwhile.
+    """Fires once a job has ended, or cannot be waited for here. Until then it hands on log lines.
 
-    The event is what ``transload.pipelines.outcome`` returns. A triggerer submits and stores
-    nothing of the job. What must be stored, it hands back with the state. Stopping the triggerer
-    leaves the job alone. A person who marks or clears the deferred task ends it, if the operator
-    has ``on_kill="cancel"``.
+    The event is the return value of ``transload.pipelines.outcome``. A triggerer submits and stores
+    nothing of the job. It hands such work back with the state. Stopping the triggerer leaves the
+    job alone. A person who marks or clears the deferred task ends it, if the operator has
+    ``on_kill="cancel"``.
 
     Args:
         state: from ``transload.pipelines.Driver.state``.

@@ -27,10 +27,10 @@ LONGEST_NAME: Final = 200
 
 @dataclass(frozen=True)
 class AsIs:
-    """A value of a template field that Airflow leaves as it is.
+    """A value of a template field that Airflow does not change.
 
-    Its templates do not look into it, and a function is not called: Airflow calls each function
-    that it finds in a template field, with arguments of its own.
+    Its templates do not look into it, and a function is not called. Otherwise Airflow calls each
+    function in a template field, with its own arguments.
 
     Args:
         value: JSON values, or a function.
@@ -69,14 +69,14 @@ def as_values(app: Any, template: bool = True) -> tuple[Any, Callable[..., Any] 
 
 
 def app_name(task_id: str) -> str:
-    """Return the name of a job that has none of its own, such as a command: that of its task."""
+    """Return the name of a job without one, such as a command: that of its task."""
     return task_id[:LONGEST_NAME].lstrip("-.") or "app"
 
 
 def as_component(component: Any) -> Any:
     """Return a component as a template field holds it.
 
-    A function is put out of Airflow's reach; anything else stays as it is.
+    A function is wrapped, so that Airflow does not call it. Anything else is returned unchanged.
     """
     if component is None or isinstance(component, str) or hasattr(component, "resolve"):
         return component
@@ -111,7 +111,7 @@ def arguments(value: Any) -> Mapping[str, Any] | Sequence[str]:
 
 
 def words_of(value: Any) -> Sequence[str] | None:
-    """Return a command, as it is after rendering: numbers among its words are texts there.
+    """Return a command after rendering, with numbers among its words as texts.
 
     Raises:
         SpecError: if it is no list.

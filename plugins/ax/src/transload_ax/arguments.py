@@ -1,6 +1,4 @@
-"""What a component's arguments and an experiment's parameters must have in common; pure, and no
-import of Ax.
-"""
+"""The match between a component's arguments and an experiment's parameters. Imports nothing of Ax."""
 
 from __future__ import annotations
 

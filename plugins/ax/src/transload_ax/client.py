@@ -55,7 +55,7 @@ class TransloadClientRunner(TransloadRunner, IRunner):
         return TrialStatus[self.trials.poll([view])[trial_index]]
 
     def stop_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> dict[str, Any]:
-        """Cancel the trial's job; one that has ended stays as it is."""
+        """Cancel the trial's job. One that has ended stays."""
         self.trials.stop(_view(trial_index, "RUNNING", trial_metadata))
         return {}
 
@@ -70,10 +70,10 @@ def _view(
 
 
 class TransloadClientMetric(IMetric):
-    """Reads what a trial reported, for ``ax.api.client.Client``.
+    """Reads the results that a trial reported, for ``ax.api.client.Client``.
 
-    A curve (``name/<step>``) gives its latest point; otherwise ``name``, or ``name/mean`` and
-    ``name/sem``, at the step that the result ``step_name`` says (0 if there is none).
+    A curve (``name/<step>``) gives its latest point. Otherwise it is ``name``, or ``name/mean`` and
+    ``name/sem``, at the step in the result ``step_name`` (0 without one).
 
     Args:
         name: name of the result.

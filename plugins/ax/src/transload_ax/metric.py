@@ -260,7 +260,7 @@ def _key(name: str, arm: str) -> str:
 
 
 def _handle(metadata: Mapping[str, Any], arm: str) -> str | None:
-    """Return the job of a trial, or of one arm of a batch trial; None: there is none."""
+    """Return the job of a trial, or of one arm of a batch trial; None if there is none."""
     handle = metadata.get(HANDLE)
     if isinstance(handle, Mapping):
         return handle.get(arm)

@@ -45,11 +45,10 @@ if TYPE_CHECKING:
     from transload.components import Component as FoundComponent
 
 TRANSLOAD_APP_HANDLE: Final = HANDLE
-"""Key in a trial's run metadata: the handle of its job; of a batch trial, a dict of arm name →
-handle."""
+"""Key in a trial's run metadata for the handle of its job, or for arm name → handle."""
 
 TRANSLOAD_TRACKER_BASE: Final = BASE
-"""Key in a trial's run metadata: the tracker base; ``""`` if none was given."""
+"""Key in a trial's run metadata for the tracker base (``""`` if none was given)."""
 
 MOST_SUBMITS: Final = 16
 """How many jobs are submitted side by side, at most."""
@@ -60,7 +59,7 @@ APP_STATE_TO_TRIAL_STATUS: Final[dict[AppState, TrialStatus]] = {
 """AppState → TrialStatus. Patience is applied before the table is read."""
 
 _NOT_STORED: Final = ("_trials", "_within")
-"""What Ax does not compare and store: it takes all that is in a runner's ``__dict__``."""
+"""The attributes that Ax does not compare or store, while it takes all others of a runner."""
 
 _shared: WeakValueDictionary[tuple[int, str], Trials] = WeakValueDictionary()
 _lock = threading.Lock()
@@ -268,8 +267,8 @@ class TransloadRunner(Runner):
     def run_multiple(self, trials: Iterable[BaseTrial]) -> dict[int, dict[str, Any]]:
         """Do what `run` does for each of the trials, side by side; return trial index → metadata.
 
-        If one cannot be submitted, the others are all the same. Called again, it reattaches to
-        what was submitted, and starts none twice.
+        If one cannot be submitted, the others still are. Called again, it reattaches to the
+        submitted jobs, and starts none twice.
         """
         wanted = list(trials)
         self.trials.keep()  # stored here, in one thread, before any of them is changed in another
@@ -286,9 +285,9 @@ class TransloadRunner(Runner):
     def poll_trial_status(self, trials: Iterable[BaseTrial]) -> dict[TrialStatus, set[int]]:
         """Look at the jobs of trials once; return status → trial indices. Never raises.
 
-        A trial whose job waits, for the first time or again (pre-emption), is RUNNING. Ax would
-        believe that nothing runs. What is not known leaves the status as it is, for as long as
-        ``patience`` says.
+        A trial whose job waits, for the first time or again (pre-emption), is RUNNING. Otherwise Ax
+        would believe that nothing runs. While a state is not known, the status stays, for as long
+        as ``patience`` says.
         """
         asked = {trial.index: trial for trial in trials}
         every: Mapping[int, BaseTrial] = next(
@@ -307,7 +306,7 @@ class TransloadRunner(Runner):
         return self.trials.reason(self._view(trial))
 
     def stop(self, trial: BaseTrial, reason: str | None = None) -> dict[str, Any]:
-        """Cancel the trial's job; one that has ended stays as it is."""
+        """Cancel the trial's job. One that has ended stays."""
         self.trials.stop(self._view(trial))
         if reason:
             return {"reason": reason}

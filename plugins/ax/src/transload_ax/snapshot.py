@@ -33,11 +33,11 @@ ms later."""
 
 
 class Snapshot:
-    """One experiment and its generation strategy in a JSON file, replaced as a whole; new trials in
-    a second one.
+    """One experiment and its generation strategy in a JSON file, and new trials in a second one.
 
-    Saving takes a few milliseconds for each trial. `add` takes the same however many there are: it
-    writes new trials to the end of ``<path>.trials``, which the next `save` removes.
+    The file is replaced as a whole. Saving takes a few milliseconds for each trial. `add` takes the
+    same however many trials there are. It writes new trials to the end of ``<path>.trials``, which
+    the next `save` removes.
 
     Args:
         path: the file; its folder is made.
@@ -53,10 +53,9 @@ class Snapshot:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes, and other threads, from running the experiment meanwhile, by a lock
-        on ``<path>.lock``.
+        """Hold a lock on ``<path>.lock`` that keeps others from running the experiment.
 
-        The lock goes with its process, however that ends; the file stays. Where a file system has
+        The lock goes with its process, however that ends. The file stays. Where a file system has
         no locks, a warning says so.
 
         Raises:
@@ -71,13 +70,14 @@ class Snapshot:
         generation_strategy: GenerationStrategy | None = None,
         along: Mapping[str, Any] | None = None,
     ) -> None:
-        """Store an experiment; a reader, or a process that is killed meanwhile, leaves the old or
-        the new one.
+        """Store an experiment in one step, so that a reader finds the old or the new one.
+
+        That holds too for a process that is killed while it writes.
 
         Args:
             experiment: the experiment, in any state.
             generation_strategy: what proposes its trials.
-            along: JSON values to store beside it, by names of their own.
+            along: JSON values to store with it, by separate names.
         """
         strategy = None
         if generation_strategy is not None:
@@ -104,7 +104,7 @@ class Snapshot:
     def add(self, trials: Iterable[BaseTrial], generation_strategy: GenerationStrategy) -> None:
         """Store trials that were made since the last `save` or `add`, and nothing else that is new.
 
-        What is written survives the process, at once; the machine's own failure may cost it, but no
+        The trials survive this process from then on. A failure of the machine may lose them, but no
         more.
 
         Args:
@@ -193,13 +193,12 @@ def _merge(
 
 
 class Keeper:
-    """Stores an experiment while it runs: at once where it must be, otherwise soon, at a small
-    share of the time.
+    """Stores an experiment while it runs, at a small share of the time.
 
-    *Before a trial is submitted*, the trial with its parameters must be on the disk. Whoever goes
-    on after a crash has to know that there may be a job, and of what. Everything else may be a
-    moment behind. Ids of jobs follow from what was stored, so that handles, states and results are
-    known again by asking. Such changes are stored as soon as `SHARE` allows, together.
+    *Before a trial is submitted*, the trial with its parameters must be on the disk. A process that
+    goes on after a crash has to know that there may be a job, and with which parameters. Everything
+    else may be a moment behind. Ids of jobs follow from the stored values. So handles, states and
+    results are found again by asking. Such changes are stored together, as soon as `SHARE` allows.
 
     Args:
         snapshot: where to; None: nowhere.

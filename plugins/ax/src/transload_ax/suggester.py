@@ -62,7 +62,7 @@ class AxSuggester:
         return made
 
     def observe(self, index: int, values: Values | None) -> None:
-        """Take what a trial came to; None: it failed."""
+        """Take the value of a trial; None if it failed."""
         experiment, _ = self._ax()
         if index not in experiment.trials:
             raise SpecError(

@@ -11,13 +11,12 @@ from contextlib import contextmanager, suppress
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Have PyTorch compute with one thread within this, unless ``OMP_NUM_THREADS`` says otherwise.
+    """Have PyTorch compute with one thread within this, unless ``OMP_NUM_THREADS`` is set.
 
-    The models of a search are small, and its trials often want the same cores: threads that wait
-    for one another made a proposal take seconds on two busy cores, where one thread took 0.2 s.
-
-    Nor does BoTorch (0.18) compile C++ for several objectives then: that takes the trials' cores
-    for a minute, and a kill meanwhile leaves a lock that every later search waits for without end.
+    The models of a search are small, and its trials often want the same cores. Threads that wait
+    for one another made a proposal take seconds on two busy cores. One thread took 0.2 s. BoTorch
+    (0.18) does not compile C++ for several objectives then. That would take the trials' cores for a
+    minute, and a kill in that time leaves a lock that stops every later search.
     """
     with suppress(ImportError):
         from botorch.acquisition.multi_objective import logei
@@ -38,11 +37,10 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def seeded(seed: int | None) -> Iterator[None]:
-    """Have PyTorch draw its random numbers from a seed within this, and go on as before afterwards;
-    None: nothing.
+    """Have PyTorch draw its random numbers from a seed within this, and then restore its state.
 
-    Models choose where to look by chance: with the seed of a strategy alone, which is that of its
-    first trials, equal searches differ.
+    With None nothing changes. Models choose where to look by chance. A strategy has a seed for its
+    first trials only. So with that alone, equal searches differ.
     """
     if seed is None:
         yield

@@ -1,5 +1,6 @@
-"""What to do about a trial: run it, look at it, stop it, by its status and run metadata. Imports
-nothing of Ax.
+"""The steps of a trial: run it, look at it, stop it, by its status and run metadata.
+
+It imports nothing of Ax.
 """
 
 from __future__ import annotations
@@ -99,9 +100,9 @@ class Trials:
     def poll(self, trials: Iterable[TrialView], *, given_up: Iterable[int] = ()) -> dict[int, str]:
         """Look at the jobs of trials once; return trial → name of its status. Never raises.
 
-        A trial whose job waits, for the first time or again (pre-emption), is RUNNING. Ax would
-        believe that nothing runs. What is not known leaves the status as it is, for as long as
-        ``patience`` says.
+        A trial whose job waits, for the first time or again (pre-emption), is RUNNING. Otherwise Ax
+        would believe that nothing runs. While a state is not known, the status stays, for as long
+        as ``patience`` says.
 
         Args:
             trials: the trials; those that have ended are passed over.
@@ -146,7 +147,7 @@ class Trials:
                 self._each(trial, "followed yet")
 
     def stop(self, trial: TrialView) -> None:
-        """Cancel a trial's jobs; what has ended stays as it is. Never raises."""
+        """Cancel a trial's jobs. Those that have ended stay. Never raises."""
         self._each(trial, "cancelled", self.jobs.stop)
 
     # -- inside

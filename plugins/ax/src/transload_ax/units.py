@@ -31,8 +31,11 @@ BASE: Final = "transload_tracker_base"
 RECORD: Final = "transload_attach"
 LOGS: Final = "transload_logs"
 PROGRESS: Final = "transload_progress"
-"""Keys in a trial's run metadata: handle, tracker base, what reattaching needs, how far logs were
-handed on, how far the job is (fields of `transload.specs.Progress`)."""
+"""Keys in a trial's run metadata.
+
+They are for the handle, the tracker base, the values for reattaching, the position in the logs, and
+the progress (fields of `transload.specs.Progress`).
+"""
 
 
 class TrialKey(NamedTuple):
@@ -67,7 +70,7 @@ class JobView(NamedTuple):
 
 
 def base_of(tracker_base: str | None, arm: str = "") -> str | None:
-    """Return the tracker base of a trial, or of one arm of a batch trial; None: none was given."""
+    """Return the tracker base of a trial, or of one arm of a batch trial; None if none was given."""
     if not tracker_base or not arm:
         return tracker_base
     return f"{tracker_base.rstrip('/')}/{arm}"

@@ -94,8 +94,9 @@ def wait_for_run(
     patience: float = 300.0,
     on_change: Callable[[RunDescription], object] | None = None,
 ) -> RunDescription:
-    """Wait until a run has ended, in whatever state: cancelled runs end too; return it with all of
-    its tasks.
+    """Wait until a run has ended, in whatever state; return it with all of its tasks.
+
+    Cancelled runs end too.
 
     Args:
         client: a ``kfp.Client``.
@@ -160,7 +161,7 @@ def _answer_within(left: float) -> float:
 
 
 def cancel_run(client: Client, run_id: str) -> None:
-    """Ask for the end of a run; return at once. Nothing happens if it has ended.
+    """Ask for the end of a run, without waiting. Nothing happens if it has ended.
 
     Raises:
         AppNotFound: if there is no such run.
@@ -177,9 +178,7 @@ def cancel_run(client: Client, run_id: str) -> None:
 
 
 def _seen(client: Client, run_id: str, seconds: float) -> RunDescription:
-    """Do what ``client.get_run`` does, for so many seconds; a client that is another than KFP's has
-    its own way.
-    """
+    """Do what ``client.get_run`` does, for at most ``seconds``, if the client is KFP's."""
     import kfp
 
     is_kfp = isinstance(client, kfp.Client) and type(client).get_run is kfp.Client.get_run

@@ -98,10 +98,10 @@ class AppComponent(BaseComponent):
 
     @property
     def pipeline_spec(self) -> Any:
-        """The component as a pipeline of its own, as a compiler writes it: whoever loads it need
-        not know of identity.
+        """The component as a separate pipeline, as a compiler writes it.
 
-        KFP takes a pipeline for the component in it, with all its inputs, if both have one name.
+        Whoever loads it need not know of identity. KFP takes a pipeline for the component in it,
+        with all its inputs, if both have one name.
         """
         spec = super().pipeline_spec
         if not self.identity:

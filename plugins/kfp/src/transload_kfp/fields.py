@@ -72,7 +72,7 @@ def option_path(app: AppDef, name: str) -> str:
 
 
 def field_at(app: AppDef, path: str, *value: Any) -> Any:
-    """Return what stands at a path of an app definition; put a value there if one is given.
+    """Return the value at a path of an app definition, after setting it if one is given.
 
     Raises:
         SpecError: if there is no such place.

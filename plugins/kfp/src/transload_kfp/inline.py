@@ -1,7 +1,7 @@
-"""Runs a program inside a KFP component and hands what it reported to Kubeflow Pipelines.
+"""Runs a program inside a KFP component and hands its reports to Kubeflow Pipelines.
 
-The text of this file goes into the component's command (``python3 -c``): it needs nothing but the
-standard library of any Python from 3.7 on, and no transload in the image.
+The text of this file goes into the component's command (``python3 -c``). It needs nothing but the
+standard library of any Python from 3.7 on. The image need not have transload.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""What a launcher component carries: the launch, its options, what its inputs set. Nothing runs
-here, no KFP.
+"""The contents of a launcher component: the launch, its options, and the fields that inputs set.
+
+Nothing runs here, and no KFP is imported.
 """
 
 from __future__ import annotations

@@ -261,11 +261,10 @@ def dry_run_launcher(
     arguments: Mapping[str, Any] | None = None,
     **options: Unpack[LauncherOptions],
 ) -> str:
-    """Return what a launcher would submit, as text for a person; nothing outside of this process is
-    touched.
+    """Return the request that a launcher would submit, as text for a person.
 
-    Below it are the component's inputs and outputs. While an input without a default is open, the
-    job cannot be built: then these are all there is.
+    It touches nothing outside of this process. Below it are the component's inputs and outputs.
+    While an input without a default is open, the job cannot be built. Then these are all there is.
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).

@@ -30,10 +30,9 @@ def component_name(name: str) -> str:
 
 
 def port_names(names: Iterable[str]) -> dict[str, str]:
-    """Return name → name of an input or output: lower-case letters, digits, ``_``; different names
-    stay different.
+    """Return name → name of an input or output, of lower-case letters, digits and ``_``.
 
-    A name that is valid already stays as it is; others give way to it.
+    Different names stay different. A valid name does not change, and others avoid it.
     """
     given = list(dict.fromkeys(names))
     made = {

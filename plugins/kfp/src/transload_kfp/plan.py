@@ -195,7 +195,7 @@ def _wanted(name: str, given: Any, parameter: Parameter | None) -> tuple[str | N
 
 
 def _input(app: AppDef, name: str, port: str, path: str | None, kind: Any) -> InputPort:
-    """Put a mark in the place of a text of the job; return the input that will stand there."""
+    """Put a mark in the place of a text of the job; return the input for that place."""
     where = f"inputs[{name!r}]"
     try:
         before = str(field_at(app, path or option_path(app, name), mark(name)))

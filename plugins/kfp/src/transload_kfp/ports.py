@@ -1,6 +1,4 @@
-"""What goes into a component and what comes out of it, as KFP types it; marks for what only the run
-of it knows.
-"""
+"""The inputs and outputs of a component, with KFP's types, and marks for values of the run."""
 
 from __future__ import annotations
 
@@ -43,7 +41,7 @@ RESULT_TYPES: Final = {str: "String", int: "Integer", float: "Float"}
 TEMPLATE: Final = re.compile(
     r"\{\{\s*(\$|channel:|=|(?:workflow|inputs|outputs|pod|node|steps|tasks|item|retries|lastRetry)\b)"
 )
-"""What Kubeflow Pipelines, or the engine below it, would read as a placeholder of its own."""
+"""Texts that Kubeflow Pipelines, or the engine below it, would read as their placeholders."""
 STRUCT: Final = re.compile(r'\s*\{\s*"(Concat|IfPresent)"\s*:')
 """How a text begins that Kubeflow Pipelines would read as a structure of its own."""
 _CHANNEL: Final = re.compile(r'\{\{channel:task=[\w\s-]*;name=[\w\s-]+;type=[\w\s{}":-]*;\}\}')
@@ -51,7 +49,7 @@ _CHANNEL: Final = re.compile(r'\{\{channel:task=[\w\s-]*;name=[\w\s-]+;type=[\w\
 
 _MARK: Final = re.compile("\ue000late:([^\ue000\ue001]*)\ue001")
 Piece = str | tuple[str]
-"""A piece of a text: literal, or ``(name,)`` of what stands there at run time."""
+"""A piece of a text: a literal, or ``(name,)`` of a value that is known at run time."""
 
 
 def mark(name: str) -> str:
@@ -78,7 +76,7 @@ def has_mark(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Port:
-    """What inputs and outputs have in common; see there."""
+    """The common part of inputs and outputs."""
 
     source: str
     name: str
@@ -93,9 +91,7 @@ class _Port:
 
     @property
     def placeholder(self) -> str:
-        """What stands in a command for its value, or for the file that takes it; of an artifact,
-        for its path.
-        """
+        """The text in a command for its value, its file, or an artifact's path."""
         if self.is_artifact:
             return f"{{{{$.{self.side}.artifacts['{self.name}'].path}}}}"
         return f"{{{{$.{self.side}.parameters['{self.name}']{self.ending}}}}}"
@@ -239,9 +235,7 @@ def artifact_type(kind: object) -> str | None:
 
 
 def input_type(kind: object) -> str | None:
-    """Return what KFP calls an input of a type: of a value, an artifact, or the final status; None:
-    it has no such.
-    """
+    """Return KFP's word for an input of a type (value, artifact, final status), if it has one."""
     if isinstance(kind, type) and kind in KFP_TYPES:
         return KFP_TYPES[kind]
     if FINAL_STATUS in (kind, getattr(kind, "__name__", "")):
@@ -250,7 +244,7 @@ def input_type(kind: object) -> str | None:
 
 
 def read_as_placeholder(value: object) -> str | None:
-    """Return the part of a constant that KFP would read as a placeholder; None: there is none.
+    """Return the part of a constant that KFP would read as a placeholder; None if there is none.
 
     Args:
         value: a constant; outputs and parameters that were formatted into its texts are none, KFP

@@ -182,16 +182,13 @@ def refuse_timed_retries(app: AppDef, retries: int) -> None:
 
 
 def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] = ()) -> None:
-    """Refuse texts that Kubeflow Pipelines would read as something else than what they say.
+    """Refuse texts that Kubeflow Pipelines would not take literally.
 
     Args:
-        role: the role; marks stand for inputs.
-        wrapped: whether the command travels encoded, so that nobody reads it; plain variables never
-            do.
+        role: the role, with marks in place of inputs.
+        wrapped: whether the command travels encoded, so that KFP does not read it; plain variables
+            never do.
         variables: names of variables that the container has besides the role's.
-
-    Raises:
-        UnsupportedFeature: by field name.
     """
     texts = {}
     if not wrapped:

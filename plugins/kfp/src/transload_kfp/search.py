@@ -1,5 +1,6 @@
-"""A search as a pipeline of its own: each round a suggestion, a loop over its trials, a sum; or all
-in one task.
+"""A search as a pipeline, or all in one task.
+
+Each round of the pipeline is a suggestion, a loop over its trials, and a sum.
 """
 
 from __future__ import annotations
@@ -89,13 +90,12 @@ def search_pipeline(
     inherit_env: bool = False,
     **settings: Unpack[SearchSettings],
 ) -> Any:
-    """Return a pipeline that runs a search: its rounds are laid out when compiling, each trial is a
-    task of its own.
+    """Return a pipeline that runs a search, with each trial as a task.
 
-    A round is a task that suggests trials, a loop with one task for each of them, and a task that
-    sums up; the next round begins after it. A trial's task ends well when its job has failed: the
-    search goes on without its objective. The pipeline is a component too; its output ``best`` is
-    JSON with ``index``, ``parameters``, ``value``.
+    Its rounds are laid out when compiling. A round is a task that suggests trials, a loop with one
+    task for each of them, and a task that sums up. Then the next round begins. A trial's task
+    succeeds when its job has failed, and the search goes on without its objective. The pipeline is
+    a component too. Its output ``best`` is JSON with ``index``, ``parameters``, ``value``.
 
     Args:
         search: what to search; ``search.scheduler`` runs the trials' jobs.

@@ -1,5 +1,6 @@
-"""What a task gets besides its component: resources, retries, mounts, labels, nodes; what no pod
-can have.
+"""The settings of a task besides its component: resources, retries, mounts, labels, nodes.
+
+Settings that no pod can have are refused.
 """
 
 from __future__ import annotations

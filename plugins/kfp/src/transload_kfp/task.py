@@ -1,7 +1,7 @@
-"""A launcher's task: what Kubeflow Pipelines hands in, what it gets back. Imports no KFP.
+"""A launcher's task: the inputs and outputs of Kubeflow Pipelines. Imports no KFP.
 
-The container form runs ``python3 -m transload_kfp SPEC EXECUTOR_INPUT PATH …``, which calls `main`;
-the Python form calls `launch_in_component` from a few generated lines.
+The container form runs ``python3 -m transload_kfp SPEC EXECUTOR_INPUT PATH …``, which calls `main`.
+The Python form calls `launch_in_component` from a few generated lines.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Flow runs of a worker that died: another worker of the pool looks after their jobs.
+"""Flow runs of a worker that died, whose jobs another worker of the pool looks after.
 
-Prefect's workers keep what they wait for in memory. A flow run reports its own end, but not that
-its process was killed, that its job never started, or that it was cancelled while it waited in a
-queue: that is its worker's to say.
+Prefect's workers keep in memory what they wait for. A flow run reports its own end. Its worker has
+to report that its process was killed, that its job never started, or that it was cancelled in a
+queue.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Prefect's ways to say that what was done is to be done again: a rollback, and ``refresh_cache``.
+"""Prefect's ways to have work done again: a rollback, and ``refresh_cache``.
 
-A flow that is retried, or run again after a crash, collects what its jobs did. Not what was rolled
-back since, and not what a task with ``refresh_cache`` did: for Prefect these are to be done again.
-So another generation of the job begins then, which is noted with the job: another process of the
-flow run sees it as well.
+A flow that is retried, or run again after a crash, collects the results of its jobs. It does not
+collect those that were rolled back since, nor those of a task with ``refresh_cache``, which Prefect
+does again. So another generation of the job begins then. That is noted with the job, so that
+another process of the flow run sees it as well.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _refreshes(task: Any) -> bool:
 
 
 def _running_tasks() -> Iterator[Any]:
-    """Yield the task whose code runs, and those around it; each has a transaction of its own."""
+    """Yield the task whose code runs, and those around it. Each has a separate transaction."""
     context, seen = TaskRunContext.get(), set()
     while isinstance(context, TaskRunContext):
         if (

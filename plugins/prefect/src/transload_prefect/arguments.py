@@ -37,11 +37,10 @@ class LeftOpen:
 
 
 class Call(str):
-    """Which job of the flow run a call is (empty: outside of one), and which arguments the call
-    itself gives.
+    """The arguments that a call itself gives, and which job of the flow run it is (empty: none).
 
-    Prefect's parameters of a call also hold what the caller leaves open, with the values that the
-    component will get: names of task runs, cache keys and hooks see these.
+    Prefect's parameters of a call also hold the arguments that the caller leaves open, with the
+    component's values. So names of task runs, cache keys and hooks see these.
     """
 
     given: frozenset[str]
@@ -127,7 +126,7 @@ def columns_as_lists(values: tuple[Any, ...]) -> Any:
 
 
 def _row(columns: list[Any], number: int) -> list[Any]:
-    """Return the values of one call: of each list the one that stands there."""
+    """Return the values of one call, one from each list."""
     return [column[number] if isinstance(column, list) else column for column in columns]
 
 

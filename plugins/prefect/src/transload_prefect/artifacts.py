@@ -1,6 +1,4 @@
-"""What a person sees of a job in Prefect's interface: tables of replicas and results, progress,
-where the logs are.
-"""
+"""The display of a job in Prefect's interface: tables of replicas and results, progress, logs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Threads for each process that do what must not hold up a task: sending, asking, and looking for
-reasons to stop.
+"""Threads of each process for work that must not delay a task.
 
-They are three: a server that does not answer holds up one, and a job whose end was asked for must
-end then, too.
+They send, ask, and look for reasons to stop. They are three, so that a server that does not answer
+blocks only one. A job whose end was asked for must end then, too.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from contextlib import suppress
 from typing import Literal, get_args
 
 Errand = Literal["watch", "ask", "send"]
-"""What the threads are for, in the order in which they end: each may hand jobs to those after
-it."""
+"""The uses of the threads, in the order in which they end. Each may hand work to those after it."""
 
 _log = logging.getLogger("transload_prefect")
 
 
 class Background:
-    """A thread that does jobs one after the other, each as soon as it is due; all of them when the
-    process ends.
+    """A thread that does its jobs one after the other, each when it is due.
+
+    It does all of them when the process ends.
     """
 
     def __init__(self, name: str) -> None:
@@ -72,7 +71,7 @@ class Background:
                 _log.warning("Prefect's API did not take this: %s: %s", type(exc).__name__, exc)
 
     def _pause(self) -> float | None:
-        """Return the seconds until a job is due; None: there is no job."""
+        """Return the seconds until a job is due; None if there is no job."""
         if not self._jobs:
             return None
         return 0 if self.ending else max(0, self._jobs[0][0] - time.monotonic())

@@ -80,7 +80,7 @@ class AppJobRun(JobRun[AppResults]):
         return self._collect()
 
     def cancel(self) -> Any:
-        """Ask for the job's end; return at once."""
+        """Ask for the job's end, without waiting."""
         cancel = partial(self._driver.runner.cancel, self.handle)
         if in_async_code():
             return asyncio.to_thread(cancel)

@@ -13,11 +13,10 @@ from transload_prefect.arguments import UNIT
 
 @dataclass
 class AppCachePolicy(CachePolicy):
-    """A policy of the user's, ``inner``, made to tell jobs apart: ``app`` is what makes this task
-    differ from others.
+    """A cache policy of the user's, ``inner``, made to tell jobs apart by ``app``.
 
-    Prefect looks at a task's source, which is the same for all job tasks, and at its arguments, one
-    of which only says how many times the task was called before.
+    Prefect looks at a task's source, which is the same for all job tasks, and at its arguments. One
+    of these only counts the calls of the task before.
     """
 
     inner: CachePolicy = field(default_factory=lambda: NO_CACHE)

@@ -1,4 +1,4 @@
-"""Clusters as Prefect's blocks: a scheduler with a name of its own, and where its secrets are."""
+"""Clusters as Prefect's blocks: a scheduler under another name, and the place of its secrets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from transload.runner import Cluster
 
 
 class TransloadCluster(Block):
-    """A cluster: where jobs go, without a settings file on the machine that runs the flow.
+    """A cluster for jobs, without a settings file on the machine that runs the flow.
 
-    Save it under its name: whoever attaches to one of its jobs later loads the secrets again by
-    that.
+    Save it under its name. A process that attaches to one of its jobs later loads the secrets by
+    that name.
 
     Example:
         >>> TransloadCluster(name="prod", kind="kubernetes", connection={"context":

@@ -1,9 +1,9 @@
-"""What a flow run keeps about its jobs: how to find them again, and how far their logs came.
+"""A flow run's notes about its jobs: how to find them again, and the positions in their logs.
 
-Each job has an artifact that tells people where its logs are; these notes are the metadata of that
-artifact. So they survive the process, the machine and the container that ran the flow. (Labels of
-the flow run would do as well, but the server reads and rewrites them as a whole: two writers lose
-notes, and SQLite refuses with "database is locked".)
+Each job has an artifact that tells people where its logs are. These notes are the metadata of that
+artifact. So they survive the process, the machine and the container of the flow. Labels of the flow
+run would not do. The server reads and rewrites them as a whole, so two writers lose notes, and
+SQLite refuses with "database is locked".
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ CURSOR: Final = "transload.log"
 
 
 class Notes:
-    """The notes about one job of a flow run, a `transload.pipelines.AttachStore` for what finds it
-    again.
+    """The notes about one job of a flow run, as a `transload.pipelines.AttachStore`.
 
-    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of a job's page)
-    are shown to people; ``unit`` says which job of the flow run it is.
+    ``name`` and ``task_run_id`` (of the task), and ``link`` (gives the address of a job's page) are
+    shown to people. ``unit`` says which job of the flow run it is.
     """
 
     def __init__(
@@ -65,10 +64,10 @@ class Notes:
         return self.read(APP)
 
     def put(self, record: dict[str, Any]) -> None:
-        """Keep a record; a handle is sent while the job starts, a loss before this returns.
+        """Keep a record. A handle is sent while the job starts, a loss before this returns.
 
-        Ids follow from the flow run: a process killed before a handle arrived finds its job all the
-        same. For the same reason the intent alone is not sent.
+        Ids follow from the flow run. So even a process that was killed before a handle arrived
+        finds its job again. For the same reason the intent alone is not sent.
         """
         if record.get("lost"):
             self.save(APP, json.dumps(record))
@@ -126,11 +125,11 @@ class Notes:
 
 
 class Cursor:
-    """A `transload.pipelines.AttachStore` for how far the logs of one job came.
+    """A `transload.pipelines.AttachStore` for the position in the logs of one job.
 
-    Lines go to Prefect's run logger, which sends them in their order, every few seconds, and does
-    not tell when they have arrived. So a record is kept once the server shows the last of its
-    lines, or a later one: a process that is killed repeats lines, and loses none.
+    Lines go to Prefect's run logger, which sends them in order, every few seconds. It does not
+    report when they have arrived. So a record is kept once the server shows the last of its lines,
+    or a later one. A process that is killed repeats lines, and loses none.
     """
 
     def __init__(self, notes: Notes) -> None:

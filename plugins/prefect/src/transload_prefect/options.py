@@ -57,7 +57,7 @@ class PrefectOptions(TypedDict, total=False):
 
 
 class AdapterOptions(TypedDict, total=False):
-    """What a job task has beside its launch; see `transload_prefect.settings.AppSpec`."""
+    """The settings of a job task besides its launch (see `transload_prefect.settings.AppSpec`)."""
 
     artifacts: bool
     assets: bool | list[str]

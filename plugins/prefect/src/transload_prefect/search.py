@@ -47,13 +47,13 @@ def search_flow(
     flow: Mapping[str, Any] | None = None,
     **settings: Unpack[TrialOptions],
 ) -> Flow[Any, dict[str, Any]]:
-    """Return a Prefect flow that runs a search: each trial a task run; returns
-    `SearchLedger.summary`.
+    """Return a Prefect flow that runs a search, with a task run for each trial.
 
-    Called in another flow it is a subflow. Its parameters, all optional, are ``tracker_base``,
-    ``trials``, ``parallelism``, ``scheduler`` and ``constants`` (the component's other arguments,
-    added to the search's own). Run again after a crash, or with the same tracker base, it goes on
-    where it was: trials that ended are not run again, those that run are attached to.
+    It returns `SearchLedger.summary`. Called in another flow it is a subflow. Its parameters, all
+    optional, are ``tracker_base``, ``trials``, ``parallelism``, ``scheduler`` and ``constants``
+    (the component's other arguments, added to the search's own). Run again after a crash, or with
+    the same tracker base, it goes on. Trials that ended are not run again, and it attaches to those
+    that run.
 
     Args:
         search: the component, its parameters, the objective.

@@ -1,4 +1,4 @@
-"""What a job task runs, and how: its settings, apart from Prefect's own."""
+"""The settings of a job task, apart from Prefect's own."""
 
 from __future__ import annotations
 

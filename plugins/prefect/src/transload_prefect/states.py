@@ -50,9 +50,10 @@ ENDINGS: Final[Mapping[Ending, tuple[str, str] | None]] = {
     Ending.DETACHED: ("CANCELLED", "AppDetached"),
     Ending.MISCONFIGURED: None,
 }
-"""Ending → type and name of the state that a task returns; None: the error is raised, and Prefect
-may retry it."""
+"""Ending → type and name of the state that a task returns.
+
+None raises the error, and Prefect may retry it.
+"""
 
 INTERRUPTED: Final = ("CRASHED", "AppDetached")
-"""Type and name of the state of a task whose process ended though nobody asked for that; its job
-goes on."""
+"""Type and name of the state of a task whose process ended without a request. Its job goes on."""

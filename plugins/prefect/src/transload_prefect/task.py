@@ -337,9 +337,7 @@ def _length(values: Iterable[Any]) -> int | None:
 
 
 def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
-    """Return the name of a task run: the task's, and its arguments; those that look secret are
-    masked.
-    """
+    """Return the name of a task run: the task's, and its arguments, masked where secret-looking."""
     call = parameters.get(UNIT)
     called = {key: value for key, value in parameters.items() if key not in (LAUNCH, UNIT)}
     called = {key: value for key, value in called.items() if not isinstance(value, LeftOpen)}

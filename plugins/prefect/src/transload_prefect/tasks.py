@@ -80,10 +80,10 @@ def run_app(
     launch: Mapping[str, Any] | None = None,
     **settings: Unpack[TaskOptions],
 ) -> Any:
-    """Run a job in a flow, as a task run of its own; return its results.
+    """Run a job in a flow, as a task run; return its results.
 
-    Arguments as of `app_task`. All of them may come from upstream results. In async code, use
-    `run_app_async`.
+    The arguments are those of `app_task`. All of them may come from upstream results. In async
+    code, use `run_app_async`.
 
     Raises:
         AppFailed: if the job failed, retries used up.

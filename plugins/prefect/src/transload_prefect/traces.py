@@ -1,4 +1,4 @@
-"""What a task run leaves behind in Prefect: log lines, events, artifacts, assets."""
+"""The traces of a task run in Prefect: log lines, events, artifacts, assets."""
 
 from __future__ import annotations
 
@@ -119,11 +119,11 @@ def said_level(line: str) -> int:
 
 
 class Traces:
-    """The traces of one job; ``notes`` finds it again, ``cursor`` says how far its log came (None:
-    nothing does).
+    """The traces of one job.
 
-    ``stderr_level`` is the level of all lines on stderr; None: what a line says of itself, else
-    INFO.
+    ``notes`` finds it again. ``cursor`` keeps the position in its log (None: nothing does).
+    ``stderr_level`` is the level of all lines on stderr. With None it is the level that a line
+    names, else INFO.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
-"""What tells one job of a flow run from the others, the same in every run of that flow run's code.
+"""The numbers that tell the jobs of a flow run apart, the same in every run of its code.
 
-Prefect offers nothing of the kind: a task run's id changes when its flow is retried, its dynamic
-key is random, and all tasks made by one factory share a task key. So ordinals are handed out where
-the order of the code decides: in the flow's own thread, when a task is called, submitted or mapped.
+Prefect offers nothing of the kind. A task run's id changes when its flow is retried, and its
+dynamic key is random. All tasks made by one factory share a task key. So ordinals are given where
+the order of the code decides. That is in the flow's own thread, when a task is called, submitted or
+mapped.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ _lock = threading.Lock()
 
 
 def in_async_code() -> bool:
-    """Tell whether the caller is async code: what it calls then returns an awaitable.
+    """Tell whether the caller is async code, to which an awaitable must be returned.
 
-    An event loop may run around a sync flow as well: a flow called from async code, in a notebook,
-    or by an async flow runs in the thread of its caller's loop. So what encloses the caller
-    decides, as it does for Prefect's own methods; a sync flow may run a loop of its own, whose
+    An event loop may run around a sync flow as well. A flow called from async code, in a notebook,
+    or by an async flow runs in the thread of its caller's loop. So the code around the caller
+    decides, as it does for Prefect's own methods. A sync flow may also run a loop itself, whose
     coroutines are async code again.
     """
     with suppress(RuntimeError):
@@ -91,11 +92,10 @@ def _inside_task(flow: FlowRunContext, context: TaskRunContext, name: str) -> st
 
 
 def _count(flow: FlowRunContext, what: str, once: str | None = None) -> int:
-    """Return how often this was asked before; with ``once``, the first answer to whoever asks again
-    under that name.
+    """Return how often this was asked before.
 
-    The counters are the flow context's own: a retry of the flow gets a new context, and counts from
-    0 again.
+    With ``once``, a second question under that name gets the first answer. The counters are the
+    flow context's own. A retry of the flow gets a new context, and counts from 0 again.
     """
     keys: dict[str, Any] = flow.task_run_dynamic_keys
     counter = f"transload:{what}"

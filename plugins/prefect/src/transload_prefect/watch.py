@@ -1,7 +1,7 @@
-"""Reasons to stop a job that Prefect does not pass on: a flow run cancelled through the API, an
-ending task runner.
+"""Reasons to stop a job that Prefect does not pass on.
 
-And whether somebody asked for an end: a signal does not say who sent it, so Prefect's API is asked.
+They are a flow run cancelled through the API, and an ending task runner. A signal does not say who
+sent it, so Prefect's API is asked whether somebody asked for the end.
 """
 
 from __future__ import annotations
@@ -85,9 +85,7 @@ class FlowRunWatch:
 
     @contextmanager
     def around(self, driver: Driver, stop: Callable[[], bool]) -> Iterator[None]:
-        """Watch for the time of a ``with``; ``stop`` tells whether the task itself was told to
-        stop.
-        """
+        """Watch for the time of a ``with``. ``stop`` says whether the task itself must stop."""
         with self._lock:
             self._watched[driver] = stop
             if not self._looking:
@@ -164,9 +162,7 @@ class FlowRunWatch:
         return self._line
 
     def _settle(self, last: bool) -> bool:
-        """Once its code has ended, say what nobody else would say of a plain process: the flow run
-        is cancelled.
-        """
+        """Report a flow run as cancelled once its code has ended. A plain process would not."""
         if not self._settled and (last or not self.running()):
             self._settled = True
             background().post(partial(_mark_cancelled, [self.flow_run_id]))
@@ -202,11 +198,10 @@ def watch_of(flow_context: Any) -> FlowRunWatch:
 
 
 def end_asked_for(context: RunContext) -> bool | None:
-    """Tell whether somebody asked for the end of what runs in a context; None: Prefect does not
-    answer.
+    """Tell whether somebody asked for the end of a run; None if Prefect does not answer.
 
-    A person cancels the flow run, or one that called it; its time limit passes; or a person presses
-    Ctrl-C where the flow was started by hand. In a process that Prefect started, a signal is
+    A person may cancel the flow run, or one that called it. Its time limit may pass. A person may
+    press Ctrl-C where the flow was started by hand. In a process that Prefect started, a signal is
     Prefect's own, or its machine's.
     """
     if _STARTED_BY_PREFECT not in os.environ and interrupted():
@@ -237,12 +232,11 @@ def watching(context: RunContext, driver: Driver) -> AbstractContextManager[None
 
 
 def told_to_stop(flow_context: Any) -> Callable[[], bool]:
-    """Return what tells whether a task runner is ending (SIGTERM and SIGINT reach only the main
-    thread).
+    """Return a function that says whether a task runner is ending.
 
-    A runner that ends tells all of its tasks, so one that it has not told yet is enough to know: a
-    job inside an ordinary task has no event of its own. The runners of the flows that called this
-    one count as well.
+    SIGTERM and SIGINT reach only the main thread. A runner that ends notifies all of its tasks. So
+    one that was not notified yet is enough to know, since a job inside an ordinary task has no
+    event. The runners of the flows that called this one count as well.
     """
     runners = [each.task_runner for each in _flow_contexts(flow_context)]
     events = [each for each in map(_open_event, runners) if each is not None]

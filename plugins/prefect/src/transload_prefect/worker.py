@@ -64,7 +64,7 @@ SECRET: Final = (
 """What Prefect hands to flow runs and must not be written down with the job."""
 
 ENDED: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
-"""Ends of a job whose flow run is scheduled again all the same: it had not begun to run it."""
+"""Ends of a job whose flow run is scheduled again, since it had not begun to run it."""
 
 QUEUE_INTERVAL: Final = 5.0
 """Seconds between two questions whether a flow run was cancelled, as long as its job has not begun
@@ -212,8 +212,8 @@ class AppWorkerResult(BaseWorkerResult):
 class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerResult]):
     """Runs each flow run as a job.
 
-    The job outlives the worker. A worker that is started again, under the same name or once Prefect
-    takes the other one for dead, looks after the flow runs that it finds: none is started a second
+    The job outlives the worker. A worker that is started again looks after the flow runs that it
+    finds. So does another one once Prefect takes the first one for dead. None is started a second
     time.
     """
 
