@@ -110,6 +110,27 @@ def test_built_in_components_take_along_what_they_run(
     assert far(component, args=args).workspace == expected
 
 
+def test_code_that_does_not_travel_is_named(
+    plain_folder: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where no folder can be taken along, as on Kubernetes without a place for it."""
+
+    def make(session: str) -> ScriptedScheduler:
+        scheduler = ScriptedScheduler(session)
+        scheduler.capabilities = scheduler.capabilities._replace(shares_disk=False)
+        monkeypatch.setattr(scheduler, "takes_workspace", lambda cfg: False)
+        return scheduler
+
+    Path("train.py").write_text("print(1)\n")
+    with Runner("test", {"far": make}) as runner:
+        for args in (["-c", "1"], ["--script", "train.py", "--image", "mine:1"]):
+            runner.dryrun_component("utils.python", args, "far")
+        assert not caplog.messages
+        runner.dryrun_component("utils.python", ["--script", "train.py"], "far")
+    (said,) = caplog.messages
+    assert said.startswith(f"role python: train.py lies in {plain_folder}, which does not travel")
+
+
 def test_an_image_that_is_set_over_an_app_takes_the_folder_too(plain_folder: str) -> None:
     """``--image X`` means what the option ``image`` of the scheduler does; a folder says itself
     what it is.

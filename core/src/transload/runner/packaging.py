@@ -94,8 +94,9 @@ def add_default_workspace(
         _refuse_large(role, f"roles[{index}].workspace={found!r}")
 
 
-def names_code_in(role: Role, folder: str) -> bool:
-    """Tell whether the command of a role names a file or a module of a folder.
+def code_named_in(role: Role, folder: str) -> str | None:
+    """Return the file or module of a folder that the command of a role names first; None: it names
+    none.
 
     Args:
         role: the role, such as that of ``dist.ddp --script train.py`` or ``utils.python -m pkg``.
@@ -106,10 +107,10 @@ def names_code_in(role: Role, folder: str) -> bool:
         if os.path.isabs(word):
             continue
         if os.path.isfile(os.path.join(folder, word)):
-            return True
+            return word
         if words[index - 1 : index] == ["-m"] and _has_module(folder, word):
-            return True
-    return False
+            return word
+    return None
 
 
 def _words_of(role: Role) -> list[str]:

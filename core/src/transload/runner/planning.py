@@ -36,7 +36,7 @@ from transload.runner.job_env import (
 from transload.runner.job_mounts import with_job_mounts
 from transload.runner.packaging import (
     add_default_workspace,
-    names_code_in,
+    code_named_in,
     pass_env,
     resolve_relative_paths,
 )
@@ -282,7 +282,7 @@ def _is_from_here(role: Role, to: Destination, folder: str) -> bool:
     is_default = role.image in (transload.IMAGE, to.cfg.get("image"))
     if not is_default and to.scheduler.uses_image(role, to.cfg):
         return False
-    return names_code_in(role, folder)
+    return code_named_in(role, folder) is not None
 
 
 def _script_folders(
@@ -360,9 +360,30 @@ def _pack(
     """Make local paths absolute, and add the folders that travel; ``app`` is changed."""
     if launch.folder is not None:
         resolve_relative_paths(app, launch.folder)
-    if to.scheduler.capabilities.shares_disk or not to.scheduler.takes_workspace(to.cfg):
+    if to.scheduler.capabilities.shares_disk:
         return
-    add_default_workspace(app, code_folder, launch.folder or os.getcwd(), from_here)
+    folder = launch.folder or os.getcwd()
+    if to.scheduler.takes_workspace(to.cfg):
+        add_default_workspace(app, code_folder, folder, from_here)
+    else:
+        _warn_of_code_left_here(app, to, folder)
+
+
+def _warn_of_code_left_here(app: AppDef, to: Destination, folder: str) -> None:
+    """Log one line for a role that names code of the folder, which reaches it in no way."""
+    for role in app.roles:
+        if role.workspace or role.image != transload.IMAGE:
+            continue
+        word = code_named_in(role, folder)
+        if word is not None:
+            logging.getLogger("transload.runner").warning(
+                "role %s: %s lies in %s, which does not travel to scheduler %s with these run "
+                "options; --workspace says what it needs, or give --image with the code in it",
+                role.name,
+                word,
+                folder,
+                to.name,
+            )
 
 
 def _let_roles_change(plan: Plan[Any]) -> None:
