@@ -180,17 +180,13 @@ class Host(WholeHost):
             health = self._server.call("GET", "/api/v2/monitor/health")
         except (OSError, RuntimeError):
             health = {}
-        for part, process in list(self._server._processes.items()):
+        for part in self._server.parts():
             ill = health.get(part.replace("-", "_"), {}).get("status") == "unhealthy"
             self._ill[part] = (
                 min(self._ill.get(part, math.inf), time.monotonic()) if ill else math.inf
             )
-            if process.poll() is not None:
-                print(
-                    f"{part} ended by itself: exit {process.returncode}",
-                    file=sys.stderr,
-                    flush=True,
-                )
+            if self._server.has_ended(part):
+                print(f"{part} ended by itself", file=sys.stderr, flush=True)
                 self._server.start_part(part)
             elif time.monotonic() > self._ill[part] + UNHEALTHY_S:
                 print(f"{part} is unhealthy, and was killed", file=sys.stderr, flush=True)

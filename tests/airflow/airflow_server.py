@@ -157,6 +157,14 @@ class AirflowServer:
         """Return the process id of a part."""
         return self._pids()[part]
 
+    def parts(self) -> list[str]:
+        """Return the parts that were started, whether or not they still run."""
+        return list(self._pids())
+
+    def has_ended(self, part: str) -> bool:
+        """Tell whether a part that was started has ended by itself."""
+        return self._ended(self.pid_of(part), 0)
+
     def _pids(self) -> dict[str, int]:
         """Return the process ids of its parts, whichever process of the tests started them."""
         try:
