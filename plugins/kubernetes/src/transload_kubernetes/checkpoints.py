@@ -1,7 +1,7 @@
-"""Folders for checkpoints: a part of a claim that all attempts of a job mount.
+"""Folders for checkpoints, which are parts of a claim that all attempts of a job mount.
 
 The folder of a role is ``transload-checkpoints/NAME/ROLE`` of the claim. It goes with the last job
-that names it: from here if the claim is mounted here too, else by a small Job.
+that names it. It is removed from here if the claim is mounted here too, else by a small Job.
 """
 
 from __future__ import annotations

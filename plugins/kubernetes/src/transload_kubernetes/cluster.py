@@ -36,7 +36,7 @@ KINDS: Final = {
 }
 """Kind of object → path of its API group, and the resource's name there."""
 _KUBELETS: Final = "could not find the requested resource"
-"""The API server's message for a kubelet's 404; a 404 of its own names the object."""
+"""The API server's message for a kubelet's 404. Its own 404 names the object."""
 
 
 class ClusterError(Exception):

@@ -1,6 +1,6 @@
-"""Tell interruptions from failures: why the cluster has ended a pod, and how often. Pure.
+"""Interruptions and failures: why the cluster has ended a pod, and how often. Pure.
 
-The cluster marks a pod that it ends for reasons of its own (condition ``DisruptionTarget``), and
+The cluster marks a pod that it ends for its own reasons (condition ``DisruptionTarget``), and
 counts such ends of a replica. The pod is gone soon after its successor is made. So the process that
 waits for the job notes the cause in the job's record.
 """
@@ -44,7 +44,7 @@ _OBEDIENT: Final = [ASKS_AGAIN, 128 + 9, 128 + 15]
 
 
 def allowed(role: Role) -> int | None:
-    """Return how often a role may be interrupted; None: any number, as nothing is said of it."""
+    """Return how often a role may be interrupted; None if no number is given, so any number."""
     says_nothing = role.notice is None and not role.checkpoints
     if role.max_interruptions is None and says_nothing:
         return None

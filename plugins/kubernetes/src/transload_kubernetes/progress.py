@@ -1,6 +1,6 @@
-"""How far jobs are: what their programs report, from the logs of their helpers.
+"""The progress of jobs, which their programs report, from the logs of their helpers.
 
-A program writes to a file, a helper repeats its last line in its own log, and readers ask for the
+A program writes to a file. A helper repeats its last line in its own log, and readers ask for the
 last lines of that log. The last report of a pod that has ended is in its status.
 """
 
@@ -23,7 +23,7 @@ from transload_kubernetes.results import PROGRESS
 
 _FRESH_S: Final = 2.0  # a report of this age is not asked for again
 MOST_ASKED: Final = 16
-"""So many pods are asked for a report at once; the others keep their last one."""
+"""The number of pods that are asked for a report at a time. The others keep their last one."""
 _MOST_KEPT: Final = 1000
 _LINES: Final = 60  # from which the time that is left is estimated
 _ALL_LINES: Final = 4000

@@ -28,7 +28,7 @@ _WORDS: Final[Mapping[str, str]] = {
     r"node\(s\) didn't have free ports.*": "{0} a port of the job in use",
     r"Too many pods": "{0} as many pods as it takes",
 }
-"""What the scheduler says of nodes → the same in words; ``{0}`` is how many nodes have it."""
+"""The scheduler's words about nodes → the same for people, with ``{0}`` for the number of nodes."""
 
 
 def in_words(message: str) -> str:

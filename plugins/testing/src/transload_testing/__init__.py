@@ -1,8 +1,7 @@
-"""For authors of schedulers, trackers and adapters: a scheduler that plays scripts, and suites that
-a plugin must pass.
+"""A scheduler that plays scripts, and conformance suites, for authors of plugins.
 
-The suites are pytest classes: subclass one in a test module of yours, say how to make what is
-tested, and run pytest. Nothing but the suites' own modules imports pytest.
+The suites are pytest classes. Subclass one in a test module, say how to make what is tested, and
+run pytest. Nothing but the suites' own modules imports pytest.
 """
 
 from __future__ import annotations

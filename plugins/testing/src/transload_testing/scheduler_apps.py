@@ -281,8 +281,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_what_a_program_says_of_its_failure(self, stage: SchedulerStage) -> None:
-        """What a replica writes to its error file is why the job failed; torchrun's it may make
-        anew, as that does.
+        """The content of a replica's error file is the reason of the job's failure.
+
+        torchrun may write its own file anew, as it does by itself.
         """
         said = """'{"message": {"message": "ValueError: no such thing"}}'"""
         torch = 'echo x > "$TORCHELASTIC_ERROR_FILE" && rm "$TORCHELASTIC_ERROR_FILE"'
@@ -349,9 +350,7 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_usage(self, stage: SchedulerStage) -> None:
-        """What a replica used is told, its earlier attempts included, or nothing is: a nought would
-        be a lie.
-        """
+        """A replica's usage includes its earlier attempts. Unknown usage is missing, never 0."""
         retried = RetryPolicy.REPLICA in stage.scheduler.capabilities.retries
         used = "dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 2"
         command = f'test "$TRANSLOAD_RETRY" != 0 || {{ {used}; exit {int(retried)}; }}'
@@ -374,9 +373,7 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_out_of_memory_is_named(self, stage: SchedulerStage) -> None:
-        """A program that takes far more memory than its role asked for is ended for that, and so it
-        is told.
-        """
+        """A program that takes far more memory than asked for is ended, with that reason."""
         program = Program(command="exec dd if=/dev/zero of=/dev/null bs=400M count=40")
         status = stage.ended(
             stage.submit(stage.app(program, resource=Resource(cpu=1, gpu=0, memMB=64)))

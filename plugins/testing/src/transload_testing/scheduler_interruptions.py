@@ -35,8 +35,7 @@ def _needs(stage: SchedulerStage, *names: str) -> None:
 class InterruptionTests(SchedulerSuite):
     """Tests of jobs that finish despite interruptions.
 
-    A program is told of its end by a signal, keeps what it has done in a folder, and says how far
-    it is.
+    A program gets a signal before its end, keeps its work in a folder, and reports its progress.
     """
 
     def _notice(self, stage: SchedulerStage) -> Notice:

@@ -1,6 +1,4 @@
-"""What the tests of the scheduler suite share: programs, jobs made of them, and waiting with a
-deadline.
-"""
+"""The common parts of the scheduler suite: programs, jobs made of them, and waits with a deadline."""
 
 from __future__ import annotations
 

@@ -26,12 +26,11 @@ __all__ = [
 
 
 class SchedulerConformance(AppTests, IdentityTests, InterruptionTests, LogTests, RefusalTests):
-    """What every scheduler must do. Subclass it, override ``make_scheduler``, and set ``image`` and
-    ``cfg``.
+    """The rules for every scheduler. Subclass it, and override ``make_scheduler``, ``image``, ``cfg``.
 
-    What ``Capabilities`` rule out is not asked for; it must be refused instead. What a scheduler
-    cannot have for another reason is declared in ``cannot``, with the reason, and published in its
-    documentation.
+    A feature that ``Capabilities`` exclude is not tested, but must be refused. A feature that a
+    scheduler lacks for another reason is declared in ``cannot``, with the reason, and published in
+    its documentation.
     """
 
     def test_only_tests_are_declared_impossible(self) -> None:

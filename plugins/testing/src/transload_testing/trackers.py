@@ -1,7 +1,6 @@
-"""Conformance suites for trackers: subclass them in your tests.
+"""Conformance suites for trackers, to be subclassed in your tests.
 
-What must hold for every tracker, on any store, is tested here; what only yours promises, test
-yourself.
+They test the rules for every tracker, on any store. Test your tracker's further promises yourself.
 """
 
 from __future__ import annotations

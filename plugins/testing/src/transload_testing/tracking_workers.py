@@ -1,4 +1,4 @@
-"""What the tracking suites let other processes do: write a lot, and be killed while doing so.
+"""The work of other processes in the tracking suites: to write a lot, and to be killed meanwhile.
 
 Run as ``python -m transload_testing.tracking_workers SPEC``, SPEC a JSON object with ``worker``,
 ``factory`` (``module:attribute`` or, for trackers, a name), ``config`` and the worker's own
@@ -132,11 +132,10 @@ def _read_apart(spec: Mapping[str, Any], read: Callable[..., Any]) -> dict[str, 
 def _kill_writers(
     spec: Mapping[str, Any], write: Callable[..., None], read: Callable[..., Any]
 ) -> list[str]:
-    """Kill a writer again and again at any moment; return what a reader then saw that it must not
-    see.
+    """Kill a writer repeatedly, at any moment; return what a reader then saw that it must not see.
 
-    A writer numbers its values and tells each one that it has written, so the value found must be
-    the last one told, or the one that was being written.
+    A writer numbers its values, and reports each one that it has written. So the value found must
+    be the last one reported, or the one that was being written.
     """
     for module in spec["preload"]:
         importlib.import_module(module)

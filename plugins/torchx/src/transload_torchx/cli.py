@@ -37,8 +37,8 @@ class _File(NamedTuple):
 def command(path: Path, write: bool) -> int:
     """Show what becomes of a folder (or file) of TorchX components and batch scripts of Slurm.
 
-    A batch script becomes a component beside it, and a table in transload.toml. What is left to do
-    by hand is listed with its line. Exits with 0 if nothing is left, else with 1.
+    A batch script becomes a component beside it, and a table in transload.toml. The rest, to be
+    done by hand, is listed by line. Exits with 0 if there is none, else with 1.
     """
     changed = 0
     left = 0

@@ -63,7 +63,7 @@ REMEDIES: Final = {
     "torchx.apps": "write a program of your own",
     "torchx.runner.events": "write a plugin with the hook transload_app_event",
 }
-"""What has no counterpart of its name → what to write; the longest that fits counts."""
+"""Names without a counterpart of that name → what to write. The longest that fits counts."""
 
 VARIABLES: Final = {
     name: name.replace("TORCHX_", "TRANSLOAD_", 1)
@@ -73,7 +73,7 @@ _TRACKER: Final = re.compile(r"TORCHX_TRACKER_(\w+)_CONFIG\Z")
 
 
 class Left(NamedTuple):
-    """What is left to do by hand."""
+    """A part that must be done by hand."""
 
     line: int
     what: str
