@@ -12,7 +12,7 @@ import pytest
 
 from transload.cli import main
 from transload.cli import progress as module
-from transload.cli.progress import changing_line, pieces, progress
+from transload.cli.progress import changing_line, lines_to, pieces, progress
 from transload.cli.screen import Screen
 from transload.runner import get_runner
 from transload.runtime.tracking import open_store
@@ -74,6 +74,24 @@ def test_lines_in_a_log(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.INFO, "transload"), progress("pulling alpine") as step:
         step(1 << 19)
     assert caplog.messages == ["pulling alpine: 0.5 MiB"]
+
+
+def test_lines_to_a_log_of_the_caller(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An orchestrator's own log gets them for the time of a block, unless there is a screen."""
+    lines: list[str] = []
+    with caplog.at_level(logging.INFO, "transload"):
+        with lines_to(lines.append), progress("pulling alpine") as step:
+            step(1 << 19)
+        assert (lines, caplog.messages) == (["pulling alpine: 0.5 MiB"], [])
+        with progress("pulling alpine") as step:
+            step(1 << 19)
+        assert (len(lines), len(caplog.messages)) == (1, 1)
+    shown = shown_on(io.StringIO(), monkeypatch)
+    with lines_to(lines.append), progress("pulling alpine") as step:
+        step(1 << 19)
+    assert len(lines) == 1 and "pulling alpine" in shown.getvalue()
 
 
 @pytest.mark.parametrize("stream", [io.StringIO, Terminal])

@@ -5,9 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import IO, Final, Protocol
 
-__all__ = ["changing_line", "pieces", "progress"]
+__all__ = ["changing_line", "lines_to", "pieces", "progress"]
 
 
 class StatusLine(Protocol):
@@ -28,8 +29,9 @@ class StatusLine(Protocol):
 screen: StatusLine | None = None
 """The command line's place for progress, except with ``--json``.
 
-If it is None, as in orchestrators, progress goes to the logger ``transload``.
+If it is None, progress goes where `lines_to` says, else to the logger ``transload``.
 """
+_log: ContextVar[Callable[[str], None] | None] = ContextVar("transload_progress", default=None)
 SILENT_S: Final = 1.0
 """On a terminal, work that takes less time than this is not shown."""
 ON_SCREEN_S: Final = 0.2
@@ -94,9 +96,29 @@ def _write_line(text: str) -> None:
     if screen is not None:
         screen.note(text)
         return
+    log = _log.get()
+    if log is not None:
+        log(text)
+        return
     import logging  # most programs that reach this have imported it already
 
     logging.getLogger("transload").info(text)
+
+
+@contextmanager
+def lines_to(log: Callable[[str], None]) -> Iterator[None]:
+    """Have progress written by a log of the caller's in this block, unless there is a screen.
+
+    It holds in this thread, and in those that get a copy of its context.
+
+    Args:
+        log: takes one line.
+    """
+    token = _log.set(log)
+    try:
+        yield
+    finally:
+        _log.reset(token)
 
 
 @contextmanager

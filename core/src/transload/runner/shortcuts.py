@@ -44,7 +44,7 @@ def run(
     runner: Runner | None = None,
     **overrides: Unpack[OverrideOptions],
 ) -> Job:
-    """Submit a job; return it at once.
+    """Submit a job; return it, without waiting.
 
     Args:
         app: an AppDef, or a component: its name (``train.py:train``, ``utils.echo``) or function.

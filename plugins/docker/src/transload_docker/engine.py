@@ -10,6 +10,7 @@ import os
 import tarfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
@@ -543,7 +544,9 @@ def in_parallel(function: Callable[[Any], Any], items: Iterable[Any]) -> list[Ba
     from concurrent.futures import ThreadPoolExecutor
 
     with ThreadPoolExecutor(min(_WORKERS, len(items))) as pool:
-        list(pool.map(lambda item: _guard(function, item, errors), items))
+        for item in items:
+            # in a copy of this thread's context, which says where progress is shown
+            pool.submit(copy_context().run, _guard, function, item, errors)
     return errors
 
 
