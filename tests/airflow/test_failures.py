@@ -61,7 +61,7 @@ def failed(exit_code: int) -> AppStatus:
         (SubmitError("x", transient=False), {}, {}, AirflowFailException),
         (SpecError("x"), {}, {}, AirflowFailException),
         (ConfigError("x"), {}, {}, AirflowFailException),
-        (TransloadTimeout("the host's time limit has passed"), {}, {}, AirflowTaskTimeout),
+        (TransloadTimeout("the orchestrator's time limit has passed"), {}, {}, AirflowTaskTimeout),
     ],
 )
 def test_failures(

@@ -131,7 +131,7 @@ def test_connection_holds_defaults(control: ScriptedControl, connect: Connect) -
         ),
         ({"scheduler": "scripted"}, {}, r"scheduler: extra\.kind must say"),
         ({}, {"host": "login"}, r"host: extra\.kind must say"),
-        ({"kind": "scripted"}, {"host": "login"}, "'scripted' is not led to by a host"),
+        ({"kind": "scripted"}, {"host": "login"}, "'scripted' has no host to connect to"),
         ({"kind": 1}, {}, r"extra\.kind=1: must be a text"),
         ({"cfg": "x"}, {}, r"extra\.cfg='x': must be an object"),
         ("[1]", {}, "extra: must be an object, not list"),

@@ -870,7 +870,7 @@ class TestMetadata:
 
         local.__annotations__["return"] = __import__("transload.specs", fromlist=["AppDef"]).AppDef
         runner = TransloadRunner("/tmp/base", local)
-        with pytest.raises(SpecError, match="to be found again elsewhere"):
+        with pytest.raises(SpecError, match="so that other processes can import it"):
             TransloadRunner.serialize_init_args(runner)
 
     def test_a_program_that_knows_nothing_of_trials(

@@ -175,7 +175,7 @@ def test_stories(roles: list[dict[str, Any]], story: str, seen: str) -> None:
             [role()],
             "1=-9",
             (
-                "role 'r0', replica 1 failed (killed by SIGKILL: nobody here sent it; "
+                "role 'r0', replica 1 failed (killed by SIGKILL: transload did not send it; "
                 "perhaps the system was out of memory)"
             ),
         ),

@@ -162,4 +162,4 @@ def test_two_steps_are_left(tmp_path: Path) -> None:
     said = "\n".join(f"{line}: {what}" for line, what in left)
     assert "2: --array=0-9: give --replicas" in said
     assert "3: SLURM_… exists on Slurm only" in said
-    assert "4: a second srun is a job of its own: srun two" in said
+    assert "4: a second srun is a separate job: srun two" in said

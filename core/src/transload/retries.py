@@ -51,7 +51,7 @@ FRUITLESS = 5
 
 Only those that a program asked for count, and ends of segments."""
 
-_KILLED = ": nobody here sent it; perhaps the system was out of memory"
+_KILLED = ": transload did not send it; perhaps the system was out of memory"
 _LONGEST_LINE = 300
 _TRACEBACK = "Traceback (most recent call last):"
 _CHILD_FAILED = ".ChildFailedError:"
@@ -968,7 +968,7 @@ class Gang:
         return retry_delay(row, self.roles[ended.role].get("retry_delay", DELAY_S))
 
     def restart(self, replicas: Iterable[Replica], due: float, cause: str = "") -> None:
-        """Have replicas ended and started again. Restarts of some of them become a part of this one.
+        """Have replicas ended and started again. Restarts of some of them become part of this.
 
         Args:
             replicas: which.
@@ -1069,7 +1069,7 @@ class Gang:
         return min([end, *notices])
 
     def due(self) -> float | None:
-        """Return when a limit, a notice or a restart is due; None: only an event changes something."""
+        """Return when a limit, a notice or a restart is due; None: only an event matters."""
         dues = [
             each.due
             for each in self.restarts

@@ -300,7 +300,7 @@ def test_a_scheduler_that_installs_nothing_refuses_it(
         ),
         (
             "# /// script\n# dependencies = ['tiny @ https://me:hunter2@host/t.whl']\n# ///\n",
-            r"train\.py:2: .*a password must not stand here",
+            r"train\.py:2: .*a password must not be written here",
         ),
     ],
 )

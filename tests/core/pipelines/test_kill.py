@@ -204,7 +204,7 @@ def test_a_limit_that_passes_before_the_app_is_there(
     one._io.log = said.append
     control.outage()
     with pytest.raises(
-        TransloadTimeout, match="could not be cancelled: the host's time limit has passed"
+        TransloadTimeout, match="could not be cancelled: the orchestrator's time limit has passed"
     ):
         one.run()
     assert not one.give_up(asked=True), "nobody knows whether it is there"
@@ -216,7 +216,7 @@ def test_a_limit_that_passes_before_the_app_is_there(
 
     late = held(runner, "limit-late", deadline=time.time() - 1)
     with pytest.raises(
-        TransloadTimeout, match="nothing was submitted: the host's time limit has passed"
+        TransloadTimeout, match="nothing was submitted: the orchestrator's time limit has passed"
     ):
         late.run()
     assert control.started() == []

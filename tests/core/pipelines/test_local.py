@@ -120,7 +120,7 @@ def test_poll_ends_what_is_to_end(control: ScriptedControl, eventually: Any, lim
         error, says = (
             (AppCancelled, "CANCELLED")
             if limit == "kill"
-            else (TransloadTimeout, "the host's time limit")
+            else (TransloadTimeout, "the orchestrator's time limit")
         )
         with pytest.raises(error, match=says):
             one.collect()

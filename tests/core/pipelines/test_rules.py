@@ -88,7 +88,7 @@ def test_deadlines() -> None:
     assert "startup_timeout" in next_limit(options, counts)[1]
     note_state(counts, AppState.RUNNING, 1030)
     note_state(counts, AppState.PENDING, 1040)  # pre-emption is no start-up
-    assert next_limit(options, counts) == (1100, "the host's time limit has passed")
+    assert next_limit(options, counts) == (1100, "the orchestrator's time limit has passed")
     assert next_limit(ExecutionOptions(), counts)[0] == float("inf")
 
 

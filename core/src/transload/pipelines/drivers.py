@@ -196,7 +196,7 @@ class Driver:
             emit(attached.handle, attached.status)  # nobody may have seen it so far
 
     def attach(self, handle: str) -> None:
-        """Look after the job with this handle, in place of `start`. Nothing is asked or submitted."""
+        """Look after the job with this handle, in place of `start`, without asking for it."""
         self._state.handle = handle
         self._state.cursor = None
         self._effects.attach()
@@ -416,7 +416,7 @@ class Driver:
         return finished.result
 
     def _carry_out_until(self, steps: Steps[T], end: float) -> Finished[T] | None:
-        """Carry steps out until ``end`` on the steady clock; None if they have not finished then."""
+        """Carry steps out until ``end`` on the steady clock; None if they go on then."""
         try:
             step = self._advance(steps)
             while not isinstance(step, Finished):

@@ -1,4 +1,4 @@
-"""The part that carries out the effects of a lifecycle: questions, submits, stores and log lines."""
+"""Carries out the effects of a lifecycle: questions, submits, stores and log lines."""
 
 from __future__ import annotations
 
@@ -205,8 +205,8 @@ class Effects:
             self.was_asked = somebody_asked(self.runner, self._io.asked)
             if not self.was_asked and effect.handle is not None:
                 self._io.log(
-                    f"nobody asked for the end of {effect.handle}: it goes on, and the next try "
-                    "reattaches"
+                    f"the end of {effect.handle} was not asked for, so it goes on, and the next "
+                    "try reattaches"
                 )
         return self.was_asked
 

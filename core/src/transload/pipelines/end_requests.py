@@ -130,7 +130,7 @@ def _answer(host: Asked) -> bool | None:
 
 
 def _asked_of_own_job(runner: Runner) -> bool | None:
-    """Tell whether somebody asked for the end of this process's job; None if the scheduler is away."""
+    """Tell whether somebody asked for the end of this process's job; None if that is not known."""
     handle = os.environ.get(ENV_JOB_ID)
     if not handle:
         return False

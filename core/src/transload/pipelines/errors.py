@@ -53,7 +53,7 @@ class Detached(TransloadError):
         super().__init__(
             f"detached from {handle}: it goes on"
             if handle
-            else "stopped before the app was submitted"
+            else "stopped before the job was submitted"
         )
         self.handle = handle
         self.asked = asked

@@ -62,7 +62,8 @@ def app_id_of(identity: Identity, attempt: int) -> str:
         or not all(isinstance(part, str) for part in [host, namespace, *parts])
     ):
         raise SpecError(
-            f"identity={(host, namespace, identity.key)!r}: host and key must be texts, not empty"
+            f"identity={(host, namespace, identity.key)!r}: orchestrator and key must be texts, "
+            "not empty"
         )
     if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
         raise SpecError(f"attempt={attempt!r}: must be an int, 0 or more")

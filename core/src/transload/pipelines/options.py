@@ -207,7 +207,7 @@ def next_limit(options: ExecutionOptions, first_seen: Mapping[str, float]) -> tu
     """Return when the next limit passes, and what to say then; infinity if none is running."""
     ends = [(float("inf"), "")]
     if options.deadline is not None:
-        ends.append((options.deadline, "the host's time limit has passed"))
+        ends.append((options.deadline, "the orchestrator's time limit has passed"))
     startup, schedule = options.startup_timeout, options.schedule_timeout
     if "ran" in first_seen:  # a pre-emption is no start-up
         pass
@@ -237,8 +237,7 @@ def retries_note(app: AppDef, options: ExecutionOptions, host_retries: int | Non
     if options.retries_by != "nested" or not own or not host_retries:
         return None
     return (
-        f"retries multiply: {1 + host_retries} attempts of the host × {1 + own} starts by the "
-        "scheduler = "
-        f"{(1 + own) * (1 + host_retries)} starts at most (retries_by='host' or 'scheduler' leaves "
-        "them to one)"
+        f"retries multiply: {1 + host_retries} attempts of the orchestrator × {1 + own} starts by "
+        f"the scheduler = {(1 + own) * (1 + host_retries)} starts at most (retries_by='host' or "
+        "'scheduler' leaves them to one)"
     )

@@ -294,8 +294,8 @@ class HeaderSettings:
                 check_source(value, where)
             elif looks_secret(name):
                 raise SpecError(
-                    f"{where}: looks like a secret, which must not stand in a script: give its "
-                    f'source, secrets = {{ {name} = "env:{name}" }}'
+                    f"{where}: looks like a secret, which must not be written in a script; give "
+                    f'its source, secrets = {{ {name} = "env:{name}" }}'
                 )
 
     @property

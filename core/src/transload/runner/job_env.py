@@ -142,7 +142,7 @@ def surrounding_run() -> str | None:
 def own_folder(
     backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], base: str | None
 ) -> str | None:
-    """Return where a job reports: the scheduler's folder, or a separate folder below another base."""
+    """Return where a job reports: the scheduler's folder, or a folder below another base."""
     if base is None or base == backend.results_folder(app_id, cfg):
         return base
     return app_folder(base, app_id)

@@ -106,8 +106,7 @@ def _named(role: Role, mount: JobMount, folder: str, field: str, scheduler: str)
     env = {name: place.sub(lambda _: folder, value) for name, value in role.env.items()}
     if args == role.args and env == role.env:
         raise SpecError(
-            f"{field}: scheduler {scheduler!r} mounts nothing: name {mount.dst_path} in the "
-            "arguments or variables, "
-            f"and {folder} stands there in its place"
+            f"{field}: scheduler {scheduler!r} mounts nothing; name {mount.dst_path} in the "
+            f"arguments or variables, where {folder} then takes its place"
         )
     return replace(role, args=args, env=env)

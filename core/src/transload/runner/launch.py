@@ -435,7 +435,7 @@ class Launch:
 
 
 def caller_folder(*ours: str) -> str | None:
-    """Return the folder of the file that calls these packages or ``transload``; None at a prompt."""
+    """Return the folder of the file that calls transload's packages; None at a prompt."""
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in (
         "transload",
@@ -456,7 +456,7 @@ def _path(function: Callable[..., Any]) -> str:
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if not module or not name or "<" in name or module == "__main__":
         raise SpecError(
-            f"component {name or function!r}: must be a function of a module, to be found again "
-            "elsewhere"
+            f"component {name or function!r}: must be a function of a module, so that other "
+            "processes can import it"
         )
     return f"{module}:{name}"

@@ -306,5 +306,7 @@ _warned: set[str] = set()
 def _warn_once(name: str) -> None:
     if name not in _warned:
         _warned.add(name)
-        words = "cluster %r: the table [schedulers.%s] of the settings is used, not what the host says of it"
+        words = (
+            "cluster %r: the table [schedulers.%s] of the settings is used, not the orchestrator's"
+        )
         logging.getLogger("transload.runner").warning(words, name, name)

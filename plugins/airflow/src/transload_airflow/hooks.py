@@ -115,7 +115,7 @@ class TransloadHook(BaseHook):
             of_host = next((name for name in HOSTS if name in known), None)
             if of_host is None:
                 raise ConfigError(
-                    f"{self._where}host: a scheduler of kind {kind!r} is not led to by a host"
+                    f"{self._where}host: a scheduler of kind {kind!r} has no host to connect to"
                 )
             address = connection.host
             if connection.login:

@@ -1,4 +1,4 @@
-"""The match between a component's arguments and an experiment's parameters. Imports nothing of Ax."""
+"""The match of a component's arguments and an experiment's parameters, without importing Ax."""
 
 from __future__ import annotations
 

@@ -204,7 +204,7 @@ class Trials:
                 continue
             keys = self._jobs_of(trial)
             if not keys:
-                why = "its run metadata has no handle, and no job of its own is there"
+                why = "its run metadata has no handle, and there is no job of it"
                 found[trial.index] = [JobView("", "FAILED", f"trial {trial.index} is lost: {why}")]
             for key, handle in keys:
                 try:

@@ -70,7 +70,7 @@ class JobView(NamedTuple):
 
 
 def base_of(tracker_base: str | None, arm: str = "") -> str | None:
-    """Return the tracker base of a trial, or of one arm of a batch trial; None if none was given."""
+    """Return the tracker base of a trial, or of one arm of a batch trial, if one was given."""
     if not tracker_base or not arm:
         return tracker_base
     return f"{tracker_base.rstrip('/')}/{arm}"

@@ -460,7 +460,7 @@ def _body(
 
 
 def checkpoint_folder_of(role: Role) -> str | None:
-    """Return the folder of a role's checkpoints, which its environment names; None if it has none."""
+    """Return the folder of a role's checkpoints, which its environment names, if any."""
     if not role.checkpoints:
         return None
     return role.env.get(names.CHECKPOINT_DIR)

@@ -1,4 +1,4 @@
-"""The checks of ``transload doctor`` for an engine: whether it can be reached, and what is missing."""
+"""The checks of ``transload doctor`` for an engine: can it be reached, and what is missing."""
 
 from __future__ import annotations
 
@@ -112,4 +112,4 @@ def _advice(engine: Engine) -> str:
         return f"there is no {path}: start the engine, or set DOCKER_HOST"
     if not os.access(path, os.W_OK):
         return f"you may not write to {path}: join the group that owns it (usually docker)"
-    return f"nobody answers at {path}: is the engine running?"
+    return f"nothing answers at {path}: is the engine running?"

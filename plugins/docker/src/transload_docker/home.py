@@ -74,7 +74,7 @@ class Home:
             found = os.stat(home)
             if found.st_uid != os.geteuid() or stat.S_IMODE(found.st_mode) & 0o022:
                 raise ConfigError(
-                    f"state folder {home}: must belong to you and be writable by nobody else"
+                    f"state folder {home}: must belong to you and be writable for you alone"
                 )
             make_private(self.folder)
         except OSError as exc:
@@ -310,9 +310,7 @@ class Home:
 
 
 def _reap() -> None:
-    """Wait for supervisors of this process that have ended, so that no zombie is left in a long-lived
-    one.
-    """
+    """Wait for this process's supervisors that have ended, so that no zombie is left."""
     for pid in list(_children):
         try:
             ended = os.waitpid(pid, os.WNOHANG)[0] == pid

@@ -361,7 +361,7 @@ class _Submit:
         if refusals:
             self._undo()
             raise self._error(refusals[0]) from refusals[0]
-        # an engine that has gone away has the record: the supervisor starts the rest when it is back
+        # the supervisor starts the rest when an engine that has the record is back
         unexpected = [error for error in errors if not isinstance(error, TransloadError)]
         if unexpected:
             self._undo()
@@ -397,7 +397,7 @@ class _Submit:
         if exc.code == CONFLICT and "name" in text:
             text += " It is not this job's: remove or rename it, or choose another job id"
         if _NO_POOL in text:
-            text += " Each job of several replicas has a network: remove those that nobody uses (docker network prune)"
+            text += " Each job of several replicas has a network: remove the unused ones (docker network prune)"
             return SubmitError(f"job {self.app_id} was not started: {text}", transient=True)
         if exc.code == NOT_FOUND and "network" in text:
             text += " (run option network)"

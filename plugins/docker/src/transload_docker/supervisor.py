@@ -1,4 +1,4 @@
-"""The supervisor: a process of the submitting user that looks after all of their jobs on one engine.
+"""The supervisor: a user's process that looks after all of their jobs on one engine.
 
 It restarts replicas, ends replicas together with others, keeps time limits, does cancels, and notes
 final states. All that it knows is on the engine. So it may be killed at any moment, and the next

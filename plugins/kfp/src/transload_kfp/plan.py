@@ -215,7 +215,7 @@ def _input(app: AppDef, name: str, port: str, path: str | None, kind: Any) -> In
     try:
         value = _read(before, kind)
     except ValueError as exc:
-        raise SpecError(f"{where}: {before!r} stands there, which is no {kind.__name__}") from exc
+        raise SpecError(f"{where}: its text is {before!r}, which is no {kind.__name__}") from exc
     return InputPort(name, port, called, default=default_text(value, where), optional=True)
 
 

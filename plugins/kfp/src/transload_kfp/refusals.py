@@ -56,7 +56,7 @@ _IMPOSSIBLE: Final[Mapping[str, tuple[Callable[[Role], object], str]]] = {
     "checkpoints": (lambda role: role.checkpoints, "there is no folder that all tries share"),
     "max_interruptions": (
         lambda role: role.max_interruptions,
-        "interruptions are not told apart from failures",
+        "interruptions are not distinguished from failures",
     ),
     "environment": (_needs_packages, "packages need an image that is built with them"),
     "progress_server": (
@@ -65,7 +65,7 @@ _IMPOSSIBLE: Final[Mapping[str, tuple[Callable[[Role], object], str]]] = {
     ),
     "stall_after": (
         lambda role: role.stall_after is not None,
-        "nobody looks whether it has stalled",
+        "it is not watched whether it has stalled",
     ),
     "retry_policy": (
         lambda role: role.retry_policy is RetryPolicy.HOT_SPARE,

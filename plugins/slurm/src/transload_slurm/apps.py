@@ -599,7 +599,7 @@ class Apps:
         return True
 
     def _delete_damaged(self, app_id: str) -> bool:
-        """Delete a job with a damaged record once Slurm has no job of it; False if there is none."""
+        """Delete a job with a damaged record once Slurm has no job of it; else return False."""
         if not self.store.damage(app_id):
             return False
         if submission.being_submitted(self.store.folder(app_id)):

@@ -8,11 +8,11 @@ from typing import Final
 from transload.errors import ConfigError
 from transload_slurm.tables import PER_JOB, PER_ROLE
 
-_JOBS: Final = "jobs are found again by it; use the run option comment for a text of your own"
-_LOGS: Final = "each replica has logs of its own; use transload log"
+_JOBS: Final = "jobs are found by it; use the run option comment for your own text"
+_LOGS: Final = "each replica has separate logs; use transload log"
 _INPUT: Final = "no file is read as input; use the program's arguments"
 _REPLICAS: Final = "use run --replicas (Role.num_replicas)"
-_ROLES: Final = "use roles of the app"
+_ROLES: Final = "use roles of the job"
 _CPU: Final = "use run --cpu (Resource.cpu)"
 _MEMORY: Final = "use run --mem (Resource.memMB)"
 _GPUS: Final = "use run --gpu (Resource.gpu) and the run option gpu_type"

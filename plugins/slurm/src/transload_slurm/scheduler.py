@@ -191,7 +191,7 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.submit(request, app_id, submission)
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job; None if there is none. It is UNKNOWN if Slurm cannot say."""
+        """Return what is known of a job, if there is one. It is UNKNOWN if Slurm cannot say."""
         return self.describe_many([app_id])[app_id]
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:

@@ -40,7 +40,7 @@ _BAD: Final = re.compile(r"[\s\x00-\x1f\x7f]")
 _FOR_GOOD: Final = (
     (
         "remote host identification has changed",
-        "its host key is another than before; if that is right, remove the old",
+        "its host key has changed; if that is right, remove the old",
     ),
     (
         "host key verification failed",
@@ -48,7 +48,7 @@ _FOR_GOOD: Final = (
     ),
     (
         "permission denied",
-        "no key, certificate or agent of yours lets you in, and nobody can type a password here",
+        "no key, certificate or agent of yours lets you in, and a password cannot be typed here",
     ),
     ("too many authentication failures", "no key or agent of yours lets you in"),
 )

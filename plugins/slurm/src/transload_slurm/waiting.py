@@ -317,6 +317,6 @@ class Never:
         found = advice(record["app"], record["cfg"], _partition_of(job))
         if not found:  # Slurm did not answer just now: it is asked again
             return ""
-        found = f"it never starts as it is; {found}"
+        found = f"it can never start like this; {found}"
         self._known[job.id] = (job.reason, now, found)
         return found

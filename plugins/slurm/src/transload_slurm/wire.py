@@ -174,7 +174,7 @@ def _at_home(name: str, value: str) -> str:
 
 
 def submission_to_dict(submission: Submission) -> Message:
-    """Return a submission with its secrets. It only goes through a pipe between our own processes."""
+    """Return a submission with its secrets, for a pipe between our own processes."""
     return {
         "app": submission.app.to_json(),
         "digest": submission.digest,

@@ -1,4 +1,4 @@
-"""The common parts of the scheduler suite: programs, jobs made of them, and waits with a deadline."""
+"""The common parts of the scheduler suite: programs, jobs of them, and waits with a deadline."""
 
 from __future__ import annotations
 

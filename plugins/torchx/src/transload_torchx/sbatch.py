@@ -52,7 +52,7 @@ _SETTINGS: Final = (
 _NOT_NEEDED: Final = {
     "output": "logs are kept for each replica: transload log HANDLE",
     "error": "logs are kept for each replica: transload log HANDLE",
-    "open-mode": "each attempt has a log of its own",
+    "open-mode": "each attempt has a separate log",
     "export": "variables are passed on by pass_env",
     "get-user-env": "variables are passed on by pass_env",
     "chdir": "the job works in its workspace",
@@ -210,7 +210,7 @@ def _command(script: _Script) -> str:
             continue
         starts += 1
         if starts > 1:
-            script.left.append(Left(number, f"a second srun is a job of its own: {line.strip()}"))
+            script.left.append(Left(number, f"a second srun is a separate job: {line.strip()}"))
             continue
         options, command = _without_srun(line)
         if options:

@@ -262,7 +262,7 @@ def test_scope_of_its_own(local, systemd: Path) -> None:
     assert asked.startswith(f"{systemd / 'run'} --user --scope --quiet --collect")
     assert "supervisor.fork_server" in asked and len(asked.splitlines()) == 1
     assert ("fork server", True, scope.explain()) in local.scheduler.diagnose()
-    assert "scope of its own" in scope.explain()
+    assert "separate systemd scope" in scope.explain()
 
 
 def test_scope_that_cannot_be_had(local, systemd: Path) -> None:

@@ -185,4 +185,4 @@ def test_what_a_thread_dies_of(local, code: int, state: AppState) -> None:
 def test_killed_by_nobody_here(local) -> None:
     """SIGKILL that transload did not send is said to be somebody else's."""
     status = local.wait(local.run(local.sh("kill -9 $$")))
-    assert "killed by SIGKILL: nobody here sent it" in status.msg
+    assert "killed by SIGKILL: transload did not send it" in status.msg

@@ -179,7 +179,7 @@ agent+=(-c {shlex.quote(LAUNCH)});;
 *) agent=(torchrun);;
 esac
 TORCHELASTIC_ERROR_FILE=/dev/null exec "${{agent[@]}}" """
-"""The beginning of the shell command, before the arguments of ``torchrun`` and the program (``"$@"``).
+"""The beginning of the shell command, before ``torchrun``'s arguments and the program (``"$@"``).
 
 The interpreter of torchrun starts each process, as torchrun itself does, and writes the error file.
 torchrun's own copy of that file is thrown away, since it may be one that cannot be removed. A

@@ -229,7 +229,9 @@ def make_here(
             return held
         with _running(order) as output:
             follow_making(output, environment)
-    raise SubmitError(f"environment {environment}: is removed as soon as it is made", True)
+    raise SubmitError(
+        f"environment {environment}: another process removes it as soon as it is made", True
+    )
 
 
 def _begin_to_use(root: str, key: str) -> tuple[str, int] | None:

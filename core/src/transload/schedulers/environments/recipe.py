@@ -417,6 +417,6 @@ def _refuse_password(text: str, where: str) -> None:
     found = re.search(_USER_AND_WORD, text)
     if found is not None and "${" not in found[1]:
         raise SpecError(
-            f"{where}: {masked_url(text)}: a password must not stand here: write ${{NAME}}, and "
+            f"{where}: {masked_url(text)}: a password must not be written here; write ${{NAME}}, and "
             "give its source in secrets (NAME → env:NAME or file:PATH)"
         )

@@ -129,7 +129,7 @@ def _read(
     ended: bool,
     limited: bool,
 ) -> tuple[int, int]:
-    """Add whole lines from ``at`` up to ``end`` to a page; return its end and the remaining budget."""
+    """Add whole lines from ``at`` to ``end`` to a page; return its end and the remaining budget."""
     while budget > 0 and at < end:
         data, at = _block(fd, at, end, budget, page, limited)
         cut = _cut(data, at + len(data) >= end, ended)

@@ -335,7 +335,7 @@ class LocalScheduler(SchedulerBase):
         )
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch, one descriptor for any number of jobs; None if no descriptor is free."""
+        """Return a new watch, one descriptor for all jobs; None if no descriptor is free."""
         self._ensure()
         try:
             return AppWatch(self._local, logs)
@@ -401,7 +401,7 @@ class LocalScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete ended jobs by age, and the oldest until the rest is small enough (see the base)."""
+        """Delete ended jobs by age, and the oldest until the rest is small enough."""
         moment = now
         if moment is None:
             moment = time.time()

@@ -1,4 +1,4 @@
-"""Services of the operating system that Python's os module lacks, such as prctl and holes in files."""
+"""Services of the operating system that the os module lacks, such as prctl and holes in files."""
 
 from __future__ import annotations
 

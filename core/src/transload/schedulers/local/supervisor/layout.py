@@ -392,7 +392,7 @@ def supervisor_lives(folder: str) -> bool:
 
 
 def locked(path: str, patience: float = float("inf")) -> IO[bytes]:
-    """Hold a lock file for the length of a ``with`` block; wait for it at most ``patience`` seconds.
+    """Hold a lock file for the length of a ``with`` block; wait at most ``patience`` seconds.
 
     Raises:
         TimeoutError: if somebody else holds it for longer.

@@ -216,7 +216,7 @@ def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
 def kill(
     members: Callable[[], tuple[Snapshot, set[int]]], patience: float = float("inf")
 ) -> set[int]:
-    """Kill what ``members`` finds until nothing is left; return what is left after ``patience`` s."""
+    """Kill the processes that ``members`` finds; return those left after ``patience`` seconds."""
     deadline, pause = time.monotonic() + patience, 0.001
     while True:
         processes, left = members()

@@ -474,7 +474,7 @@ class Supervisor:
             self._check_requests()  # a cancel does not come by this signal
             self._end(
                 "FAILED",
-                "its supervisor was told to end (SIGTERM): the machine or the service was stopped",
+                "its supervisor got SIGTERM: the machine or the service was stopped",
             )
         if kernel.LINUX and signal.SIGIO in numbers:
             logindex.changed(self.logs, time.monotonic())
