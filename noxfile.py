@@ -510,7 +510,9 @@ def real_kubernetes(session: nox.Session) -> None:
         if "REAL_KUBECONFIG" not in session.env:
             session.log("not run: REAL_KUBECONFIG names no cluster")
             return
-        install(session, *TOOLS, "cloudpickle>=3", own=(*BASE, "plugins/kubernetes[images]"))
+        install(
+            session, *TOOLS, "cloudpickle>=3", "pip>=23", own=(*BASE, "plugins/kubernetes[images]")
+        )
         given = session.posargs or ["-q", "-n", "8", *QUICK]
         limit = {} if session.posargs else {"REAL_SECONDS": "200"}
         outages = "tests/real_kubernetes/test_outages.py"

@@ -44,6 +44,7 @@ _COUNTED_S = 1.0
 """So long a deleted pod is kept by its Job, which counts such ends once a second."""
 MESSAGE, RESULTS = "/dev/termination-log", "/transload/results"
 ENVIRONMENT = "/transload/environment"
+WHEELS = "/transload/wheels"
 CHECKPOINTS, IN_CLAIM = "/transload/checkpoints", "transload-checkpoints"
 MARK, STAY = "/dev/shm/transload-results", "stay=15"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -411,11 +412,13 @@ class Cluster:
                 (claim / mount["subPath"]).mkdir(parents=True, exist_ok=True)
         (own / "message").touch()
         (own / "environment").mkdir()
+        self._lay_config_maps(pod, own)
         places = {
             MESSAGE: own / "message",
             RESULTS: own / "results",
             CHECKPOINTS: claim / IN_CLAIM,
             ENVIRONMENT: own / "environment",
+            WHEELS: own / "transload-wheels",
         }
 
         def here(text: str) -> str:
@@ -431,6 +434,7 @@ class Cluster:
             for each in (*container["command"], *container.get("args", ()))
         ]
         firsts = pod["spec"].get("initContainers") or ()
+        todo: list[tuple[str, str, list[str], dict[str, str]]] = []
         for each in sorted(firsts, key=lambda each: each.get("restartPolicy") != "Always"):
             if each.get("restartPolicy") == "Always":
                 others = {MESSAGE: str(own / "helper"), MARK: str(own / "mark"), STAY: "stay=0"}
@@ -443,50 +447,71 @@ class Cluster:
                 )
                 runs = {"name": each["name"], "state": {"running": {"startedAt": now_text()}}}
                 pod["status"]["initContainerStatuses"] = [runs]
-            elif (
-                each["name"] != "workspace"
-            ):  # what that writes to is a folder of the container's own
+            elif each["name"] != "workspace":  # that writes to a folder of the container's own
                 words = [
                     here(expanded(word, env)) for word in (*each["command"], *each.get("args", ()))
                 ]
-                first = functools.partial(
-                    self._after_init, pod, each["name"], now_text(), command, env
-                )
                 own_env = container_environment(pod, each, secret)
-                try:
-                    if "no-python" in each["image"]:
-                        raise FileNotFoundError
-                    made = Process(words, own_env, first)
-                except OSError:
-                    return self._after_init(
-                        pod, each["name"], now_text(), command, env, 128, "StartError"
-                    )
-                self.logs[f"{metadata['name']}/{each['name']}"] = made
-                runs = {"name": each["name"], "state": {"running": {"startedAt": now_text()}}}
-                pod["status"]["initContainerStatuses"] = [runs]
-                return self.save("pods", pod)
-        return self._start_main(pod, command, env)
+                todo.append((each["name"], each["image"], words, own_env))
+        return self._start_next(pod, todo, command, env)
+
+    def _lay_config_maps(self, pod: dict[str, Any], own: Path) -> None:
+        """Lay what a pod mounts of ConfigMaps into folders with the names of the volumes."""
+        for volume in pod["spec"].get("volumes") or ():
+            if "configMap" not in volume:
+                continue
+            folder = own / volume["name"]
+            folder.mkdir()
+            source = volume["configMap"]
+            found = self.get("configmaps", pod["metadata"]["namespace"], source["name"])
+            for item in source.get("items") or ():
+                data = base64.b64decode(found["binaryData"][item["key"]])
+                (folder / item["path"]).write_bytes(data)
+
+    def _start_next(
+        self,
+        pod: dict[str, Any],
+        todo: list[tuple[str, str, list[str], dict[str, str]]],
+        command: list[str],
+        env: dict[str, str],
+    ) -> None:
+        """Start the next init container of a pod (name, image, words, variables), or its program."""
+        if not todo:
+            return self._start_main(pod, command, env)
+        name, image, words, own_env = todo[0]
+        ended = functools.partial(self._after_init, pod, todo, now_text(), command, env)
+        try:
+            if "no-python" in image:
+                raise FileNotFoundError
+            made = Process(words, own_env, ended)
+        except OSError:
+            return ended(128, "StartError")
+        self.logs[f"{pod['metadata']['name']}/{name}"] = made
+        runs = {"name": name, "state": {"running": {"startedAt": now_text()}}}
+        pod["status"]["initContainerStatuses"] = [runs]
+        return self.save("pods", pod)
 
     def _after_init(
         self,
         pod: dict[str, Any],
-        name: str,
+        todo: list[tuple[str, str, list[str], dict[str, str]]],
         started: str,
         command: list[str],
         env: dict[str, str],
         code: int,
         reason: str = "",
     ) -> None:
-        """Go on when an init container has ended: with the program, or with the pod's end."""
+        """Go on when an init container has ended: with the next, or with the pod's end."""
         reason = reason or ("Error" if code else "Completed")
         end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now_text()}
         said = self.folder / pod["metadata"]["uid"] / "message"
         if code and said.read_text():
             end["message"] = said.read_text()
         with self.lock:
-            pod["status"]["initContainerStatuses"] = [{"name": name, "state": {"terminated": end}}]
+            report = {"name": todo[0][0], "state": {"terminated": end}}
+            pod["status"]["initContainerStatuses"] = [report]
             if not code:
-                return self._start_main(pod, command, env)
+                return self._start_next(pod, todo[1:], command, env)
             self._tell(pod, {"waiting": {"reason": "PodInitializing"}}, "ContainersNotReady")
         return self._finish_pod(pod, failed=True)
 

@@ -336,7 +336,9 @@ def test_a_lock_of_uv_where_there_is_none(
 def test_wheels_that_are_fetched_here_and_sent(
     afar: Runner, hpc: Path, index: PackageIndex
 ) -> None:
-    """A login node that knows no index installs what the submitter has fetched for its Python."""
+    """A login node that knows no index installs what the submitter has fetched for its Python.
+    Without the option the message names it.
+    """
     minor = f"{sys.version_info[0]}{sys.version_info[1]}"
     index.add("tiny", "2.0", tag=f"cp{minor}-cp{minor}-manylinux_2_17_{os.uname().machine}")
     index.add("tiny", "3.0", tag="cp37-cp37m-manylinux_2_17_x86_64")
@@ -354,6 +356,13 @@ def test_wheels_that_are_fetched_here_and_sent(
     assert index.requests == fetched
     Path(CONTENT).write_text("tiny==3.0\n", encoding="utf-8")
     with pytest.raises(SubmitError, match=r"(?s)its wheels for Python .* cannot be.*tiny==3\.0"):
+        launch.plan(afar).submit()
+    role.env = dict.fromkeys(("PIP_INDEX_URL", "UV_INDEX_URL"), "http://127.0.0.1:9/simple")
+    role.env.update({"PIP_RETRIES": "1", "UV_HTTP_RETRIES": "0"})
+    launch.cfg = {"python": sys.executable}
+    with pytest.raises(
+        SubmitError, match=r"where the cluster reaches no index, set offline = true"
+    ):
         launch.plan(afar).submit()
     assert leftovers(hpc / ".environments") == []
 

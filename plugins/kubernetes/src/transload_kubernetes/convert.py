@@ -47,6 +47,9 @@ _OWN: Final = {
 }
 """Fields of a Job that an overlay may not contain, and what to use in their place."""
 
+WHEEL: Final = "<a wheel>"
+"""Stands for the content of a wheel, where a request is shown."""
+
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
     mounts=frozenset(MountType),
@@ -82,6 +85,7 @@ class KubernetesRequest:
         references: keys of the job's Secret, by role and variable; submit resolves their values.
         timeout: seconds for the whole job; None for no limit.
         jobset: its JobSet, in place of Services and Jobs.
+        wheels: its ConfigMap with wheels of packages, for pods that reach no index.
         source: the app definition from which the request was made.
     """
 
@@ -95,11 +99,14 @@ class KubernetesRequest:
     references: dict[tuple[str, str], str] = field(default_factory=dict)
     timeout: float | None = None
     jobset: dict[str, Any] | None = None
+    wheels: dict[str, Any] | None = field(default=None, repr=False)
     source: AppDef | None = field(default=None, repr=False, compare=False)
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the objects to create, except for the job's record and Secret."""
         found = [*self.services, *self.jobs]
+        if self.wheels:
+            found.insert(0, self.wheels)
         if self.jobset:
             found.append(self.jobset)
         return found
@@ -164,6 +171,7 @@ def convert(
         for name, source in role.secrets.items():
             if not source.startswith("k8s:"):
                 request.references[role.name, name] = names.secret_key(role.name, name)
+    request.wheels = environments.config_map(roles, base, labels)
     if options.jobset:
         request.jobset = _jobset.jobset(app_id, base, roles, request.jobs, labels, options)
         request.jobs = []
@@ -412,7 +420,10 @@ def format_request(request: KubernetesRequest) -> str:
         objects.append(secret(request, dict(sorted(masked.items()))))
     for item in request.objects():
         metadata = {**item["metadata"], "namespace": request.namespace}
-        objects.append({**item, "metadata": metadata})
+        shown_item = {**item, "metadata": metadata}
+        if "binaryData" in item:
+            shown_item["binaryData"] = dict.fromkeys(item["binaryData"], WHEEL)
+        objects.append(shown_item)
     shown = [_masked(item) for item in objects]
     return str(yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True, width=120))
 

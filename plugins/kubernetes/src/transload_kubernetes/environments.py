@@ -1,75 +1,46 @@
 """Packages that a role needs: an init container of each pod installs them, in the role's image.
 
 What it installs them from travels in the arguments of that container. It runs the program that
-makes environments everywhere, and the program of the role then starts within what was made.
+makes environments everywhere, and the program of the role then starts within what was made. Where
+pods reach no index, wheels travel as well (`transload_kubernetes.wheels`).
 """
 
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
+import pkgutil
 import zlib
-from collections.abc import Collection, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 from transload.errors import SubmitError
 from transload.schedulers.environments import (
     Recipe,
-    as_requirements,
+    WheelTarget,
     order_to_make,
     program_text,
 )
 from transload.specs import Role
 from transload_kubernetes import names, states
+from transload_kubernetes.fetching import fetching
+from transload_kubernetes.installing import FAILED
 
 KEY: Final = "kubernetes.environment"
 """Key of a role's metadata for what its init container installs."""
 FOLDER: Final = "/transload/environment"
-FAILED: Final = 78
-"""Exit code of the init container if the packages cannot be installed."""
+WHEELS: Final = "/transload/wheels"
+"""Folder of the wheels, in the init container that installs them."""
 _NOT_STARTED: Final = (126, 127, 128)
 _PLACEHOLDER: Final = "<what is installed>"
 _LONGEST: Final = 300_000
 """Characters that may travel in a pod: an object of a cluster has at most 1.5 MB."""
+_MOST_BYTES: Final = 1_000_000
+"""Bytes of wheels that may travel in a ConfigMap: a cluster takes at most 1 MiB."""
 _PIECE: Final = 60_000  # Linux takes at most 128 KiB for one argument
 _PREFIXES: Final = ("UV_", "PIP_", "TRANSLOAD_PART")
-_MAKE: Final = """
-import base64, json, os, subprocess, sys, zlib
-root, title = sys.argv[1:3]
-made = json.loads(zlib.decompress(base64.b64decode("".join(sys.argv[3:]))).decode())
-for name, value in (("PIP_NO_CACHE_DIR", "1"), ("UV_NO_CACHE", "1"), ("PIP_ROOT_USER_ACTION", "ignore")):
-    os.environ.setdefault(name, value)
-program = os.path.join(root, "builder.py")
-with open(program, "w", encoding="utf-8") as file:
-    file.write(made["program"])
-order = dict(made["order"], root=root)
-builder = subprocess.Popen([sys.executable, "-I", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-builder.stdin.write(json.dumps(order).encode() + b"\\n")
-builder.stdin.flush()
-end, shown = {}, ""
-for data in builder.stdout:
-    try:
-        said = json.loads(data.decode())
-    except ValueError:
-        continue
-    if "line" not in said:
-        end = said
-    elif said["line"] != shown:
-        shown = said["line"]
-        print(shown, flush=True)
-builder.wait()
-if "path" in end:
-    os.symlink(end["path"], os.path.join(root, "current"))
-    sys.exit(0)
-lines = end.get("lines") or []
-text = "\\n".join(["%s: cannot be made: %s" % (title, end.get("error", "its builder was ended"))] + lines)
-print(text, flush=True)
-with open("/dev/termination-log", "w", encoding="utf-8", errors="replace") as file:
-    file.write(text[:1000] + text[1000:][-2500:])
-sys.exit(78)
-"""
-"""Runs the program that makes environments, and shows its lines as a log."""
 _ENTER: Final = """
 import os, sys
 venv = os.path.realpath(sys.argv[1])
@@ -84,15 +55,42 @@ except OSError as exc:
 """Starts a program within an environment. PATH is the image's, which only a container knows."""
 
 
-def provide(role: Role, recipe: Recipe) -> Role:
+@dataclass(frozen=True)
+class Wheels:
+    """The wheels of a role's packages, on their way to its pods.
+
+    Args:
+        target: the Python that they are for.
+        folder: where the init container that installs them finds them.
+        image: the one that has them; ``""``: the role's own, which has none.
+        url: where an archive of them is, to be fetched first; ``""``: nowhere.
+        files: name → content in base64, of those that travel in the job's ConfigMap.
+    """
+
+    target: WheelTarget
+    folder: str
+    image: str = ""
+    url: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+def provide(role: Role, recipe: Recipe, wheels: Wheels | None = None) -> Role:
     """Return a role whose pods install these packages before its program starts.
 
+    Args:
+        role: the role; it is not changed.
+        recipe: the packages, as requirements.
+        wheels: they are installed from these; None: from an index.
+
     Raises:
-        SubmitError: if they cannot be described without uv, or the description is too long.
+        SubmitError: if the description of the packages is too long.
     """
-    recipe = as_requirements(recipe)  # images have no uv
-    order = order_to_make("", recipe.to_dict())
-    text = json.dumps({"program": program_text(), "order": order})
+    content = {"program": program_text(), "order": order_to_make("", recipe.to_dict())}
+    made: dict[str, Any] = {"variables": sorted(recipe.variables)}
+    if wheels is not None:
+        content["target"] = asdict(wheels.target)
+        made["wheels"] = asdict(wheels)
+    text = json.dumps(content)
     packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
     if len(packed) > _LONGEST:
         raise SubmitError(
@@ -100,8 +98,63 @@ def provide(role: Role, recipe: Recipe) -> Role:
             f"most {_LONGEST:,} travel in a pod; install the packages in the image, and switch "
             "this off by --environment none"
         )
-    made = {"packed": packed, "variables": sorted(recipe.variables)}
+    made["packed"] = packed
     return replace(role, metadata={**role.metadata, KEY: made})
+
+
+def refuse_large(contents: Iterable[str], what: str) -> None:
+    """Refuse wheels, in base64, that together are too large for a ConfigMap.
+
+    Raises:
+        SubmitError: with their size, and other ways for them.
+    """
+    size = sum(len(base64.b64decode(each)) for each in contents)
+    if size > _MOST_BYTES:
+        raise SubmitError(
+            f"{what}: its wheels have {size:,} bytes, and a ConfigMap takes at most "
+            f"{_MOST_BYTES:,}: set run option image_repo, a registry, or workspace_url, a storage, "
+            "which the pods reach"
+        )
+
+
+def config_map(
+    roles: Iterable[Role], base: str, labels: Mapping[str, str]
+) -> dict[str, Any] | None:
+    """Return the ConfigMap with the wheels that the roles of a job install; None: there are none.
+
+    Raises:
+        SubmitError: if they are too large for it.
+    """
+    found: dict[str, str] = {}
+    for role in roles:
+        wheels = _wheels_of(role)
+        if wheels is not None:
+            found.update({_key(data): data for data in wheels.files.values()})
+    if not found:
+        return None
+    refuse_large(found.values(), "environments of the job")
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": names.wheels_name(base), "labels": dict(labels)},
+        "immutable": True,
+        "binaryData": found,
+    }
+
+
+def _wheels_of(role: Role) -> Wheels | None:
+    made: Mapping[str, Any] = role.metadata.get(KEY) or {}
+    found = made.get("wheels")
+    if not found:
+        return None
+    return Wheels(**{**found, "target": WheelTarget(**found["target"])})
+
+
+def _key(data: str) -> str:
+    """Return the key of a wheel in the ConfigMap, by its content: its name may have characters that
+    are not allowed there.
+    """
+    return hashlib.sha256(data.encode()).hexdigest()[:32]
 
 
 def is_wanted(role: Role) -> bool:
@@ -121,8 +174,15 @@ def failure_rules(role: Role) -> list[dict[str, Any]]:
     return [{"action": "FailIndex", "onExitCodes": codes}]
 
 
-def add_making(role: Role, spec: dict[str, Any]) -> None:
-    """Add the init container that installs a role's packages, and start its program in them."""
+def add_making(role: Role, spec: dict[str, Any], base: str, fetching_image: str) -> None:
+    """Add the init container that installs a role's packages, and start its program in them.
+
+    Args:
+        role: the role.
+        spec: that of its pods.
+        base: the prefix of the names of the job's objects.
+        fetching_image: the one that fetches archives; ``""``: the role's.
+    """
     if not is_wanted(role):
         return
     main = spec["containers"][0]
@@ -135,23 +195,54 @@ def add_making(role: Role, spec: dict[str, Any]) -> None:
         kind: {name: amount for name, amount in some.items() if name in ("cpu", "memory")}
         for kind, some in (main.get("resources") or {}).items()
     }
+    wheels = _wheels_of(role)
+    folder = ""
+    if wheels is not None:
+        folder = wheels.folder
     making = {
         "name": names.ENVIRONMENT,
         "image": main["image"],
-        "command": ["python3", "-c", _MAKE, FOLDER, title, *pieces],
+        "command": ["python3", "-c", _program(), FOLDER, folder, title, *pieces],
         "env": _variables(main["env"], made.get("variables") or ()),
         "volumeMounts": [mount],
         "resources": resources,
         **{name: main[name] for name in ("securityContext", "imagePullPolicy") if name in main},
     }
     spec["volumes"] = [*spec["volumes"], {"name": names.ENVIRONMENT, "emptyDir": {}}]
-    spec["initContainers"] = [*spec.get("initContainers", ()), making]
+    before = list(spec.get("initContainers", ()))
+    if wheels is not None:
+        making["env"] = []  # the installer asks no index
+        making["image"] = wheels.image or making["image"]
+        _add_files(wheels, spec, making, base)
+        if wheels.url:
+            image = fetching_image or main["image"]
+            fetch = fetching(names.WHEELS, wheels.url, wheels.folder, image, main, mount)
+            before.append(fetch)
+    spec["initContainers"] = [*before, making]
     main["volumeMounts"] = [*main["volumeMounts"], mount]
     command = main["command"]
     if role.entrypoint == "python":
         command = ["python"]
     venv = f"{FOLDER}/current/venv"
     main["command"] = [f"{venv}/bin/python", "-I", "-S", "-c", _ENTER, venv, *command]
+
+
+def _program() -> str:
+    """Return the program of the init container, in the form of a container's field."""
+    text = pkgutil.get_data("transload_kubernetes", "installing.py")
+    assert text is not None
+    return text.decode().replace("$", "$$")
+
+
+def _add_files(wheels: Wheels, spec: dict[str, Any], making: dict[str, Any], base: str) -> None:
+    """Mount the wheels that travel in the job's ConfigMap, each under its name."""
+    if not wheels.files:
+        return
+    items = [{"key": _key(data), "path": name} for name, data in wheels.files.items()]
+    source = {"name": names.wheels_name(base), "items": items}
+    spec["volumes"] = [*spec["volumes"], {"name": names.WHEELS, "configMap": source}]
+    mount = {"name": names.WHEELS, "mountPath": wheels.folder, "readOnly": True}
+    making["volumeMounts"] = [*making["volumeMounts"], mount]
 
 
 def _variables(env: list[dict[str, Any]], mentioned: Collection[str]) -> list[dict[str, Any]]:

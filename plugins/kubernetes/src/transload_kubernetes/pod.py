@@ -21,6 +21,7 @@ from transload.specs import (
 )
 from transload_kubernetes import environments, names, results
 from transload_kubernetes.checkpoints import add_folder
+from transload_kubernetes.fetching import fetching
 from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
 
@@ -46,29 +47,6 @@ _PYTHON: Final = [
     'command -v python >/dev/null && exec python "$@"; exec python3 "$@"',
     "python",
 ]
-_FETCH: Final = """
-import hashlib, io, sys, tarfile
-url, target = sys.argv[1:]
-try:
-    import fsspec
-    data = fsspec.open(url, "rb").open().read()
-except ImportError:
-    import urllib.request
-    data = urllib.request.urlopen(url).read()
-archive = tarfile.open(fileobj=io.BytesIO(data))
-digest = hashlib.sha256()
-for entry in archive.getmembers()[1:]:
-    path = entry.name[2:] if entry.name.startswith("./") else entry.name
-    digest.update(("%s\\0%o\\0" % (path, entry.mode & 0o777)).encode("utf-8", "surrogateescape"))
-    if entry.isreg() or entry.islnk():
-        digest.update(archive.extractfile(entry).read())
-    else:
-        digest.update(entry.linkname.encode("utf-8", "surrogateescape"))
-    digest.update(b"\\0")
-if digest.hexdigest() != url.rpartition("/")[2].partition(".")[0]:
-    sys.exit("transload: %s is not what was uploaded there: nothing of it was used" % url)
-archive.extractall(target)
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +366,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
     add_folder(role, spec, options.text("checkpoint_claim"))
-    environments.add_making(role, spec)
+    environments.add_making(role, spec, context.base, options.text("workspace_image"))
     if _has_helper(role, options):
         results.add_helper(spec, options.text("helper_image"))
     # the cluster replaces the number once it is not zero
@@ -409,14 +387,9 @@ def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Optio
     default = f"{options.text('workspace_url').rstrip('/')}/{PLACEHOLDER}.tar.gz"
     url = str(role.metadata.get(WORKSPACE_KEY) or default)
     main = spec["containers"][0]
-    fetch = {
-        "name": "workspace",
-        "image": options.text("workspace_image") or role.image,
-        "command": ["python3", "-c", _FETCH.replace("$", "$$"), url.replace("$", "$$"), WORKSPACE],
-        "env": main["env"],
-        "volumeMounts": [*main["volumeMounts"], {"name": "workspace", "mountPath": WORKSPACE}],
-        **{name: main[name] for name in ("securityContext", "imagePullPolicy") if name in main},
-    }
+    image = options.text("workspace_image") or role.image
+    mount = {"name": "workspace", "mountPath": WORKSPACE}
+    fetch = fetching("workspace", url, WORKSPACE, image, main, mount)
     spec["volumes"] = [*spec["volumes"], {"name": "workspace", "emptyDir": {}}]
     spec["initContainers"] = [fetch]
     main["volumeMounts"] = fetch["volumeMounts"]

@@ -28,6 +28,7 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
+from transload.schedulers.environments import as_requirements
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, make_app_handle, runopts
 from transload_kubernetes import checkpoints, environments, hold, names, plan, results, states
 from transload_kubernetes import convert as _convert
@@ -45,6 +46,7 @@ from transload_kubernetes.progress import MOST_ASKED, Reports
 from transload_kubernetes.roles import replica_pods
 from transload_kubernetes.submit import Submitter
 from transload_kubernetes.watch import ClusterWatch
+from transload_kubernetes.wheels import bring
 from transload_kubernetes.workspace import with_images, with_uploads
 
 if TYPE_CHECKING:
@@ -133,15 +135,26 @@ class KubernetesScheduler(SchedulerBase):
         cfg: Mapping[str, CfgVal],
         variables: Mapping[str, str],
     ) -> Role:
-        """Return a role whose pods install its packages first; secrets stay references."""
-        return environments.provide(role, recipe)
+        """Return a role whose pods install its packages first; secrets stay references.
+
+        With option ``offline`` their wheels are fetched here, and brought to where the pods find
+        them.
+
+        Raises:
+            ConfigError: if it is not known which wheels the image can use.
+            SubmitError: if the packages cannot be described or fetched, or are too large.
+        """
+        options = Options.of(cfg)
+        recipe = as_requirements(recipe)  # images have no uv
+        if not options.cfg.get("offline"):
+            return environments.provide(role, recipe)
+        return environments.provide(role, recipe, bring(role, recipe, options, variables))
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
         """Upload the workspaces of roles, or push images with them, unless they exist already."""
         options = Options.of(cfg)
         if repository := options.text("image_repo"):
-            architecture = options.map("node_selector").get("kubernetes.io/arch", "amd64")
-            return with_images(app, repository, options.text("image"), architecture)
+            return with_images(app, repository, options.text("image"), options.architecture())
         return with_uploads(app, options.text("workspace_url"))
 
     def submit(

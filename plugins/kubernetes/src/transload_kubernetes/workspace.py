@@ -31,7 +31,7 @@ def _workspaces(
 
 
 @contextlib.contextmanager
-def _packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
+def packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
     """Pack a workspace below a folder; yield the path of the archive and a digest.
 
     The archive is packed with gzip, and the digest is that of the archive before packing. The
@@ -55,11 +55,11 @@ def with_uploads(app: AppDef, folder: str) -> AppDef:
     """
     app = copy.deepcopy(app)
     for role, workspace, digest in _workspaces(app, archive_digest) if folder else ():
-        role.metadata[WORKSPACE_KEY] = _upload(workspace, digest, folder)
+        role.metadata[WORKSPACE_KEY] = upload(workspace, digest, folder)
     return app
 
 
-def _upload(workspace: Workspace, digest: str, folder: str) -> str:
+def upload(workspace: Workspace, digest: str, folder: str) -> str:
     """Upload a workspace to a folder (fsspec URL); return its URL, which contains its digest."""
     import fsspec
 
@@ -67,7 +67,7 @@ def _upload(workspace: Workspace, digest: str, folder: str) -> str:
     try:
         store, path = fsspec.core.url_to_fs(url)
         if not store.exists(path):
-            with _packed(workspace, ".") as (packed, _), open(packed, "rb") as file:
+            with packed(workspace, ".") as (archive, _), open(archive, "rb") as file:
                 store.makedirs(path.rpartition("/")[0], exist_ok=True)
                 aside = f"{path}.{os.urandom(4).hex()}.tmp"
                 with store.open(aside, "wb") as target:
@@ -117,6 +117,6 @@ def _pushed(
     made = Image(f"{repository}:{tag}")
     if not made.exists():
         config["config"] = {**(config.get("config") or {}), "WorkingDir": folder}
-        with _packed(workspace, folder) as (layer, inner):
+        with packed(workspace, folder) as (layer, inner):
             made.push(base, manifest, config, layer, inner)
     return made.name, folder

@@ -24,7 +24,7 @@ from transload.schedulers.api import (
 )
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.specs import Workspace
-from transload_slurm import blobs, ssh, wheels, wire
+from transload_slurm import blobs, ssh, wire
 from transload_slurm.connection import THREAD, Connection, InDoubt, Link, shared
 from transload_slurm.convert import SlurmRequest
 from transload_slurm.diagnose import Check
@@ -41,6 +41,10 @@ _WITHDRAW_S: Final = 10.0
 _DELETE_S: Final = 200.0
 _AHEAD: Final = 16
 _LOOK_S: Final = 0.5
+_WITHOUT_INDEX: Final = (
+    "where the cluster reaches no index, set offline = true (in its settings, or -c offline=true): "
+    "wheels are then fetched here and sent"
+)
 
 
 class RemoteApps:
@@ -160,7 +164,9 @@ class RemoteApps:
             if how.offline:
                 order["variables"] = {}
                 order["wheels"] = _bring_wheels(link, recipe, order, variables)
-            made = environments.follow_making(_Making(link).lines(order), recipe.environment)
+            made = environments.follow_making(
+                _Making(link).lines(order), recipe.environment, without_index=_WITHOUT_INDEX
+            )
         except SchedulerUnavailable as exc:
             raise SubmitError(
                 f"environment {recipe.environment}: cannot be made: {exc}",
@@ -284,8 +290,9 @@ def _bring_wheels(
     if not wanted:
         return ""
     with tempfile.TemporaryDirectory(prefix="transload-") as folder:
-        wheels.fetch(recipe, wanted, variables, folder)
-        sent = _bring(link, Workspace({f"{folder}/wheels": ""}))
+        target = environments.WheelTarget(**wanted)
+        wheels = environments.fetch_wheels(recipe, target, variables, folder)
+        sent = _bring(link, Workspace({wheels: ""}))
     return sent or ""
 
 

@@ -2,6 +2,7 @@
 
 `recipe` reads the files that name packages, and `header` the inline metadata of a script. `provide`
 is the seam between runner and schedulers. `program` makes environments, here or on another machine.
+`wheels` fetches what is installed where there is no index.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ if TYPE_CHECKING:
         read_environment,
         recipe_of,
     )
+    from transload.schedulers.environments.wheels import PLATFORM_FORM, WheelTarget, fetch_wheels
 
 __all__ = [
+    "PLATFORM_FORM",
     "Header",
     "MadeEnvironment",
     "Recipe",
+    "WheelTarget",
     "as_requirements",
+    "fetch_wheels",
     "follow_making",
     "listed",
     "make_here",
@@ -55,5 +60,6 @@ __getattr__, __dir__, _ = lazy_names(
             "provide_environments"
         ),
         "recipe": "Recipe as_requirements read_environment recipe_of",
+        "wheels": "PLATFORM_FORM WheelTarget fetch_wheels",
     },
 )

@@ -2,8 +2,8 @@
 
 It keeps to the standard library and Python 3.8. It is imported, and it also runs as a program where
 nothing of ours is installed. The program reads an order, one line of JSON. While it works it writes
-lines ``{"line": …}``, and at last ``{"made": …}`` or ``{"error": …}``. Its folder, the root,
-holds::
+lines ``{"line": …}``, and at last ``{"made": …}`` or ``{"error": …}``. An error says whether it
+reached no index (``away``). Its folder, the root, holds::
 
     <key>.lock      locked (flock) to make or remove it, and shared to begin to use it
     <key>           a link to the finished one, put there by a rename when all else was done
@@ -39,10 +39,12 @@ __all__ = [
     "find",
     "find_uv",
     "hold",
+    "is_away",
     "is_whole",
     "key_of",
     "listed",
     "make",
+    "may_pass",
     "python_of",
     "remove",
     "satisfies",
@@ -58,9 +60,7 @@ KEPT_LINES = 12
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of a file system without locks. Two makers may both work there, and one of them wins."""
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-_PASSING_WORDS = (
-    "no space left",
-    "disk quota",
+_AWAY_WORDS = (
     "connection refused",
     "error sending request",
     "failed to fetch",
@@ -70,9 +70,9 @@ _PASSING_WORDS = (
     "newconnectionerror",
     "network is unreachable",
     "no route to host",
-    "status code: 5",
-    "503 ",
 )
+"""What an installer says, in lower case, where it reaches no index."""
+_PASSING_WORDS = (*_AWAY_WORDS, "no space left", "disk quota", "status code: 5", "503 ")
 _NOT_INHERITED = (
     "VIRTUAL_ENV",
     "CONDA_PREFIX",
@@ -584,10 +584,23 @@ class Installer:
         if self._child.stopped:
             raise Failure("it was interrupted", lines, transient=True)
         if code:
-            text = "\n".join(lines).lower()
-            passing = any(word in text for word in _PASSING_WORDS)
-            raise Failure("the packages cannot be installed", lines, transient=passing)
+            raise Failure("the packages cannot be installed", lines, transient=may_pass(lines))
         return lines
+
+
+def may_pass(lines: Iterable[str]) -> bool:
+    """Tell from the last lines of an installer whether the same may succeed later."""
+    return _says(lines, _PASSING_WORDS)
+
+
+def is_away(lines: Iterable[str]) -> bool:
+    """Tell from the last lines of an installer whether it reached no index."""
+    return _says(lines, _AWAY_WORDS)
+
+
+def _says(lines: Iterable[str], words: Iterable[str]) -> bool:
+    text = "\n".join(lines).lower()
+    return any(word in text for word in words)
 
 
 def python_of(order: dict[str, Any]) -> str:
@@ -831,7 +844,8 @@ def main() -> int:
         order = json.loads(line.decode())
         _ORDERS[order.get("do", "make")](order, out)
     except Failure as exc:
-        _put(out, {"error": str(exc), "lines": exc.lines, "transient": exc.transient})
+        end = {"error": str(exc), "lines": exc.lines, "transient": exc.transient}
+        _put(out, {**end, "away": is_away(exc.lines)})
         return 1
     except (OSError, ValueError, KeyError) as exc:
         _put(out, {"error": f"{type(exc).__name__}: {exc}", "lines": []})

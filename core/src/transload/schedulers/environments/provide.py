@@ -152,13 +152,16 @@ def program_text() -> str:
         return file.read()
 
 
-def follow_making(lines: Iterable[bytes], environment: Environment) -> dict[str, Any]:
+def follow_making(
+    lines: Iterable[bytes], environment: Environment, *, without_index: str = ""
+) -> dict[str, Any]:
     """Read what the program writes while it makes an environment, and show it; return its last
     word.
 
     Args:
         lines: lines of its stdout, as they come.
         environment: which one, for people.
+        without_index: what to do if its installer reaches no index, for the message.
 
     Returns:
         ``made`` (False: it was there), ``path``, ``key``, ``seconds``.
@@ -177,7 +180,7 @@ def follow_making(lines: Iterable[bytes], environment: Environment) -> dict[str,
             if not isinstance(said, dict):
                 continue
             if "error" in said:
-                raise _failure(title, said)
+                raise _failure(title, said, without_index)
             if "made" in said:
                 if said["made"]:
                     show(f"{title}: made in {said['seconds']:.1f} s")
@@ -187,9 +190,12 @@ def follow_making(lines: Iterable[bytes], environment: Environment) -> dict[str,
     raise SubmitError(f"{title}: cannot be made: what makes it ended without a word", True)
 
 
-def _failure(title: str, said: Mapping[str, Any]) -> SubmitError:
+def _failure(title: str, said: Mapping[str, Any], without_index: str) -> SubmitError:
     text = f"{title}: cannot be made: {said['error']}"
-    return SubmitError(text, bool(said.get("transient")), lines=said.get("lines", ()))
+    lines = said.get("lines", ())
+    if without_index and program.is_away(lines):
+        text += f"; {without_index}"
+    return SubmitError(text, bool(said.get("transient")), lines=lines)
 
 
 def make_here(
