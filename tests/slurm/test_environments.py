@@ -357,6 +357,7 @@ def test_wheels_that_are_fetched_here_and_sent(
     Path(CONTENT).write_text("tiny==3.0\n", encoding="utf-8")
     with pytest.raises(SubmitError, match=r"(?s)its wheels for Python .* cannot be.*tiny==3\.0"):
         launch.plan(afar).submit()
+    assert leftovers(hpc / ".environments") == []
     role.env = dict.fromkeys(("PIP_INDEX_URL", "UV_INDEX_URL"), "http://127.0.0.1:9/simple")
     role.env.update({"PIP_RETRIES": "1", "UV_HTTP_RETRIES": "0"})
     launch.cfg = {"python": sys.executable}
@@ -364,7 +365,6 @@ def test_wheels_that_are_fetched_here_and_sent(
         SubmitError, match=r"where the cluster reaches no index, set offline = true"
     ):
         launch.plan(afar).submit()
-    assert leftovers(hpc / ".environments") == []
 
 
 @pytest.mark.parametrize(
