@@ -99,7 +99,9 @@ def test_small_wheels_travel_in_a_config_map(
 
 
 def test_a_request_shows_no_wheel(tmp_path: Path) -> None:
-    """Their names and places are shown, and their content is not."""
+    """Their names and places are shown, and their content is not. In a dry-run they are not there
+    yet.
+    """
     from transload.schedulers.environments import WheelTarget
     from transload_kubernetes.convert import convert
 
@@ -116,6 +118,9 @@ def test_a_request_shows_no_wheel(tmp_path: Path) -> None:
     assert "path: a-1-b.whl" in text
     assert "<a wheel>" in text
     assert "Y29udGVudA" not in text
+    role.metadata = {}
+    text = format_request(convert(AppDef("a", [role]), {"offline": True}, "kubernetes", "a"))
+    assert "<folder of wheels>" in text
 
 
 def test_wheels_travel_through_a_storage(

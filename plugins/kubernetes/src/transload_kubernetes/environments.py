@@ -27,6 +27,7 @@ from transload.specs import Role
 from transload_kubernetes import names, states
 from transload_kubernetes.fetching import fetching
 from transload_kubernetes.installing import FAILED
+from transload_kubernetes.options import Options
 
 KEY: Final = "kubernetes.environment"
 """Key of a role's metadata for what its init container installs."""
@@ -35,6 +36,7 @@ WHEELS: Final = "/transload/wheels"
 """Folder of the wheels, in the init container that installs them."""
 _NOT_STARTED: Final = (126, 127, 128)
 _PLACEHOLDER: Final = "<what is installed>"
+_WHEELS_PLACEHOLDER: Final = "<folder of wheels>"
 _LONGEST: Final = 300_000
 """Characters that may travel in a pod: an object of a cluster has at most 1.5 MB."""
 _MOST_BYTES: Final = 1_000_000
@@ -174,14 +176,14 @@ def failure_rules(role: Role) -> list[dict[str, Any]]:
     return [{"action": "FailIndex", "onExitCodes": codes}]
 
 
-def add_making(role: Role, spec: dict[str, Any], base: str, fetching_image: str) -> None:
+def add_making(role: Role, spec: dict[str, Any], base: str, options: Options) -> None:
     """Add the init container that installs a role's packages, and start its program in them.
 
     Args:
         role: the role.
         spec: that of its pods.
         base: the prefix of the names of the job's objects.
-        fetching_image: the one that fetches archives; ``""``: the role's.
+        options: the run options.
     """
     if not is_wanted(role):
         return
@@ -199,11 +201,16 @@ def add_making(role: Role, spec: dict[str, Any], base: str, fetching_image: str)
     folder = ""
     if wheels is not None:
         folder = wheels.folder
+    elif options.cfg.get("offline"):
+        folder = _WHEELS_PLACEHOLDER
+    variables: list[dict[str, Any]] = []
+    if not folder:  # wheels need no index, nor what opens it
+        variables = _variables(main["env"], made.get("variables") or ())
     making = {
         "name": names.ENVIRONMENT,
         "image": main["image"],
         "command": ["python3", "-c", _program(), FOLDER, folder, title, *pieces],
-        "env": _variables(main["env"], made.get("variables") or ()),
+        "env": variables,
         "volumeMounts": [mount],
         "resources": resources,
         **{name: main[name] for name in ("securityContext", "imagePullPolicy") if name in main},
@@ -211,11 +218,10 @@ def add_making(role: Role, spec: dict[str, Any], base: str, fetching_image: str)
     spec["volumes"] = [*spec["volumes"], {"name": names.ENVIRONMENT, "emptyDir": {}}]
     before = list(spec.get("initContainers", ()))
     if wheels is not None:
-        making["env"] = []  # the installer asks no index
         making["image"] = wheels.image or making["image"]
         _add_files(wheels, spec, making, base)
         if wheels.url:
-            image = fetching_image or main["image"]
+            image = options.text("workspace_image") or main["image"]
             fetch = fetching(names.WHEELS, wheels.url, wheels.folder, image, main, mount)
             before.append(fetch)
     spec["initContainers"] = [*before, making]
