@@ -281,7 +281,7 @@ def _sweep(home: Path, may_leave: bool, since: Moment) -> str | None:
 
 @pytest.fixture(scope="session", autouse=True)
 def _no_real_home() -> Iterator[None]:
-    """Keep tests off the developer's own state folder, and settings of an outer job out of the
+    """Keep tests off the developer's own folders of jobs, and settings of an outer job out of the
     tests.
     """
     kept = {name: value for name, value in os.environ.items() if name.startswith("TRANSLOAD_")}
@@ -290,10 +290,12 @@ def _no_real_home() -> Iterator[None]:
             del os.environ[name]
     home = Path(tempfile.mkdtemp(prefix="tl-session-", dir=_short_folder()))
     os.environ["TRANSLOAD_HOME"] = str(home)
+    os.environ["TRANSLOAD_SLURM_DIR"] = f"{home}/slurm"
     since = Moment.now()
     yield
     problem = _sweep(home, may_leave=False, since=since)
-    os.environ.pop("TRANSLOAD_HOME", None)
+    for name in ("TRANSLOAD_HOME", "TRANSLOAD_SLURM_DIR"):
+        os.environ.pop(name, None)
     os.environ.update(kept)
     if problem:
         pytest.fail(f"at the end of all tests, outside of any transload_home: {problem}")
