@@ -1,11 +1,11 @@
 """Every hook of transload, and nothing else.
 
-A plugin is a module (or any object) named by an entry point of the group ``transload``; it
-implements any of these functions, each marked with ``transload.plugins.hookimpl``. The
-``register_*`` style hooks hand over a callable; what is registered is checked at that call, and
-adds: a name that is taken by a built-in or another plugin is refused. Wherever a factory or
-function is registered, a string ``"package.module:attribute"`` may be given in its place; it is
-imported when it is first used.
+A plugin is a module (or any object) named by an entry point of the group ``transload``. It
+implements any of these functions, each marked with ``transload.plugins.hookimpl``.
+
+The registering hooks get a callable, ``register``. Each call is checked, and a name of a built-in
+or of another plugin is refused. A string ``"package.module:attribute"`` may be given in place of a
+factory or function. It is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ hookspec = pluggy.HookspecMarker("transload")
 
 
 class Register(Protocol):
-    """What the registering hooks hand over: ``register(name, thing)``."""
+    """The callable that the registering hooks get: ``register(name, thing)``."""
 
     def __call__(self, name: str, thing: Callable[..., Any] | str) -> None:
         """Register ``thing`` under ``name``; raises PluginError if the name is taken or not
@@ -38,16 +38,16 @@ class Register(Protocol):
 def transload_schedulers(register: Register) -> None:
     """Register schedulers.
 
-    Called once per process by the runner, when schedulers are first asked for; all plugins, in
+    Called once per process by the runner, when it first needs schedulers, for all plugins in
     registration order.
 
     Args:
-        register: ``register("slurm", factory)``; the factory is called with the name of the session
-            and those of the runner's parameters that its signature names, once per runner, and
+        register: ``register("slurm", factory)``. The factory is called once per runner. It gets the
+            name of the session, and those of the runner's parameters that its signature names. It
             returns a ``transload.schedulers.SchedulerBase``.
 
-    If it raises, the plugin is set aside and shown as broken; its names raise PluginError when
-    asked for.
+    If it raises, the plugin is set aside and shown as broken. Its names raise PluginError when they
+    are used.
     """
 
 
@@ -55,11 +55,11 @@ def transload_schedulers(register: Register) -> None:
 def transload_trackers(register: Register) -> None:
     """Register trackers.
 
-    Called once per process, where a tracker is first asked for by name: where an app is submitted,
-    and in the job.
+    Called once per process, where a tracker is first used by name. That is where a job is
+    submitted, and in the job.
 
     Args:
-        register: ``register("mlflow", factory)``; the factory is called ``factory(config)`` with
+        register: ``register("mlflow", factory)``. The factory is called ``factory(config)`` with
             the configured text or None, and returns a ``transload.tracker.TrackerBase``.
 
     If it raises, the plugin is set aside and shown as broken.
@@ -74,7 +74,7 @@ def transload_components(register: Register) -> None:
     listed.
 
     Args:
-        register: ``register("team.train", function)``; the function returns an ``AppDef``.
+        register: ``register("team.train", function)``. The function returns an ``AppDef``.
 
     If it raises, the plugin is set aside and shown as broken.
     """
@@ -87,7 +87,7 @@ def transload_named_resources(register: Register) -> None:
     Called once per process, when a name that is not built in is looked up.
 
     Args:
-        register: ``register("team.a100", factory)``; the factory takes nothing and returns a
+        register: ``register("team.a100", factory)``. The factory takes nothing and returns a
             ``Resource``.
 
     If it raises, the plugin is set aside and shown as broken.
@@ -96,12 +96,12 @@ def transload_named_resources(register: Register) -> None:
 
 @hookspec
 def transload_adapters(register: Register) -> None:
-    """Register adapters to hosts (workflow engines and the like).
+    """Register adapters to orchestrators (workflow engines and the like).
 
     Called once per process by ``transload.pipelines.get_adapter``, and by ``transload info``.
 
     Args:
-        register: ``register("airflow", factory)``; the factory takes nothing and returns a
+        register: ``register("airflow", factory)``. The factory takes nothing and returns a
             ``transload.pipelines.Adapter``.
 
     If it raises, the plugin is set aside and shown as broken.
@@ -115,7 +115,7 @@ def transload_suggesters(register: Register) -> None:
     Called once per process by ``transload_search``, when a search names its suggester.
 
     Args:
-        register: ``register("ax", factory)``; the factory is called with the search and returns a
+        register: ``register("ax", factory)``. The factory is called with the search and returns a
             ``transload_search.Suggester``.
 
     If it raises, the plugin is set aside and shown as broken.
@@ -129,7 +129,7 @@ def transload_cli_commands(register: Register) -> None:
     Called by ``transload`` when a command is looked up that is not built in, and for ``--help``.
 
     Args:
-        register: ``register("kfp", "transload_kfp.cli:command")``; the thing is a
+        register: ``register("kfp", "transload_kfp.cli:command")``. The thing is a
             ``click.Command``, or a string that names one, which keeps the start of the command line
             fast.
 
@@ -141,34 +141,32 @@ def transload_cli_commands(register: Register) -> None:
 def transload_before_submit(
     app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]
 ) -> AppDef | None:
-    """Apply a house policy to an app before it is converted.
+    """Apply a house policy to an app definition before it is converted.
 
     Called by the runner in every dry-run and submit, one plugin after the other in registration
-    order, each with the app as the one before left it.
+    order. Each gets the definition that the one before returned.
 
     Args:
-        app: the app; it must not be changed in place.
+        app: the app definition; it must not be changed in place.
         scheduler: name of the scheduler.
-        cfg: the run options as they will be used: those given and those configured, defaults filled
-            in.
+        cfg: the run options that will be used, with the configured ones and defaults.
 
     Returns:
-        The app to go on with, or None for no change.
+        The app definition to go on with, or None for no change.
 
-    If it raises, the app is refused: a TransloadError passes as it is, anything else becomes a
-    PluginError.
+    If it raises, the job is refused. A TransloadError passes, anything else becomes a PluginError.
     """
 
 
 @hookspec(firstresult=True)
 def transload_app_link(handle: str) -> str | None:
-    """Return a page about an app.
+    """Return a page about a job.
 
-    Called by hosts and by the command line when they show an app; the first result that is not None
-    is taken, last registered plugin first.
+    Called by orchestrators and by the command line when they show a job. The first result that is
+    not None is taken, last registered plugin first.
 
     Args:
-        handle: the app handle.
+        handle: the handle of the job.
 
     Returns:
         A URL or the path of a page, or None.
@@ -179,15 +177,14 @@ def transload_app_link(handle: str) -> str | None:
 
 @hookspec
 def transload_app_event(event: AppEvent) -> None:
-    """Take note that the state of an app changed; for metrics and alerts.
+    """Take note that the state of a job changed, for metrics and alerts.
 
-    Called by whoever observes the change (a runner that waits, an adapter's poller), at least once
-    for each state observed; the same event may come again, from another process too: ``event.id``
-    (handle, state and attempt) tells. Who only asks (``status``, ``describe``, ``list``) tells of
-    nothing.
+    Called where the change is observed (by a runner that waits, an adapter's poller), at least once
+    for each observed state. The same event may come again, from another process too, with the same
+    ``event.id`` (handle, state and attempt). ``status``, ``describe`` and ``list`` report none.
 
     Args:
         event: handle, state, attempt, status and time (seconds since the epoch).
 
-    If it raises, the error is logged; the app is not touched.
+    If it raises, the error is logged, and the job goes on.
     """

@@ -72,7 +72,7 @@ def settings_schema(schedulers: Mapping[str, SchedulerOptions]) -> dict[str, Any
     ]
     cluster = {
         "type": "object",
-        "description": "A cluster by a name of its own.",
+        "description": "A cluster under a name that you choose.",
         "properties": {"kind": {"enum": kinds, "description": "The scheduler that runs there."}},
         "required": ["kind"],
         "allOf": by_kind,

@@ -28,7 +28,11 @@ def run_opts() -> runopts:
             "where jobs without a folder as image work; default: the current one, behind ssh ~",
             None,
         ),
-        "comment": (str, "text added to the job's comment, which begins with the app id", None),
+        "comment": (
+            str,
+            "text added to the comment of the Slurm job, which begins with the job's id",
+            None,
+        ),
         "gpu_type": (str, "type of the GPUs that Resource.gpu counts, for example a100", None),
         "sbatch_args": (
             list[str],

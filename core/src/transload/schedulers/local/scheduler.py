@@ -120,7 +120,7 @@ class LocalScheduler(SchedulerBase):
         opts.add(
             "auto_set_cuda_visible_devices",
             type_=bool,
-            help="give each replica Resource.gpu GPUs of its own (CUDA_VISIBLE_DEVICES); wait until so many are free",
+            help="give each replica its Resource.gpu GPUs (CUDA_VISIBLE_DEVICES), and wait until they are free",
             default=True,
         )
         opts.add(
