@@ -39,7 +39,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--port", type=int, default=0, help="rank 0's port; 0: one that follows from the app id"
+        "--port", type=int, default=0, help="rank 0's port; 0: one that follows from the job id"
     )
     parser.add_argument(
         "--timeout", type=float, default=60.0, help="seconds to wait for another replica"

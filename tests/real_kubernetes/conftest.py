@@ -214,7 +214,7 @@ def cluster(_cluster: RealCluster) -> Iterator[RealCluster]:
 def namespace(
     cluster: RealCluster, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
 ) -> str:
-    """A namespace of the test's own, in which app ids without one are too, and a user with the
+    """A namespace of the test's own, in which job ids without one are too, and a user with the
     documented rights.
     """
     from transload_kubernetes import names

@@ -29,7 +29,7 @@ def proj(tmp_path: Path) -> Path:
 def test_folder_of_a_user_below_job_dir_is_not_taken(
     runner: Runner, shell_app: ShellApp, proj: Path
 ) -> None:
-    """An app id that names a folder of the user's in ``job_dir`` is refused, and the folder stays
+    """A job id that names a folder of the user's in ``job_dir`` is refused, and the folder stays
     as it was.
     """
     with pytest.raises(

@@ -72,6 +72,9 @@ def test_through_the_uniform_door(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     assert isinstance(step, tinyflow.Step)
     assert (step.name, step.retries) == ("utils.echo", 2)
     assert "hello" in adapter.dry_run("utils.echo", launch=launch)
+    here = {"args": {"msg": "hello"}, "scheduler": "local"}
+    shown = adapter.dry_run("utils.echo", launch=here, replicas=7, overrides={"retries": 3})
+    assert "7 replica(s)" in shown and "retries: 3" in shown
     (row,) = describe_adapters()
     assert (row["name"], row["status"]) == ("tinyflow", "installed")
     assert row["states"]["SUCCEEDED"] == "DONE"
@@ -81,7 +84,9 @@ def test_through_the_uniform_door(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     for door in (adapter.convert, adapter.dry_run):
         with pytest.raises(ConfigError, match="on_kill"):
             door("utils.echo", on_kill="pause")
-        with pytest.raises(TypeError, match="patiense"):
+        with pytest.raises(ConfigError, match="patiense=5: .*did you mean 'patience'"):
             door("utils.echo", patiense=5)
+        with pytest.raises(ConfigError, match="gpuu=1: .*did you mean 'gpu'"):
+            door("utils.echo", gpuu=1)
     with pytest.raises(SpecError):
         adapter.convert(7)

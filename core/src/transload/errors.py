@@ -76,7 +76,7 @@ class AppNotFound(TransloadError):
     """There is no job with this handle, or it was deleted.
 
     Attributes:
-        app_handle: the handle or app id.
+        app_handle: the handle or job id.
     """
 
     def __init__(self, app_handle: str, message: str | None = None) -> None:
@@ -98,7 +98,7 @@ class AppExists(TransloadError):
     def __init__(self, app_id: str, message: str | None = None) -> None:
         super().__init__(
             message
-            or f"app id {app_id!r} is taken by a job with another definition; choose another id"
+            or f"job id {app_id!r} is taken by a job with another definition; choose another id"
         )
         self.app_id = app_id
 

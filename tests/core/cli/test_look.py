@@ -62,7 +62,7 @@ def test_limit_and_what_is_left(invoke: Any, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_status_of_an_id_alone(invoke: Any, failed: str) -> None:
-    """An app id alone means the default scheduler."""
+    """A job id alone means the default scheduler."""
     assert invoke("status", failed.rpartition("/")[2], "--json").json["handle"] == failed
 
 

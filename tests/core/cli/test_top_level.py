@@ -364,7 +364,7 @@ def test_completion_as_a_shell_asks_for_it() -> None:
 
 
 def test_completion_of_names(started: Any, invoke: Any, complete: Complete) -> None:
-    """Commands, options, schedulers, components and app ids are completed."""
+    """Commands, options, schedulers, components and job ids are completed."""
     handle = started("print('x')")
     assert invoke("wait", handle).code == 0
     assert complete("sta") == ["status"]

@@ -231,7 +231,7 @@ def test_nobody_waits_for_a_secret_but_who_needs_it(plain_folder: str) -> None:
 
 
 def test_local_by_a_second_name_keeps_its_apps_apart(plain_folder: str, tmp_path: Path) -> None:
-    """Each name of the local scheduler has a state folder of its own; one app id on two of them is
+    """Each name of the local scheduler has a state folder of its own; one job id on two of them is
     two apps.
     """
     folder = tmp_path / "state"

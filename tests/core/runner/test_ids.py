@@ -1,4 +1,4 @@
-"""App ids."""
+"""Job ids."""
 
 from __future__ import annotations
 

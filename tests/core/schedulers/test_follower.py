@@ -539,7 +539,7 @@ def test_a_forked_child_has_a_follower_of_its_own() -> None:
 
 
 def test_handles_are_parsed() -> None:
-    """The app id may hold what a handle encodes."""
+    """The job id may hold what a handle encodes."""
     board = Board()
     board.set("ns:a b", AppState.SUCCEEDED)
     handle = "board://t/ns:a%20b"

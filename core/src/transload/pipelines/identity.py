@@ -38,7 +38,7 @@ class Identity:
 
 
 def app_id_of(identity: Identity, attempt: int) -> str:
-    """Return the app id of an attempt, which is not qualified yet (see `Runner.qualified_id`).
+    """Return the job id of an attempt, which is not qualified yet (see `Runner.qualified_id`).
 
     It has lower-case letters, digits and ``-``, at most 40 characters, and starts with a letter. A
     digest of identity

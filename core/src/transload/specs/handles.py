@@ -36,7 +36,7 @@ def make_app_handle(scheduler_backend: str, session_name: str, app_id: str) -> A
     """Return the handle of an app; parts are percent-encoded (UTF-8) where needed.
 
     Raises:
-        MalformedAppHandleException: if the scheduler's name is not one, or the app id is empty.
+        MalformedAppHandleException: if the scheduler's name is not one, or the job id is empty.
     """
     handle = f"{scheduler_backend}://{_quote(session_name)}/{_quote(app_id)}"
     if not re.match(_FORM, handle):

@@ -35,7 +35,7 @@ from transload_kubernetes.pod import ROOT_KEY, Context, hidden, named_image, tem
 OVERLAY: Final = "kubernetes.job"
 """Key of a role's metadata for an overlay of its Job, applied by strategic merge."""
 _OWN: Final = {
-    "metadata.name": "use an app id (run --name)",
+    "metadata.name": "name the job (run --name)",
     "metadata.namespace": "use the run option namespace",
     "spec.completions": "use the role's num_replicas",
     "spec.parallelism": "use the role's num_replicas",

@@ -55,7 +55,7 @@ def _refuse_other_owner(
 ) -> None:
     """Raise a SubmitError unless an existing object belongs to the same record.
 
-    Names follow from the app id, so another owner of the same job creates the same objects.
+    Names follow from the job id, so another owner of the same job creates the same objects.
     """
     record = item["metadata"]["ownerReferences"][0]
     owners = found["metadata"].get("ownerReferences") or ()
@@ -63,7 +63,7 @@ def _refuse_other_owner(
         return
     records = [owner.get("name") for owner in owners if owner.get("kind") == "ConfigMap"]
     is_left_over = record["name"] in records
-    why = "another owner's, and this job needs that name; choose another app id or role name"
+    why = "another owner's, and this job needs that name; choose another job id or role name"
     if is_left_over:
         why = "left over from an earlier submit of this id, and is about to be removed; try again"
     what = f"{item['kind']} {item['metadata']['name']} of namespace {namespace}"

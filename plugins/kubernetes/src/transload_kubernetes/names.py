@@ -1,4 +1,4 @@
-"""Names and labels of the objects on a cluster; all of them follow from the app id."""
+"""Names and labels of the objects on a cluster; all of them follow from the job id."""
 
 from __future__ import annotations
 

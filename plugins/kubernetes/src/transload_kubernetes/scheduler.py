@@ -74,7 +74,7 @@ class KubernetesScheduler(SchedulerBase):
     def __init__(self, session_name: str, name: str = "kubernetes") -> None:
         self.session = session_name
         self.name = name
-        self._looked: dict[str, tuple[float, Facts]] = {}  # app id → when it was read, and facts
+        self._looked: dict[str, tuple[float, Facts]] = {}  # job id → when it was read, and facts
         self._lock = threading.Lock()
         self.connect({})
 

@@ -151,7 +151,7 @@ class Submitter:
         if facts.record is None:
             taken = f"ConfigMap {request.base} of namespace {request.namespace}"
             why = f"{taken} belongs to another owner, and this job needs that name"
-            raise SubmitError(f"job {app_id}: {why}; choose another app id")
+            raise SubmitError(f"job {app_id}: {why}; choose another job id")
         if facts.unreadable:
             raise AppExists(app_id, f"job {app_id} exists: {facts.unreadable}")
         if facts.kind == plan.DELETED:

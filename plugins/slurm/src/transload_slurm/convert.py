@@ -55,14 +55,14 @@ PACKAGES: Final = "TRANSLOAD_ENVIRONMENT"
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 COMMENT: Final = "transload:"
-"""Begins the comment of every job; the app id and the token of its submit follow."""
+"""Begins the comment of every Slurm job; the job id and the token of its submit follow."""
 
 _GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL, without a notice
 _STEP_S: Final = 20
 """Seconds for which ``srun`` waits for a step: Slurm may forget one that it has put off; the
 supervisor asks anew."""
 
-NO_ID: Final = "<app id>"
+NO_ID: Final = "<job id>"
 
 
 @dataclass(frozen=True)
@@ -511,7 +511,7 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
     if request.comment:
         comment += f" {request.comment}"
     output = f"{folder}/batch.log".replace("%", "\\%")
-    # "%j" is the job's id to Slurm, but not behind a backslash; newer releases cannot be given a
+    # "%j" is Slurm's job id, but not behind a backslash; newer releases cannot be given a
     # backslash that is meant
     has_backslash = "\\" in folder
     if has_backslash:

@@ -45,7 +45,7 @@ class Job:
 
     Args:
         id: its id; of a heterogeneous job that of the leader, of an array the array's.
-        name: the job's name, which is the app id.
+        name: its name there, which is the job id.
         state: Slurm's word.
         parts: offset of a component or index of an element → Slurm's word; empty for a plain job.
         reason: why it waits, or how it ended.

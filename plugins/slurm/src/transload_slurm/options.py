@@ -30,7 +30,7 @@ def run_opts() -> runopts:
         ),
         "comment": (
             str,
-            "text added to the comment of the Slurm job, which begins with the job's id",
+            "text added to the comment of the Slurm job, which begins with the job id",
             None,
         ),
         "gpu_type": (str, "type of the GPUs that Resource.gpu counts, for example a100", None),

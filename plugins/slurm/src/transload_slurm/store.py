@@ -5,7 +5,7 @@
     <root>/<app_id>/record.json   what was submitted, never changed, made in one step with the folder
                     submitting    somebody is submitting it: host, boot id, pid, time
                     token         tells the latest submit from earlier ones; others' jobs do nothing
-                    job.json      the job's id
+                    job.json      Slurm's job id
                     claim         the id of the Slurm job that runs it
                     job.sh        the batch script
                     job/          the supervisor that runs in the job

@@ -2,8 +2,8 @@
 
 The job's folder appears in one step with its record inside, which is the lock. Then ``sbatch`` is
 called with the job's id as its name and in its comment. So a Slurm job is found again if its
-submitter died before it noted Slurm's id. If none is found, a new token is written, and another one
-is submitted. Should the first one start later, it finds a token of another submit, and ends
+submitter died before it noted Slurm's job id. If none is found, a new token is written, and another
+one is submitted. Should the first one start later, it finds a token of another submit, and ends
 immediately.
 """
 
@@ -108,7 +108,7 @@ def submit(
     store.ensure()
     if store.is_gone(app_id) and store.record(app_id) is None:
         raise AppExists(
-            app_id, f"app id {app_id!r} was a job that has been deleted; choose another id"
+            app_id, f"job id {app_id!r} was a job that has been deleted; choose another id"
         )
     record = _record(store, request, app_id, submission)
     record["mark"] = mark or os.urandom(16).hex()
@@ -462,7 +462,7 @@ def _fill(
             raise ConfigError(
                 f"run option job_dir={request.job_dir}: {files} is there already, and not made by "
                 "this job: "
-                "choose another folder, or another app id"
+                "choose another folder, or another job id"
             ) from exc
     for name in BULKY:
         make_private(f"{files}/{name}")

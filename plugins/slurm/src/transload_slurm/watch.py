@@ -34,9 +34,9 @@ class SlurmWatch:
     Slurm is asked in the background, so that a slow answer does not delay changes of files.
 
     Args:
-        place: app id → the files whose change means news (they need not exist).
+        place: job id → the files whose change means news (they need not exist).
         ask: asks Slurm for the job states of many jobs, in one query.
-        logs: app id → the files of its logs; None: they are not watched.
+        logs: job id → the files of its logs; None: they are not watched.
     """
 
     def __init__(
