@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.cli.progress import lines_to
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadError
 from transload.pipelines.attach import AttachRecord
 from transload.pipelines.end_requests import somebody_asked
@@ -190,6 +189,9 @@ class Effects:
         self.submitting = True
         try:
             self._note_missing_variables(self._prepared)
+            # only a process that submits needs it, and no file that defines a workflow
+            from transload.cli.progress import lines_to
+
             # a submit may take long: packages are installed, images are pulled, code is sent
             with lines_to(self._io.log):
                 return self.runner.schedule(self._prepared)
