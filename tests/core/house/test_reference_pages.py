@@ -1,12 +1,14 @@
-"""The tables of docs/reference name every setting, every variable and every exit code."""
+"""The tables of docs/reference name every setting, every variable and every module."""
 
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
-from transload.cli.exit_codes import ExitCode
+import pytest
+
 from transload.runner.config import KEYS
 
 ROOT = Path(__file__).parents[3]
@@ -59,6 +61,16 @@ def test_every_setting_is_on_the_page() -> None:
     assert set(rows) == set(KEYS)
 
 
+@pytest.mark.parametrize("kind", ["local", "docker", "kubernetes", "slurm"])
+def test_every_option_of_a_scheduler_is_on_its_page(kind: str) -> None:
+    """The options of the settings' schema, which a test of the site compares with the code."""
+    schema = json.loads((ROOT / "docs" / "transload.schema.json").read_text())
+    page = (REFERENCE / f"{kind}.md").read_text()
+    of_all = {"kind", "secrets", "tracker_base", "pass_env", "environment"}
+    wanted = set(schema["$defs"][kind]["properties"]) - of_all
+    assert wanted and {name for name in wanted if f"`{name}`" not in page} == set()
+
+
 def test_every_module_of_the_api_is_on_the_page() -> None:
     """All modules that have a page on the site, and every plugin's."""
     made = (ROOT / "docs" / "make_pages.py").read_text().partition("MODULES = {")[2]
@@ -68,10 +80,3 @@ def test_every_module_of_the_api_is_on_the_page() -> None:
     }
     rows = re.findall(r"^\| (`.*?) \|", (REFERENCE / "api.md").read_text(), re.MULTILINE)
     assert set(re.findall(r"`([\w.]+)`", " ".join(rows))) == wanted | {"transload"}
-
-
-def test_every_exit_code_is_on_the_page() -> None:
-    """The table of the command line has the codes of the code, in order."""
-    page = (REFERENCE / "command-line.md").read_text()
-    rows = re.findall(r"^\| (\d+) \|", _section(page, "Exit codes"), re.MULTILINE)
-    assert [int(row) for row in rows] == sorted(ExitCode)
