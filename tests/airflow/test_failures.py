@@ -240,7 +240,7 @@ def test_kill_before_the_submit_starts_nothing(
     monkeypatch.setattr(task_instance, "task_state", lambda ti, absent=None: state)
     operator = scripted()
     operator.on_kill()
-    with pytest.raises(AirflowException, match="before the app was submitted"):
+    with pytest.raises(AirflowException, match="before the job was submitted"):
         execute(operator, make_context(operator))
     assert control.started() == []
 

@@ -70,12 +70,12 @@ class Stage:
         for replica, when in list(self.answers.items()):
             if self.now >= when and replica.alive:
                 gang.ended(replica, self.answer, self.now)
-        gang.settle(self.now)
+        gang.decide(self.now)
         for replica in gang.replicas:
             over = replica.kill_at is None or self.now >= replica.kill_at
             if replica.alive and replica.stopping and over:
                 gang.ended(replica, -9, self.now)
-        gang.settle(self.now)
+        gang.decide(self.now)
         for restart in [each for each in gang.restarts if each.is_ready(self.now)]:
             self.start(gang.renew(restart, self.now))
         gang.refresh()

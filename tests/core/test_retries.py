@@ -69,11 +69,11 @@ class Stage:
 
     def obey(self) -> None:
         """Do all that is to be done now; what is told to end is killed."""
-        self.app.settle(self.now)
+        self.app.decide(self.now)
         for replica in self.app.replicas:
             if replica.alive and replica.stopping:
                 self.app.ended(replica, -15, self.now)
-        self.app.settle(self.now)
+        self.app.decide(self.now)
         for restart in [each for each in self.app.restarts if each.is_ready(self.now)]:
             self.start(self.app.renew(restart))
         self.app.refresh()
@@ -362,7 +362,7 @@ def test_time_limit() -> None:
 def test_nothing_is_decided_before_it_began() -> None:
     """An app that waits for its resources has not ended, though nothing runs."""
     app = Gang([role()], timeout=1.0)
-    app.settle(100.0)
+    app.decide(100.0)
     assert app.final is None and app.due() is None
 
 
@@ -469,7 +469,7 @@ def test_wider_restart() -> None:
     """
     stage = Stage(role(3, "REPLICA", 1))
     stage.end(0, None)
-    stage.app.settle(0.0)
+    stage.app.decide(0.0)
     stage.app.restart(stage.app.replicas[:2], 0.0)
     (restart,) = stage.app.restarts
     assert [replica.k for replica in restart.replicas] == [0, 1] and restart.due == 1.0
@@ -614,7 +614,7 @@ for replica in app.replicas:
     app.starting(replica)
     app.started(replica, 0.0, "host")
 app.ended(app.replicas[0], -9, 1.0)
-app.settle(1.0)
+app.decide(1.0)
 app.refresh()
 assert app.restarts and "SIGKILL" in app.msg and app.due() == 100.0
 app.ended(app.replicas[1], -15, 1.5)
@@ -622,7 +622,7 @@ assert app.due() == 2.0 and app.restarts[0].is_ready(2.0)
 for replica in app.renew(app.restarts[0]):
     app.started(replica, 2.0, "host")
     app.ended(replica, 0, 3.0)
-app.settle(3.0)
+app.decide(3.0)
 assert app.finish(9.0) and app.as_json()["state"] == "SUCCEEDED" and app.counts()["roles"] == [1]
 attempts.Gang([role], before=dict(app.as_json(), counts=app.counts()))
 print(sys.version_info[1])

@@ -467,7 +467,7 @@ class Gang:
         engine_end: when the engine ends the job by a limit that it keeps itself, on the caller's
             clock; None: no such limit. Notices are due before that end as well.
         mark: a text that changes when something in the folders for checkpoints does. The caller
-            sets it before it calls `settle`; "": unknown.
+            sets it before it calls `decide`; "": unknown.
     """
 
     ON_REQUEST = "cancelled on request"
@@ -596,7 +596,7 @@ class Gang:
         retry: bool = True,
         cause: str = "",
     ) -> None:
-        """Note that an attempt has ended. `settle` decides what follows.
+        """Note that an attempt has ended. `decide` decides what follows.
 
         Args:
             replica: which.
@@ -757,7 +757,7 @@ class Gang:
     # ----------------------------------------------------------------------------------------------------
     # the rules
 
-    def settle(self, now: float | None = None) -> None:
+    def decide(self, now: float | None = None) -> None:
         """Decide what follows from all that was noted.
 
         Args:

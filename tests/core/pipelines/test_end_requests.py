@@ -70,7 +70,7 @@ def test_it_goes_on_and_is_found_again(
         killed_while_it_runs(one)
     assert not caught.value.asked
     assert control.calls("cancel") == []
-    assert [line for line in said if "nobody asked" in line and str(one.handle) in line]
+    assert [line for line in said if "was not asked for" in line and str(one.handle) in line]
     control.open("go")
     assert held(runner).run().value("x") == 1
     assert len(control.started()) == 1

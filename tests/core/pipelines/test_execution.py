@@ -318,7 +318,7 @@ def test_without_durability_every_run_is_new(control: ScriptedControl, runner: R
 
 
 def test_deferred(control: ScriptedControl, runner: Runner) -> None:
-    """Start here, wait there, settle here again: all through JSON, no line lost, none twice."""
+    """Start here, wait there, finish here again: all through JSON, no line lost, none twice."""
     lines: list[str] = []
     steps = [
         {"state": "RUNNING", "lines": ["one"], "until": "go"},
@@ -339,7 +339,7 @@ def test_deferred(control: ScriptedControl, runner: Runner) -> None:
         outcome = json.loads(json.dumps(asyncio.run(pipelines.outcome(there))))
     assert outcome["kind"] == "ended"
     back = restored_driver(state, runner)
-    assert pipelines.settle(back, outcome).value("x") == 1
+    assert pipelines.finish(back, outcome).value("x") == 1
     assert lines == ["one\n", "two\n"]
     with pytest.raises(ConfigError, match="not start"):
         back.start()
@@ -370,7 +370,7 @@ def test_deferred_failures(
     outcome = asyncio.run(pipelines.outcome(restored_driver(state, runner)))
     assert outcome["kind"] == kind
     with pytest.raises(error) as raised:
-        pipelines.settle(first, json.loads(json.dumps(outcome)))
+        pipelines.finish(first, json.loads(json.dumps(outcome)))
     assert str(raised.value).count(str(first.handle)) == 1, "what happened is said once"
     assert store.record is not None
     assert store.record["lost"] is (kind == "lost")
@@ -402,11 +402,11 @@ def test_a_process_that_may_not_save_hands_the_state_back(
     assert store.record is not None
     assert store.record["lost"] is False
     if ends == "SUCCEEDED":
-        assert pipelines.settle(first, waited).state is AppState.SUCCEEDED
+        assert pipelines.finish(first, waited).state is AppState.SUCCEEDED
         return
     assert waited["kind"] == "lost"
     with pytest.raises(AppLost):
-        pipelines.settle(first, waited)
+        pipelines.finish(first, waited)
     assert store.record["lost"] is True
 
 
@@ -438,7 +438,7 @@ def test_a_waiter_that_is_elsewhere_says_so(
         outcome = asyncio.run(pipelines.outcome(restored_driver(state, runner)))
         assert outcome["kind"] == "elsewhere"
         control.open("go")
-        assert pipelines.settle(first, outcome).value("x") == 1
+        assert pipelines.finish(first, outcome).value("x") == 1
         assert sum("in place" in line for line in said) == 1
 
 
@@ -505,7 +505,7 @@ def test_killed_before_the_submit(control: ScriptedControl, runner: Runner) -> N
     """Nothing is submitted for a host that was stopped already."""
     one = execution(runner, HELD)
     one.kill(asked=True)
-    with pytest.raises(Detached, match="before the app was submitted"):
+    with pytest.raises(Detached, match="before the job was submitted"):
         one.run()
     assert control.started() == []
 
@@ -563,7 +563,7 @@ def test_killed_while_looking_for_the_latest_attempt(
     failed, running = control.started()
     one = execution(runner, HELD)
     one.kill(asked=True)
-    with pytest.raises(Detached, match="before the app was submitted"):
+    with pytest.raises(Detached, match="before the job was submitted"):
         one.run()
     assert [each["app_id"] for each in control.calls("cancel")] == [running]
     assert control.started() == [failed, running]
@@ -949,7 +949,7 @@ def test_states_of_other_things_are_refused(control: ScriptedControl, runner: Ru
         restored_driver({**one.state(), "schema": 99}, runner)
     outcome = {"kind": "error", "message": "boom", "state": one.state()}
     with pytest.raises(TransloadError, match="boom"):
-        pipelines.settle(one, outcome)
+        pipelines.finish(one, outcome)
 
 
 def test_shared_runner_of_a_host(control: ScriptedControl) -> None:

@@ -438,7 +438,7 @@ def test_a_definition_that_is_wrong_stores_nothing() -> None:
 def test_killed_before_the_submit(options: dict[str, Any], asked: bool, wanted: bool) -> None:
     """Nothing is submitted; the error says whether that was somebody's wish."""
     world = World(killed=True, asked=asked)
-    with pytest.raises(Detached, match="before the app was submitted") as caught:
+    with pytest.raises(Detached, match="before the job was submitted") as caught:
         world.start(**options)
     assert caught.value.asked is wanted
     assert world.submitted == []

@@ -26,7 +26,7 @@ from transload.pipelines.end_requests import (
     somebody_asked,
 )
 from transload.pipelines.errors import AppCancelled, AppLost, Detached, Ending, ended_state
-from transload.pipelines.handover import outcome, settle
+from transload.pipelines.handover import finish, outcome
 from transload.pipelines.identity import Identity, app_id_of, where
 from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.logs import LogSink
@@ -66,6 +66,7 @@ __all__ = [
     "caller_folder",
     "dry_run",
     "ended_state",
+    "finish",
     "get_adapter",
     "host_runner",
     "inside_job",
@@ -74,7 +75,6 @@ __all__ = [
     "may_be_by_hand",
     "outcome",
     "overrides_of",
-    "settle",
     "somebody_asked",
     "split_options",
     "split_overrides",

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 from transload.errors import ConfigError, PluginError, StateUnknown, TransloadError
 from transload.pipelines.drivers import Driver
 from transload.pipelines.errors import AppLost, Ending
-from transload.pipelines.handover import settle
+from transload.pipelines.handover import finish
 from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.states import StateMap
 from transload.specs import AppState, AppStatus
@@ -228,7 +228,7 @@ class Adapter(ABC, Generic[Context]):
         with self.guard(context, driver):
             if waited is None:
                 return driver.resume()
-            return settle(driver, waited)
+            return finish(driver, waited)
 
     def poll(
         self,

@@ -1,6 +1,4 @@
-"""Waiting in another process than the one that started the app: what it sends back, and how that is
-read.
-"""
+"""Waiting in another process than the one that started the job: its outcome, and the end by it."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from transload.pipelines.drivers import Driver
     from transload.runner import AppResults
 
-__all__ = ["outcome", "settle"]
+__all__ = ["finish", "outcome"]
 
 _KINDS: Final[dict[type[Exception], str]] = {
     StateUnknown: "unknown",
@@ -27,13 +25,12 @@ _KINDS: Final[dict[type[Exception], str]] = {
 
 
 async def outcome(driver: Driver) -> dict[str, Any]:
-    """Follow an app to its end and return what happened as JSON values, for `settle` in another
-    process.
+    """Follow a job to its end; return its outcome as JSON values, for `finish` in another process.
 
-    It does not raise if the app fails.
+    It does not raise if the job fails.
 
     ``kind`` is ``ended``, ``unknown``, ``lost``, ``timeout``, ``detached``, ``elsewhere`` (this
-    process cannot see the app, so wait where it was submitted) or ``error``.
+    process cannot see the job, so wait where it was submitted) or ``error``.
     """
     made: dict[str, Any] = {"schema": SCHEMA, "kind": "ended", "message": ""}
     try:
@@ -49,7 +46,7 @@ async def outcome(driver: Driver) -> dict[str, Any]:
 
 
 def _described(error: Exception) -> dict[str, Any]:
-    """Return the kind and the message of an error, and what else `settle` must know of it."""
+    """Return the kind and the message of an error, with the other values that `finish` needs."""
     kinds = [kind for known, kind in _KINDS.items() if isinstance(error, known)]
     if not kinds:
         return {"kind": "error", "message": f"{type(error).__name__}: {error}"}
@@ -62,9 +59,12 @@ def _described(error: Exception) -> dict[str, Any]:
     return described
 
 
-def settle(driver: Driver, waited: Mapping[str, Any]) -> AppResults:
-    """Return the results, or raise, as `Adapter.run` would have done, given an `outcome` from
-    elsewhere.
+def finish(driver: Driver, waited: Mapping[str, Any]) -> AppResults:
+    """Return the results, or raise, as `Adapter.run` does, by the `outcome` of another process.
+
+    Args:
+        driver: looks after the job here.
+        waited: as `outcome` returned it.
 
     Raises:
         TransloadError: as in `Adapter.run`.

@@ -229,12 +229,12 @@ def furthest_behind(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
 
     If no replica reports a ``fraction``, the latest report counts.
     """
-    told = [each for each in reports if each]
-    measured = [each for each in told if "fraction" in each]
+    known = [each for each in reports if each]
+    measured = [each for each in known if "fraction" in each]
     if measured:
         return dict(min(measured, key=lambda each: (each["fraction"], -each["at"])))
-    if told:
-        return dict(max(told, key=lambda each: float(each["at"])))
+    if known:
+        return dict(max(known, key=lambda each: float(each["at"])))
     return {}
 
 

@@ -147,16 +147,16 @@ class Reports:
 
 _made: Reports | None = None
 _warned: set[str] = set()
-_told = False
+_noted = False
 
 
 def _of_this_process() -> Reports | None:
-    global _made, _told
+    global _made, _noted
     if _made is None or _made.pid != os.getpid():
         made = Reports()
         if made.nowhere:
-            if not _told:
-                _told = True
+            if not _noted:
+                _noted = True
                 _say("debug", "this process is no job of transload: what it reports goes nowhere")
             return None
         _made = made

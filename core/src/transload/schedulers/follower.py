@@ -172,7 +172,7 @@ def wait(
     with watch(scheduler, handle, patience=patience) as news:
         while True:
             seen = news.next(_left(end))
-            if seen is not None and _settled(seen, on_change):
+            if seen is not None and _has_ended(seen, on_change):
                 return seen.status
             _check_time(handle, end)
 
@@ -190,7 +190,7 @@ async def wait_async(
     with watch(scheduler, handle, patience=patience) as news:
         while True:
             seen = await news.next_async(_left(end))
-            if seen is not None and _settled(seen, on_change):
+            if seen is not None and _has_ended(seen, on_change):
                 return seen.status
             _check_time(handle, end)
 
@@ -209,7 +209,7 @@ def _left(end: float | None) -> float | None:
     return max(0.0, end - time.monotonic())
 
 
-def _settled(seen: Observation, on_change: Callable[[AppStatus], object] | None) -> bool:
+def _has_ended(seen: Observation, on_change: Callable[[AppStatus], object] | None) -> bool:
     if seen.status is not None and not seen.exhausted and on_change is not None:
         on_change(seen.status)
     return ended(seen)

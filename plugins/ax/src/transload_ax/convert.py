@@ -71,11 +71,11 @@ def dry_run_trial(
     made = trial_runner(source, launch=launch, **host_options)
     found = made.resolve_component()
     constants = made.component_const_params
-    settled = {*constants, *AUTOMATIC}
+    given = {*constants, *AUTOMATIC}
     shown = {
         each.name: _example(each)
         for each in found.parameters
-        if each.required and each.name not in settled
+        if each.required and each.name not in given
     }
     check_names(found, constants, shown, CONSTANTS)
     text = made.dry_run(shown)

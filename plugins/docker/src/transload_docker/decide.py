@@ -172,7 +172,7 @@ class _Look:
             self._tell_all()
         else:
             self._tell_around(self.stop)
-        self.app.settle(now)
+        self.app.decide(now)
 
     def _show(self, replica: Replica) -> None:
         """Tell of a replica's latest attempt, as if it ran."""
@@ -236,7 +236,7 @@ class _Look:
         """Tell of all ends, in the order in which they happened."""
         for replica in self._ended():
             self._tell(replica)
-            self.app.settle()
+            self.app.decide()
         for replica, container in self.present:
             if replica.stopping and _is_new(container):  # it need not start any more
                 self.app.ended(replica, None, self.now)

@@ -62,7 +62,7 @@ class FlowRunWatch:
         self._asked = time.monotonic()
         self._asking = False
         self._looking = False
-        self._settled = False
+        self._reported = False
         self._answering = threading.Lock()
         self._answered = float("-inf")
         self._answer: bool | None = None
@@ -98,8 +98,9 @@ class FlowRunWatch:
                 self._watched.pop(driver, None)
 
     def _tick(self) -> None:
-        """Look again and again, for the last time when the process ends."""
-        watch, again = background("watch"), True
+        """Look now and then, for the last time when the process ends."""
+        watch = background("watch")
+        again = True
         last = watch.ending
         try:
             again = self._look(last)
@@ -112,16 +113,16 @@ class FlowRunWatch:
             watched = dict(self._watched)
         for driver, stop in watched.items():
             if self.cancelled or stop():
-                self._watched.pop(
-                    driver, None
-                )  # told once: it asks again by itself, until that came through
+                self._watched.pop(driver, None)  # one call is enough: the driver repeats the cancel
                 driver.kill(asked=True if self.cancelled else None)
         due = time.monotonic() - self._asked >= ASK_INTERVAL
         if watched and due and not (self.cancelled or self._asking or last):
             self._asking = True
             background("ask").post(self._ask)
         with self._lock:
-            if self._watched or self._asking or (self.cancelled and not self._settle(last)):
+            if self._watched or self._asking:
+                return True
+            if self.cancelled and not self._report_end(last):
                 return True
             self._looking = False
             return False
@@ -130,7 +131,8 @@ class FlowRunWatch:
         try:
             self._look_up()
         finally:
-            self._asked, self._asking = time.monotonic(), False
+            self._asked = time.monotonic()
+            self._asking = False
 
     def _look_up(self) -> None:
         """Note whether the flow run, or one that called it, is being cancelled."""
@@ -142,12 +144,10 @@ class FlowRunWatch:
                     self.cancelled = True
                     return
         except ObjectNotFound:
-            self.cancelled = True  # somebody deleted it: nobody waits for its jobs any more
+            self.cancelled = True  # it was deleted, so its jobs are not waited for
 
     def _ancestry(self) -> list[Any]:
-        """Return the flow run and those that called it: cancelling a flow cancels what it
-        called.
-        """
+        """Return the flow run and those that called it, whose cancels hold for it too."""
         if self._line is None:
             client = api.client()
             line = [self.flow_run_id]
@@ -161,14 +161,14 @@ class FlowRunWatch:
             self._line = line
         return self._line
 
-    def _settle(self, last: bool) -> bool:
+    def _report_end(self, last: bool) -> bool:
         """Report a flow run as cancelled once its code has ended. A plain process would not."""
-        if not self._settled and (last or not self.running()):
-            self._settled = True
+        if not self._reported and (last or not self.running()):
+            self._reported = True
             background().post(partial(_mark_cancelled, [self.flow_run_id]))
             if callers := (self._line or [])[1:]:
                 background().post(partial(_mark_cancelled, callers), after=CALLERS_END)
-        return self._settled
+        return self._reported
 
 
 def _mark_cancelled(flow_run_ids: list[Any]) -> None:
@@ -186,10 +186,11 @@ _watches_lock = threading.Lock()
 
 def watch_of(flow_context: Any) -> FlowRunWatch:
     """Return the watch of the flow run of a context."""
-    key, runner = f"{flow_context.flow_run.id}", flow_context.task_runner
+    key = str(flow_context.flow_run.id)
+    runner = flow_context.task_runner
     with _watches_lock:
         found = _watches.get(key)
-        if found is None or found._settled:
+        if found is None or found._reported:
             if len(_watches) > 256:
                 _watches.pop(next(iter(_watches)))
             found = _watches[key] = FlowRunWatch(flow_context.flow_run.id)

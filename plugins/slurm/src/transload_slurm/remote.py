@@ -268,8 +268,8 @@ class RemoteApps:
             found = self.connection.call("diagnose", 200.0)
         except SchedulerUnavailable as exc:
             return [("ssh", False, str(exc))]
-        told = f"{self.connection.host} is {hello['host']}; Python {hello['python']}, folder {hello['root']}"
-        return [("ssh", True, told), *((what, well, said) for what, well, said in found)]
+        server = f"{self.connection.host} is {hello['host']}; Python {hello['python']}, folder {hello['root']}"
+        return [("ssh", True, server), *((what, well, said) for what, well, said in found)]
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return the next page of a log."""

@@ -148,8 +148,8 @@ def write(head: dict[str, Any], body: bytes | None, *, key: str, failed: bool) -
         "app": os.environ.get("TRANSLOAD_APP_ID", ""),
         "attempt": int(attempt) if attempt.isdigit() else 0,
     }
-    told = json.dumps({**said, **head, "value": body is not None}).encode()
-    data = told + b"\n" + (body or b"")
+    head_line = json.dumps({**said, **head, "value": body is not None}).encode()
+    data = head_line + b"\n" + (body or b"")
     data = (signature(key, data).encode() if key else b"") + b"\n" + data
     base = os.environ.get("TRANSLOAD_TRACKER_BASE", "")
     one_file = os.environ.get("TRANSLOAD_RESULT_FILE", "")

@@ -124,9 +124,9 @@ class FsspecStore(Store):
 
     def fetch(self, path: str, target: str, step: Callable[[int], object]) -> None:
         """Copy a file to this machine, as `Store.fetch` does."""
-        told = Callback()
-        told.relative_update = step
-        self.fs.get_file(self._root + path, target, callback=told)
+        callback = Callback()
+        callback.relative_update = step
+        self.fs.get_file(self._root + path, target, callback=callback)
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file, as `Store.write` does."""

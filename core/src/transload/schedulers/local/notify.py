@@ -90,13 +90,13 @@ class AppWatch:
             fresh = self._fresh
             self._fresh = set()
             *lines, self._rest = (self._rest + data).split(b"\n")
-        told = {os.fsdecode(line) for line in lines}
+        reported = {os.fsdecode(line) for line in lines}
         if len(data) >= self._full:  # some lines may not have found room
-            told = {*ids, *(layout.GROWN + app_id for app_id in ids)}
-        changed = {Change(app_id) for app_id in fresh | (ids & told)}
+            reported = {*ids, *(layout.GROWN + app_id for app_id in ids)}
+        changed = {Change(app_id) for app_id in fresh | (ids & reported)}
         changed |= {
             Change(line[1:], "logs")
-            for line in told
+            for line in reported
             if line[:1] == layout.GROWN and line[1:] in ids
         }
         if time.monotonic() >= self._next_probe:

@@ -1,5 +1,6 @@
-"""The batch script's one command: starts the replicas, decides what follows from an end, writes
-``state.json``.
+"""The batch script's one command, which runs a job.
+
+It starts the replicas, decides what follows from an end, and writes ``state.json``.
 """
 
 from __future__ import annotations
@@ -53,10 +54,12 @@ _AGAIN_S = (1.0, 30.0)
 _MARGIN_S = 15.0
 """Seconds before Slurm's own limit at which a segment ends, to end replicas and to go on."""
 _DUMP_S = 2.0
-"""So long after the signal of a stall is read what the program has written."""
+"""Seconds after the signal of a stall before the program's stacks are read."""
 _LEAVES = ("segment", "preempted")
 """After an interruption by these the job goes on in a further allocation, not in this one."""
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
+_GOES_ON = ("", "RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED")
+"""Slurm's words for a job that has not ended; "" if Slurm does not answer."""
 
 
 class Supervisor:
@@ -80,7 +83,10 @@ class Supervisor:
         before: dict[str, Any] | None,
         prologue: int = 0,
     ) -> None:
-        self.folder, self.plan, self.only, self.start = folder, plan, only, start
+        self.folder = folder
+        self.plan = plan
+        self.only = only
+        self.start = start
         self.prologue = prologue
         self.cancelled_before = cancelled_before(before)
         cause = cause_of(before, folder)
@@ -109,17 +115,19 @@ class Supervisor:
         self.stalled: dict[Replica, str] = {}
         self.dumps: dict[Replica, tuple[float, int]] = {}  # when to read which part of its stderr
         self.log_at = _size(os.path.join(folder, "batch.log"))
-        self.told: set[Replica] = set()  # to end
+        self.stopped: set[Replica] = set()  # replicas that were sent a stop
         self.steps: dict[int, Step] = {}
         self.selector = selectors.DefaultSelector()
-        self.dirty, self.written = True, 0.0
-        self.looked, self.replaced = time.monotonic(), False
+        self.dirty = True
+        self.written = 0.0
+        self.looked = time.monotonic()
+        self.replaced = False
         self.doubtful: list[tuple[Replica, int | None, float]] = []
         self.patience = 0.0
         self.again: dict[int, float] = {}  # role -> when to try once more to start its tasks
         self.pause = _AGAIN_S[0]
         self.began_at: dict[Replica, int] = {}  # where in its stderr the latest attempt begins
-        self.why: dict[int, str] = {}  # role -> what srun said when it ended
+        self.why: dict[int, str] = {}  # role -> srun's complaint when it ended
         self.rank0: Rank0 | None = None
         self.wake, woken = os.pipe()
         for end in (self.wake, woken):
@@ -186,20 +194,19 @@ class Supervisor:
         return os.path.exists(os.path.join(self.folder, "cancel"))
 
     def _fail_by_prologue(self) -> None:
-        """End the job: its first replica, in whose log the prologue has written, has failed."""
-        first, now = self.app.replicas[0], time.time()
+        """End the job as failed. The prologue has written into its first replica's log."""
+        first = self.app.replicas[0]
+        now = time.time()
         logs = self._logs_of(first)
-        said = [
-            line
-            for name in STREAMS
-            for line in _tail(os.path.join(logs, name)).splitlines()
-            if line.strip()
-        ]
+        output = "\n".join(_tail(os.path.join(logs, name)) for name in STREAMS)
         reason = f"the prologue failed ({exit_text(self.prologue)})"
         self.app.starting(first)
         self.app.started(first, now, os.uname().nodename)
         self.app.ended(first, self.prologue, now, why=reason, retry=False)
-        self._finish("FAILED", reason + (f": {said[-1].strip()}" if said else ""))
+        if output.strip():
+            last_line = output.strip().splitlines()[-1]
+            reason += f": {last_line.strip()}"
+        self._finish("FAILED", reason)
 
     # ------------------------------------------------------------------------------------------------------
     # starting
@@ -207,7 +214,7 @@ class Supervisor:
     def _start(self, replicas: list[Replica]) -> None:
         for replica in replicas:
             self.app.starting(replica)
-            self.told.discard(replica)
+            self.stopped.discard(replica)
         roles = sorted({replica.role for replica in replicas})
         for role in roles:  # all steps first: they take a while to come up
             self._step(role)
@@ -239,7 +246,7 @@ class Supervisor:
         return step
 
     def _leave(self, step: Step) -> None:
-        """Have done with the tasks of a role."""
+        """End the tasks of a role, and forget them."""
         self.selector.unregister(step.reports)
         if step.noise is not None:
             self.selector.unregister(step.noise)
@@ -280,10 +287,10 @@ class Supervisor:
             elif self._warns:  # a cancel waits for the notice, and may not have woken us
                 self._look_for_cancel()
         if self.doubtful and (self.app.interrupted or time.monotonic() >= self.patience):
-            self._settle_doubts()
+            self._judge_doubtful()
         self._try_again()
         self._warn()
-        self._settle()
+        self._decide()
         self._start_again()
         self._read_dumps()
         before = self.app.state
@@ -294,7 +301,7 @@ class Supervisor:
             self._write()
 
     def _warn(self) -> None:
-        """Send those replicas their notice whose time, or segment, is near its end."""
+        """Send a notice to the replicas whose time, or segment, is near its end."""
         now = time.time()
         for replica in self.app.notices(now):
             if replica.role in self.steps:
@@ -302,7 +309,7 @@ class Supervisor:
             self.app.notified(replica, now)
 
     def _start_again(self) -> None:
-        """Start what is to be started again, here or in a further allocation."""
+        """Start the replicas of restarts, here or in a further allocation."""
         alive = any(replica.alive for replica in self.app.replicas)
         leaves = [each.cause for each in self.app.restarts if each.cause in _LEAVES]
         if leaves or self.preempted:
@@ -317,9 +324,9 @@ class Supervisor:
             self._finish("CANCELLED", Gang.ON_REQUEST)
 
     def _on_terminated(self) -> None:
-        """Slurm has signalled the tasks: find out whether it is to take the nodes for another job.
+        """Find out whether Slurm, which has signalled the tasks, pre-empts the job.
 
-        With a time of grace only the tasks get its signal, and it is their notice.
+        With a time of grace only the tasks get its signal, which is their notice.
         """
         if self.preempted or self.app.final is not None or self.app.interrupted:
             return
@@ -333,24 +340,28 @@ class Supervisor:
                     self.app.notified(replica, time.time(), "preempted")
 
     def _on_signal(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            received = set(os.read(self.wake, 4096))
-            if signal.SIGCONT in received and self._warns:
-                self._look_for_cancel()
-            numbers = received & set(SENT)
-            for number in sorted(
-                numbers
-            ):  # it may have come to us alone (``scancel --batch``, ``--signal=B:USR1@60``)
-                for step in self.steps.values():
-                    step.tell(f"signal * {number}")
-            if signal.SIGTERM in numbers:
-                # scancel, the time limit, pre-emption: Slurm knows which, and signals the replicas
-                # itself
-                self.dirty = True
-                self.app.interrupt()
-                for replica in self.app.replicas:
-                    if replica.role in self.again:
-                        self._judge(replica, None, time.time())
+        received = self._received()
+        if signal.SIGCONT in received and self._warns:
+            self._look_for_cancel()
+        numbers = received & set(SENT)
+        # a signal may come to this process alone (``scancel --batch``, ``--signal=B:USR1@60``)
+        for number in sorted(numbers):
+            for step in self.steps.values():
+                step.tell(f"signal * {number}")
+        if signal.SIGTERM in numbers:
+            # Slurm knows why (scancel, its limit, pre-emption), and signals the replicas itself
+            self.dirty = True
+            self.app.interrupt()
+            for replica in self.app.replicas:
+                if replica.role in self.again:
+                    self._judge(replica, None, time.time())
+
+    def _received(self) -> set[int]:
+        """Return the signals that have come since this was asked last."""
+        try:
+            return set(os.read(self.wake, 4096))
+        except BlockingIOError:
+            return set()
 
     def _on_report(self, step: Any) -> None:
         lines = step.lines()
@@ -366,32 +377,37 @@ class Supervisor:
             except (ValueError, KeyError, TypeError, StopIteration):
                 complain(f"not a report: {line!r}")
                 continue
-            if report["run"] != replica.run or not replica.alive:
-                continue
-            if report["e"] == "progress":
-                self._on_progress(replica, report["report"])
-                continue
-            self.dirty = True
-            self.began_at[replica] = report.get("began_at", 0)
-            if report["e"] == "started":
-                self.app.started(replica, report["time"], report["host"])
-                if replica in self.meters:
-                    self.meters[replica].pause()
-            elif report["e"] == "signalled":
-                self._on_terminated()
-            elif report["e"] in ("stalled", "alive"):
-                self._on_stall(replica, report)
-            else:
-                self._forget_signs(replica)
-                replica.host, replica.usage = report["host"], report.get("usage")
-                if (
-                    (report.get("signalled") or report["code"] in _TERMINATED)
-                    and not replica.stopping
-                    and not replica.noticed
-                ):
-                    self._in_doubt(replica, report["code"], report["time"])
-                    continue
-                self._judge(replica, report["code"], report["time"], report.get("why", ""))
+            if report["run"] == replica.run and replica.alive:
+                self._take_report(replica, report)
+
+    def _take_report(self, replica: Replica, report: dict[str, Any]) -> None:
+        """Do what follows from one report of a task."""
+        event = report["e"]
+        if event == "progress":
+            self._on_progress(replica, report["report"])
+            return
+        self.dirty = True
+        self.began_at[replica] = report.get("began_at", 0)
+        if event == "started":
+            self.app.started(replica, report["time"], report["host"])
+            if replica in self.meters:
+                self.meters[replica].pause()
+        elif event == "signalled":
+            self._on_terminated()
+        elif event in ("stalled", "alive"):
+            self._on_stall(replica, report)
+        else:
+            self._on_end(replica, report)
+
+    def _on_end(self, replica: Replica, report: dict[str, Any]) -> None:
+        self._forget_signs(replica)
+        replica.host = report["host"]
+        replica.usage = report.get("usage")
+        was_terminated = report.get("signalled") or report["code"] in _TERMINATED
+        if was_terminated and not replica.stopping and not replica.noticed:
+            self._in_doubt(replica, report["code"], report["time"])
+        else:
+            self._judge(replica, report["code"], report["time"], report.get("why", ""))
 
     def _on_progress(self, replica: Replica, report: dict[str, Any]) -> None:
         if replica not in self.meters:
@@ -415,7 +431,7 @@ class Supervisor:
             self.dumps[replica] = (time.monotonic() + _DUMP_S, report["stderr_at"])
 
     def _read_dumps(self) -> None:
-        """Make what programs have written at the signal of a stall their error."""
+        """Take the stacks that programs have written at the signal of a stall as their error."""
         now = time.monotonic()
         for replica in [each for each, (due, _) in self.dumps.items() if due <= now]:
             _, begin = self.dumps.pop(replica)
@@ -432,7 +448,7 @@ class Supervisor:
         self.dumps.pop(replica, None)
 
     def _lost(self, step: Step) -> None:
-        """The tasks of a role are gone; those replicas that had not ended are lost."""
+        """Note that the tasks of a role are gone, and with them the replicas that had not ended."""
         self._leave(step)
         self.dirty = True
         doubtful = [replica for replica, _, _ in self.doubtful]
@@ -454,59 +470,54 @@ class Supervisor:
             self._in_doubt(replica, None, time.time())
 
     def _try_again(self) -> None:
-        """Start the tasks that Slurm could not start when it was asked first; that is no failure of
-        the app.
-        """
+        """Start the tasks that Slurm could not start before, which is no failure of the job."""
         for role in [role for role, due in self.again.items() if time.monotonic() >= due]:
             del self.again[role]
             self.app.msg = ""
             self._start([r for r in self.app.replicas if r.role == role and r.alive])
 
     def _in_doubt(self, replica: Replica, code: int | None, when: float) -> None:
-        """A replica was terminated, or is gone: if Slurm is about to signal us too, that is no
-        failure to answer.
+        """Note that a replica was terminated, or is gone.
+
+        That is no failure if Slurm is about to signal this process too.
         """
         self.doubtful.append((replica, code, when))
         self.patience = time.monotonic() + _SIGNAL_S
 
-    def _settle_doubts(self) -> None:
+    def _judge_doubtful(self) -> None:
         """Judge the replicas that were terminated or lost, now that Slurm would have signalled us.
 
         Slurm may also have ended a part of the job only, or taken the node from us.
         """
-        doubtful, self.doubtful = self.doubtful, []
+        doubtful = self.doubtful
+        self.doubtful = []
         if not self.app.interrupted and self.app.final is None:
             for role in sorted({replica.role for replica, _, _ in doubtful}):
                 now = job_now(role)
-                word = now.word
-                if word == "COMPLETING":  # which hides what it has come to
-                    self.doubtful, self.patience = doubtful, time.monotonic() + _SIGNAL_S
+                if now.word == "COMPLETING":  # this hides how it ended
+                    self.doubtful = doubtful
+                    self.patience = time.monotonic() + _SIGNAL_S
                     return
                 earlier = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
-                if now.restarts > earlier or word in ("PENDING", "REQUEUED"):
+                if now.restarts > earlier or now.word in ("PENDING", "REQUEUED"):
                     self._give_way()
-                elif word not in (
-                    "",
-                    "RUNNING",
-                    "CONFIGURING",
-                    "SUSPENDED",
-                    "RESIZING",
-                    "SIGNALING",
-                    "STOPPED",
-                ):
-                    of = f"the component of role {self.plan['roles'][role]['name']!r}"
-                    of = of if len(self.plan["roles"]) > 1 else "the job"
-                    self._finish(
-                        "CANCELLED" if word == "CANCELLED" else "FAILED",
-                        f"Slurm ended {of}: {word}",
-                    )
+                elif now.word not in _GOES_ON:
+                    self._end_as_slurm(role, now.word)
         for replica, code, when in doubtful:
             self._judge(replica, code, when)
 
+    def _end_as_slurm(self, role: int, word: str) -> None:
+        """End the job, since Slurm has ended it or a component of it."""
+        what = "the job"
+        if len(self.plan["roles"]) > 1:
+            what = f"the component of role {self.plan['roles'][role]['name']!r}"
+        state = "FAILED"
+        if word == "CANCELLED":
+            state = "CANCELLED"
+        self._finish(state, f"Slurm ended {what}: {word}")
+
     def _on_noise(self, step: Step) -> None:
-        """A task was killed, its agent with it: that replica is lost, and the role wants new
-        tasks.
-        """
+        """Note the replicas whose tasks were killed. Their role needs new tasks."""
         dead = step.dead_tasks()
         if dead is None:
             self.selector.unregister(step.noise or 0)
@@ -522,29 +533,30 @@ class Supervisor:
             self._judge(replica, None, time.time())
         restart = next((each for each in self.app.restarts if set(lost) & set(each.replicas)), None)
         if restart is not None:  # all share the tasks that have to be replaced
-            self.app.restart(
-                [*restart.replicas, *(replica for replica in mine if replica.alive)], restart.due
-            )
-            self._settle()
+            alive = [replica for replica in mine if replica.alive]
+            self.app.restart([*restart.replicas, *alive], restart.due)
+            self._decide()
 
     # -------------------------------------------------------------------------------------------------------
     # judging
 
     def _judge(self, replica: Replica, code: int | None, when: float, why: str = "") -> None:
-        """Tell of a replica's end, and do what follows."""
+        """Report a replica's end to the rules, and do what follows."""
+        error = ""
         if code is None:
-            said = self.why.get(replica.role)
-            why = "lost: its task ended without a word" + (f": {said}" if said else "")
-        error = self._error_of(replica, code) if code else ""
+            why = "lost: its task ended without a report"
+            complaint = self.why.get(replica.role)
+            if complaint:
+                why += f": {complaint}"
+        elif code != 0:
+            error = self._error_of(replica, code)
         if replica.noticed:
             self.app.mark = _mark(self.plan)
         self.app.ended(replica, code, when, time.time(), why=why, error=error)
-        self._settle()
+        self._decide()
 
     def _error_of(self, replica: Replica, code: int) -> str:
-        """Return what a replica has said of its failure, else the exception that its output ends
-        with.
-        """
+        """Return a replica's report of its failure, else the exception at the end of its output."""
         logs = self._logs_of(replica)
         said = ""
         with contextlib.suppress(OSError):
@@ -560,21 +572,21 @@ class Supervisor:
             self.folder, "logs", self.plan["roles"][replica.role]["name"], str(replica.k)
         )
 
-    def _settle(self) -> None:
-        """Do what the rules make of what has happened: tell those replicas to end that are to."""
+    def _decide(self) -> None:
+        """Do what the rules decide, and stop the replicas that are to end."""
         decided = self.app.final
         end = self.app.segment_end
         if end is not None and time.time() >= end:
             self.app.mark = _mark(self.plan)
-        self.app.settle(time.time())
+        self.app.decide(time.time())
         self.dirty = self.dirty or self.app.final is not decided
-        if not self.app.interrupted:  # else Slurm tells them
+        if not self.app.interrupted:  # else Slurm ends them
             self._stop([replica for replica in self.app.replicas if replica.stopping])
 
     def _stop(self, replicas: list[Replica]) -> None:
         for replica in replicas:
-            if replica.alive and replica not in self.told:
-                self.told.add(replica)
+            if replica.alive and replica not in self.stopped:
+                self.stopped.add(replica)
                 if replica.role in self.again:  # it has not begun
                     self.app.ended(replica, None, time.time(), time.time())
                 elif replica.role in self.steps:
@@ -582,7 +594,7 @@ class Supervisor:
 
     def _finish(self, state: str, reason: str) -> None:
         self.dirty = self.app.end(state, reason) or self.dirty
-        self._settle()
+        self._decide()
 
     def _give_way(self) -> None:
         """End without a result, since a newer start runs the job, or it was deleted."""
@@ -601,7 +613,7 @@ class Supervisor:
     # ending
 
     def _end(self) -> int:
-        """Nothing runs any more: write it down, let the tasks go."""
+        """Write the end of the job, and end the tasks; return the exit code."""
         if self.leaving:
             self._leave_allocation()
         if self.leaving:
@@ -613,7 +625,7 @@ class Supervisor:
             if replica.end is None:
                 replica.end = time.time()
         while not self._write():
-            time.sleep(1.0)  # a full disk: an end that nobody can read helps nobody
+            time.sleep(1.0)  # a full disk; the end must be readable
         if self.only is not None and self.app.state == "FAILED" and not self.replaced:
             self._end_array()
         if self.replaced:
@@ -623,7 +635,7 @@ class Supervisor:
         return self._dismiss(int(self.app.state != "SUCCEEDED"))
 
     def _dismiss(self, code: int) -> int:
-        """Let the tasks go; return the exit code."""
+        """End the tasks; return the exit code."""
         for step in self.steps.values():
             step.dismiss()
         for step in self.steps.values():
@@ -650,23 +662,21 @@ class Supervisor:
             self.app.end("FAILED", f"{self.app.msg}: it cannot go on: {refused}")
 
     def _note_signals(self, wait: bool) -> None:
-        """Write down whether Slurm has signalled this job while it handed over: who succeeds it
-        finds out why.
+        """Write down whether Slurm has signalled this job while it handed over.
+
+        Its successor finds out why.
 
         Args:
-            wait: give Slurm a moment: its signal may have ended the tool that was to hand over.
+            wait: give Slurm a moment, since its signal may have ended the tool that hands over.
         """
-        received: set[int] = set()
         if wait:
             select.select([self.wake], [], [], _SIGNAL_S)
-        with contextlib.suppress(BlockingIOError):
-            received = set(os.read(self.wake, 4096))
-        if signal.SIGTERM in received:
+        if signal.SIGTERM in self._received():
             self.app.interrupt()
             self._write()
 
     def _end_array(self) -> None:
-        """Too many elements have failed for good: the others need not go on."""
+        """End the other elements if too many have failed for good."""
         role = self.plan["roles"][0]
         places = [
             os.path.join(self.folder, "elements", str(k), "state.json")
@@ -768,7 +778,7 @@ def _read_json(path: str) -> dict[str, Any] | None:
 
 
 def _tail(path: str, since: int = 0) -> str:
-    """Return the end of a log, of what was written from a place on, or nothing."""
+    """Return the end of a log, from ``since`` on; "" if it cannot be read."""
     try:
         with open(path, "rb", opener=open_own) as file:
             file.seek(max(since, os.fstat(file.fileno()).st_size - LONGEST_ERROR))
@@ -778,8 +788,9 @@ def _tail(path: str, since: int = 0) -> str:
 
 
 def main(folder: str, token: str, prologue: str = "0") -> None:
-    """Run the job in ``folder``, unless its submit was withdrawn; ``prologue``: exit code of the
-    one that failed.
+    """Run the job in ``folder``, unless its submit was withdrawn.
+
+    ``prologue`` is the exit code of a failed prologue.
     """
     if not patiently(lambda: claim(folder, token)):
         complain("this submit was withdrawn, or done again: nothing to do")
@@ -787,7 +798,11 @@ def main(folder: str, token: str, prologue: str = "0") -> None:
     with open(os.path.join(folder, "plan.json"), encoding="utf-8", opener=open_own) as file:
         plan = json.load(file)
     element = os.environ.get("SLURM_ARRAY_TASK_ID")
-    place = folder if element is None else os.path.join(folder, "elements", element)
+    place = folder
+    only = None
+    if element is not None:
+        place = os.path.join(folder, "elements", element)
+        only = int(element)
     start = Start(place, start_number(), os.path.dirname(folder))
     if not patiently(start.enter):
         complain("Slurm has started the job anew: nothing to do for this start")
@@ -795,10 +810,7 @@ def main(folder: str, token: str, prologue: str = "0") -> None:
     before = _read_json(os.path.join(place, "state.json"))
     if before is not None and before["state"] in TERMINAL:
         complain("Slurm started the job again after it had ended: nothing to do")
-        sys.exit(0 if before["state"] == "SUCCEEDED" else 1)
-    if os.path.exists(
-        os.path.join(folder, "slurm.json")
-    ):  # the same; that end is Slurm's word, told since
+        sys.exit(int(before["state"] != "SUCCEEDED"))
+    if os.path.exists(os.path.join(folder, "slurm.json")):  # Slurm has reported its end since
         sys.exit(1)
-    only = None if element is None else int(element)
     sys.exit(Supervisor(folder, plan, only, start, before, int(prologue)).main())

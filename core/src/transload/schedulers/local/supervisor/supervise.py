@@ -135,10 +135,10 @@ class Supervisor:
             self.poll.register(fd, select.POLLIN)
         logindex.start(self.logs, time.monotonic())
         self.notified = kernel.notify(self.place)
-        self._look_at_folder()  # what was done before the kernel told
+        self._look_at_folder()  # what was done before the kernel reported changes
         if self.app.final is None:
             self._start()
-        while not self._settle():
+        while not self._decide():
             self._wait()
         logindex.look(self.logs, time.monotonic(), time.time())
         self._finish()
@@ -327,7 +327,7 @@ class Supervisor:
         self.dirty = self.app.end(state, reason) or self.dirty
         self.waiting_for_gpus = False
 
-    def _settle(self) -> bool:
+    def _decide(self) -> bool:
         """Do what follows from all that has happened; True when the job has ended."""
         self._reap()
         now = time.monotonic()
@@ -336,7 +336,7 @@ class Supervisor:
             self._give_notice(replica, now)
         if self.app.segment_end is not None and now >= self.app.segment_end:
             self.app.mark = self._checkpoints_mark()
-        self.app.settle(now)
+        self.app.decide(now)
         self.dirty = self.dirty or self.app.final is not decided
         self._begin_endings(now)
         self._step_endings(now)
