@@ -27,14 +27,14 @@ else:
 
 STREAMS = ("stdout.log", "stderr.log")
 ERROR_FILE = "error.json"
-"""Beside the streams: what a replica says of its failure."""
+"""The file beside the streams with a replica's report of its failure."""
 PROGRESS_FILE = "progress.json"
 """The file beside the streams with a replica's progress."""
 _NOT_SHARED = "not on this node: name a shared folder (-c checkpoint_base=FOLDER)"
 _TICK_S = (0.05, 0.5)  # between looks at the log: soon after it grew, then less and less
 _KILL_AGAIN_S = 0.05
 LOOK_S = 10.0
-"""Seconds between looks whether the job is still wanted."""
+"""Seconds between looks whether the job goes on."""
 _HEARD_S = 1.0
 _HEAR_S = 0.1
 _OURS = {
@@ -52,8 +52,10 @@ SENT = [
     for number in range(1, signal.NSIG)
     if number not in _OURS | _FAULTS and number not in (32, 33)
 ]
-"""The signals that a user may send to the program, which nothing of ours may die of (32 and 33 are
-the C library's)."""
+"""The signals that a user may send to the program, which our own processes must survive.
+
+32 and 33 are the C library's.
+"""
 _SUBREAPER = 36
 _DEATH_SIGNAL = 1
 _RANK0 = "TRANSLOAD_RANK0_HOST"
@@ -64,7 +66,7 @@ _OPTIONAL = ("notice", "notice_signal", "checkpoints", "stall_after", "on_stall"
 
 
 def task_of(plan: dict[str, Any], role: int) -> dict[str, Any]:
-    """Return what the agents of one role need of ``plan.json``."""
+    """Return the part of ``plan.json`` that the agents of one role need."""
     names = ("name", "entrypoint", "args", "env", "cwd", "num_replicas", "secrets", "container")
     return {
         "app_id": plan["app_id"],
@@ -74,7 +76,7 @@ def task_of(plan: dict[str, Any], role: int) -> dict[str, Any]:
 
 
 def _enter(venv: str, env: dict[str, str]) -> None:
-    """Have programs that get this environment find those of a virtual environment first."""
+    """Put the programs of a virtual environment first on the PATH of an environment."""
     env["VIRTUAL_ENV"] = venv
     path = env.get("PATH") or os.defpath
     env["PATH"] = os.pathsep.join([os.path.join(venv, "bin"), path])
@@ -82,19 +84,21 @@ def _enter(venv: str, env: dict[str, str]) -> None:
 
 
 def _make_mount_points(container: list[str]) -> None:
-    """Make the folders of an image that charliecloud binds to; it wants them to be there."""
-    if container[:1] == ["ch-run"]:
-        for word in container:
-            if word.startswith("--bind="):
-                try:
-                    os.makedirs(container[-2] + word.rpartition(":")[2], exist_ok=True)
-                except OSError:
-                    pass  # no folder, or not ours: it says what it misses
+    """Make the folders of an image that charliecloud binds to, since it does not make them."""
+    if container[:1] != ["ch-run"]:
+        return
+    for word in container:
+        if word.startswith("--bind="):
+            try:
+                os.makedirs(container[-2] + word.rpartition(":")[2], exist_ok=True)
+            except OSError:
+                pass  # charliecloud reports a missing one
 
 
 def pack(task: dict[str, Any]) -> bytes:
-    """Return a task in the form that `unpack` reads: fields that end with NUL, which none of them
-    can hold.
+    """Return a task in the form that `unpack` reads: fields that end with NUL.
+
+    No field can hold a NUL.
     """
     fields = [
         task[name] for name in ("app_id", "grace", "name", "num_replicas", "cwd", "entrypoint")
@@ -144,11 +148,14 @@ class Agent:
     def __init__(
         self, folder: str, task: dict[str, Any], role: int, k: int, orders: int, report: int
     ) -> None:
-        self.folder, self.grace = folder, float(task["grace"])
-        self.task, self.k = task, k
+        self.folder = folder
+        self.grace = float(task["grace"])
+        self.task = task
+        self.k = k
         self.prefix = f"TRANSLOAD_SECRET_{role}_"
         self.host = os.uname().nodename
-        self.orders, self.report = orders, report
+        self.orders = orders
+        self.reports = report
         self.logs = os.path.join(folder, "logs", task["name"], str(k))
         self.child = 0  # its pid
         self.run_number = 0
@@ -157,18 +164,15 @@ class Agent:
         self.retry = "0"
         self.progress: Any = None  # a ProgressFile, once there is a file
         self.unpacked: Any = None  # the packages on this node's disk, if they are one file
-        self.watch: Any = None  # a StallWatch, if it is to be watched for stalls
+        self.watch: Any = None  # a StallWatch, if the role asks for one
         self.began_at = 0  # where in its stderr this run begins
         self.buffer = b""
         self.open = True
-        self.ended = (
-            ""  # how the replica ended, as JSON members, while its other processes still have time
-        )
+        # how the replica ended, as JSON members, while its other processes still have time
+        self.ended = ""
         self.kill_at: float | None = None
         self.signalled = False
-        self.heard: dict[
-            int, float
-        ] = {}  # signal -> when we got it from Slurm, which sends it to the replica too
+        self.heard: dict[int, float] = {}  # signal -> when Slurm sent it, to the replica too
         self.passing: dict[int, float] = {}  # signal -> when to pass it on
         self.start: StartFolder | None = None
         self.looked = time.monotonic()
@@ -183,12 +187,13 @@ class Agent:
         for end in (wake, woken):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(woken, warn_on_full_buffer=False)
-        # Slurm signals every process of a step itself: the replica has got what we got
+        # Slurm signals every process of a step itself, so also the replica
         catch([signal.SIGCHLD, *SENT])
         while self.open or self.child:
-            ready, _, _ = select.select(
-                [wake, *([self.orders] if self.open else [])], [], [], self._timeout()
-            )
+            sources = [wake]
+            if self.open:
+                sources.append(self.orders)
+            ready, _, _ = select.select(sources, [], [], self._timeout())
             if wake in ready:
                 try:
                     self._hear(os.read(wake, 4096))
@@ -203,10 +208,16 @@ class Agent:
             self.unpacked.release()
 
     def _timeout(self) -> float | None:
+        """Return the seconds until there is something to do, though nothing happens."""
+        if not self.child and not self.start:
+            return None
         if not self.child:
-            return LOOK_S if self.start else None
-        dues = [*self.passing.values()] + ([] if self.kill_at is None else [self.kill_at])
-        return min([self.pause, *(max(0.0, due - time.monotonic()) for due in dues)])
+            return LOOK_S
+        dues = list(self.passing.values())
+        if self.kill_at is not None:
+            dues.append(self.kill_at)
+        now = time.monotonic()
+        return min([self.pause, *(max(0.0, due - now) for due in dues)])
 
     def _hear(self, numbers: bytes) -> None:
         """Note the signals that Slurm has sent to all of this step."""
@@ -216,7 +227,7 @@ class Agent:
         if self.notice is not None and self.task["notice_signal"] != "TERM":
             is_new = is_new or getattr(signal, f"SIG{self.task['notice_signal']}") in numbers
         if is_new and self.child:
-            self._tell("signalled")  # with a time of grace the supervisor gets no signal itself
+            self._report("signalled")  # with a time of grace the supervisor gets no signal itself
 
     def _pass_on(self) -> None:
         """Give the replica the signals that reached the supervisor alone."""
@@ -245,24 +256,24 @@ class Agent:
             elif word == "signal":
                 self.passing[int(more[0])] = time.monotonic() + _HEAR_S
         if not data:
-            self.open = False  # the supervisor is gone, or has done with us
+            self.open = False  # the supervisor is gone, or needs this task no more
             self._stop()
 
     # ------------------------------------------------------------------------------------------------------
     # replica
 
     def _start(self, run: int, rank0: str) -> None:
-        self.run_number, self.kill_at, self.signalled = run, None, False
+        """Start the replica for a run, or report why that is not possible."""
+        self.run_number = run
+        self.kill_at = None
+        self.signalled = False
         self.noticed = False
         task = self.task
         values = {"${img_root}": task["cwd"], "${replica_id}": str(self.k)}
         argv = [task["entrypoint"], *(_replace(arg, values) for arg in task["args"])]
         env = self._environment(run, rank0, values)
         streams: list[int] = []
-        try:
-            os.unlink(os.path.join(self.logs, ERROR_FILE))  # the one before's
-        except OSError:
-            pass
+        _unlink(os.path.join(self.logs, ERROR_FILE))  # that of the run before
         try:
             for name in STREAMS:
                 streams.append(
@@ -271,7 +282,7 @@ class Agent:
                 os.set_blocking(streams[-1], True)
                 _end_line(streams[-1])
             self.began_at = os.fstat(streams[1]).st_size
-            self._look()  # what the attempt before wrote is older than the start of this one
+            self._look()  # at the output of the run before, which is older than this start
             if "/" in argv[0]:
                 argv[0] = os.path.join(task["cwd"], argv[0])
             _make_mount_points(task["container"])
@@ -281,21 +292,29 @@ class Agent:
             if self.task["env"].get(_PACKAGES):
                 _enter(self._venv_of(env[_PACKAGES]), env)
             self._begin_watch(env)
-            # before it starts: the next look at its logs may already see all that it has written
+            # taken before the start, since the next look may see all that the replica writes
             began = time.time()
             self.child = spawn(argv, task["cwd"], env, streams)
-            self._tell("started", when=began)
+            self._report("started", when=began)
         except OSError as exc:
-            why = f"cannot run {argv[0]!r}: {exc.strerror}: {exc.filename}"
-            if len(streams) == len(STREAMS):
-                os.write(streams[1], f"transload: {why}\n".encode("utf-8", "replace"))
-            self._look()
-            code = 127 if isinstance(exc, FileNotFoundError) else 126
-            unlogged = "" if len(streams) == len(STREAMS) else f', "why": "{_plain(why)}"'
-            self._tell("ended", f', "code": {code}{unlogged}')
+            self._report_no_start(argv[0], exc, streams)
         finally:
             for fd in streams:
                 os.close(fd)
+
+    def _report_no_start(self, program: str, exc: OSError, streams: list[int]) -> None:
+        """Report that a program could not be started: in its log, if there is one."""
+        why = f"cannot run {program!r}: {exc.strerror}: {exc.filename}"
+        unlogged = ""
+        if len(streams) == len(STREAMS):
+            os.write(streams[1], f"transload: {why}\n".encode("utf-8", "replace"))
+        else:
+            unlogged = f', "why": "{_plain(why)}"'
+        self._look()
+        code = 126
+        if isinstance(exc, FileNotFoundError):
+            code = 127
+        self._report("ended", f', "code": {code}{unlogged}')
 
     def _venv_of(self, packages: str) -> str:
         """Return the virtual environment of a folder of packages; one file is unpacked first.
@@ -312,12 +331,8 @@ class Agent:
         return str(self.unpacked.venv)
 
     def _begin_watch(self, env: dict[str, str]) -> None:
-        """Watch the attempt that begins for stalls, if that is asked for."""
-        path = env["TRANSLOAD_PROGRESS_FILE"]
-        try:
-            os.unlink(path)  # the one before's
-        except OSError:
-            pass
+        """Watch the run that begins for stalls, if the role asks for that."""
+        _unlink(env["TRANSLOAD_PROGRESS_FILE"])  # that of the run before
         if self.progress is not None:
             self.progress.begin()
         if self.task["stall_after"] is None:
@@ -341,7 +356,7 @@ class Agent:
             self.logs, ERROR_FILE
         )
         env.update({name: _replace(value, values) for name, value in self.task["env"].items()})
-        if self.task["container"]:  # these want to know
+        if self.task["container"]:  # container runtimes need it
             env.setdefault("USER", os.environ.get("SLURM_JOB_USER", ""))
         env["TRANSLOAD_APP_ID"] = self.task["app_id"]
         env["TRANSLOAD_ROLE"] = self.task["name"]
@@ -355,7 +370,7 @@ class Agent:
             try:
                 os.makedirs(outputs, exist_ok=True)
             except OSError:
-                pass  # the program meets it
+                pass  # the program gets the error
         return env
 
     def _stop(self) -> None:
@@ -368,7 +383,7 @@ class Agent:
         self.kill_at = time.monotonic() + self.grace
 
     def _warn(self) -> None:
-        """Send the main process its notice; it is killed when its time after that is over."""
+        """Send the main process its notice, and set the time of its end."""
         if not self.child or self.noticed or self.ended:
             return
         self.noticed = True
@@ -380,8 +395,9 @@ class Agent:
         self.kill_at = time.monotonic() + (self.notice or 0.0)
 
     def _signal(self, number: int) -> bool:
-        """Signal all that descends from us, the main process first: it is not to see, nor to say,
-        that others end. Tell whether there was anything.
+        """Signal all descendants of this process; tell whether there were any.
+
+        The main process comes first, so that it does not report the end of others.
         """
         found = False
         for pid in sorted(_descendants(os.getpid()), key=lambda pid: pid != self.child):
@@ -403,19 +419,21 @@ class Agent:
             if pid == 0:
                 _reap_orphans(self.child)
                 return
-            code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+            code = os.WEXITSTATUS(status)
+            if os.WIFSIGNALED(status):
+                code = -os.WTERMSIG(status)
             usage = f'{{"peak_memory": {used.ru_maxrss * 1024}, "cpu_seconds": {used.ru_utime + used.ru_stime:.3f}}}'
             self.ended = f', "code": {code}, "usage": {usage}'
             if self.signalled and self.kill_at is None:
                 self.kill_at = time.monotonic() + self.grace
             if self.noticed and self.kill_at is not None:
-                # what it has left behind had no signal yet
+                # the processes that it has left behind had no signal yet
                 self._signal(signal.SIGTERM)
                 self.kill_at = min(self.kill_at, time.monotonic() + self.grace)
         _reap_orphans(0)
         if self.kill_at is not None and _descendants(os.getpid()):
-            return  # asked to end, each of its processes has the time that the first one had
-        while self._signal(signal.SIGKILL):  # what it left behind
+            return  # each of its processes has the time that the first one had
+        while self._signal(signal.SIGKILL):
             _reap_orphans(0)
             time.sleep(0.005)
         ended = self.ended
@@ -424,43 +442,50 @@ class Agent:
         self.kill_at = None
         self._look()
         if self.progress is not None:
-            self._tell_progress(at_once=True)
+            self._report_progress(at_once=True)
         if self.watch is not None:
             self.watch.stop()
             self.watch = None
-        self._tell("ended", f'{ended}, "signalled": {str(self.signalled).lower()}')
+        self._report("ended", f'{ended}, "signalled": {str(self.signalled).lower()}')
 
-    def _tell(self, event: str, more: str = "", when: float | None = None) -> None:
-        """Report an event, of now or of a time given (seconds since the epoch)."""
+    def _report(self, event: str, more: str = "", when: float | None = None) -> None:
+        """Report an event.
+
+        Args:
+            event: its name.
+            more: further members of the JSON object.
+            when: seconds since the epoch; None: now.
+        """
         if when is None:
             when = time.time()
         host = _plain(self.host)
         head = f'"e": "{event}", "k": {self.k}, "run": {self.run_number}, "host": "{host}", "began_at": {self.began_at}'
         try:
-            os.write(self.report, f'{{{head}, "time": {when:.6f}{more}}}\n'.encode())
+            os.write(self.reports, f'{{{head}, "time": {when:.6f}{more}}}\n'.encode())
         except BrokenPipeError:
             pass
 
     def _look(self) -> None:
-        """Note in the index how long the streams are, if they have grown; now and then, whether we
-        are still wanted.
+        """Note in the index how long the streams are, if they have grown.
+
+        Now and then, look whether this start of the job was replaced.
         """
         if self.start and time.monotonic() >= self.looked + LOOK_S:
             self.looked = time.monotonic()
             if self.start.is_gone():
-                self.open = False  # the supervisor may have lost sight of us
+                self.open = False  # the supervisor may not know of this task any more
                 self._stop()
         self._look_for_signs()
         sizes = tuple(_size(os.path.join(self.logs, name)) for name in STREAMS)
         if sizes == self.sizes:
             self.pause = min(self.pause * 1.5, _TICK_S[1])
             return
-        self.sizes, self.pause = sizes, _TICK_S[0]  # type: ignore[assignment]
+        self.sizes = sizes  # type: ignore[assignment]
+        self.pause = _TICK_S[0]
         self._sign()
-        from _struct import (
-            pack,
-        )  # "index": time, size of stdout, size of stderr, as the local scheduler's
+        from _struct import pack
 
+        # an entry of the index, as the local scheduler's: time, size of stdout, size of stderr
         entry = pack("<dQQ", time.time(), *sizes)
         try:
             fd = open_own(os.path.join(self.logs, "index"), os.O_WRONLY | os.O_CREAT)
@@ -483,29 +508,29 @@ class Agent:
             from .signs import ProgressFile
 
             self.progress = ProgressFile(path, open_own)
-        self._tell_progress()
+        self._report_progress()
         self._look_for_stall()
 
-    def _tell_progress(self, at_once: bool = False) -> None:
+    def _report_progress(self, at_once: bool = False) -> None:
         report = self.progress.changed(time.monotonic(), at_once)
         if report:
             self._sign()
-            self._tell("progress", f', "report": {report}')
+            self._report("progress", f', "report": {report}')
 
     def _sign(self) -> None:
         """Note a sign of life."""
         if self.watch is not None and self.watch.sign():
-            self._tell("alive")
+            self._report("alive")
 
     def _look_for_stall(self) -> None:
         if self.watch is None or self.ended or self.kill_at is not None:
             return
         news = self.watch.look(self.child)
         if news == "alive":
-            self._tell("alive")
+            self._report("alive")
         if news != "stalled":
             return
-        self._tell("stalled", f', "stderr_at": {self.sizes[1]}')
+        self._report("stalled", f', "stderr_at": {self.sizes[1]}')
         if self.task["on_stall"] == "dump":
             from .signs import ask_for_stacks
 
@@ -551,14 +576,12 @@ class StartFolder:
 
 
 def missing_from(path: str, root: str) -> list[str] | None:
-    """Return what is in the folder that a path was in, if the system says that it is not there;
-    else None.
+    """Return the content of a path's folder, if the path is proved to be missing there; else None.
 
     Args:
-        path: below ``root``. If the folder that it was in is gone, too, that one is asked for in
-            its place.
-        root: the folder of all jobs, which is only believed if it has what was made in it first: an
-            empty folder may be a place where nothing is mounted now.
+        path: below ``root``. If its folder is missing too, that folder is looked for instead.
+        root: the folder of all jobs. Without `MADE_FIRST` it proves nothing, since an empty folder
+            may be one where nothing is mounted now.
     """
     parent, _, name = path.rpartition("/")
     try:
@@ -571,15 +594,20 @@ def missing_from(path: str, root: str) -> list[str] | None:
     try:
         names = os.listdir(parent)
     except FileNotFoundError:
-        return missing_from(parent, root) if parent.startswith(f"{root}/") else None
+        if not parent.startswith(f"{root}/"):
+            return None
+        return missing_from(parent, root)
     except OSError:
         return None
-    believed = name not in names and (parent != root or MADE_FIRST in names)
-    return names if believed else None
+    if name in names:
+        return None
+    if parent == root and MADE_FIRST not in names:
+        return None
+    return names
 
 
 MADE_FIRST = ".gone"
-"""What is in the folder of all jobs before there is a job."""
+"""The name that is in the folder of all jobs before there is a job."""
 
 
 def open_own(path: str, flags: int) -> int:
@@ -610,7 +638,7 @@ def _plain(text: str) -> str:
 
 
 def patiently(action: Any) -> Any:
-    """Do what writes; on a full disk wait until there is room."""
+    """Do an action that writes. On a full disk it waits until there is room."""
     while True:
         try:
             return action()
@@ -621,7 +649,7 @@ def patiently(action: Any) -> Any:
 
 
 def catch(numbers: list[int]) -> None:
-    """Survive signals: the descriptor that wakes this process gets their numbers."""
+    """Survive signals. The descriptor that wakes this process gets their numbers."""
     for number in numbers:
         try:
             signal.signal(number, lambda *_: None)
@@ -656,14 +684,11 @@ def spawn(argv: list[str], cwd: str, env: dict[str, str], streams: list[int]) ->
 def _become(
     argv: list[str], cwd: str, env: dict[str, str], streams: list[int], failure: int
 ) -> None:
-    """Turn this process, a fork, into the program; if that fails, say why to ``failure`` and
-    exit.
-    """
+    """Turn this process, a fork, into the program. If that fails, report to ``failure`` and exit."""
     name = cwd
     try:
         os.setsid()
-        # should the agent be killed, Slurm may lose sight of the replica: it has a session of its
-        # own
+        # Slurm may not find a replica in a separate session if the agent is killed
         _prctl(_DEATH_SIGNAL, int(signal.SIGKILL))
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
@@ -686,7 +711,7 @@ def _become(
 
 
 def _close_all_but(spare: int) -> None:
-    """Close what was inherited from whoever started us, standard streams left out."""
+    """Close all inherited descriptors except the standard streams."""
     try:
         opened = [int(fd) for fd in os.listdir("/proc/self/fd")]
     except OSError:
@@ -700,8 +725,9 @@ def _close_all_but(spare: int) -> None:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Call ``prctl`` where there is one. Importing ``ctypes`` would take longer than all the rest:
-    first without it.
+    """Call ``prctl`` where there is one, if possible without importing all of ``ctypes``.
+
+    That would take longer than all the rest.
     """
     arguments = (option, value, 0, 0, 0)
     try:
@@ -715,13 +741,20 @@ def _prctl(option: int, value: int) -> None:
 
             ctypes.CDLL(None).prctl(*arguments)
     except (ImportError, AttributeError, OSError):
-        pass  # no such thing on this system
+        pass  # this system has no prctl
 
 
 def _replace(text: str, values: dict[str, str]) -> str:
     for token, value in values.items():
         text = text.replace(token, value)
     return text
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
 
 
 def _size(path: str) -> int:
@@ -742,18 +775,8 @@ def _end_line(fd: int) -> None:
 
 
 def _descendants(root: int) -> set[int]:
-    """Return the living processes below one, zombies left out; nothing where there is no /proc."""
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc") if os.path.isdir("/proc/self") else ():
-        if entry.isdigit():
-            try:
-                with open(f"/proc/{entry}/stat", "rb") as file:
-                    fields = file.read().rpartition(b")")[2].split()
-            except OSError:
-                continue
-            # of a program whose first thread has ended before the others only that one is a zombie
-            if fields[0] not in (b"Z", b"X") or int(fields[17]) > 1:
-                parents[int(entry)] = int(fields[1])
+    """Return the living descendants of a process, without zombies."""
+    parents = _parents()
     found: set[int] = set()
     grown = True
     while grown:
@@ -767,8 +790,27 @@ def _descendants(root: int) -> set[int]:
     return found
 
 
+def _parents() -> dict[int, int]:
+    """Return living process → its parent; {} where there is no /proc."""
+    found: dict[int, int] = {}
+    if not os.path.isdir("/proc/self"):
+        return found
+    for entry in os.listdir("/proc"):
+        if not entry.isdigit():
+            continue
+        try:
+            with open(f"/proc/{entry}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            continue
+        # a program whose first thread ends before the others looks like a zombie, but lives
+        if fields[0] not in (b"Z", b"X") or int(fields[17]) > 1:
+            found[int(entry)] = int(fields[1])
+    return found
+
+
 def _reap_orphans(spare: int) -> None:
-    """Reap processes that became ours; never the replica itself, whose status is wanted."""
+    """Reap adopted processes, but never the replica itself, whose exit code is needed."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
             children = [int(pid) for pid in file.read().split()]
@@ -798,7 +840,9 @@ def main(folder: str, role: str, k: str = "") -> None:
     report = os.dup(1)
     os.dup2(2, 1)  # a stray print must not be taken for a report
     agent = Agent(folder, task, int(role), int(k or os.environ.get("SLURM_PROCID", "0")), 0, report)
-    place = os.path.join(folder, "elements", k) if k else folder
+    place = folder
+    if k:
+        place = os.path.join(folder, "elements", k)
     mine = os.path.join(place, f".start-{start_number()}")
     agent.start = StartFolder(mine, os.path.dirname(folder))
     agent.main()
