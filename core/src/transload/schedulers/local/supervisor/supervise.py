@@ -25,19 +25,18 @@ from .protocol import socket
 
 TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
+    from resource import struct_rusage
     from typing import Any
 
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_MAXRSS_BYTES = 1024 if kernel.LINUX else 1  # of the unit in which the kernel counts memory
 _STATE_TICK_S = 0.02  # many replicas that end together are one change of state
 _SHORT_S = 0.003  # what ends sooner was never shown as RUNNING
 _RETRY_WRITE_S = 0.5
 _LONGEST_SLEEP_S = 86400.0  # poll takes at most 24 days
 _LOOK_AGAIN_S = 2.0  # between looks for free GPUs, should a wake-up be lost
-_LOOK_S = (
-    0.05,
-    2.0,
-)  # between looks at a folder that is being removed, or where the kernel does not tell
-_SELDOM_S = 60.0  # where it does: on some file systems it does not tell all
+_LOOK_S = (0.05, 2.0)  # between looks at a folder that is being removed, or without dnotify
+_SELDOM_S = 60.0  # with dnotify, which misses changes on some file systems
 
 
 class Supervisor:
@@ -145,30 +144,36 @@ class Supervisor:
 
     def _start(self) -> None:
         """Start the whole job, or wait for GPUs."""
-        wanted = self.request["gpus"]
-        if wanted is not None:
-            total = sum(role["gpu"] * len(role["replicas"]) for role in self.app.roles)
-            grant = gpus.acquire(
-                self.home, self.app_id, total, wanted, self.base_env.get("PATH", os.defpath)
-            )
-            ids = grant.ids
-            self.waiting_for_gpus = ids is None
-            if ids is None:
-                self.look_at = min(self.look_at, time.monotonic() + _LOOK_AGAIN_S)
-                message = f"waiting for {total} of {len(wanted)} GPUs"
-                if grant.why:
-                    message += f": {grant.why}"
-                if self.app.msg != message:
-                    self.app.state, self.app.msg, self.dirty = "PENDING", message, True
-                return
-            self.app.msg = ""
-            for replica in self.app.replicas:
-                count = self.app.roles[replica.role]["gpu"]
-                self.gpus[replica], ids = ids[:count], ids[count:]
+        if self.request["gpus"] is not None and not self._take_gpus(self.request["gpus"]):
+            return
         self.app.begin(time.monotonic())
         if self.app.timeout is not None:
             self.ends_by = layout.now() + self.app.timeout
         self._launch(self.app.replicas)
+
+    def _take_gpus(self, machine: list[str]) -> bool:
+        """Take the GPUs of all replicas, of those of the machine; False if the job has to wait."""
+        wanted = sum(role["gpu"] * len(role["replicas"]) for role in self.app.roles)
+        path = self.base_env.get("PATH", os.defpath)
+        grant = gpus.acquire(self.home, self.app_id, wanted, machine, path)
+        ids = grant.ids
+        self.waiting_for_gpus = ids is None
+        if ids is None:
+            self.look_at = min(self.look_at, time.monotonic() + _LOOK_AGAIN_S)
+            message = f"waiting for {wanted} of {len(machine)} GPUs"
+            if grant.why:
+                message += f": {grant.why}"
+            if self.app.msg != message:
+                self.app.state = "PENDING"
+                self.app.msg = message
+                self.dirty = True
+            return False
+        self.app.msg = ""
+        for replica in self.app.replicas:
+            count = self.app.roles[replica.role]["gpu"]
+            self.gpus[replica] = ids[:count]
+            ids = ids[count:]
+        return True
 
     def _checkpoints_mark(self) -> str:
         """Return a text that changes when something in the folders of checkpoints does."""
@@ -247,7 +252,8 @@ class Supervisor:
             except OSError as exc:
                 failed[index] = f"cannot fork: {exc.strerror}"
                 break
-            self.by_pid[pid], self.processes[replica] = replica, (pid, processes.start_time(pid))
+            self.by_pid[pid] = replica
+            self.processes[replica] = (pid, processes.start_time(pid))
             self.app.started(replica, layout.now(), replica.host)
         self._launched = time.monotonic()
         os.close(writer)
@@ -255,10 +261,10 @@ class Supervisor:
         os.close(reader)
         for index in sorted(failed):
             replica = replicas[index]
-            self.app.ended(
-                replica, None, layout.now()
-            )  # not by its process: that is our own child before its exec
-            self.by_pid.pop(self.processes.pop(replica, (0, 0))[0], None)
+            # the end of its process is no end of the replica, whose program did not start
+            self.app.ended(replica, None, layout.now())
+            pid, _ = self.processes.pop(replica, (0, 0))
+            self.by_pid.pop(pid, None)
             self.grace = 0.0
             self.app.end("FAILED", f"{self.app.name(replica)} did not start: {failed[index]}")
         self.dirty = True
@@ -280,38 +286,36 @@ class Supervisor:
             replica = self.by_pid.pop(pid, None)
             if replica is not None:  # else an orphan of some replica
                 del self.processes[replica]
-                code = os.waitstatus_to_exitcode(status)
-                error = ""
-                if code:
-                    error = self._error_of(replica, code) or replica.error
-                    self.app.mark = self._checkpoints_mark()
-                self.signs.end(replica)
-                self._note_progress(replica)
-                replica.usage = {
-                    "peak_memory": used.ru_maxrss * (1024 if kernel.LINUX else 1),
-                    "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
-                }
-                why = (
-                    "out of memory: the kernel killed it"
-                    if code in _KILLED and self._oom_killed()
-                    else ""
-                )
-                self.app.ended(replica, code, layout.now(), time.monotonic(), why=why, error=error)
+                self._note_end_of(replica, os.waitstatus_to_exitcode(status), used)
+
+    def _note_end_of(self, replica: Replica, code: int, used: struct_rusage) -> None:
+        """Report the end of a replica's main process to the rules."""
+        error = ""
+        if code != 0:
+            error = self._error_of(replica, code) or replica.error
+            self.app.mark = self._checkpoints_mark()
+        self.signs.end(replica)
+        self._note_progress(replica)
+        replica.usage = {
+            "peak_memory": used.ru_maxrss * _MAXRSS_BYTES,
+            "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
+        }
+        why = ""
+        if code in _KILLED and self._oom_killed():
+            why = "out of memory: the kernel killed it"
+        self.app.ended(replica, code, layout.now(), time.monotonic(), why=why, error=error)
 
     def _error_file(self, replica: Replica) -> str:
         return f"{self._log_folder(replica)}/error.json"
 
     def _oom_killed(self) -> bool:
-        """Tell whether the kernel has killed something of ours for want of memory since this was
-        asked last.
-        """
-        before, self.oom_kills = self.oom_kills, kernel.oom_kills()
+        """Tell whether the kernel has killed a process for want of memory since the last call."""
+        before = self.oom_kills
+        self.oom_kills = kernel.oom_kills()
         return self.oom_kills > before
 
     def _error_of(self, replica: Replica, code: int) -> str:
-        """Return what a replica has said of its failure, else the exception that its output ends
-        with.
-        """
+        """Return a replica's report of its failure, else the exception at the end of its output."""
         said = read_error(layout.part_of_own(self._error_file(replica), LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
@@ -396,9 +400,12 @@ class Supervisor:
             }
 
     def _ending(self, restart: Restart | None, now: float) -> processes.Termination:
-        replicas = restart.replicas if restart else None
-        self._give_notices(self.app.replicas if replicas is None else replicas, now)
-        return processes.Termination(replicas, self.processes, self.cookie, self.grace, now)
+        """Give notices to replicas, and begin to end them; None: those of the whole job."""
+        if restart is None:
+            self._give_notices(self.app.replicas, now)
+            return processes.Termination(None, self.processes, self.cookie, self.grace, now)
+        self._give_notices(restart.replicas, now)
+        return processes.Termination(restart.replicas, self.processes, self.cookie, self.grace, now)
 
     def _step_endings(self, now: float) -> None:
         """Go on with what is being ended; start again what has ended."""
@@ -416,7 +423,8 @@ class Supervisor:
             ending.stuck for ending in self.endings.values() if ending.stuck and not ending.done
         )
         if stuck != self.stuck:
-            self.stuck, self.dirty = stuck, True
+            self.stuck = stuck
+            self.dirty = True
 
     def _again(self, restart: Restart, now: float) -> None:
         """Start the replicas of a restart again."""
@@ -554,15 +562,14 @@ class Supervisor:
 
     def _writes(self) -> float:
         """Return when the state is to be written, if there is something new in it."""
-        return (
-            self._launched + _SHORT_S
-            if self.app.state != self._shown
-            else self._written + _STATE_TICK_S
-        )
+        if self.app.state != self._shown:
+            return self._launched + _SHORT_S
+        return self._written + _STATE_TICK_S
 
     def _write(self, now: float) -> bool:
         """Write the state; False if that is not possible now."""
-        self._written, self._shown = now, self.app.state
+        self._written = now
+        self._shown = self.app.state
         try:
             layout.add_state(self.folder, layout.dumps(self._state()))
         except OSError as exc:
