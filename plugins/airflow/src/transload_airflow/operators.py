@@ -414,7 +414,7 @@ class TransloadOperator(TemplateRules):
             driver = ADAPTER.restore(step, state)
         self.app_link = state.get("link")
         if self._log_store is not None and state.get("cursor"):
-            # the trigger has handed on lines: should this process die, its next try goes on there
+            # the trigger has handed on lines up to here, where a next try goes on
             position = {name: state[name] for name in ("schema", "handle", "cursor")}
             self._log_store.put(position)
             self._log_store.flush()
@@ -485,12 +485,17 @@ class TransloadOperator(TemplateRules):
         return self._end(step, driver)
 
     def _wait_here(self, context: Any, error: str) -> Any:
-        """Wait in place for the job whose trigger did not bring the task to an end."""
+        """Wait in place for the job of a trigger that failed or ran out of time.
+
+        Args:
+            context: of the task.
+            error: what happened to the trigger.
+        """
         if self.options.durable:
             self.log.warning(f"{error}: reattaching to the job, and waiting in place")
             return self._begin(context, False, again=True)
-        # only this try's own XCom, kept over a deferral, knows its job: to begin again would start
-        # a second one
+        # only this try's own XCom, which a deferral keeps, knows its job; to begin again would
+        # start a second one
         ti = context["ti"]
         handle = ti.xcom_pull(
             task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1)
@@ -545,7 +550,7 @@ class TransloadOperator(TemplateRules):
     # -- the task, as the adapter sees it
 
     def _new_step(self, context: Any) -> TaskContext:
-        """Return this task as the adapter sees it. From now on a kill reaches it."""
+        """Return this task in the adapter's form. From now on a kill reaches it."""
         step = TaskContext(
             airflow=context,
             options=within_time_limit(context, self.options),
@@ -563,7 +568,7 @@ class TransloadOperator(TemplateRules):
         return step
 
     def _prepared(self, step: TaskContext, *, again: bool) -> Launch:
-        """Return what this task submits, and complete the step by whose job it is.
+        """Return the launch to submit, and complete the step's identity and stores.
 
         Raises:
             SpecError: for a wrong source, or if the task state store holds something foreign.
@@ -571,7 +576,7 @@ class TransloadOperator(TemplateRules):
         """
         context = step.airflow
         self._take_defaults(step)
-        step.context_args = self._known(context)
+        step.context_args = self._context_args(context)
         launch = self._launch(context)
         runner = self._runner()
         if not step.options.durable:
@@ -591,7 +596,7 @@ class TransloadOperator(TemplateRules):
         return replace(decoded(launch, runner), pass_env=pass_env)
 
     def _identify_without_store(self, step: TaskContext, scheduler: SchedulerBase) -> None:
-        """Complete whose job it is where Airflow has no task state store."""
+        """Complete the step's identity where Airflow has no task state store."""
         name = deployment_id(scheduler, self.log.warning)
         step.unit = step.unit._replace(namespace=name)
         # only a retry can know that an earlier try has reported a loss
@@ -599,9 +604,7 @@ class TransloadOperator(TemplateRules):
         step.options = replace(step.options, loss_already_reported=retried)
 
     def _keep_in_store(self, step: TaskContext) -> None:
-        """Have the job's record and log positions kept in Airflow's task state store, if it has
-        one.
-        """
+        """Keep the job's record and log positions in Airflow's task state store, if there is one."""
         accessor = state_store(step.airflow)
         if accessor is None or not step.options.durable:
             return
@@ -612,15 +615,15 @@ class TransloadOperator(TemplateRules):
         step.store = TaskStore(accessor, app_entry(name), on_kill=step.options.on_kill)
 
     def _take_defaults(self, step: TaskContext) -> None:
-        """Read what the connection says."""
+        """Read the defaults of the connection."""
         self._defaults = defaults_of(self.conn_id)
         step.cluster = self._defaults.cluster
 
     def _runner(self) -> Runner:
         return runner_for_tasks(self.inherit_env, self._defaults.cluster)
 
-    def _known(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the task knows of arguments that a component may declare."""
+    def _context_args(self, context: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the task's values for arguments that a component may declare."""
         return {}
 
     # -- after the start
@@ -652,7 +655,7 @@ class TransloadOperator(TemplateRules):
         self._reads.hide_sources()
 
     def _ends_soon(self, driver: Driver) -> bool:
-        """Tell whether the job has ended before it would be worth while to defer."""
+        """Tell whether the job has ended so soon that to defer is not worth while."""
         if driver.status is None:
             driver.poll()
         queued = min(QUEUED_S, self.defer_after)
@@ -663,7 +666,7 @@ class TransloadOperator(TemplateRules):
         return driver.follow_for(self.defer_after - queued)
 
     def _may_defer(self, driver: Driver, same_machine: bool) -> bool:
-        """Tell whether a triggerer can see the job; say so in the log if it cannot."""
+        """Tell whether a triggerer can see the job. If not, the log says that the task waits here."""
         if driver.can_defer(same_machine):
             return True
         assert driver.handle is not None
@@ -677,24 +680,26 @@ class TransloadOperator(TemplateRules):
         return False
 
     def _defer(self, step: TaskContext, driver: Driver) -> NoReturn:
-        """Hand the job's state over to the triggerer."""
+        """Hand the job's state over to the triggerer. Airflow goes on with `resume`."""
         from transload_airflow.triggers import AppStateTrigger
 
+        # if the task was marked meanwhile, the listener ends the job when this process stops
         departing.append(Departure(step.airflow["ti"], driver))
         if self._log_store is not None:
             self._log_store.flush()
-        left = None
+        timeout = None
         if driver.options.deadline is not None:
-            left = timedelta(seconds=max(0.0, driver.options.deadline - time.time())) + GRACE
+            seconds = max(0.0, driver.options.deadline - time.time())
+            timeout = timedelta(seconds=seconds) + GRACE
         state = {**driver.state(), "link": self.app_link}
         trigger = AppStateTrigger(state, left=mark_deferred(), reads=self._reads.to_dict())
-        self.defer(trigger=trigger, method_name="resume", timeout=left)
+        self.defer(trigger=trigger, method_name="resume", timeout=timeout)
         raise AssertionError("defer() raises")
 
     # -- what to run
 
     def _launch(self, context: Mapping[str, Any]) -> Launch:
-        """Return what this task's arguments say is to run, and where."""
+        """Return the launch that this task's arguments describe."""
         defaults = self._defaults
         app = self.app
         if self.app_callable is not None:

@@ -161,7 +161,7 @@ class SearchTrialOperator(TransloadOperator):
             environment=self.environment or launch.environment,
         )
 
-    def _known(self, context: Mapping[str, Any]) -> dict[str, Any]:
+    def _context_args(self, context: Mapping[str, Any]) -> dict[str, Any]:
         return ledger_of(self, context).known(self.trial["index"])
 
     def _begin(self, context: Any, deferrable: bool, *, again: bool = False) -> Any:
