@@ -31,6 +31,7 @@ from transload.specs import (
     parse_app_handle,
 )
 from transload_slurm import SlurmScheduler
+from transload_slurm.job import supervise
 
 Eventually = Callable[..., Any]
 ShellApp = Callable[..., AppDef]
@@ -566,6 +567,23 @@ def test_prologue_works_in_the_workspace(runner: Runner, tmp_path: Path) -> None
     assert ended(runner, handle).state is AppState.SUCCEEDED
     assert sorted(lines(runner, handle, "main", 0)) == ["complained\n", "said\n", "torch\n"]
     assert lines(runner, handle, "main", 1) == ["torch\n"]
+
+
+@pytest.mark.parametrize(
+    ("line", "remedy"),
+    [
+        ("slurm_script: 31: source: not found", "`. FILE`"),
+        ("slurm_script: line 31: module: command not found\n", "`. /etc/profile.d/modules.sh`"),
+        ("slurm_script: 3: ml: not found", "`. /etc/profile.d/modules.sh`"),
+        ("slurm_script: 3: conda: not found", "`. FOLDER/etc/profile.d/conda.sh`"),
+        ("slurm_script: 3: resource: not found", ""),
+        ("module: no module of this name", ""),
+    ],
+)
+def test_what_sh_does_not_know_is_said_with_what_to_write(line: str, remedy: str) -> None:
+    """The words of dash and of bash about commands of a login shell of bash."""
+    said = supervise.remedy_of(line)
+    assert remedy in said and bool(said) == bool(remedy)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,13 @@ _LEAVES = ("segment", "preempted")
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _GOES_ON = ("", "RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED")
 """Slurm's words for a job that has not ended; "" if Slurm does not answer."""
+_UNKNOWN_TO_SH = {
+    "source": "write `. FILE`",
+    "module": "begin with `. /etc/profile.d/modules.sh`",
+    "ml": "begin with `. /etc/profile.d/modules.sh`",
+    "conda": "begin with `. FOLDER/etc/profile.d/conda.sh`",
+}
+"""What a prologue calls as from bash → what to write, as it is run by /bin/sh."""
 
 
 class Supervisor:
@@ -205,7 +212,7 @@ class Supervisor:
         self.app.ended(first, self.prologue, now, why=reason, retry=False)
         if output.strip():
             last_line = output.strip().splitlines()[-1]
-            reason += f": {last_line.strip()}"
+            reason += f": {last_line.strip()}{remedy_of(last_line)}"
         self._finish("FAILED", reason)
 
     # ------------------------------------------------------------------------------------------------------
@@ -785,6 +792,14 @@ def _tail(path: str, since: int = 0) -> str:
             return file.read(LONGEST_ERROR).decode("utf-8", "replace")
     except OSError:
         return ""
+
+
+def remedy_of(line: str) -> str:
+    """Return what to write in a prologue whose last line of output is this one; ``""`` if unknown."""
+    for name, remedy in _UNKNOWN_TO_SH.items():
+        if line.rstrip().endswith((f" {name}: not found", f" {name}: command not found")):
+            return f" (the prologue is run by /bin/sh: {remedy})"
+    return ""
 
 
 def main(folder: str, token: str, prologue: str = "0") -> None:
