@@ -4,6 +4,7 @@ scripts.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from transload.errors import SchedulerUnavailable
-from transload_slurm import jobs
+from transload.schedulers import ListAppResponse
+from transload.specs import AppState, Progress
+from transload_slurm import jobs, wire
 from transload_slurm.commands import Answer
 from transload_slurm.jobs import Jobs
 
@@ -196,3 +199,14 @@ def test_what_was_done_to_a_job_makes_a_query_under_way_worthless(
     found = asked.ask(["7"])["7"]
     assert found is not None
     assert found.state == "CANCELLED"
+
+
+def test_rows_that_travel_have_their_progress() -> None:
+    """A helper on a login node hands over how far each job is; most say nothing."""
+    progress = Progress(0.5, 5, 10, at=1.0)
+    rows = [
+        ListAppResponse("a", AppState.RUNNING, progress=progress),
+        ListAppResponse("b", AppState.PENDING, created=2.0),
+    ]
+    sent = json.loads(json.dumps([wire.row_to_dict(row) for row in rows]))
+    assert [wire.row_from_dict(row) for row in sent] == rows

@@ -236,10 +236,8 @@ def row_to_dict(row: ListAppResponse) -> Message:
 
 def row_from_dict(data: Message) -> ListAppResponse:
     """Return what `row_to_dict` was given."""
-    row = ListAppResponse(**data)
-    row.state = AppState[data["state"]]
-    row.progress = Progress.from_value(data["progress"])
-    return row
+    progress = Progress.from_value(data["progress"])
+    return ListAppResponse(**{**data, "state": AppState[data["state"]], "progress": progress})
 
 
 def query_to_dict(query: LogQuery) -> Message:
