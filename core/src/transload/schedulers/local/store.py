@@ -63,7 +63,7 @@ def safe_id(app_id: str) -> bool:
 
 
 def read_record(local: str, app_id: str) -> dict[str, Any] | None:
-    """Return what was submitted; ``{}`` if that is damaged, None if there is no such job.
+    """Return the record of a submit; ``{}`` if it is damaged, None if there is no such job.
 
     Raises:
         SchedulerUnavailable: if a newer version of transload wrote it.
@@ -90,8 +90,9 @@ def read_record(local: str, app_id: str) -> dict[str, Any] | None:
 
 
 def true_state(local: str, app_id: str) -> dict[str, Any] | None:
-    """Return the true state: that of a job whose supervisor is gone is made FAILED first. None: no
-    such job.
+    """Return the true state of a job; None if there is none.
+
+    A job whose supervisor is gone is made FAILED first.
     """
     if not safe_id(app_id):
         return None
@@ -180,8 +181,9 @@ def _is_text(value: object) -> bool:
 
 
 def _is_checkpoints_name(value: object) -> bool:
-    """Tell whether a value names a folder of checkpoints, or is None: a job that wrote another one
-    is not to have a folder removed.
+    """Tell whether a value is None or safe as the name of a folder of checkpoints.
+
+    A job may have written another value, to have some other folder removed.
     """
     return value is None or (isinstance(value, str) and safe_id(value))
 
@@ -251,9 +253,7 @@ def damaged_record(local: str, app_id: str) -> str:
 
 
 def _status_of(local: str, app_id: str, state: dict[str, Any]) -> AppStatus:
-    """Return the status that a state is the JSON form of; one that is damaged is UNKNOWN, and says
-    so.
-    """
+    """Return the status in a state. That of a damaged state is UNKNOWN, with that reason."""
     try:
         return AppStatus.from_dict(state)
     except SpecError:
@@ -263,15 +263,15 @@ def _status_of(local: str, app_id: str, state: dict[str, Any]) -> AppStatus:
 
 
 def _app_of(app_id: str, record: dict[str, Any]) -> AppDef | None:
-    """Return the job of a record, the same one each time: it is read, and never changed."""
+    """Return the app definition of a record: the same object each time, never to be changed."""
     cached = _apps.get(app_id)
     if cached is None or cached[0] is not record:
         app = None
-        with contextlib.suppress(
-            SpecError
-        ):  # a newer version of transload wrote it: its status can be read
-            app = AppDef.from_dict(record["app"]) if record.get("app") else None
-        cached = record, app
+        if record.get("app"):
+            # the status can be read even if a newer version of transload wrote the definition
+            with contextlib.suppress(SpecError):
+                app = AppDef.from_dict(record["app"])
+        cached = (record, app)
         _keep(_apps, app_id, cached)
     return cached[1]
 
@@ -308,7 +308,7 @@ def ends(local: str) -> dict[str, float]:
     """Return when each job that has ended did so, seconds since the epoch, the first one first."""
     found = {}
     for app_id in app_ids(local):
-        # what a newer version wrote is left to it; what is gone meanwhile is gone
+        # jobs of a newer version are left to it, and some may be removed meanwhile
         with contextlib.suppress(SchedulerUnavailable, FileNotFoundError):
             if has_ended(local, app_id):
                 path = layout.state_file(layout.app_folder(local, app_id))
@@ -332,7 +332,8 @@ def list_apps(local: str, scheduler: str) -> list[ListAppResponse]:
     rows = []
     for app_id in app_ids(local):
         try:
-            state, record = true_state(local, app_id), read_record(local, app_id)
+            state = true_state(local, app_id)
+            record = read_record(local, app_id)
         except SchedulerUnavailable:
             rows.append(ListAppResponse(app_id, AppState.UNKNOWN))
             continue
@@ -353,8 +354,9 @@ def is_gone(local: str, app_id: str) -> bool:
 
 
 def remove(local: str, app_id: str) -> None:
-    """Remove a job that has ended; the record of a caller-given id stays. Waits for its supervisor
-    to leave.
+    """Remove a job that has ended, after waiting for its supervisor to end.
+
+    The record of an id that the caller gave stays.
     """
     folder = layout.app_folder(local, app_id)
     record = read_record(local, app_id)
@@ -362,11 +364,9 @@ def remove(local: str, app_id: str) -> None:
         return
     try:
         with contextlib.ExitStack() as held:
-            with contextlib.suppress(
-                layout.Replaced
-            ):  # it is no file any more, so that nobody holds it
+            with contextlib.suppress(layout.Replaced):  # what is no file cannot be locked
                 held.enter_context(layout.locked(f"{folder}/record.json"))
-            # a damaged record does not say whose id it was: better remember one too many
+            # a damaged record does not say whether the caller gave the id: then it may have
             if record.get("id_given", True):
                 kept = {"schema": layout.SCHEMA, "app_id": app_id, "digest": record.get("digest")}
                 kept |= {"created": record.get("created"), "deleted": layout.now()}
@@ -375,7 +375,7 @@ def remove(local: str, app_id: str) -> None:
             aside = f"{local}/apps/.gone.{os.getpid()}.{time.monotonic_ns()}"
             os.rename(folder, aside)
     except FileNotFoundError:
-        return  # somebody else removed it at the same time
+        return  # another process removed it
     except OSError as exc:
         raise SchedulerUnavailable(
             f"job {app_id} cannot be removed: {exc.filename or folder}: {exc.strerror}"
@@ -394,10 +394,10 @@ def remove(local: str, app_id: str) -> None:
 def _remove_checkpoints(local: str, name: str) -> None:
     """Remove the checkpoints that are kept under a name, unless the record of a job has it."""
     aside = f"{local}/checkpoints/.gone.{os.getpid()}.{time.monotonic_ns()}"
-    # what cannot be removed now is removed with the next job of that name, if ever
+    # after an error they stay until the next job of that name is removed
     with contextlib.suppress(OSError, SchedulerUnavailable), creation.locked_checkpoints(local):
         records = [read_record(local, app_id) for app_id in app_ids(local)]
-        # what cannot be read may have that name
+        # a record that cannot be read may have that name
         used = any(record == {} or (record or {}).get("checkpoints") == name for record in records)
         if not used:
             os.rename(f"{local}/checkpoints/{name}", aside)
@@ -405,9 +405,13 @@ def _remove_checkpoints(local: str, name: str) -> None:
 
 
 def sweep(local: str, older_than: float) -> None:
-    """Remove what broken-off submits and removals left behind, if it is older than so many seconds.
+    """Remove remains of submits and removals that were broken off.
 
-    A copy of a workspace that no job uses is left alone for a day.
+    A copy of a workspace that no job uses stays for a day.
+
+    Args:
+        local: folder of the local scheduler.
+        older_than: least age of the remains, in seconds.
     """
     for entry in _entries(f"{local}/apps"):
         if entry.is_symlink():
@@ -431,7 +435,7 @@ def sweep(local: str, older_than: float) -> None:
     except SchedulerUnavailable:
         return
     if {} in records:
-        return  # what cannot be read may use any of them
+        return  # a record that cannot be read may use any of them
     used = {
         os.path.basename(str(copy))
         for record in records
@@ -465,8 +469,9 @@ def _read(path: str) -> dict[str, Any] | None:
 
 
 def _apply_noted_end(folder: str, state: dict[str, Any]) -> None:
-    """Let an end count that could not be written in full; exit codes come with the last state, if
-    ever.
+    """Set the end of a job from its link on a full disk.
+
+    Exit codes come with the last state, if that can be written later.
     """
     end = layout.noted_end(folder)
     if end is None:
