@@ -133,7 +133,7 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
             with contextlib.suppress(
                 SchedulerUnavailable
             ):  # for a moment it does not know what this user may do
-                facts = scheduler._apps.facts(app_id)
+                facts = scheduler._lookup.facts(app_id)
                 return any(map(states.is_suspended, (*facts.jobs, facts.jobset or {})))
             return False
 
@@ -141,7 +141,7 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
             eventually(
                 suspended, 120
             )  # controllers come back to a server a while after it is there
-            assert not scheduler._apps.facts(app_id).pods
+            assert not scheduler._lookup.facts(app_id).pods
             assert not scheduler.submit(request, app_id, submission)
 
         def end() -> Any:

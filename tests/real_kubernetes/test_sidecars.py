@@ -90,9 +90,8 @@ def test_retries_are_as_without_it(
     app_id = start(scheduler, namespace, app, jobset="never")
     final = ended(scheduler, eventually, app_id)
     assert (final.state, final.num_restarts) == (AppState.SUCCEEDED, 2)
-    scheduler._apps.settle()
+    eventually(lambda: cluster.items(namespace, "batch/jobs")[0]["spec"]["suspend"])
     assert len(cluster.items(namespace, "pods")) == 4
-    assert cluster.items(namespace, "batch/jobs")[0]["spec"]["suspend"]
     assert list(log_lines(scheduler, app_id, "main", 1)) == ["0\n", "1\n"]
 
 
