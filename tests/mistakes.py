@@ -46,6 +46,7 @@ MISTAKES = [
     (["run", "--", "no-such-program"], "no-such-program"),
     (["run", "--gpu", "many", "--", "true"], "'many'"),
     (["run", "--time-limit", "soon", "--", "true"], "'soon'"),
+    (["run", "--checkpoints", "/data", "--", "true"], "write --checkpoints alone"),
     (["run"], "COMPONENT"),
     (["rum", "--", "true"], "did you mean 'run'?"),
     (["--partition", "x"], "no such option: '--partition'"),

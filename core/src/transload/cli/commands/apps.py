@@ -347,7 +347,7 @@ def _show_description(
     checkpoints: Sequence[CheckpointFolder],
 ) -> None:
     fields = {
-        "app": handle,
+        "job": handle,
         "name": "",
         "state": state_text(description.status.state),
         "why": description.status.msg,

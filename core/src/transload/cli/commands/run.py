@@ -94,6 +94,12 @@ def _spelled_checkpoints(args: list[str], params: list[click.Parameter]) -> list
         word = words.pop(0)
         if word == _CHECKPOINTS:
             handle = words.pop(0) if words and "://" in words[0] else ""
+            if words[1:2] == ["--"]:
+                raise click.UsageError(
+                    f"--checkpoints {words[0]}: is not the handle of a job. The folder cannot be "
+                    "chosen here: write --checkpoints alone, and look at it with: transload "
+                    "describe HANDLE"
+                )
             word = f"{_CHECKPOINTS}={handle}"
         found.append(word)
         if word in take_value and words:
