@@ -226,7 +226,7 @@ def test_sbatch_that_answers_too_late_is_taken_back(
             far.run(shell_app(f"echo once >> {ran}"), "slurm", app_id="later")
         connection = far.scheduler("slurm").apps.connection  # type: ignore[attr-defined]
         deadline = time.monotonic() + 60
-        while connection.call("list"):
+        while any(row["app_id"] == "later" for row in connection.call("list")):
             assert time.monotonic() < deadline
             time.sleep(0.1)
     finally:

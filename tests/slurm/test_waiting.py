@@ -38,7 +38,7 @@ def test_more_nodes_than_the_partition_has(
     """What was asked for, what there is, and what to type, in place of a word for ever."""
     app = shell_app("true", num_replicas=5)
     handle = runner.run(app, "slurm", {"nodes": 5, "partition": "main"})
-    said = _waits(runner, handle, eventually, "never starts")
+    said = _waits(runner, handle, eventually, "never start")
     assert "(PartitionNodeLimit)" in said or "(PartitionConfig)" in said
     assert "asked for: 5 replica(s) of 1 CPU(s), nodes=5" in said
     assert "partition 'main' has 3 node(s)" in said
@@ -72,7 +72,7 @@ def test_more_tasks_than_the_cluster_has_cpus(
 ) -> None:
     """Likewise where no partition was named: that of the cluster counts."""
     handle = runner.run(shell_app("true", num_replicas=100), "slurm")
-    said = _waits(runner, handle, eventually, "never starts")
+    said = _waits(runner, handle, eventually, "never start")
     assert "100 replica(s) of 1 CPU(s)" in said and "partition 'main' has 3 node(s)" in said
 
 

@@ -93,7 +93,7 @@ def test_outside_of_a_job(
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
     monkeypatch.delenv("TRANSLOAD_RESULT_FILE", raising=False)
     monkeypatch.setattr(_report, "_made", None)
-    monkeypatch.setattr(_report, "_told", False)
+    monkeypatch.setattr(_report, "_noted", False)
     with caplog.at_level(logging.DEBUG):
         report(loss=1)
         report(loss=object(), step=2)
