@@ -84,7 +84,7 @@ WITH_ALL_PLUGINS = [
     (["run", "-s", "docker", "-c", "volumes=/data", "--", "true"], "use run --mount"),
     (["info", "slrm"], "did you mean 'slurm'?"),
     (["search", "run", "--name", "none"], "a new search needs --component"),
-    (["search", "shwo"], "No such command 'shwo'"),
+    (["search", "shown"], "No such command 'shown'"),
     (["search", "show", "none"], "there is no search 'none' here"),
     (["search", "delete", "none"], "there is no search 'none' here"),
     (["report", "nope"], "no such job"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from airflow_server import AirflowServer
 from scripts import held
 
@@ -13,6 +14,7 @@ from transload_testing import ScriptedControl, scripted_app
 SECRET = "not-to-be-seen-anywhere"
 
 
+@pytest.mark.slow
 def test_the_triggerer_reads_the_connection(airflow: AirflowServer, tmp_path: Path) -> None:
     """It waits for apps of the cluster, and cancels one whose task is marked; nothing shows the
     secret.

@@ -380,6 +380,7 @@ def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any, event
     assert len(fake.cluster.requests) - before == 3
 
 
+@pytest.mark.slow
 def test_hundreds_of_watched_apps_take_four_connections(
     fake: Any, scheduler: Any, eventually: Any
 ) -> None:

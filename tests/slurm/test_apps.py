@@ -635,7 +635,7 @@ def test_a_prologue_may_allow_what_fails(runner: Runner, shell_app: ShellApp, en
     assert [lines(runner, handle, "main", k)[-1] for k in range(2)] == ["1\n", "1\n"]
 
 
-@pytest.mark.parametrize("gang", [True, False])
+@pytest.mark.parametrize("gang", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "end", ["trap 'echo bye' EXIT\nexit 0", "exec true"], ids=["own trap", "exec"]
 )

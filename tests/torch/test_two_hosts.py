@@ -148,7 +148,7 @@ def _param(name: str, *engines: str, slow: bool = True) -> Any:
 
 PLACES = [
     _param("local", slow=False),
-    _param("slurm", "slurm", slow=False),
+    _param("slurm", "slurm"),
     _param("ssh", "slurm", "sshd"),
     _param("charliecloud", "slurm", "charliecloud"),
     _param("docker", "docker"),
