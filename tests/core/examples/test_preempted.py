@@ -27,13 +27,13 @@ def test_it_ends_as_an_undisturbed_training(transload_home: Path) -> None:
     assert block is not None
     commands = [shlex.split(line.removeprefix("$ ")) for line in block[1].splitlines()]
     assert [words[:2] for words in commands] == [["transload", "run"]] * 2
-    # a notice after two seconds, and much time to heed it: a busy machine is slow
-    short = {"31s": "62s", "25s": "60s", "python": sys.executable}
+    # a notice after a second and a half, and much time to heed it: a busy machine is slow
+    short = {"31s": "61500ms", "25s": "60s", "python": sys.executable}
 
     def run(words: list[str]) -> tuple[str, str]:
         words = [short.get(word, word) for word in words[1:]]
         done = subprocess.run(
-            [sys.executable, "-m", "transload", *words, "--epochs", "8"],
+            [sys.executable, "-m", "transload", *words, "--epochs", "14"],
             cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1"},
             capture_output=True,
