@@ -123,6 +123,7 @@ class AirflowServer:
                 start_new_session=True,
             )
         self._children[process.pid] = process
+        _STARTED.append(process)
         self._note({**self._pids(), part: process.pid})
 
     def end_part(self, part: str, number: int = signal.SIGTERM) -> None:
@@ -448,6 +449,10 @@ def _text(entry: Any) -> str:
 
 def _airflow() -> list[str]:
     return [sys.executable, "-m", "airflow"]
+
+
+_STARTED: list[subprocess.Popen[bytes]] = []
+"""All that this process started: some of it runs on while other processes of the tests use it."""
 
 
 def _runs(pid: int) -> bool:

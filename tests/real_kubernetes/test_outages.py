@@ -87,12 +87,12 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
     """A submit that is refused starts nothing later; one that is not refused runs, once, when its
     owner waits.
     """
-    from transload_kubernetes import apps, states
+    from transload_kubernetes import states, submit
     from transload_kubernetes.cluster import Cluster
     from transload_kubernetes.scheduler import create_scheduler
 
-    monkeypatch.setattr(apps, "_WITHDRAW_S", 2.0)
-    monkeypatch.setattr(apps, "_START_S", 2.0)
+    monkeypatch.setattr(submit, "_WITHDRAW_S", 2.0)
+    monkeypatch.setattr(submit, "_START_S", 2.0)
     verb, path = lost
     path = path.replace("job", "jobset") if jobset == "always" else path
     call = Cluster._call
