@@ -4,6 +4,7 @@ server, on SQLite.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -166,6 +167,18 @@ class AirflowServer:
         """Tell whether a part that was started has ended by itself."""
         return self._ended(self.pid_of(part), 0)
 
+    def _revive(self) -> None:
+        """Start parts again that ended by themselves, as whatever supervises an Airflow does.
+
+        A scheduler that SQLite refuses for long gives up.
+        """
+        with open(self.home / "parts.lock", "a") as lock:  # several processes of the tests wait
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            for part in self.parts():
+                if self.has_ended(part):
+                    print(f"{part} of Airflow ended by itself", file=sys.stderr, flush=True)
+                    self.start_part(part)
+
     def _pids(self) -> dict[str, int]:
         """Return the process ids of its parts, whichever process of the tests started them."""
         try:
@@ -295,6 +308,7 @@ class AirflowServer:
                 return value
             if time.monotonic() > end:
                 raise AssertionError(f"{what}: not within {timeout} s (last: {value!r})")
+            self._revive()
             time.sleep(pause)
             pause = min(pause * 1.3, 0.7)
 

@@ -22,6 +22,7 @@ def test_what_the_page_shows_works(docs_page: str, cluster: Any, docs_reader: An
     docs_reader.read(docs_page)
 
 
+@pytest.mark.usefixtures("far")  # which deletes the page's jobs afterwards
 def test_from_a_laptop(login: Any, docs_reader: Any, tmp_path: Path) -> None:
     """A reader of that page who has ssh alone: the blocks run in order, on the test's login node."""
     text = (ROOT / "docs" / "start" / "slurm-from-a-laptop.md").read_text()
