@@ -177,6 +177,7 @@ class AirflowServer:
             for part in self.parts():
                 if self.has_ended(part):
                     print(f"{part} of Airflow ended by itself", file=sys.stderr, flush=True)
+                    _signal_group(self.pid_of(part), signal.SIGKILL)  # what it has left
                     self.start_part(part)
 
     def _pids(self) -> dict[str, int]:
