@@ -98,8 +98,8 @@ def test_a_component_with_what_is_set_over_it(invoke: Any, component_file: str) 
             "--env 'A B': must be NAME=VALUE, the name of letters, digits, _, . and -",
         ),
         (["--env-file", "none.env", "--", "true"], "--env-file none.env: cannot be read"),
-        (["--replicas", "0", "--", "true"], "num_replicas=0"),
-        (["--cpu", "-3", "--", "true"], "cpu=-3"),
+        (["--replicas", "0", "--", "true"], "--replicas=0: must be 1 or more"),
+        (["--cpu", "-3", "--", "true"], "--cpu=-3.0: must be 0 or more"),
         (["--time-limit", "soon", "--", "true"], "must be a duration"),
         (["--time-limit", "2", "--", "true"], "'2': must have a unit, such as 2h, 2m or 2s"),
         (

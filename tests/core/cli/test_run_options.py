@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from transload.cli.commands.run import _spelled_checkpoints, run
+from transload.components import SETTING_HELP, OverrideOptions
 
 
 @pytest.mark.parametrize(
@@ -39,7 +40,13 @@ def test_checkpoints_is_a_flag_unless_a_handle_follows(words: list[str], read: l
         (["--segment", "1h"], "give a notice, checkpoints, or the number"),
         (["--checkpoints=local://t/no-such"], "checkpoints=local://t/no-such: there is no such"),
         (["--checkpoints=no-such"], "must be of the form SCHEDULER://SESSION/APP_ID"),
-        (["--max-interruptions", "-1"], "max_interruptions=-1: must be 0 or more"),
+        (["--max-interruptions", "-1"], "--max-interruptions=-1: must be 0 or more"),
+        (["--retries", "-1"], "--retries=-1: must be 0 or more"),
+        (["--gpu", "-2"], "--gpu=-2: must be 0 or more"),
+        (["--stall-after", "0s"], "'--stall-after': '0s': must be above 0"),
+        (["--notice", "0s"], "'--notice': '0s': must be above 0"),
+        (["--time-limit", "0"], "'--time-limit': '0': must be above 0"),
+        (["--segment", "0:00:00"], "'--segment': '0:00:00': must be above 0"),
     ],
 )
 def test_wrong_options(invoke: Any, options: list[str], says: str) -> None:
@@ -49,3 +56,12 @@ def test_wrong_options(invoke: Any, options: list[str], says: str) -> None:
     assert says in " ".join(result.err.split())
     assert "Traceback" not in result.err
     assert invoke("list", "--json").json["apps"] == []
+
+
+def test_options_of_jobs_are_the_settings_of_jobs() -> None:
+    """Each setting has an option, or is part of another's; none is left out."""
+    shown = {flag.lstrip("-").replace("-", "_") for param in run.params for flag in param.opts}
+    settings = set(SETTING_HELP) - {"mounts", "secrets", "stall_signal"}
+    assert settings <= shown
+    assert "mount" in shown
+    assert set(SETTING_HELP) == set(OverrideOptions.__annotations__)

@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from transload.components import NoComponent, Overrides, command_app, get_component
+from transload.components import (
+    NoComponent,
+    Overrides,
+    command_app,
+    get_component,
+    overrides_of,
+)
 from transload.errors import SpecError
 from transload.specs import AppDef, Resource, Role
 
@@ -151,6 +157,27 @@ def test_overrides_of_one_role() -> None:
         Overrides(role="raeder").apply(_app())
     with pytest.raises(SpecError, match="num_replicas=0"):
         Overrides(replicas=0).apply(_app())
+
+
+@pytest.mark.parametrize(
+    ("values", "says"),
+    [
+        ({"gpu": "-2"}, "--gpu=-2: must be 0 or more"),
+        ({"cpu": "nan"}, "--cpu=nan: must be finite"),
+        ({"cpu": True}, "--cpu=True: must be a number"),
+        ({"replicas": 0}, "--replicas=0: must be 1 or more"),
+        ({"retries": 1.5}, "--retries=1.5: must be an int"),
+        ({"time_limit": 0}, "--time_limit=0: must be above 0"),
+        ({"stall_after": "0s"}, "--stall_after=0.0: must be above 0"),
+        ({"notice": "0s"}, "--notice=0.0: must be above 0"),
+        ({"retry_delay": -1}, "--retry_delay=-1: must be 0 or more"),
+    ],
+)
+def test_values_that_no_job_can_have(values: dict[str, Any], says: str) -> None:
+    """They are refused by what the user calls the setting, not by the field that it becomes."""
+    with pytest.raises(SpecError, match=says):
+        overrides_of(values, lambda name: f"--{name}")
+    assert overrides_of({"gpu": -1, "cpu": -1, "retry_delay": 0}).gpu == -1
 
 
 @pytest.mark.parametrize("returns", ["", " -> None", " -> dict[str, float]", " -> 'int'"])

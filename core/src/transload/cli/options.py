@@ -139,3 +139,14 @@ def long_duration(value: str | float) -> float:
     if text.replace(".", "", 1).isdecimal() and float(text):
         raise click.BadParameter(f"{text!r}: must have a unit, such as {text}h, {text}m or {text}s")
     return duration(value)
+
+
+def positive_duration(value: str | float) -> float:
+    """Return the seconds of ``10m`` or ``1h30m``, above 0, which must have a unit.
+
+    This is the type of an option for which none at all would be a mistake.
+    """
+    seconds = long_duration(value)
+    if seconds <= 0:
+        raise click.BadParameter(f"{str(value)!r}: must be above 0")
+    return seconds

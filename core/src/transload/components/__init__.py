@@ -30,6 +30,7 @@ from transload.components.finder import (
 from transload.components.help import component_help
 from transload.components.overrides import (
     JOB_SETTINGS,
+    SETTING_HELP,
     JobSettings,
     OverrideOptions,
     Overrides,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "JOB_SETTINGS",
+    "SETTING_HELP",
     "Component",
     "ComponentArgumentError",
     "ComponentHelpRequested",

@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple, TypedDict, TypeVar, cast
 from transload.errors import SpecError
 from transload.specs import AppDef, Mount, Notice, Resource, Role, nearest, parse_mounts
 from transload.specs.app import OnStall, mount_from
-from transload.specs.checks import shorten
+from transload.specs.checks import check_int, check_number, shorten
 from transload.specs.interruptions import notice_from, signal_name
 from transload.specs.serialization import build
 from transload.specs.text import parse_bool, parse_duration, parse_size
 
 __all__ = [
     "JOB_SETTINGS",
+    "SETTING_HELP",
     "JobSettings",
     "OverrideOptions",
     "Overrides",
@@ -70,6 +71,35 @@ class OverrideOptions(JobSettings, total=False):
 
 JOB_SETTINGS: Final = tuple(JobSettings.__annotations__)
 """The names of `JobSettings`."""
+
+_UNSET: Final = -1
+"""What the fields of a resource say of what nobody asks for."""
+
+SETTING_HELP: Final[Mapping[str, str]] = {
+    "name": "Name of the job.",
+    "env": "Variables for the roles.",
+    "secrets": "Variables for the roles, and where their values come from: env:NAME, file:PATH.",
+    "image": "What the roles run in.",
+    "replicas": "How many of each role.",
+    "retries": "Start again after a failure, so often.",
+    "retry_delay": "Wait this long before the first retry (10s), then twice as long.",
+    "time_limit": "End the job after this long (2h).",
+    "segment": "Ask the queue for this long at a time (12h), and go on in the next segment.",
+    "notice": "Warn the job by a signal, this long before its end (5m).",
+    "checkpoints": "Keep a folder for checkpoints.",
+    "max_interruptions": "Start again after an end that is nobody's fault, so often.",
+    "stall_after": "Say that the job has stalled after this long without a sign of life (20m).",
+    "on_stall": "note: say so; dump, dump:USR2: send a signal, at which it writes its stacks.",
+    "stall_signal": "The signal of dump; default: USR1.",
+    "progress_server": "Take the progress that Hugging Face's Trainer posts.",
+    "cpu": "Cores of each replica.",
+    "gpu": "GPUs of each replica.",
+    "mem": "Memory of each replica (8G).",
+    "mounts": "Mounts, such as job=HANDLE:outputs,dst=/in (docs/guides/files.md).",
+    "role": "The role that these settings are about; default: all.",
+}
+"""Setting → what it does, in the order of the options of ``transload run``. Options of commands,
+fields of forms and variables of pools show these texts."""
 
 
 class Overrides(NamedTuple):
@@ -256,26 +286,55 @@ def _stall_action(value: Any, path: str) -> dict[str, str]:
 
 
 def _whole(value: Any, path: str) -> Any:
-    if not isinstance(value, str):
-        return value  # the spec says what is wrong with it
-    try:
-        return int(value)
-    except ValueError:
-        raise SpecError(f"{path}={shorten(value)}: must be a whole number") from None
+    if isinstance(value, str):
+        try:
+            value = int(value)
+        except ValueError:
+            raise SpecError(f"{path}={shorten(value)}: must be a whole number") from None
+    return value
 
 
-def _number(value: Any, path: str) -> Any:
-    if not isinstance(value, str):
-        return value
-    try:
-        return float(value)
-    except ValueError:
-        raise SpecError(f"{path}={shorten(value)}: must be a number") from None
+def _count(value: Any, path: str) -> Any:
+    value = _whole(value, path)
+    check_int(value, path, 0)
+    return value
+
+
+def _at_least_one(value: Any, path: str) -> Any:
+    value = _whole(value, path)
+    check_int(value, path, 1)
+    return value
+
+
+def _gpus(value: Any, path: str) -> Any:
+    value = _whole(value, path)
+    if value != _UNSET:
+        check_int(value, path, 0)
+    return value
+
+
+def _cores(value: Any, path: str) -> Any:
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            raise SpecError(f"{path}={shorten(value)}: must be a number") from None
+    if value != _UNSET:
+        check_number(value, path, low=0)
+    return value
 
 
 def _seconds(value: Any, path: str) -> Any:
     if isinstance(value, str):
-        return parse_duration(value, path)
+        value = parse_duration(value, path)
+    check_number(value, path, above=0)
+    return value
+
+
+def _pause(value: Any, path: str) -> Any:
+    if isinstance(value, str):
+        value = parse_duration(value, path)
+    check_number(value, path, low=0)
     return value
 
 
@@ -300,7 +359,7 @@ def _bytes(value: Any, path: str) -> int:
 
 def _notice(value: Any, path: str) -> Notice | None:
     if isinstance(value, str):
-        return Notice(parse_duration(value, path))
+        value = parse_duration(value, path)
     if isinstance(value, Mapping):
         return build(Notice, value, path)
     return notice_from(value, path)
@@ -332,14 +391,14 @@ def _texts(value: Any, path: str) -> Mapping[str, str]:
 
 
 _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
-    "replicas": _whole,
-    "retries": _whole,
-    "gpu": _whole,
-    "max_interruptions": _whole,
-    "cpu": _number,
+    "replicas": _at_least_one,
+    "retries": _count,
+    "gpu": _gpus,
+    "max_interruptions": _count,
+    "cpu": _cores,
     "time_limit": _seconds,
     "segment": _seconds,
-    "retry_delay": _seconds,
+    "retry_delay": _pause,
     "stall_after": _seconds,
     "checkpoints": _flag,
     "progress_server": _flag,
@@ -349,4 +408,5 @@ _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "env": _texts,
     "secrets": _texts,
 }
-"""Setting → what reads a user's value of it; all others are taken as they are."""
+"""Setting → what reads a user's value of it, and refuses one that no job can have by the name that
+the user gave; all others are taken as they are."""

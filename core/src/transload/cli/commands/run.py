@@ -6,7 +6,7 @@ import json
 import os
 import shlex
 import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,12 @@ import click
 from click.core import ParameterSource
 from click.shell_completion import CompletionItem
 
-from transload.cli.env_file import read_env
 from transload.cli.exit_codes import ExitCode
+from transload.cli.job_options import job_options, job_settings
 from transload.cli.options import (
     complete_components,
     duration,
     json_option,
-    long_duration,
     scheduler_option,
 )
 from transload.cli.output import OutputFailed, emit, emit_json, note
@@ -28,6 +27,7 @@ from transload.cli.screen import Screen, show_progress
 from transload.cli.session import app_json, open_runner
 from transload.cli.wait import AppWait, Events, Outcome, interrupts, report_end
 from transload.components import (
+    SETTING_HELP,
     ComponentArgumentError,
     ComponentHelpRequested,
     NoComponent,
@@ -43,8 +43,7 @@ from transload.components import (
 from transload.errors import SpecError, TransloadError
 from transload.runner import Launch, load_settings
 from transload.runner.environments import is_script
-from transload.specs import AppDef, Notice
-from transload.specs.interruptions import signal_name
+from transload.specs import AppDef
 
 if TYPE_CHECKING:
     from transload.runner import Job, Plan, Runner
@@ -128,28 +127,8 @@ class _Options:
 
     scheduler: str | None
     cfg: tuple[str, ...]
-    name: str | None
-    env: tuple[str, ...]
-    env_file: tuple[str, ...]
     pass_env: tuple[str, ...]
-    image: str | None
-    replicas: int | None
-    retries: int | None
-    retry_delay: float | None
-    time_limit: float | None
-    segment: float | None
-    notice: float | None
-    notice_signal: str | None
     checkpoints: str | None
-    max_interruptions: int | None
-    stall_after: float | None
-    on_stall: str | None
-    progress_server: bool
-    cpu: float | None
-    gpu: int | None
-    mem: str | None
-    mount: tuple[str, ...]
-    role: str | None
     detach: bool
     dry_run: bool
     wait_only: bool
@@ -167,6 +146,8 @@ class _Options:
     as_json: bool
     component: str | None
     component_args: tuple[str, ...]
+    settings: OverrideOptions = field(default_factory=OverrideOptions)
+    """What the options set over what the job says."""
     command: list[str] | None = None
     """The words behind ``--``, if the user wrote one."""
 
@@ -188,69 +169,14 @@ class _Options:
     metavar="K=V,…",
     help="Run options.",
 )
-@click.option("--name", metavar="NAME", help="Name of the job.")
-@click.option("--env", multiple=True, metavar="K=V", help="A variable for the roles.")
-@click.option(
-    "--env-file", multiple=True, metavar="FILE", help="Variables for the roles, from a .env file."
-)
-@click.option(
-    "--pass-env", multiple=True, metavar="PATTERN", help="Variables of yours to pass on (HF_*)."
-)
-@click.option("--image", metavar="IMAGE", help="What the roles run in.")
-@click.option("--replicas", type=int, metavar="N", help="How many of each role.")
-@click.option("--retries", type=int, metavar="N", help="Start again after a failure, so often.")
-@click.option(
-    "--retry-delay",
-    type=duration,
-    help="Wait this long before the first retry (10s), then twice as long.",
-)
-@click.option("--time-limit", type=long_duration, help="End the job after this long (2h).")
-@click.option(
-    "--segment",
-    type=long_duration,
-    help="Ask the queue for this long at a time (12h), and go on in the next segment.",
-)
-@click.option(
-    "--notice", type=long_duration, help="Warn the job by a signal, this long before its end (5m)."
-)
-@click.option("--notice-signal", metavar="NAME", help="The signal of the notice; default: TERM.")
+@job_options(without=("checkpoints",))
 @click.option(
     _CHECKPOINTS,
     metavar="[HANDLE]",
-    help="Keep a folder for checkpoints; with a handle, that of an ended job.",
+    help=f"{SETTING_HELP['checkpoints'][:-1]}; with a handle, that of an ended job.",
 )
 @click.option(
-    "--max-interruptions",
-    type=int,
-    metavar="N",
-    help="Start again after an end that is nobody's fault, so often.",
-)
-@click.option(
-    "--stall-after",
-    type=long_duration,
-    help="Say that the job has stalled after this long without a sign of life (20m).",
-)
-@click.option(
-    "--on-stall",
-    metavar="WHAT",
-    help="note: say so; dump, dump:USR2: send a signal, at which it writes its stacks.",
-)
-@click.option(
-    "--progress-server",
-    is_flag=True,
-    help="Take the progress that Hugging Face's Trainer posts.",
-)
-@click.option("--cpu", type=float, metavar="N", help="Cores of each replica.")
-@click.option("--gpu", type=int, metavar="N", help="GPUs of each replica.")
-@click.option("--mem", metavar="SIZE", help="Memory of each replica (8G).")
-@click.option(
-    "--mount",
-    multiple=True,
-    metavar="TEXT",
-    help="A mount: job=HANDLE:outputs,dst=/in (docs/guides/files.md).",
-)
-@click.option(
-    "--role", metavar="NAME", help="The role that the options above are about; default: all."
+    "--pass-env", multiple=True, metavar="PATTERN", help="Variables of yours to pass on (HF_*)."
 )
 @click.option("-d", "--detach", is_flag=True, help="Submit, print the handle, and leave.")
 @click.option(
@@ -314,7 +240,9 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     after -- stands any command in its place. A script with a header (PEP 723) is run itself, with the
     packages that its header names.
     """
-    given = _Options(**options)
+    given = _Options(**options, settings=job_settings(ctx))
+    if given.checkpoints is not None:
+        given.settings["checkpoints"] = True
     _split(ctx, given)
     _take_script(given)
     _check(ctx, given)
@@ -477,53 +405,13 @@ def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
     if given.cfg:
         options = runner.scheduler_run_opts(launch.scheduler_name(runner.settings))
         launch = replace(launch, cfg=options.cfg_from_texts(given.cfg))
-    return runner.dryrun(launch, app_id=given.app_id, overrides=_overrides(given))
+    return runner.dryrun(launch, app_id=given.app_id, overrides=_overrides(given.settings))
 
 
-def _overrides(given: _Options) -> Overrides | None:
+def _overrides(settings: OverrideOptions) -> Overrides | None:
     """Return what the options change in the job; None: nothing."""
-    values: OverrideOptions = {
-        "role": given.role,
-        "name": given.name,
-        "time_limit": given.time_limit,
-        "image": given.image,
-        "replicas": given.replicas,
-        "retries": given.retries,
-        "retry_delay": given.retry_delay,
-        "cpu": given.cpu,
-        "gpu": given.gpu,
-        "mem": given.mem,
-        "mounts": given.mount or None,
-        "segment": given.segment,
-        "notice": _notice(given),
-        "max_interruptions": given.max_interruptions,
-        "stall_after": given.stall_after,
-        "on_stall": given.on_stall,
-    }
-    if given.checkpoints is not None:
-        values["checkpoints"] = True
-    if given.progress_server:
-        values["progress_server"] = True
-    if given.env or given.env_file:
-        values["env"] = read_env(given.env, given.env_file)
-    changes = overrides_of(values, _spelled_option)
+    changes = overrides_of(settings)
     return changes if changes != Overrides() else None
-
-
-def _spelled_option(name: str) -> str:
-    """Return the option that sets what has a name among `OverrideOptions`."""
-    if name == "mounts":
-        return "--mount"
-    return f"--{name.replace('_', '-')}"
-
-
-def _notice(given: _Options) -> Notice | None:
-    """Return the notice that the options ask for; None: they ask for none."""
-    if given.notice is None and given.notice_signal is None:
-        return None
-    seconds = Notice.seconds if given.notice is None else given.notice
-    name = given.notice_signal or Notice.signal
-    return Notice(seconds, signal_name(name, "--notice-signal"))
 
 
 def _read_app() -> AppDef:
