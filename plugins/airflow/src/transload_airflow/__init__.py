@@ -1,4 +1,4 @@
-"""transload jobs as Apache Airflow tasks: an operator, a decorator, a sensor, a trigger, a hook.
+"""Run transload jobs as Apache Airflow tasks, by an operator, a decorator, a sensor and a hook.
 
 Airflow imports this package, for its metadata, whenever it is imported itself. So it must import
 next to nothing.

@@ -1,6 +1,7 @@
-"""Jobs as tasks of Airflow: what is Airflow's own. How a job is run is the core's.
+"""Run jobs as tasks of Airflow.
 
-What the adapter is capable of is read without Airflow, so that is imported where it is used.
+This holds what is Airflow's own, while the core runs the job. What the adapter is capable of is
+read without Airflow, so that is imported where it is used.
 """
 
 from __future__ import annotations
@@ -42,11 +43,13 @@ if TYPE_CHECKING:
     from transload_airflow.operators import TransloadOperator
 
 CANCEL_S: Final = 20.0
-"""Seconds for which a scheduler that cannot be reached is asked again to cancel. Airflow gives a
-trigger 30 by default (``[triggerer] on_kill_timeout``)."""
+"""Seconds for which a scheduler that cannot be reached is asked again to cancel.
+
+Airflow gives a trigger 30 by default (``[triggerer] on_kill_timeout``).
+"""
 
 PROGRESS_KEY: Final = "progress"
-"""XCom key of how far the job was at its end: fields of `transload.specs.Progress`."""
+"""XCom key of how far the job was at its end, as fields of `transload.specs.Progress`."""
 
 PAUSE_S: Final = 1.0
 """Seconds between two such questions."""
@@ -58,22 +61,22 @@ def _log_line(text: str) -> None:
 
 @dataclass(kw_only=True)
 class TaskContext:
-    """One task that runs, or its trigger: what Airflow says of it, and what its user set.
+    """What Airflow says of one task that runs, or of its trigger, and what its user set.
 
     Args:
-        airflow: Airflow's context of the task; empty in a trigger.
+        airflow: Airflow's context of the task, which is empty in a trigger.
         options: how the job is run.
         unit: which job of the task it is.
         cluster: where it runs, if a connection says that.
         inherit_env: give the job the whole environment of the worker.
-        variables: what the job's environment has beside that: name → value.
-        store: where the job is found again; None: nowhere.
-        log_store: where it is kept how far log lines were handed on; None: nowhere.
-        sink: gets the job's log lines; None: nobody does.
+        variables: value of each variable that the job's environment has beside that.
+        store: where the job is found again, or None for nowhere.
+        log_store: where it is kept how far log lines were handed on, or None for nowhere.
+        sink: gets the job's log lines. With None, nobody does.
         log: takes one line for people.
         on_change: gets the handle and each new status of the job.
         context_args: arguments that a component may declare (``trial_idx`` …).
-        may_save: False: a trigger, which may neither submit nor use Airflow's store.
+        may_save: whether it may submit and use Airflow's store. A trigger may not.
         owner: the task has started the job, so its end may be the job's.
         skip_on: exit codes of the first failed replica that make the task *skipped*.
         cancelled: what a task is whose job somebody cancelled.
@@ -166,7 +169,7 @@ class AirflowAdapter(Adapter[TaskContext]):
         return "\n".join(texts)
 
     def identity(self, context: TaskContext) -> Identity:
-        """Return whose job it is: equal for all tries of a task, another one once it is cleared."""
+        """Return whose job it is, which is equal for all tries of a task until it is cleared."""
         unit = context.unit
         *above, task_id = task_key(context.airflow["ti"])
         key = (*above, task_id)
@@ -229,7 +232,7 @@ class AirflowAdapter(Adapter[TaskContext]):
             raise
 
     def translate(self, error: TransloadError, context: TaskContext) -> BaseException:
-        """Return what Airflow acts on: skip, fail for good, or fail and perhaps retry."""
+        """Return the exception by which Airflow skips a task, fails it, or perhaps retries it."""
         from airflow.providers.common.compat import sdk
 
         ending = Ending.of(error)

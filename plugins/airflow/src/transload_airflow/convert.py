@@ -1,4 +1,4 @@
-"""From a job definition to an operator. Pure: nothing runs."""
+"""Make an operator of a job definition. This is pure, and nothing runs."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ _NOT_IN_A_TASK_ID = re.compile(r"[^A-Za-z0-9_.-]+")
 def operator_from_app(
     source: Any, *, task_id: str | None = None, **options: Unpack[OperatorOptions]
 ) -> TransloadOperator:
-    """Return the operator that runs a job, from any kind of source: what `TransloadOperator`
-    makes.
+    """Return the operator that runs a job, from any kind of source.
 
     Args:
         source: an AppDef, its JSON, a component (name or function), or a
             ``transload.pipelines.Launch``.
-        task_id: default: made from the name of the job or component.
+        task_id: by default made from the name of the job or component.
         options: of `TransloadOperator`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""``@task.transload``: a function that says what to run."""
+"""Provide ``@task.transload``, for a function that says what to run."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from transload_airflow.values import as_values, awaited
 
 
 class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
-    """Calls the function, then runs what it returned: an AppDef, or the arguments of
-    ``component``.
+    """Calls the function, then runs the AppDef that it returned.
+
+    With ``component``, the function returns the arguments of the component.
     """
 
     template_fields: Sequence[str] = (
@@ -76,8 +77,9 @@ class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
 def transload_task(
     python_callable: Callable[..., Any] | None = None, **kwargs: Unpack[DecoratedOptions]
 ) -> sdk.TaskDecorator:
-    """Make a task of a function that returns an AppDef, or (with ``component=``) the arguments of a
-    component.
+    """Make a task of a function that returns an AppDef.
+
+    With ``component=``, the function returns the arguments of the component.
 
     Available as ``@task.transload``.
 

@@ -27,8 +27,10 @@ from typing import Any, Final
 from airflow.providers.common.compat.sdk import conf
 
 ACCOUNTING_S: Final = 4.0
-"""Seconds for a supervisor to end its process, and for the scheduler to read its executor's
-report."""
+"""Seconds for a supervisor to end its process, and for a scheduler to read the report of that.
+
+The report is that of the scheduler's executor.
+"""
 
 LONGEST_ACCOUNTING_S: Final = 30.0
 """The same on a machine that has far too much to do."""

@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from transload.pipelines import AttachStore, Identity
 
 _KEY_PARTS: Final = 4
-"""Parts of the key of a task's first job; those of the others have one more."""
+"""Parts of the key of a task's first job. Those of the others have one more."""
 
 
 class Marks(NamedTuple):
-    """The facts in Airflow that tell generations of a task apart: of instance, task, and run."""
+    """The facts in Airflow that tell generations of a task apart, by instance, task, and run."""
 
     max_tries: int
     retries: int
@@ -52,7 +52,7 @@ class Marks(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """The identity of one job of a task: its generation, and which of the task's jobs it is.
+    """The identity of one job of a task, by its generation and which of the task's jobs it is.
 
     ``namespace`` tells this installation, or this task, from others.
     """
@@ -122,7 +122,7 @@ def resumed_unit(context: Mapping[str, Any], identity: Identity) -> Unit:
 
 
 def generation_store(context: Mapping[str, Any]) -> TaskStore | None:
-    """Return where a task keeps its generation; None before Airflow 3.3."""
+    """Return where a task keeps its generation, or None before Airflow 3.3."""
     accessor = state_store(context)
     if accessor is None:
         return None
@@ -176,7 +176,7 @@ def current_unit(store: AttachStore, marks: Marks, ask: str, *, asked_before: bo
 
 
 def _of_generation(kept: Mapping[str, Any] | None, marks: Marks) -> dict[str, Any]:
-    """Return the record of the generation with these marks: the one that is kept, or a new one."""
+    """Return the record of the generation with these marks, which is the kept one or a new one."""
     record: dict[str, Any] = {
         "schema": SCHEMA,
         "namespace": "",

@@ -1,4 +1,4 @@
-"""The hook and its connection type: a cluster with its defaults, kept in Airflow."""
+"""Provide a hook and its connection type, for a cluster with its defaults, kept in Airflow."""
 
 from __future__ import annotations
 
@@ -17,14 +17,20 @@ if TYPE_CHECKING:
     from transload.runner import Cluster, Runner
 
 OWN: Final = ("kind", "cfg", "tracker_base")
-"""Names in *extra* that every kind has; the others are the kind's own connection settings."""
+"""Names in *extra* that every kind has. The others are the kind's own connection settings."""
 
 HOSTS: Final = ("ssh", "docker_host")
-"""The connection settings that the field *Host* fills in: the first of these that the kind has."""
+"""Connection settings that the field *Host* may fill in.
+
+It fills in the first of these that the kind has.
+"""
 
 
 class Defaults(NamedTuple):
-    """The values of a connection of type ``transload``: cluster, run options, tracker base."""
+    """The values of a connection of type ``transload``.
+
+    They are the cluster, the run options and the tracker base.
+    """
 
     cluster: Cluster | None = None
     cfg: Mapping[str, CfgVal] = MappingProxyType({})
@@ -91,7 +97,7 @@ class TransloadHook(BaseHook):
     def _cluster(
         self, kind: str | None, settings: dict[str, Any], connection: Any
     ) -> Cluster | None:
-        """Return the cluster that the connection describes; None if it describes none.
+        """Return the cluster that the connection describes, or None if it describes none.
 
         Args:
             kind: of the scheduler.
@@ -163,7 +169,7 @@ class TransloadHook(BaseHook):
         return runner_for_tasks(cluster=self.defaults.cluster)
 
     def test_connection(self) -> tuple[bool, str]:
-        """Tell whether the cluster answers; its jobs are not looked at."""
+        """Tell whether the cluster answers. Its jobs are not looked at."""
         try:
             runner = self.get_conn()
             name = self.defaults.scheduler or runner.settings.scheduler
@@ -188,7 +194,7 @@ def _is_file(value: Any) -> bool:
 
 
 def defaults_of(conn_id: str | None) -> Defaults:
-    """Return what a connection says; nothing without one.
+    """Return what a connection says, or nothing without one.
 
     Raises:
         ConfigError: if it is wrong.

@@ -79,7 +79,7 @@ def _no_failure(what: object) -> Iterator[None]:
 
 
 def asset_uri(path: str) -> str:
-    """Return the URI of an artifact: a URL itself, a path with ``file://``."""
+    """Return the URI of an artifact, which is a URL itself, or a path with ``file://``."""
     if "://" in path:
         return path
     if path.startswith("/"):
@@ -93,11 +93,11 @@ def asset_uri(path: str) -> str:
 def operator_lineage(
     handle: str | None, results: AppResults | None, status: AppStatus | None = None
 ) -> Any:
-    """Return an ``OperatorLineage``; None without the OpenLineage provider.
+    """Return an ``OperatorLineage``, or None without the OpenLineage provider.
 
     Args:
-        handle: the job; None: there is none.
-        results: what it reported; None if it did not end well.
+        handle: the job, or None if there is none.
+        results: what it reported, or None if it did not end well.
         status: what was last seen of it, since a task may fail while its job goes on.
     """
     try:
@@ -165,7 +165,7 @@ def sources_of(handle: str) -> list[str]:
 
 
 def _facet(handle: str, results: AppResults | None, status: AppStatus | None) -> Any:
-    """Return OpenLineage's facet of a run: how its job ended, and what it reported."""
+    """Return OpenLineage's facet of a run, with how its job ended and what it reported."""
     from airflow.providers.common.compat.openlineage.facet import RunFacet
 
     @define

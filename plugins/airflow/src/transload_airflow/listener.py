@@ -24,7 +24,7 @@ OVER: Final = ("success", "task_failure", "all_tasks_deadlocked")
 """Airflow's reason for a run that ended by itself. Nothing of it goes on."""
 
 END_APP: Final = "transload_airflow.triggers.end_app"
-"""Import path of what a triggerer calls to end a job; it is stored in Airflow's database."""
+"""Import path of what a triggerer calls to end a job, which Airflow's database stores."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ _job_log = logging.getLogger("transload.app")
 
 
 def log_of_task(log: Any) -> Callable[[str], None]:
-    """Return what puts a line about the job into the log of a task; a warning with that level.
+    """Return what writes a line about the job into the log of a task, at the level it bears.
 
     Args:
         log: the logger of the task, or of its trigger.

@@ -48,7 +48,7 @@ class Reads:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Reads:
-        """Read what `to_dict` returned; what a later version added is ignored."""
+        """Read what `to_dict` returned. What a later version added is ignored."""
         known = Reads.__dataclass_fields__
         return Reads(**{name: list(names) for name, names in values.items() if name in known})
 
@@ -84,9 +84,7 @@ class Reads:
                 _note(self.sources, source)
 
     def hide_sources(self) -> None:
-        """Have Airflow hide the values of the job's secrets, as far as this process can read
-        them.
-        """
+        """Have Airflow hide the values of the job's secrets that this process can read."""
         for source in self.sources:
             try:
                 value = resolve_secret(source, "secrets", kinds={"airflow": secret_named})
@@ -106,8 +104,9 @@ class Reads:
         self.hide_sources()
 
     async def hide_all_async(self, log: logging.Logger) -> None:
-        """Do what `hide_all` does, for a trigger: one that cannot be read in time is hidden no
-        better than before.
+        """Do what `hide_all` does, for a trigger.
+
+        What cannot be read in time is hidden no better than before.
         """
         if not any(self.to_dict().values()):
             return

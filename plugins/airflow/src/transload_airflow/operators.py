@@ -227,8 +227,10 @@ class TransloadOperator(TemplateRules):
     _asked_to_end = False
 
     _source_is_given: ClassVar[bool] = True
-    """Whether the constructor is given what to run. False in classes that find that out when the
-    task runs."""
+    """Whether the constructor is given what to run.
+
+    It is False in classes that find that out when the task runs.
+    """
 
     def __init__(
         self,
@@ -348,7 +350,7 @@ class TransloadOperator(TemplateRules):
         return super().as_given(name)
 
     def _may_be_deferred(self, wanted: bool | None) -> bool:
-        """Return what ``deferrable`` means; None: Airflow's default, but with callbacks False."""
+        """Return what ``deferrable`` means. None is Airflow's default, but with callbacks False."""
         here = self.callbacks.needs_the_task
         if wanted is None:
             return default_deferrable() and not here
@@ -423,8 +425,9 @@ class TransloadOperator(TemplateRules):
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any
     ) -> Any:
-        """Go on after a deferral. A trigger that failed or ran out of time is no failure of the
-        job.
+        """Go on after a deferral.
+
+        A trigger that failed or ran out of time is no failure of the job.
         """
         if next_method != "__fail__":
             return super().resume_execution(next_method, next_kwargs, context)
@@ -432,15 +435,16 @@ class TransloadOperator(TemplateRules):
         return self._wait_here(context, error)
 
     def on_kill(self) -> None:
-        """Have the job ended if somebody asked for that. Airflow may call it in a signal
-        handler.
+        """Have the job ended if somebody asked for that.
+
+        Airflow may call it in a signal handler.
         """
         self._asked_to_end = True
         if self._step is not None:
             self._step.end()
 
     def dry_run(self) -> str:  # type: ignore[override]
-        """Log and return what would be submitted; nothing outside of this process is touched."""
+        """Log and return what would be submitted. Nothing outside of this process is touched."""
         self._defaults = defaults_of(self.conn_id)
         launch = self._launch({"task": self, "params": self.params, "dag": self.get_dag()})
         runner = self._runner()

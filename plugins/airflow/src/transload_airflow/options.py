@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class BaseOptions(TypedDict, total=False):
-    """The arguments of Airflow's ``BaseOperator`` (3.3) beside ``task_id``; see there."""
+    """The arguments of Airflow's ``BaseOperator`` (3.3) beside ``task_id``, described there."""
 
     allow_nested_operators: bool
     default_args: Mapping[str, Any] | None
@@ -84,8 +84,9 @@ class TaskOptions(BaseOptions, total=False):
 
 
 class JobOptions(JobSettings, BaseOptions, total=False):
-    """The arguments of `TransloadOperator` beside its name, and what is to run where; see
-    there.
+    """The arguments of `TransloadOperator` beside its name, and what is to run where.
+
+    `TransloadOperator` describes them.
     """
 
     callbacks: AppCallbacks | None
@@ -115,7 +116,7 @@ class JobOptions(JobSettings, BaseOptions, total=False):
 
 
 class OperatorOptions(JobOptions, total=False):
-    """The arguments of `TransloadOperator` beside ``task_id``; see there."""
+    """The arguments of `TransloadOperator` beside ``task_id``, as it describes them."""
 
     app: AppDef | str | Mapping[str, Any] | Callable[..., AppDef] | None
     cfg: Mapping[str, CfgVal] | None

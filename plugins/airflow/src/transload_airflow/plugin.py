@@ -1,4 +1,4 @@
-"""The hook implementations; named by the entry point, imports no Airflow."""
+"""The hook implementations, which the entry point names. They import no Airflow."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""What Airflow knows about this package. Every ``import airflow`` loads it, so it imports
-nothing.
+"""Tell Airflow about this package.
+
+Every ``import airflow`` loads this, so it imports nothing.
 """
 
 

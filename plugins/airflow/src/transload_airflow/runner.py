@@ -18,7 +18,7 @@ HOST: Final = "airflow"
 """Session name of all handles."""
 
 SECRETS: Final = "airflow"
-"""Kind of the references to secrets in connections: ``airflow:CONN_ID/NAME``."""
+"""Kind of the references to secrets in connections, as in ``airflow:CONN_ID/NAME``."""
 
 
 def runner_for_tasks(inherit_env: bool = False, cluster: Cluster | None = None) -> Runner:

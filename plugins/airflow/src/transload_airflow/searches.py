@@ -1,8 +1,7 @@
-"""A search as a group of tasks: rounds of mapped trials, a task between them that suggests, and one
-that sums up.
+"""Run a search as a group of tasks.
 
-All state is in the search's tracker base (``transload_search.SearchLedger``), so every task may be
-retried or cleared.
+Rounds of mapped trials alternate with a task that suggests, and one sums up. All state is in the
+search's tracker base (``transload_search.SearchLedger``), so every task may be retried or cleared.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
     from transload.pipelines import Driver, Launch
 
 BEST_KEY: Final = "best"
-"""XCom key, of the last task of a group, of the best trial; the same word is that task's name."""
+"""XCom key of the best trial, which is also the name of the group's last task."""
 
 
 _OWN: Final = ("app", "component", "component_args", "args", "command", "scheduler", "cfg")
@@ -52,14 +51,14 @@ _OWN: Final = ("app", "component", "component_args", "args", "command", "schedul
 
 
 class SearchTask(TemplateRules):
-    """The common part of the tasks of a search: the search, and the place of its state.
+    """The common part of the tasks of a search, with the search and the place of its state.
 
     Args:
         search: the JSON form of a search.
         place: name of the search within a DAG run.
-        tracker_base: where the search keeps its state; None: below the connection's, else in the
-            state folder, in a folder named by DAG, run and ``place``.
-        conn_id: a connection of type ``transload``: the cluster, and defaults.
+        tracker_base: where the search keeps its state. With None it is below the connection's, else
+            in the state folder, in a folder named by DAG, run and ``place``.
+        conn_id: a connection of type ``transload``, with the cluster, and defaults.
         kwargs: of ``BaseOperator``.
     """
 
@@ -110,8 +109,9 @@ class SearchRoundOperator(SearchTask):
 
 
 class SearchTrialOperator(TransloadOperator):
-    """Runs the job of one trial, one of what `SearchRoundOperator` returns, and writes down what
-    came of it.
+    """Runs the job of one trial, and writes down what came of it.
+
+    `SearchRoundOperator` returns the trials.
     """
 
     template_fields: Sequence[str] = (
@@ -142,7 +142,7 @@ class SearchTrialOperator(TransloadOperator):
 
     @property
     def label(self) -> str:
-        """The trial in few words: the name of its mapped task in the interface."""
+        """The trial in few words, as the name of its mapped task in the interface."""
         shown = [_shown(name, value) for name, value in self.trial["parameters"].items()]
         return f"{self.trial['index']}: {', '.join(shown)}"
 
@@ -204,7 +204,7 @@ class SearchTrialOperator(TransloadOperator):
             raise
 
     def _was_stopped_early(self, context: Mapping[str, Any], error: Exception) -> bool:
-        """Write a failure down; tell whether the search itself has ended the trial."""
+        """Write a failure down, and tell whether the search itself has ended the trial."""
         index = self.trial["index"]
         cause = _transload_error(error)
         if cause is None:
@@ -219,7 +219,7 @@ class SearchTrialOperator(TransloadOperator):
             return False
 
     def _started_handle(self) -> str:
-        """Return the handle of the trial's job; an empty text if there is none."""
+        """Return the handle of the trial's job, or an empty text if there is none."""
         if self._step is None or self._step.driver is None:
             return ""
         return self._step.driver.handle or ""
@@ -233,7 +233,7 @@ def _shown(name: str, value: object) -> str:
 
 
 def _transload_error(error: BaseException) -> TransloadError | None:
-    """Return the error of ours behind an exception of Airflow's; None if there is none."""
+    """Return the error of ours behind an exception of Airflow's, or None if there is none."""
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, TransloadError):
         cause = cause.__cause__
@@ -277,21 +277,22 @@ def search_group(
     conn_id: str | None = None,
     **options: Unpack[JobOptions],
 ) -> TaskGroup:
-    """Return a search as a group of tasks: ``suggest_0 → trials_0 (mapped) → suggest_1 → … →
-    best``.
+    """Return a search as a group of tasks.
 
-    A failed trial does not end the search. The last task, ``best``, returns the summary; its XCom
-    ``best`` is the best trial.
+    The tasks are ``suggest_0 → trials_0 (mapped) → suggest_1 → … → best``. A failed trial does not
+    end the search. The last task, ``best``, returns the summary. Its XCom ``best`` is the best
+    trial.
 
     Args:
-        search: what to search; values of its ``constants`` may be templates, or outputs of upstream
+        search: what to search. Values of its ``constants`` may be templates, or outputs of upstream
             tasks.
         group_id: name of the group.
-        tracker_base: where the search keeps its state, seen by all workers; a template. Put ``{{
-            run_id }}`` into it, or a later run goes on with the search of the one before. None: see
-            `SearchTask`.
-        conn_id: a connection of type ``transload``: the cluster, and defaults.
-        options: of `TransloadOperator`, for each trial: ``deferrable``, ``retries``, ``patience`` …
+        tracker_base: where the search keeps its state, seen by all workers, a template. Put ``{{
+            run_id }}`` into it, or a later run goes on with the search of the one before. For None,
+            see `SearchTask`.
+        conn_id: a connection of type ``transload``, with the cluster, and defaults.
+        options: of `TransloadOperator`, for each trial, such as ``deferrable``, ``retries``,
+            ``patience`` …
 
     Raises:
         SpecError: for an option that the search itself decides, or if the search does not fit its
@@ -371,8 +372,9 @@ def check_round(ledger: SearchLedger, number: int) -> None:
 
 @contextmanager
 def _translating() -> Iterator[None]:
-    """Raise what Airflow acts on for an error of a search. One that has failed is not tried
-    again.
+    """Raise what Airflow acts on for an error of a search.
+
+    A search that has failed is not tried again.
     """
     with ADAPTER.translating(TaskContext()):
         try:

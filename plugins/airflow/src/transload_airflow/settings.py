@@ -48,7 +48,7 @@ def triggerer_on_same_machine() -> bool:
 
 
 def _class_name(executor: str) -> str:
-    """Return the class of an executor: of ``LocalExecutor``, ``team:module.Class`` and such."""
+    """Return the class of an executor given as ``LocalExecutor`` or ``team:module.Class``."""
     return executor.strip().rsplit(".", 1)[-1].split(":")[-1]
 
 

@@ -1,5 +1,6 @@
-"""The state table: AppState → name of an Airflow task state, and back. It is total both ways, and
-imports no Airflow.
+"""The state table from AppState to the name of an Airflow task state, and back.
+
+It is total both ways, and imports no Airflow.
 """
 
 from __future__ import annotations
@@ -62,5 +63,7 @@ ENDINGS: Final[Mapping[Ending, str]] = {
     Ending.DETACHED: "AirflowException",
     Ending.MISCONFIGURED: "AirflowFailException",
 }
-"""Ending → name of the exception that a task raises for it. Airflow never retries an
-``AirflowFailException``."""
+"""Name of the exception that a task raises for each ending.
+
+Airflow never retries an ``AirflowFailException``.
+"""

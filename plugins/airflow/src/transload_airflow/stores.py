@@ -78,7 +78,7 @@ class TaskStore:
 
 
 class LogStore(TaskStore):
-    """A `TaskStore` for log positions. Not every one of them is sent; `flush` sends the latest.
+    """A `TaskStore` for log positions. Not every one of them is sent, and `flush` sends the latest.
 
     A position that cannot be sent fails nothing, since it costs only a repeated line. Airflow
     refuses it, for one, as soon as somebody has cleared the task, some seconds before it ends the

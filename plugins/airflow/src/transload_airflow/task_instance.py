@@ -1,4 +1,4 @@
-"""Airflow's facts of a task that runs: its name, its files, and whether it is to end."""
+"""Read Airflow's facts of a task that runs, as its name, its files, and whether it is to end."""
 
 from __future__ import annotations
 
@@ -24,8 +24,10 @@ OVER: Final = frozenset(
         "deleted",
     }
 )
-"""States of a task instance whose present try is no longer to run. Airflow has no words for the
-last two."""
+"""States of a task instance whose present try is no longer to run.
+
+Airflow has no words for the last two.
+"""
 
 _GONE: Final = (404, 409, 410)
 """What Airflow's API answers about a try that somebody has cleared."""
@@ -35,7 +37,7 @@ _GONE: Final = (404, 409, 410)
 
 
 def task_key(ti: Any) -> tuple[str, ...]:
-    """Return what Airflow calls a task instance: DAG, run, map index and task, in this order."""
+    """Return DAG, run, map index and task, by which Airflow names a task instance."""
     return (ti.dag_id, ti.run_id, str(_map_index(ti)), ti.task_id)
 
 
@@ -102,7 +104,7 @@ def task_state(ti: Any, absent: str | None = None) -> str | None:
 
 
 def end_asked_for(ti: Any) -> bool:
-    """Tell whether somebody asked for the end of a task: marked it, cleared it, deleted its run.
+    """Tell whether somebody marked or cleared a task or deleted its run, so that it must end.
 
     A worker that is stopped, a supervisor that is killed and an API server that does not answer for
     long arrive as the same SIGTERM. In ``dag.test()`` a person's Ctrl-C asks for the end.

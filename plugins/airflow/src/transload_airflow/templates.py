@@ -23,22 +23,26 @@ _MARKERS: Final = (
     "line_statement_prefix",
     "line_comment_prefix",
 )
-"""Settings of a template environment: with what a template begins."""
+"""Settings of a template environment that say with what a template begins."""
 
 
 class TemplateRules(BaseOperator):
-    """The common base of this package's operators: how their template fields are rendered."""
+    """The common base of this package's operators, which renders their template fields."""
 
     text_fields: Sequence[str] = ()
-    """Template fields that hold one text each: it stays a text, whatever type Airflow would make of
-    it."""
+    """Template fields that hold one text each.
+
+    It stays a text, whatever type Airflow would make of it.
+    """
 
     word_fields: Sequence[str] = ()
     """Template fields that hold a list of texts."""
 
     own_fields: Sequence[str] = ()
-    """Template fields that hold values: what a template in one of their texts returns keeps its
-    type."""
+    """Template fields that hold values.
+
+    What a template in one of their texts returns keeps its type.
+    """
 
     _field: str = ""
     _whole: Any = None
@@ -54,8 +58,9 @@ class TemplateRules(BaseOperator):
         jinja_env: jinja2.Environment | None = None,
         seen_oids: set[int] | None = None,
     ) -> Any:
-        """Render a value as Airflow does, but a text as this module says; arguments as in
-        ``BaseOperator``.
+        """Render a value as Airflow does, but a text as this module says.
+
+        The arguments are those of ``BaseOperator``.
         """
         environment = jinja_env or self.get_template_env()
         is_text = isinstance(content, str) and not content.endswith(tuple(self.template_ext))
@@ -78,7 +83,7 @@ class TemplateRules(BaseOperator):
         jinja_env: jinja2.Environment,
         seen_oids: set[int],
     ) -> None:
-        """Render fields one by one; Airflow calls this for a mapped task, too."""
+        """Render fields one by one. Airflow calls this for a mapped task, too."""
         if parent is not self:
             super()._do_render_template_fields(
                 parent, template_fields, context, jinja_env, seen_oids
@@ -100,8 +105,9 @@ class TemplateRules(BaseOperator):
         self._whole = None
 
     def _upstream_values(self, names: Iterable[str], context: Mapping[str, Any]) -> Iterator[Any]:
-        """Yield the values of template fields that an upstream task has returned to
-        ``expand_kwargs``.
+        """Yield the values of template fields that come from an upstream task.
+
+        The task has returned them for ``expand_kwargs``.
         """
         dag = self.get_dag()
         mapped: Any = None
@@ -144,8 +150,9 @@ def _has_template(text: str, environment: jinja2.Environment) -> bool:
 
 
 def _nodes(template: jinja2.Template, context: Any) -> list[Any]:
-    """Return what a template consists of once it is rendered: texts, and in a native environment
-    other values.
+    """Return what a template consists of once it is rendered.
+
+    These are texts, and in a native environment other values.
     """
     return list(template.root_render_func(template.new_context(dict(context))))
 
@@ -156,7 +163,7 @@ def _text(template: jinja2.Template, context: Any) -> str:
 
 
 def _value(template: jinja2.Template, context: Any) -> Any:
-    """Return the value of a template: the one value that it names, or else a text."""
+    """Return the value of a template, which is the one value that it names, or else a text."""
     nodes = _nodes(template, context)
     if len(nodes) == 1 and not isinstance(nodes[0], jinja2.Undefined):
         return nodes[0]

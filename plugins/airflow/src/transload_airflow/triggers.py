@@ -1,5 +1,6 @@
-"""Waiting in the triggerer: no worker slot is held, one thread for each scheduler watches all its
-jobs.
+"""Wait in the triggerer.
+
+No worker slot is held, and one thread for each scheduler watches all its jobs.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class AppStateTrigger(BaseTrigger):
             positions.delete()
 
     def _positions(self) -> CursorFile | None:
-        """Return where the log positions of this task are kept; None if it hands on no lines."""
+        """Return where the log positions of this task are kept, or None if it hands on no lines."""
         if not self.forward_logs:
             return None
         return CursorFile(self.state["identity"])
@@ -107,7 +108,7 @@ class AppStateTrigger(BaseTrigger):
         return await pipelines.outcome(driver)
 
     async def on_kill(self) -> None:
-        """Cancel the job, or leave it: a person has marked or cleared the deferred task.
+        """Cancel the job or leave it, after a person has marked or cleared the deferred task.
 
         Airflow calls it from 3.3 on.
         """
@@ -121,8 +122,9 @@ class AppStateTrigger(BaseTrigger):
             positions.delete()
 
     async def _left_alone(self) -> None:
-        """Do what `on_kill` does if the task is no longer to run, where an older Airflow does not
-        call it.
+        """Do what `on_kill` does if the task is no longer to run.
+
+        An older Airflow does not call `on_kill` itself.
         """
         if hasattr(BaseTrigger, "on_kill"):
             return
@@ -171,7 +173,7 @@ async def end_app(
 
 
 def _state_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a job that a task has stored: what is needed to cancel it."""
+    """Return from what a task has stored the state of a job that is needed to cancel it."""
     state = LifecycleState(
         Identity(ADAPTER.name, "", (), record["generation"]),
         ExecutionOptions(on_kill=record["on_kill"]),

@@ -1,4 +1,7 @@
-"""Values on their way into Airflow and back: jobs as JSON, exit codes, what an XCom can hold."""
+"""Convert values on their way into Airflow and back.
+
+These are jobs as JSON, exit codes, and what an XCom can hold.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ if TYPE_CHECKING:
 
 
 LONGEST_NAME: Final = 200
-"""Characters of a job's name; those of a task's are up to 250."""
+"""Characters of a job's name, while those of a task's are up to 250."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ def as_values(app: Any, template: bool = True) -> tuple[Any, Callable[..., Any] 
 
 
 def app_name(task_id: str) -> str:
-    """Return the name of a job without one, such as a command: that of its task."""
+    """Return the name of a job that has none itself, such as a command, from that of its task."""
     return task_id[:LONGEST_NAME].lstrip("-.") or "app"
 
 
@@ -202,8 +205,9 @@ def called(function: Callable[..., Any], context: Mapping[str, Any]) -> Any:
 
 
 def awaited(value: Any) -> Any:
-    """Return what a user's function has returned. One that is ``async def`` runs to its end
-    here.
+    """Return what a user's function has returned.
+
+    One that is ``async def`` runs to its end here.
     """
     if not inspect.isawaitable(value):
         return value

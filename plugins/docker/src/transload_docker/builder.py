@@ -1,5 +1,6 @@
-"""Runs in the container in which the packages of a role are installed, beside the program that
-installs them. Standard library only, Python 3.8.
+"""Install the packages of a role, in a container, beside the program that installs them.
+
+This needs the standard library only, and Python 3.8.
 """
 
 from __future__ import annotations
@@ -11,16 +12,19 @@ import stat
 import sys
 
 READY = b'{"ready": true}'
-"""The last line: from now on nothing changes, so that the container can be kept as an image."""
+"""The last line. From then on nothing changes, so that the container can be kept as an image."""
 
 
 def main(tools: str, root: str, path: str) -> int:
-    """Carry out the order on stdin, and wait until stdin closes; return 1 if it failed.
+    """Carry out the order on stdin, and wait until stdin closes.
 
     Args:
-        tools: the folder of the program, and of uv; it is removed.
+        tools: the folder of the program, and of uv, which is removed.
         root: the folder of what is installed.
         path: where programs are looked for, before those of ``tools``.
+
+    Returns:
+        The exit code of the program if it failed, else 0.
     """
     sys.path.insert(0, tools)
     os.environ["PATH"] = path + os.pathsep + tools

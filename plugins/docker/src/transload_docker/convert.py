@@ -1,6 +1,6 @@
-"""From an `AppDef` to requests to an engine: one container for each replica.
+"""Convert an `AppDef` to requests to an engine, with one container for each replica.
 
-Pure: no request is sent.
+This is pure. No request is sent.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 WORKSPACE_REPOSITORY: Final = "transload-workspace"
 ENVIRONMENT_REPOSITORY: Final = "transload-environment"
 ENVIRONMENT_IMAGE: Final = "docker.environment"
-"""Key of a role's metadata: the image with its packages, where ``image`` is a folder to mount."""
+"""Key of a role's metadata for the image with its packages, where ``image`` is a folder."""
 PULL_POLICIES: Final = ("never", "missing", "always")
 PUBLISH: Final = ("auto", "random", "none")
 BUILT_IN: Final = ("bridge", "default", "none")
@@ -148,7 +148,7 @@ def run_opts() -> runopts:
 
 @dataclass(slots=True)
 class ContainerRequest:
-    """A container to make: its name, and the body that the Engine API takes.
+    """A container to make, by its name and the body that the Engine API takes.
 
     A caller may change the body between a dry-run and the submit.
     """
@@ -193,8 +193,14 @@ class DockerRequest:
 def convert(
     app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Visibility, app_id: str
 ) -> DockerRequest:
-    """Return the request for a job, in which ``${app_id}`` is replaced already; ``scheduler`` is
-    for messages.
+    """Return the request for a job, in which ``${app_id}`` is replaced already.
+
+    Args:
+        app: the job.
+        cfg: its run options.
+        scheduler: name of the scheduler, for messages.
+        reach: from where the engine's jobs can be watched.
+        app_id: the job's id.
 
     Raises:
         UnsupportedFeature: for a field that an engine cannot express.
@@ -301,7 +307,7 @@ def bind(
 
 
 def _make_first(request: DockerRequest, folder: str, base: str) -> None:
-    """Note the mounted folder and the job's own below it: an engine would make them as root."""
+    """Note the mounted folder and the job's own below it. An engine would make them as root."""
     own = local_folder(base) or folder
     for each in (folder, own, output_folder(own)):
         if each not in request.folders:
@@ -314,7 +320,7 @@ def has_app_id(app: AppDef) -> bool:
 
 
 def app_id_of(app: AppDef) -> str:
-    """Return the id that the runner has put into a job's environment; without one, its name."""
+    """Return the id that the runner has put into a job's environment, or else the job's name."""
     for role in app.roles:
         handle = role.env.get(_APP_ID)
         if handle:
@@ -336,7 +342,7 @@ def is_folder(image: str) -> bool:
 
 
 def base_image(role: Role, cfg: Mapping[str, CfgVal]) -> str:
-    """Return the name of the image of a role; "" if there is none.
+    """Return the name of the image of a role, or "" if there is none.
 
     A role without an image, or with a folder of this machine, gets the default image. Where a
     role's packages are installed, that is the public Python of the built-in components.
@@ -489,7 +495,11 @@ def _connect(body: dict[str, Any], host: str, context: _Context) -> None:
 
 
 def _environment(role: Role, k: int, context: _Context) -> dict[str, str]:
-    """Return the variables of a replica: copied ones, the option ``env``, the role's, and ours."""
+    """Return the variables of a replica.
+
+    The last of these that sets a variable counts: copied ones, the option ``env``, the role's, and
+    ours.
+    """
     env: dict[str, str] = {}
     patterns = context.cfg.get("copy_env")
     if isinstance(patterns, list):

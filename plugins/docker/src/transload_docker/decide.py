@@ -127,7 +127,7 @@ def may_run_again(plan: Plan, facts: Facts, role: str, replica: int) -> bool:
 
 
 def _current(plan: Plan, facts: Facts) -> dict[Key, Container | None]:
-    """Return the latest container of each replica; None where there is none (any more)."""
+    """Return the latest container of each replica, or None where there is none (any more)."""
     latest = latest_containers(facts.containers)
     keys = [(role.name, k) for role in plan.roles for k in range(role.num_replicas)]
     return {key: latest.get(key) for key in keys}
@@ -221,7 +221,7 @@ class _Look:
         return level < (self.app.app_interruptions, self.app.role_interruptions[replica.role])
 
     def _cause_of_halfway(self, behind: Collection[Replica]) -> str:
-        """Return why a restart was begun that is not finished: "" after a failure."""
+        """Return why a restart was begun that is not finished, or "" if that was a failure."""
         for replica in behind:
             level = self.of[replica]
             assert level is not None
@@ -272,7 +272,7 @@ class _Look:
         )
 
     def _cause(self, container: Container) -> str:
-        """Return what interrupted a container by force; "" if that is not known.
+        """Return what interrupted a container by force, or "" if that is not known.
 
         A container that somebody else stopped was sure to end. That interrupted it if it ended by
         the signal of its notice, or by KILL.
@@ -355,7 +355,7 @@ class _Look:
         return [each for each in found if each is not None and is_alive(each)]
 
     def _end(self, decision: Decision, containers: Collection[Container]) -> None:
-        """Decide how containers are ended: by a notice, and KILL when its time is over."""
+        """Decide how containers are ended, first by a notice, and by KILL when its time is over."""
         for container in containers:
             notice = self.facts.notice_to(container)
             if notice is None:
@@ -410,7 +410,7 @@ class _Look:
         )
 
     def _interruptions(self, replica: Replica) -> Interruptions | None:
-        """Return a replica's counts of interruptions for a new container; None without them."""
+        """Return a replica's counts of interruptions for a new container, or None without them."""
         if not any(role.max_interruptions for role in self.plan.roles):
             return None
         counts = {name: value for name, value in self.app.counts().items() if name in _COUNTS}
@@ -507,7 +507,7 @@ def _why(container: Container, facts: Facts) -> str:
 
 
 def _killed_by(container: Container, facts: Facts) -> str:
-    """Return who ended a container by a signal; "" if that is not known."""
+    """Return who ended a container by a signal, or "" if that is not known."""
     since = facts.engine_since
     if since is not None:
         # what an engine finds running when it is started it ends within a moment

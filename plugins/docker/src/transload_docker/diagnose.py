@@ -1,4 +1,4 @@
-"""The checks of ``transload doctor`` for an engine: can it be reached, and what is missing."""
+"""Check for ``transload doctor`` whether an engine can be reached, and what is missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Check = tuple[str, bool, str]
 
 
 def diagnose(engine: Engine, home: Home) -> list[Check]:
-    """Return ``(check, ok, details)`` of all that must work; nothing is changed on the engine."""
+    """Return ``(check, ok, details)`` of all that must work. Nothing is changed on the engine."""
     checks = [_client(), _home(home)]
     if not checks[0][1]:
         return checks

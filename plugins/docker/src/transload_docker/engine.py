@@ -1,4 +1,4 @@
-"""Requests to an engine: the connection, its errors, and the few calls that are needed."""
+"""Send requests to an engine, by the few calls that are needed, and translate its errors."""
 
 from __future__ import annotations
 
@@ -51,7 +51,10 @@ _REMEMBERED: Final = 10_000
 _SIGNAL_BASE: Final = 128
 _KILL: Final = ("9", "SIGKILL", "KILL")
 _NOTED_LATER_S: Final = 0.5
-"""An engine notes a signal once it was sent: a container that ends at once may be earlier."""
+"""Seconds by which an engine may note a signal after the end that the signal caused.
+
+It notes a signal once it was sent, so that a container that ends at once may be earlier.
+"""
 SERVER_ERROR: Final = 500
 NOT_FOUND: Final = 404
 CONFLICT: Final = 409
@@ -190,8 +193,9 @@ class Engine:
             raise
 
     def machine(self) -> tuple[int, float]:
-        """Return the bytes of memory and the number of CPUs of the engine's machine; 0: not
-        known.
+        """Return the bytes of memory and the number of CPUs of the engine's machine.
+
+        A number that is not known is 0.
         """
         if self._machine is None:
             found = self.query(lambda api: api.info())
@@ -199,7 +203,7 @@ class Engine:
         return self._machine
 
     def close(self) -> None:
-        """Close the connection; it is made again if it is needed again."""
+        """Close the connection. It is made again if it is needed again."""
         with self._lock:
             api = self._api
             self._api = None
@@ -229,7 +233,7 @@ class Engine:
         return before
 
     def _add_since(self, found: list[Facts]) -> None:
-        """Add when the engine was started; it makes its default network anew at each start."""
+        """Add when the engine was started. It makes its default network anew at each start."""
         if not found:
             return
         with contextlib.suppress(EngineError):
@@ -255,7 +259,10 @@ class Engine:
         return found
 
     def _containers(self, app_id: str | None, brief: set[str]) -> dict[str, list[Container]]:
-        """Return the containers of jobs; of jobs in ``brief`` what the list alone tells."""
+        """Return the containers of jobs.
+
+        For jobs in ``brief`` only the list of containers is read.
+        """
         filters = _filters(app_id)
         rows = self.query(lambda api: api.containers(all=True, filters=filters))
         latest: dict[tuple[str, str, str], int] = {}
@@ -276,7 +283,7 @@ class Engine:
         return found
 
     def _inspect(self, row: dict[str, Any]) -> dict[str, Any] | None:
-        """Return the ``State`` of a container; None if it is gone.
+        """Return the ``State`` of a container, or None if it is gone.
 
         A state that cannot change is remembered.
         """
@@ -333,10 +340,11 @@ class Engine:
         return ""
 
     def _asked_to_end(self, container_id: str, state: dict[str, Any]) -> dict[str, Any]:
-        """Return when a container was sent a signal that it could handle, as by ``docker stop``
-        (``asked_to_end``), and whether it was stopped (``was_stopped``).
+        """Return when a container was sent a signal it could handle, and whether it was stopped.
 
-        An engine remembers only its last events: {} if it has forgotten, or was started again.
+        The keys are ``asked_to_end``, in seconds since the epoch, and ``was_stopped``. ``docker
+        stop`` sets both. An engine remembers only its last events. The dict is empty if it has
+        forgotten these, or was started again.
         """
         found: dict[str, Any] = {}
         end = seconds(state.get("FinishedAt"))
@@ -362,7 +370,7 @@ class Engine:
         return found
 
     def read_file(self, container_id: str, path: str) -> bytes:
-        """Return the beginning of a file of a container; b"" if there is none.
+        """Return the beginning of a file of a container, or b"" if there is none.
 
         Raises:
             EngineError: if the engine refuses.
@@ -372,8 +380,9 @@ class Engine:
         return b""
 
     def last_line(self, container_id: str) -> str:
-        """Return when a container has written its last line, in the engine's words; "" if that is
-        not known.
+        """Return when a container has written its last line, in the engine's words.
+
+        It is "" if that is not known.
         """
         with contextlib.suppress(EngineError):
             line: bytes = self.query(lambda api: api.logs(container_id, timestamps=True, tail=1))
@@ -381,8 +390,9 @@ class Engine:
         return ""
 
     def errors_since(self, container_id: str, since: float) -> str:
-        """Return what a container has written to its standard error since then; "" if its log
-        cannot be read.
+        """Return what a container has written to its standard error since a time.
+
+        It is "" if its log cannot be read.
 
         Args:
             container_id: which.
@@ -430,7 +440,7 @@ class Engine:
         return bool(self.query(look) == 200)
 
     def find_program(self, container_id: str, name: str, path: str) -> str:
-        """Return where a container has a program, whether it runs or not; "" if it has none.
+        """Return where a container has a program, whether it runs or not, or "" if it has none.
 
         Args:
             container_id: which.
@@ -453,7 +463,7 @@ class Engine:
     # -- changes
 
     def note(self, app_id: str, kind: str, data: str, uid: str) -> bool:
-        """Note a fact about a job, unless one of that kind is noted already: the first one counts.
+        """Note a fact about a job, unless one of that kind is noted already. The first one counts.
 
         Returns:
             True if this call noted it.
@@ -469,22 +479,22 @@ class Engine:
         return bool((made.get("Labels") or {}).get(names.LABEL_UID) == uid)
 
     def forget(self, app_id: str, kind: str) -> None:
-        """Remove a noted fact; nothing happens if there is none."""
+        """Remove a noted fact, if there is one."""
         with ignoring(NOT_FOUND):
             self.call(lambda api: api.remove_volume(names.volume_name(app_id, kind)), again=True)
 
     def remove_container(self, container_id: str) -> None:
-        """Kill and remove a container; nothing happens if it is gone."""
+        """Kill and remove a container, if it is there."""
         with ignoring(NOT_FOUND, CONFLICT):  # conflict: somebody else is at it
             self.call(lambda api: api.remove_container(container_id, force=True, v=True))
 
     def remove_network(self, name: str) -> None:
-        """Remove a network; nothing happens if it is gone or still in use."""
+        """Remove a network, unless it is gone or still in use."""
         with ignoring(NOT_FOUND, 403, CONFLICT):
             self.call(lambda api: api.remove_network(name))
 
     def commit(self, container_id: str, changes: list[str]) -> str:
-        """Make an image without a name of a container, however long that takes; return its id.
+        """Make an image without a name of a container, however long that takes. Return its id.
 
         Args:
             container_id: which.
@@ -503,12 +513,12 @@ class Engine:
         return str(found["Id"])
 
     def stop(self, container_id: str) -> None:
-        """Ask a container to end, and kill it after its grace period; an ended one stays."""
+        """Ask a container to end, and kill it after its grace period. One that has ended stays."""
         with ignoring(NOT_FOUND):
             self.call(lambda api: api.stop(container_id))
 
     def signal(self, container_id: str, number: str) -> None:
-        """Send a signal to a container; nothing happens if it has ended."""
+        """Send a signal to a container, unless it has ended."""
         with ignoring(NOT_FOUND, CONFLICT):
             self.call(lambda api: api.kill(container_id, number))
 
@@ -531,7 +541,7 @@ def ignoring(*codes: int) -> Iterator[None]:
 
 
 def in_parallel(function: Callable[[Any], Any], items: Iterable[Any]) -> list[BaseException]:
-    """Call ``function`` with each item, a few at a time; return what was raised.
+    """Call ``function`` with each item, a few at a time, and return what was raised.
 
     No thread is left.
     """
@@ -558,7 +568,7 @@ def _guard(function: Callable[[Any], Any], item: Any, errors: list[BaseException
 
 
 def _note(facts: Facts, kind: str, data: str, volume: str) -> None:
-    """Take one noted fact over; what this version does not understand is passed by."""
+    """Take over one noted fact. What this version does not understand is ignored."""
     facts.kinds.add(kind)
     if kind.startswith(DELIVERED):
         facts.delivered.add(kind[len(DELIVERED) :])
@@ -583,7 +593,11 @@ def _note(facts: Facts, kind: str, data: str, volume: str) -> None:
 
 
 def _object(text: str) -> dict[str, Any]:
-    """Return the object in a JSON text; ValueError if there is none."""
+    """Return the object in a JSON text.
+
+    Raises:
+        ValueError: if there is none.
+    """
     found = json.loads(text)
     if not isinstance(found, dict):
         raise ValueError("no JSON object")
@@ -591,8 +605,9 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _mixed(before: Facts | None, after: Facts) -> bool:
-    """Tell whether what was noted changed between two looks in a way that matters for what the
-    containers say.
+    """Tell whether the notes changed between two looks in a way that matters for the containers.
+
+    What the containers say would then belong to neither of the looks.
     """
     if after.plan is None or after.ended is not None:
         return False
@@ -611,7 +626,7 @@ def _key(labels: dict[str, str]) -> tuple[str, str, str]:
 
 
 def _filters(app_id: str | None) -> dict[str, list[str]]:
-    """Return the filter for the objects of a job; None stands for all jobs."""
+    """Return the filter for the objects of a job, or with None for those of all jobs."""
     label = names.LABEL_APP
     if app_id is not None:
         label += f"={app_id}"
@@ -675,7 +690,7 @@ def _only_file(archive: Iterable[bytes]) -> bytes:
 
 
 def _int(text: str | None) -> int:
-    """Return a label as a number; 0 if it is missing or no number."""
+    """Return a label as a number, or 0 if it is missing or no number."""
     if text is None or not text.isdigit():
         return 0
     return int(text)

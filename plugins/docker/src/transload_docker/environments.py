@@ -165,7 +165,7 @@ def _wanted(engine: Engine, role: Role, recipe: Recipe, cfg: Mapping[str, CfgVal
 
 
 def _find(engine: Engine, wanted: _Wanted) -> str | None:
-    """Return the folder of the packages in a finished image, and note its use; else None."""
+    """Note the use of a finished image, and return the folder of its packages, if it is there."""
     try:
         # an engine remembers when an image was last named
         engine.call(lambda api: api.tag(wanted.name, ENVIRONMENT_REPOSITORY, wanted.tag))
@@ -183,7 +183,7 @@ def _labels(image: Mapping[str, Any]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _locked(home: Home, wanted: _Wanted) -> Iterator[None]:
-    """Hold the lock under which an image is made; it is free again when its holder dies."""
+    """Hold the lock under which an image is made. It is free again when its holder dies."""
     name = _lock_name(wanted.tag)
     with contextlib.ExitStack() as stack:
         if not stack.enter_context(home.lock(wanted.tag, patience=0.0, name=name)):
@@ -201,7 +201,7 @@ def _lock_name(tag: str) -> str:
 
 
 def _make(engine: Engine, home: Home, wanted: _Wanted, variables: Mapping[str, str]) -> str:
-    """Make the image of an environment, whose lock is held; return the folder in it."""
+    """Make the image of an environment, and return the folder in it. The lock is held."""
     container = _container_name(home, wanted.tag)
     try:
         _remove_left(engine, container, wanted.tag)
@@ -236,7 +236,7 @@ def _create(engine: Engine, body: dict[str, Any], name: str) -> str:
 
 
 def _remove_left(engine: Engine, container: str, tag: str) -> None:
-    """Remove what a maker has left that was killed; the lock is held."""
+    """Remove what a killed maker has left. The lock is held."""
     engine.remove_container(container)
     filters = {"dangling": True, "label": f"{names.LABEL_ENVIRONMENT}={tag}"}
     for row in engine.query(lambda api: api.images(filters=filters)):
@@ -268,8 +268,9 @@ def _look_into(engine: Engine, wanted: _Wanted, name: str) -> tuple[str, str]:
 
 
 def _uv_for(engine: Engine, wanted: _Wanted, container_id: str) -> str:
-    """Return the path of this machine's uv if it runs in a container: same kind of machine, same
-    dynamic linker.
+    """Return the path of this machine's uv if it runs in a container, else "".
+
+    It does on the same kind of machine, with the same dynamic linker.
     """
     uv = _find_uv()
     if not uv or wanted.base.get("Architecture") != _MACHINES.get(platform.machine()):
@@ -282,8 +283,9 @@ def _uv_for(engine: Engine, wanted: _Wanted, container_id: str) -> str:
 
 
 def _find_uv() -> str:
-    """Return the path of the program uv of this machine, not of a script that starts it; "": there
-    is none.
+    """Return the path of the program uv of this machine, or "" if there is none.
+
+    A script that starts uv is not such a program.
     """
     try:
         from uv import find_uv_bin  # type: ignore[import-not-found,unused-ignore]
@@ -358,7 +360,7 @@ def _changes(wanted: _Wanted, folder: str) -> list[str]:
 def _install(
     engine: Engine, wanted: _Wanted, container: str, variables: Mapping[str, str], uv: str
 ) -> str:
-    """Install packages in a container, and keep it as an image; return the folder in it."""
+    """Install packages in a container, and keep it as an image. Return the folder in it."""
     recipe = wanted.recipe
     if not uv and shutil.which("uv"):
         recipe = as_requirements(recipe)  # which pip reads
@@ -408,8 +410,9 @@ def _add_text(tar: tarfile.TarFile, name: str, text: str) -> None:
 
 @contextlib.contextmanager
 def _stdin(engine: Engine, container: str) -> Iterator[Any]:
-    """Give the stdin of a container; the container sees its end with this block, or when this
-    process dies.
+    """Provide the stdin of a container.
+
+    The container sees its end with this block, or when this process dies.
     """
     params = {"stdin": 1, "stream": 1}
     link = engine.call(lambda api: api.attach_socket(container, params=params))
@@ -454,7 +457,7 @@ def _follow(chunks: Iterable[bytes], wanted: _Wanted) -> dict[str, Any]:
 
 
 def _lines(chunks: Iterable[bytes], others: deque[str]) -> Iterator[bytes]:
-    """Split output into lines; those that are no words of the builder are noted in ``others``."""
+    """Split output into lines, and note in ``others`` those that the builder has not written."""
     rest = b""
     for chunk in chunks:
         *whole, rest = (rest + chunk).split(b"\n")
@@ -491,7 +494,7 @@ def _used(engine: Engine) -> set[str]:
 
 
 def _describe(engine: Engine, name: str, used: set[str]) -> MadeEnvironment | None:
-    """Return what is known of an image; None if it is gone, or none of ours."""
+    """Return what is known of an image, or None if it is gone, or none of ours."""
     image = images.inspect(engine, name)
     if image is None or names.LABEL_ENVIRONMENT_PATH not in _labels(image):
         return None
@@ -522,7 +525,7 @@ def _last_used(image: Mapping[str, Any]) -> float:
 def delete(
     engine: Engine, home: Home, older_than: float | None, *, dry_run: bool
 ) -> list[MadeEnvironment]:
-    """Delete the images that no container uses, nor used within ``older_than`` s; return them.
+    """Delete the images that no container uses or used within ``older_than`` s, and return them.
 
     Remains of makers that were killed are deleted, too.
     """

@@ -1,4 +1,4 @@
-"""Which GPUs a job gets: none that a job which has not ended holds, whoever submitted it."""
+"""Choose the GPUs of a job, among those that no unfinished job holds, whoever submitted it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def assigned(engine: Engine, home: Home, request: DockerRequest) -> Iterator[None]:
-    """Put free GPUs into a request; its containers are to be made before this is left.
+    """Put free GPUs into a request. Its containers must be made before this context ends.
 
     Raises:
         UnsupportedFeature: if it wants more than there are.
@@ -87,8 +87,9 @@ def _of_this_machine(engine: Engine) -> list[str]:
 
 
 def _held(engine: Engine) -> dict[str, str]:
-    """Return the GPUs of jobs that have not ended, and of those that are being submitted, each with
-    the id of its job.
+    """Return the GPUs of unfinished jobs, each with the id of its job.
+
+    Jobs that are being submitted count, too.
     """
     rows = engine.query(lambda api: api.containers(all=True, filters={"label": [names.LABEL_GPUS]}))
     apps: dict[str, set[str]] = {}

@@ -1,4 +1,4 @@
-"""The state folder: locks, the supervisor's sign of life, folders for results.
+"""Keep locks, the supervisor's sign of life, and folders for results in the state folder.
 
 Nothing about a job itself is kept here.
 """
@@ -58,7 +58,7 @@ class Home:
 
     @property
     def owner(self) -> str:
-        """The owner of the jobs that are submitted from here: this machine and state folder."""
+        """The owner of the jobs that are submitted from here, as this machine and state folder."""
         return f"{socket.gethostname()}:{names.short_hash(os.path.realpath(self.root), 12)}"
 
     def ensure(self) -> None:
@@ -87,8 +87,9 @@ class Home:
         return os.path.join(self.root, "results", names.base_name(app_id))
 
     def make_folder(self, path: str) -> None:
-        """Make a folder to be mounted; one of our own is open to any user of a container, but not
-        its parents.
+        """Make a folder to be mounted.
+
+        A folder of our own is open to any user of a container, but its parents are not.
         """
         own = path.startswith(self.root + os.sep)
         make_private(path)
@@ -109,19 +110,20 @@ class Home:
         return os.path.join(self.root, "signs", names.base_name(app_id))
 
     def progress_folder(self, app_id: str) -> str:
-        """Return the folder that is mounted for what the replicas of a job say of their progress,
-        whether it exists or not.
+        """Return the folder that is mounted for the replicas' reports of their progress.
+
+        It need not exist.
         """
         return os.path.join(self._signs(app_id), "reported")
 
     def forget_progress(self, app_id: str, role: str, replica: int) -> None:
-        """Remove what a replica has said of its progress: its next attempt begins anew."""
+        """Remove a replica's reports of its progress, since its next attempt begins anew."""
         path = os.path.join(self.progress_folder(app_id), names.progress_file(role, replica))
         with contextlib.suppress(OSError):
             os.unlink(path)
 
     def read_signs(self, app_id: str) -> dict[str, Any]:
-        """Return what `write_signs` has written; {} for nothing."""
+        """Return what `write_signs` has written, or {} if it has written nothing."""
         try:
             with open(os.path.join(self._signs(app_id), _SEEN), encoding="utf-8") as file:
                 found = json.load(file)
@@ -144,7 +146,7 @@ class Home:
         os.replace(aside, path)
 
     def signs_changed(self, app_id: str) -> int:
-        """Return when that was written last, in nanoseconds since the epoch; 0: never."""
+        """Return when `write_signs` wrote last, in nanoseconds since the epoch, or 0 for never."""
         try:
             return os.stat(os.path.join(self._signs(app_id), _SEEN)).st_mtime_ns
         except OSError:
@@ -192,7 +194,7 @@ class Home:
         return os.path.join(self.root, "withdrawn", names.short_hash(uid, 32))
 
     def withdraw(self, uid: str) -> None:
-        """Note that a submit was given up: an engine that hangs may do later what it was asked for.
+        """Note that a submit was given up. An engine that hangs may do later what it was asked for.
 
         Raises:
             OSError: if that cannot be written.
@@ -279,7 +281,7 @@ class Home:
             self._supervisor = self._spawn()
 
     def _spawn(self) -> int:
-        """Start a supervisor; return its pid."""
+        """Start a supervisor, and return its pid."""
         environment = {
             name: value
             for name, value in os.environ.items()

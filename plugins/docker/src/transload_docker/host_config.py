@@ -1,4 +1,7 @@
-"""The parts of its machine that a container gets: limits, GPUs, devices, mounts. Pure."""
+"""Return the parts of its machine that a container gets, as limits, GPUs, devices and mounts.
+
+This is pure.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,7 @@ class Gpus:
 def host_config(
     role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: Gpus, folder: str | None
 ) -> dict[str, Any]:
-    """Return the ``HostConfig`` of a replica; ``folder``, for results, keeps its path."""
+    """Return the ``HostConfig`` of a replica. The folder for results keeps its path."""
     # Init: without it a program is process 1, which ignores SIGTERM unless it asks for it and reaps
     # nobody
     config: dict[str, Any] = {"Init": True}
@@ -83,7 +86,7 @@ def mount_entry(kind: str, source: str, target: str, read_only: bool) -> dict[st
 
 
 def results_mount(role: Role) -> str | None:
-    """Return the folder of results to mount at its own path; None if there is none."""
+    """Return the folder of results to mount at its own path, or None if there is none."""
     base = to_mount(role.env.get(TRACKER_BASE, ""))
     if base is None or covered(base, [mount.dst_path for mount in role.mounts]):
         return None
@@ -91,7 +94,10 @@ def results_mount(role: Role) -> str | None:
 
 
 def to_mount(folder: str) -> str | None:
-    """Return the folder that is mounted for a job's results: the base given for it, if any."""
+    """Return the folder that is mounted for a job's results, or None if it is none of this machine.
+
+    A base given for the job counts first.
+    """
     return local_folder(given_base(folder) or folder)
 
 
@@ -102,6 +108,6 @@ def local_folder(base: str) -> str | None:
 
 
 def covered(path: str, targets: list[str]) -> bool:
-    """Tell whether a path inside the container lies in a mount already: the user has seen to it."""
+    """Tell whether a path inside the container lies in a mount that the user has given."""
     normal = [os.path.normpath(target) for target in targets]
     return any(path == target or path.startswith(target.rstrip("/") + "/") for target in normal)

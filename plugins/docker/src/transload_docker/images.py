@@ -1,4 +1,4 @@
-"""Images: pulled as the policy says, and built anew to carry a workspace."""
+"""Pull images as the policy says, and build them anew to carry a workspace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DEFAULT_FOLDER: Final = "/workspace"
 
 
 def inspect(engine: Engine, image: str) -> dict[str, Any] | None:
-    """Return what the engine knows of an image; None if it has none of that name."""
+    """Return what the engine knows of an image, or None if it has none of that name."""
     try:
         found: dict[str, Any] = engine.query(lambda api: api.inspect_image(image))
     except EngineError as exc:
@@ -82,8 +82,9 @@ def _pull(engine: Engine, image: str) -> dict[str, Any]:
 
 
 def with_workspaces(engine: Engine, home: Home, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-    """Return the job with an image that carries the workspace for each role that has one; ``app``
-    itself if none has.
+    """Return the job with an image that carries the workspace for each role that has one.
+
+    If no role has one, this is ``app`` itself.
 
     Raises:
         SubmitError: if an image is missing or cannot be built.
@@ -144,7 +145,7 @@ def _build(
 
 
 def remove_workspace_images(engine: Engine) -> list[str]:
-    """Remove the patched images that no container uses; return their names."""
+    """Remove the patched images that no container uses, and return their names."""
     rows = engine.query(lambda api: api.images(name=WORKSPACE_REPOSITORY))
     removed = []
     for tag in [tag for row in rows for tag in row.get("RepoTags") or ()]:

@@ -1,4 +1,4 @@
-"""Reading the logs of a replica from an engine: whole lines, each once, from any point on.
+"""Read the logs of a replica from an engine as whole lines, each once, from any point on.
 
 An engine gives a log as messages. Each is a line, or a piece of a long one, with the time at which
 it was taken. Within one stream times never run backwards. So the time of the last message read, and
@@ -77,7 +77,7 @@ class Cursor:
 
     @staticmethod
     def of(text: str | None) -> Cursor:
-        """Read what `text` gave; None is the beginning.
+        """Read what `text` returned. None is the beginning.
 
         Raises:
             SpecError: if it is not a cursor.
@@ -101,7 +101,7 @@ class Cursor:
         self.places[line.stream] = line.place
 
     def since(self, streams: tuple[int, ...]) -> int:
-        """Return a time before which there is nothing to read, in nanoseconds; 0: read all.
+        """Return a time before which there is nothing to read, in nanoseconds, or 0 to read all.
 
         It is exact for one stream. Of two, the one of which nothing was read for long may hold
         something older, were it to lag behind by more than ten seconds.
@@ -137,7 +137,7 @@ def nanoseconds(text: str) -> int:
 
 @lru_cache(maxsize=64)
 def _seconds(text: str) -> int:
-    """Return a time without fractions as seconds since the epoch; lines that follow share it."""
+    """Return a time without fractions as seconds since the epoch. Lines that follow share it."""
     return int(datetime.fromisoformat(text + "+00:00").timestamp())
 
 

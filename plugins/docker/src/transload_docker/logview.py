@@ -70,7 +70,7 @@ class Reading:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all of it was read: no connection broke."""
+        """Whether all of it was read, without a connection that broke."""
         return all(reader.at_end for reader in self.readers)
 
     def fill(self, cursor: Cursor, lines: list[Line], budget: int) -> bool:
@@ -238,7 +238,7 @@ class LogView:
         return container.id, self._streams, cursor.text()
 
     def _newest(self, container: Container) -> int:
-        """Return the time of the newest message of a container, in nanoseconds; 0: it has none."""
+        """Return the time of a container's newest message, in nanoseconds, or 0 if it has none."""
         reader = Reader(self._engine, container.id, (STDOUT, STDERR), Cursor(), tail=1)
         with closing(reader):
             next(reader.lines(), None)
@@ -260,7 +260,7 @@ class LogView:
         return Reading(readers, ended)
 
     def log_page(self) -> LogPage:
-        """Return the next page; never blocks.
+        """Return the next page, without waiting for more of the log.
 
         The engine passes over what lies before ``since`` or the last lines.
         """
@@ -276,7 +276,7 @@ class LogView:
         return LogPage(text, place.text(), piece.complete, stamps=stamps, left=piece.left)
 
     def _last(self, place: Cursor, count: int) -> Piece:
-        """Return at least the last whole lines; the cursor is moved behind them.
+        """Return at least the last whole lines, and move the cursor behind them.
 
         Nothing is left behind them if the replica runs. Else an unfinished last line may be.
         """

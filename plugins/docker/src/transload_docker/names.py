@@ -47,7 +47,10 @@ def short_hash(text: str, length: int = 8) -> str:
 
 
 def base_name(app_id: str) -> str:
-    """Return the part of names that means a job, without dots; its id where possible."""
+    """Return the part of names that means a job, without dots.
+
+    It is the job's id where possible.
+    """
     if _SAFE.match(app_id):
         return app_id
     readable = _NOT_SAFE.sub("-", app_id).strip("-_")[:48] or "app"
@@ -75,7 +78,7 @@ def volume_name(app_id: str, kind: str) -> str:
 
 
 def app_base_of_volume(name: str) -> str | None:
-    """Return the `base_name` that a volume's name speaks of; None for a stranger's volume."""
+    """Return the `base_name` that a volume's name speaks of, or None for a stranger's volume."""
     if not name.startswith(PREFIX) or name.count(".") != 2:
         return None
     return name.split(".")[1]

@@ -1,4 +1,4 @@
-"""The networks of jobs: small ones, side by side in one address pool of the engine.
+"""Make the networks of jobs, small ones side by side in one address pool of the engine.
 
 By itself an engine gives each network a whole pool, of which it has some thirty.
 """
@@ -79,7 +79,10 @@ def _pool(
 
 
 def _free(engine: Engine, pool: _Network, prefix: int) -> Iterator[_Network]:
-    """Yield some parts of a pool that no network has, in any order: others look for one too."""
+    """Yield some parts of a pool that no network has.
+
+    Their order is random, since others look for one too.
+    """
     taken = []
     for row in engine.query(lambda api: api.networks()):
         for config in (row.get("IPAM") or {}).get("Config") or ():

@@ -19,7 +19,7 @@ from transload_docker.plan import DELIVERED, NOTICE, Container, Facts, Notice, P
 def send(
     engine: Engine, plan: Plan, containers: Sequence[Container], cause: str, owner: str
 ) -> None:
-    """Send a notice to containers that had none; the job's lock is held.
+    """Send a notice to containers that had none. The job's lock is held.
 
     Args:
         engine: where they are.
@@ -38,7 +38,7 @@ def send(
 
 
 def send_missing(engine: Engine, facts: Facts, owner: str) -> None:
-    """Send the signals of notices whose sender may have died before; the job's lock is held."""
+    """Send the signals of notices whose sender may have died before. The job's lock is held."""
     assert facts.plan is not None
     for notice in facts.undelivered(owner):
         mine = [each for each in facts.containers if notice.is_for(each) and is_alive(each)]

@@ -1,4 +1,7 @@
-"""The facts of a job on the engine: the plan of its submit, and later notes. Data only."""
+"""The facts of a job on the engine, which are the plan of its submit, and later notes.
+
+This is data only.
+"""
 
 from __future__ import annotations
 
@@ -57,15 +60,15 @@ def signal_number(name: str) -> int:
 
 
 class NewerPlan(ValueError):
-    """A plan that a newer version wrote: nothing is wrong with it, and it is left alone."""
+    """A plan that a newer version wrote. Nothing is wrong with it, and it is left alone."""
 
 
 @dataclass(frozen=True, slots=True)
 class RolePlan:
-    """How a role is kept; the fields are those of `transload.specs.Role`.
+    """How a role is kept. The fields are those of `transload.specs.Role`.
 
     Args:
-        notice: seconds that it may go on after its notice; None: it has none.
+        notice: seconds that it may go on after its notice, or None if it has none.
     """
 
     name: str
@@ -100,30 +103,30 @@ class RolePlan:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> RolePlan:
-        """Read what `as_dict` returned; unknown fields are ignored."""
+        """Read what `as_dict` returned, and ignore unknown fields."""
         known = {each.name for each in fields(RolePlan)}
         return RolePlan(**{name: value for name, value in values.items() if name in known})
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """All that is needed to keep a job, whoever does it; written once, when the job is complete on
-    the engine.
+    """All that is needed to keep a job, whoever does it.
 
-    Besides what `transload.schedulers.Submission` has:
+    It is written once, when the job is complete on the engine. Besides what
+    `transload.schedulers.Submission` has:
 
     Args:
         uid: what this one submit is called, unlike any other.
         owner: whose supervisor looks after it (host and state folder).
         created: when it was submitted, seconds since the epoch by the submitter's clock.
-        timeout: seconds that it may take; None: no limit.
+        timeout: seconds that it may take, or None for no limit.
         grace: seconds between asking a replica without a notice to end, and killing it.
-        network: name of the network made for it; ``""`` if none was.
-        results: folder of the host that was made for its results, ``""`` if none was.
+        network: name of the network made for it, or ``""`` if none was.
+        results: folder of the host that was made for its results, or ``""`` if none was.
         app: the job as JSON text, secret-looking values masked.
-        checkpoints: the name under which its checkpoints are kept; None: it has none.
-        progress: folder of the host that is mounted for what its replicas say of their progress;
-            None: they say it in a file of their own.
+        checkpoints: the name under which its checkpoints are kept, or None if it has none.
+        progress: folder of the host that is mounted for what its replicas report of their progress.
+            With None, they report it in a file of their own.
     """
 
     app_id: str
@@ -157,7 +160,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Read what `to_json` wrote; unknown fields are ignored.
+        """Read what `to_json` wrote, and ignore unknown fields.
 
         Raises:
             NewerPlan: if a newer version wrote it.
@@ -224,7 +227,11 @@ class Plan:
         return notice
 
     def role(self, name: str) -> RolePlan:
-        """Return a role; KeyError if there is none of that name."""
+        """Return a role.
+
+        Raises:
+            KeyError: if there is none of that name.
+        """
         return {role.name: role for role in self.roles}[name]
 
 
@@ -254,7 +261,10 @@ class Restarts:
 
     @staticmethod
     def from_text(text: str) -> Restarts:
-        """Read `to_text`; nothing was started again if it is not of that form."""
+        """Read what `to_text` returned.
+
+        A text of another form means that nothing was started again.
+        """
         parts = text.split(".")
         if len(parts) == 6 and all(part.isdigit() for part in parts):
             return Restarts(*map(int, parts))
@@ -287,7 +297,7 @@ class Interruptions:
 
     @staticmethod
     def from_text(text: str) -> Interruptions | None:
-        """Read `to_text`; None if it is not of that form, or none was counted."""
+        """Read what `to_text` returned, or None if it has another form, or none was counted."""
         try:
             data = json.loads(text) if text else None
         except (ValueError, RecursionError):
@@ -346,7 +356,11 @@ class Notice:
 
     @staticmethod
     def from_object(key: str, data: Mapping[str, Any]) -> Notice:
-        """Read what was noted; ValueError if it is of another form."""
+        """Read what was noted.
+
+        Raises:
+            ValueError: if it is of another form.
+        """
         ids = data.get("ids")
         time = data.get("time")
         if not isinstance(ids, list) or not isinstance(time, int | float):
@@ -435,7 +449,7 @@ class Facts:
     signs: dict[str, Any] = field(default_factory=dict)
 
     def notice_to(self, container: Container) -> Notice | None:
-        """Return the first notice to a container; None: it had none."""
+        """Return the first notice to a container, or None if it had none."""
         own = [each for each in self.notices if each.is_for(container)]
         return min(own, key=lambda each: each.time, default=None)
 

@@ -51,7 +51,7 @@ def _members(folders: list[str]) -> list[int]:
 
 
 def _inner_pid(pid: int) -> int:
-    """Return the pid of a process in its innermost namespace; 0 if it has ended."""
+    """Return the pid of a process in its innermost namespace, or 0 if it has ended."""
     numbers = _status(pid).get("NSpid", "").split()
     return int(numbers[-1]) if numbers else 0
 
@@ -67,7 +67,7 @@ def _status(pid: int) -> dict[str, str]:
 
 
 def _text(path: str) -> str:
-    """Return the text of a file of the kernel; "" if it is not there."""
+    """Return the text of a file of the kernel, or "" if it is not there."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""The scheduler: jobs as containers of a Docker engine."""
+"""Run jobs as containers of a Docker engine."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class DockerScheduler(SchedulerBase):
     # -- submitting
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.DockerRequest:
-        """Return the request: one body for each container. No request is sent.
+        """Return the request, with one body for each container. No request is sent.
 
         Raises:
             UnsupportedFeature: for a field that an engine cannot express, by its path.
@@ -178,11 +178,14 @@ class DockerScheduler(SchedulerBase):
     def delete_environments(
         self, older_than: float | None = None, *, dry_run: bool = False
     ) -> Sequence[MadeEnvironment]:
-        """Delete images with packages that no job uses: none that is kept or being submitted."""
+        """Delete images with packages that no job uses.
+
+        Jobs that are kept count, and so do those being submitted.
+        """
         return environments.delete(self._engine, self._home, older_than, dry_run=dry_run)
 
     def submit(self, request: _convert.DockerRequest, app_id: str, submission: Submission) -> bool:
-        """Start the job under ``app_id``, or reattach to it: all or nothing.
+        """Start the job under ``app_id``, or reattach to it.
 
         Raises:
             AppExists: if the id is taken by another job, or was one that has been deleted.
@@ -199,7 +202,7 @@ class DockerScheduler(SchedulerBase):
     # -- afterwards
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job; None if it does not exist.
+        """Return what is known of a job, or None if it does not exist.
 
         Raises:
             SchedulerUnavailable: if the engine cannot be reached.
@@ -240,7 +243,7 @@ class DockerScheduler(SchedulerBase):
         )
 
     def _checkpoints_of(self, plan: Plan) -> str | None:
-        """Return the name under which a job's checkpoints are kept here; None if they are not."""
+        """Return the name under which a job's checkpoints are kept here, or None without any."""
         if plan.owner != self._home.owner:
             return None
         return plan.checkpoints
@@ -274,7 +277,7 @@ class DockerScheduler(SchedulerBase):
         return facts.plan is not None or bool(facts.unread) or facts.deleted is not None
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch on the engine's events, with one thread; None for logs."""
+        """Return a new watch on the engine's events, with one thread, or None for logs."""
         if logs:
             return None
         return EngineWatch(self._engine, beside=self._check_supervisor)
@@ -309,7 +312,13 @@ class DockerScheduler(SchedulerBase):
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job, without waiting; False if there is none. An ended job stays."""
+        """Ask for the end of a job, without waiting for it.
+
+        An ended job stays.
+
+        Returns:
+            False if there is no such job.
+        """
         # the lock keeps others from starting containers while this is noted
         with self._home.lock(app_id):
             facts = self._facts(app_id)
@@ -341,9 +350,12 @@ class DockerScheduler(SchedulerBase):
         in_parallel(lambda container: self._engine.signal(container.id, "SIGTERM"), alive)
 
     def delete(self, app_id: str) -> bool:
-        """Delete a job, which is ended first if it runs; False if there is none.
+        """Delete a job, which is ended first if it runs.
 
         The record of an id that the caller gave stays.
+
+        Returns:
+            False if there is no such job.
 
         Raises:
             SchedulerUnavailable: if the job does not end.
@@ -507,7 +519,7 @@ class DockerScheduler(SchedulerBase):
     # -- logs
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a log; never blocks.
+        """Return the next page of a log, without waiting for more of it.
 
         Raises:
             AppNotFound: if there is no such job.
@@ -519,7 +531,7 @@ class DockerScheduler(SchedulerBase):
     # -- rest
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return a folder that every container gets at the same path; None for a remote engine."""
+        """Return a folder that all containers get at the same path, or None for a remote engine."""
         if self._engine.reach != "host":
             return None
         return self._home.results_folder(app_id)
@@ -552,9 +564,7 @@ class DockerScheduler(SchedulerBase):
         return found
 
     def checkpoint_store(self, app_id: str, role: str) -> Store | None:
-        """Return the checkpoints of a role; None if it has none, or they are not on this
-        machine.
-        """
+        """Return the checkpoints of a role, or None if there are none on this machine."""
         folder = self._checkpoint_folders(app_id).get(role)
         if folder is None or not os.path.isdir(folder):
             return None
@@ -576,7 +586,7 @@ class DockerScheduler(SchedulerBase):
         }
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
-        """Tell how a role gets at another job's files: an engine of this machine mounts them."""
+        """Tell how a role gets at another job's files, which an engine of this machine mounts."""
         if self._engine.reach != "host":
             return "out of reach"
         return "mounted"
@@ -586,13 +596,16 @@ class DockerScheduler(SchedulerBase):
         return diagnose(self._engine, self._home)
 
     def close(self) -> None:
-        """Close the connection; jobs go on. May be called more than once."""
+        """Close the connection. Jobs go on, and it may be called more than once."""
         self._logs.close()
         self._engine.close()
 
 
 def _unread_status(facts: Facts) -> AppStatus:
-    """Return the status of a job whose record cannot be read: its end, if that was noted."""
+    """Return the status of a job whose record cannot be read.
+
+    Its end is known if that was noted.
+    """
     status = AppStatus(AppState.UNKNOWN)
     if facts.ended is not None:
         status = AppStatus.from_json(facts.ended)

@@ -1,8 +1,8 @@
-"""Signs of life of the containers of a job: their progress, and whether one has stalled.
+"""Watch the progress of the containers of a job, and whether one has stalled.
 
 The supervisor of a job looks, and writes what it saw into a file of the state folder, where clients
-find it. Containers of an engine of this machine report their progress in a folder that is mounted;
-of another one it is read through the engine, less often.
+find it. Containers of an engine of this machine report their progress in a folder that is mounted.
+From another engine it is read by requests, less often.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Signs:
         self._note()
 
     def look(self) -> bool:
-        """Look at what is due; return True if there is news."""
+        """Look at what is due, and return True if there is news."""
         began = time.monotonic()
         if began < self.due:
             return False
@@ -157,7 +157,7 @@ class Source:
         self._stacks_due = _NEVER
 
     def see(self, container: Container, now: float) -> bool:
-        """Take over what the engine says of it; return True if it has just ended."""
+        """Take over what the engine says of it, and return True if it has just ended."""
         was_alive = self.is_alive
         self.container = container
         self.is_alive = container.status in ("running", "paused")
@@ -194,7 +194,7 @@ class Source:
             self.meter.update(read_report(data, time.time()))
 
     def text(self) -> str:
-        """Return what a status says of it if it has stalled; "" if not."""
+        """Return what a status says of it if it has stalled, else ""."""
         if self._silence is None or not self._silence.stalled:
             return ""
         return stalled_text(self.name, self._silence.stall_after)
@@ -267,7 +267,7 @@ class Source:
             self._engine.send_inside(self.container.id, list(inner), number)
 
     def _take_stacks(self) -> str:
-        """Return the stacks that were written, as the error of a replica; "" if none were."""
+        """Return the stacks that were written, as the error of a replica, or "" if none were."""
         self._stacks_due = _NEVER
         stacks = self._engine.errors_since(self.container.id, self._asked_at)
         self._last_line = self._engine.last_line(self.container.id)
@@ -314,7 +314,7 @@ class Ear:
 
 
 def signs_of(sources: Mapping[tuple[str, int], Source]) -> dict[str, Any]:
-    """Return what was seen, in JSON form; {} for nothing."""
+    """Return what was seen, in JSON form, or {} for nothing."""
     steps = {}
     errors = {}
     stalled = []
@@ -336,7 +336,7 @@ def signs_of(sources: Mapping[tuple[str, int], Source]) -> dict[str, Any]:
 
 
 def _report(engine: Engine, plan: Plan, container: Container) -> bytes:
-    """Return the end of what a container has said of its progress; b"" for nothing."""
+    """Return the end of what a container has reported of its progress, or b"" for nothing."""
     with contextlib.suppress(OSError, EngineError):
         if plan.progress is None:
             return engine.read_file(container.id, names.PROGRESS_FILE)

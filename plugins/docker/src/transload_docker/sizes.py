@@ -14,8 +14,9 @@ from transload_docker.home import Home
 
 
 def sizes_of_apps(engine: Engine, home: Home, app_ids: Collection[str]) -> dict[str, int]:
-    """Return the bytes that each job takes: layers of its containers, its results, and logs that
-    may be looked at.
+    """Return the bytes that each job takes.
+
+    The layers of its containers count, its results, and logs that may be looked at.
     """
     sizes = {app_id: folder_size(home.results_folder(app_id)) for app_id in app_ids}
     rows = engine.query(
@@ -29,7 +30,7 @@ def sizes_of_apps(engine: Engine, home: Home, app_ids: Collection[str]) -> dict[
 
 
 def _log_size(engine: Engine, container_id: str) -> int:
-    """Return the size of a container's log; 0 if its file cannot be read from here."""
+    """Return the size of a container's log in bytes, or 0 if its file cannot be read from here."""
     if engine.reach != "host":
         return 0
     try:
@@ -46,7 +47,7 @@ def _log_size(engine: Engine, container_id: str) -> int:
 
 
 def folder_size(folder: str) -> int:
-    """Return the bytes of all that is in a folder; what cannot be seen is not counted."""
+    """Return the bytes of all that is in a folder. What cannot be seen is not counted."""
     size = 0
     for root, _, files in os.walk(folder):
         for name in files:

@@ -25,7 +25,7 @@ _MAX_SIGNAL: Final = 64
 
 
 def replica_state(status: str, exit_code: int | None, error: str = "") -> AppState:
-    """Return the state of a replica from its container's; UNKNOWN for a word that is not known.
+    """Return the state of a replica from its container's, or UNKNOWN for a word that is not known.
 
     Args:
         status: what the engine calls the container's state.
@@ -51,7 +51,7 @@ def exit_code(code: int | None) -> int | None:
 
 
 def seconds(text: str | None) -> float | None:
-    """Return an engine's time (RFC 3339) as seconds since the epoch; None for its zero time."""
+    """Return an engine's time (RFC 3339) as seconds since the epoch, or None for its zero time."""
     if not text or text.startswith("0001-"):
         return None
     whole, dot, rest = text.partition(".")

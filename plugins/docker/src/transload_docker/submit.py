@@ -1,7 +1,7 @@
-"""Submitting: all containers made, then the record, then all started; or nothing at all.
+"""Submit jobs by making all containers, then the record, and starting all, or else nothing.
 
-The record is what makes the job exist. Before it nothing has run and what is there is rubbish;
-after it the supervisor will start what its submitter did not come to start.
+The record is what makes the job exist. Before it nothing has run, and what is there is removed as
+rubbish. After it the supervisor will start what its submitter could not start.
 """
 
 from __future__ import annotations
@@ -226,7 +226,7 @@ class _Submit:
 
     @contextlib.contextmanager
     def _checkpoints(self) -> Iterator[None]:
-        """Make the folders of checkpoints; nobody removes them before the record names them."""
+        """Make the folders of checkpoints. Nobody removes them before the record names them."""
         if not self.request.checkpoints:
             yield
             return
@@ -372,7 +372,7 @@ class _Submit:
         self.engine.call(lambda api: api.start(container_id))
 
     def _undo(self) -> None:
-        """Remove all that was made; the record first, so that a death in between leaves no job."""
+        """Remove all that was made, the record first, so that a death in between leaves no job."""
         try:
             self._forget_own()
             in_parallel(lambda each: self.engine.remove_container(each[1]), self.made)
@@ -443,7 +443,7 @@ def renewed(engine: Engine, app_id: str, renewal: Renewal, network: str) -> None
 
 
 def _shown(submission: Submission) -> dict[str, object]:
-    """Return the run options fit to be kept: values that look secret are masked."""
+    """Return the run options fit to be kept, in which values that look secret are masked."""
     cfg: dict[str, object] = {}
     for key, value in submission.cfg.items():
         if isinstance(value, dict):

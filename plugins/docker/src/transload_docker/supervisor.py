@@ -1,4 +1,4 @@
-"""The supervisor: a user's process that looks after all of their jobs on one engine.
+"""Look after all jobs of a user on one engine, in a process of the user.
 
 It restarts replicas, ends replicas together with others, keeps time limits, does cancels, and notes
 final states. All that it knows is on the engine. So it may be killed at any moment, and the next

@@ -1,8 +1,8 @@
-"""What containers used, read from their control groups between the end of their program and their
-removal.
+"""Read what containers used from their control groups.
 
-An engine keeps no such figures. Who comes too late by milliseconds has those of a moment before,
-since all are read now and then; who is on another machine has nothing to tell.
+This happens between the end of their program and their removal, since an engine keeps no such
+figures. Who comes too late by milliseconds has those of a moment before, since all are read now and
+then. On another machine nothing can be read.
 """
 
 from __future__ import annotations
@@ -22,13 +22,16 @@ _PLACES: Final = (
     "*/*/docker-{}.scope",
     "user.slice/*/*/*/docker-{}.scope",
 )
-"""Below the root, as engines make control groups, in two ways; in version 1 a controller stands in
-front."""
+"""Patterns of control groups below the root, as engines make them in two ways.
+
+In version 1 the name of a controller stands in front.
+"""
 
 
 class Meter:
-    """Waits for the ends of containers' first processes, in a thread of its own while there is
-    something to wait for.
+    """Waits for the ends of containers' first processes.
+
+    It has a thread of its own while there is something to wait for.
 
     Args:
         root: where the control groups are mounted.
@@ -91,7 +94,7 @@ class Meter:
 
 
 def control_groups(container_id: str, root: str = "/sys/fs/cgroup") -> list[str]:
-    """Return the folders of a container's control groups; [] if they are not on this machine.
+    """Return the folders of a container's control groups, or [] if they are not on this machine.
 
     Args:
         container_id: which.

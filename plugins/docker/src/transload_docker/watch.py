@@ -1,4 +1,4 @@
-"""Which jobs may have changed, by the engine's events: one connection for each watch."""
+"""Tell which jobs may have changed, by the engine's events, with one connection for each watch."""
 
 from __future__ import annotations
 
@@ -50,7 +50,11 @@ class EngineWatch(FedWatch):
         self._feeder = Feeder("transload-docker-watch", self._read)
 
     def wait(self, timeout: float | None) -> set[Change]:
-        """Return what may have changed; block up to ``timeout`` seconds (None: no limit)."""
+        """Return what may have changed.
+
+        Args:
+            timeout: seconds to wait for a change, or None for no limit.
+        """
         if self._beside is None:
             return super().wait(timeout)
         end = math.inf
@@ -122,7 +126,13 @@ def _shut(stream: Any) -> None:
 
 
 def wait_until_ended(watch: EngineWatch, is_over: Any, deadline: float) -> bool:
-    """Wait until ``is_over()`` is true; False if it is not by ``deadline`` (monotonic)."""
+    """Wait until ``is_over()`` is true, and tell whether it is by ``deadline``.
+
+    Args:
+        watch: what wakes the wait.
+        is_over: tells whether the end has come.
+        deadline: when to give up, by the monotonic clock.
+    """
     while not is_over():
         left = deadline - time.monotonic()
         if left <= 0:

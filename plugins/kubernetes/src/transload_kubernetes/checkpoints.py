@@ -113,7 +113,7 @@ def check_claim(cluster: Cluster, namespace: str, app: AppDef, cfg: Mapping[str,
 
 
 def found(made: Plan) -> Sequence[CheckpointFolder]:
-    """Return the folders of a job; size and age are known if the claim is mounted here."""
+    """Return the folders of a job. Size and age are known if the claim is mounted here."""
     folders: list[CheckpointFolder] = []
     for role in made.roles:
         if not role.checkpoints or made.checkpoints is None:
@@ -129,7 +129,7 @@ def found(made: Plan) -> Sequence[CheckpointFolder]:
 
 
 def store(made: Plan, role: str) -> Store | None:
-    """Return the checkpoints of a role; None if the claim is not mounted here."""
+    """Return the checkpoints of a role, or None if the claim is not mounted here."""
     here = _here(made, role)
     if not os.path.isdir(here):
         return None
@@ -139,7 +139,7 @@ def store(made: Plan, role: str) -> Store | None:
 
 
 def _here(made: Plan, role: str = "") -> str:
-    """Return the path of a job's checkpoints on this machine; ``""`` if that is not known."""
+    """Return the path of a job's checkpoints on this machine, or ``""`` if that is not known."""
     mounted = str(made.cfg.get("checkpoint_mount") or "")
     if not mounted or made.checkpoints is None:
         return ""
@@ -188,7 +188,7 @@ def remove_unused(
 
 
 def _remove_by_job(cluster: Cluster, namespace: str, facts: Facts, name: str) -> str:
-    """Remove checkpoints by a Job that mounts their claim; return why that failed, or ``""``."""
+    """Remove checkpoints by a Job that mounts their claim. Return why that failed, or ``""``."""
     job = removal(facts, name)
     if job is None:
         return "its pods, which say how to mount it, are gone"
@@ -214,7 +214,7 @@ def _wait_for(cluster: Cluster, namespace: str, name: str) -> str:
 
 
 def removal(facts: Facts, name: str) -> dict[str, Any] | None:
-    """Return the Job that removes the checkpoints of a job; None if its pods are not known."""
+    """Return the Job that removes the checkpoints of a job, or None if its pods are not known."""
     pods = _pods_with_claim(facts)
     if pods is None:
         return None

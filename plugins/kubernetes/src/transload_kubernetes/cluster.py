@@ -268,7 +268,7 @@ class Cluster:
     def create(
         self, item: Mapping[str, Any], namespace: str, *, only_try: bool = False
     ) -> dict[str, Any]:
-        """Create an object; with ``only_try`` the cluster only checks if it would accept it."""
+        """Create an object. With ``only_try`` the cluster only checks if it would accept it."""
         query = {"dryRun": "All"} if only_try else None
         return self._json("POST", _path(item["kind"], namespace), item, query=query)
 
@@ -293,7 +293,10 @@ class Cluster:
         self._json("DELETE", _path(kind, namespace, name), query=query, empty_for={404})
 
     def has_jobsets(self, namespace: str) -> bool:
-        """Tell whether JobSets are installed and visible to this user; cached by namespace."""
+        """Tell whether JobSets are installed and visible to this user.
+
+        The answer is cached by namespace.
+        """
         if namespace not in self._jobsets:
             path = _path("JobSet", namespace)
             answer = self._json("GET", path, query={"limit": 1}, empty_for={403, 404})
@@ -375,7 +378,7 @@ class Cluster:
         return self._json("GET", "/version/")
 
     def user(self) -> str:
-        """Return the name under which the cluster knows this client; ``""`` if it does not say."""
+        """Return the name under which the cluster knows this client, or ``""`` if it is unknown."""
         found = self._review("authentication.k8s.io", "SelfSubjectReview")
         return str((found.get("userInfo") or {}).get("username") or "")
 

@@ -1,6 +1,6 @@
-"""Convert an `AppDef` to Kubernetes objects: an Indexed Job for each role, and Services.
+"""Convert an `AppDef` to Kubernetes objects, an Indexed Job for each role, and Services.
 
-Pure: it sends no request and reads no file.
+This is pure. It sends no request and reads no file.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class KubernetesRequest:
 
 
 def app_id_of(app: AppDef) -> str:
-    """Return the id that the runner put into the environment; without one, the app's name."""
+    """Return the id that the runner put into the environment, or else the app's name."""
     for role in app.roles:
         handle = role.env.get("TRANSLOAD_JOB_ID")
         if handle:
@@ -354,7 +354,7 @@ def _refuse_own_marks(metadata: Mapping[str, Any], place: str, path: str) -> Non
 
 
 def _mapping(value: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    """Return a field of an overlay that should be a mapping; empty if it is not one."""
+    """Return a field of an overlay that should be a mapping, or {} if it is not one."""
     found = value.get(name)
     if not isinstance(found, Mapping):
         return {}

@@ -83,7 +83,10 @@ class _Failure:
 
 
 def is_half_submitted(facts: Facts, now: float) -> bool:
-    """Tell whether a job does not exist yet: its submit goes on, or the submitter has just died."""
+    """Tell whether a job does not exist yet, because it is being submitted.
+
+    For a while this is true of a job whose submitter has died, too.
+    """
     if facts.plan is None or facts.stop is not None or facts.ended is not None:
         return False
     if facts.is_complete:
@@ -159,7 +162,7 @@ def _unreleased(pods: Iterable[dict[str, Any]]) -> list[str]:
 
 
 def _end_time(facts: Facts, now: float) -> float:
-    """Return when the Jobs ended, according to the cluster; ``now`` if no Job is left."""
+    """Return when the Jobs ended, according to the cluster, or ``now`` if no Job is left."""
     times: list[float] = []
     for thing in (*facts.jobs, facts.jobset or {}):
         ended = states.condition(thing, "Complete", "Completed", "Failed") or {}
@@ -316,7 +319,7 @@ def _explain_waiting(status: AppStatus, plan: Plan, facts: Facts, now: float) ->
 
 
 def _failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
-    """Return why a job has failed; None if it has not."""
+    """Return why a job has failed, or None if it has not."""
     if not facts.is_complete:
         if now - plan.created > HALF_SUBMITTED_S:
             return _Failure(_NEVER_SUBMITTED)
@@ -389,7 +392,7 @@ def _is_interruption(views: list[RoleView]) -> bool:
 
 
 def _restart(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]]:
-    """Return the Jobs to make after failures; none if a failed role has no retries left."""
+    """Return the Jobs to make after failures, or none if a failed role has no retries left."""
     wanted: dict[str, Attempt] = {}
     latest = max(view.attempt[0] for view in views)
     for view in views:
@@ -450,7 +453,7 @@ def _decide_stop_asked(status: AppStatus, stop: Stop, facts: Facts) -> Decision:
 
 
 def _decide_stop(status: AppStatus, stop: Stop, facts: Facts) -> Decision:
-    """Return the decision on a job that is being ended; it is final once nothing can run."""
+    """Return the decision on a job that is being ended. It is final once nothing can run."""
     status.msg = stop.msg
     status.cancel_requested = stop.kind == "cancel"
     things = facts.jobs

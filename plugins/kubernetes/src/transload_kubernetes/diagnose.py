@@ -1,4 +1,4 @@
-"""Checks of ``transload doctor``: whether a cluster answers, and what the user may do there."""
+"""Check for ``transload doctor`` whether a cluster answers, and what the user may do there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OBSERVE: Final[Rights] = {
     ("", "events"): ("list", "watch"),
     (JOBSET_API[0], "jobsets"): ("list", "watch"),
 }
-"""Rights to see jobs and to read their logs: API group and resource → verbs."""
+"""Verbs of each API group and resource, as rights to see jobs and to read their logs."""
 SUBMIT: Final[Rights] = {
     ("batch", "jobs"): ("create", "get", "patch", "delete"),
     ("", "configmaps"): ("create", "get", "patch", "delete"),
@@ -76,13 +76,13 @@ def _version_check(cluster: Cluster, version: Mapping[str, str]) -> Check:
 
 
 def _digits_of(text: str) -> int:
-    """Return the number in a text such as ``29+``; 0 if there is none."""
+    """Return the number in a text such as ``29+``, or 0 if there is none."""
     digits = "".join(filter(str.isdigit, text))
     return int(digits or 0)
 
 
 def _missing(cluster: Cluster, namespace: str, rights: Rights, jobsets: bool) -> str:
-    """Return the rights that the user lacks, as text; those on JobSets only if ``jobsets``."""
+    """Return the rights that the user lacks, as text. With ``jobsets``, those on JobSets count."""
     found: dict[str, list[str]] = {}
     for (group, resource), verbs in rights.items():
         if jobsets or group != JOBSET_API[0]:

@@ -1,4 +1,4 @@
-"""Packages that a role needs: an init container of each pod installs them, in the role's image.
+"""Have an init container of each pod install the packages that a role needs, in its image.
 
 What it installs them from travels in the arguments of that container. It runs the program that
 makes environments everywhere, and the program of the role then starts within what was made. Where
@@ -38,9 +38,9 @@ _NOT_STARTED: Final = (126, 127, 128)
 _PLACEHOLDER: Final = "<what is installed>"
 _WHEELS_PLACEHOLDER: Final = "<folder of wheels>"
 _LONGEST: Final = 300_000
-"""Characters that may travel in a pod: an object of a cluster has at most 1.5 MB."""
+"""Characters that may travel in a pod, since an object of a cluster has at most 1.5 MB."""
 _MOST_BYTES: Final = 1_000_000
-"""Bytes of wheels that may travel in a ConfigMap: a cluster takes at most 1 MiB."""
+"""Bytes of wheels that may travel in a ConfigMap, of which a cluster takes at most 1 MiB."""
 _PIECE: Final = 60_000  # Linux takes at most 128 KiB for one argument
 _PREFIXES: Final = ("UV_", "PIP_", "TRANSLOAD_PART")
 _ENTER: Final = """
@@ -122,7 +122,7 @@ def refuse_large(contents: Iterable[str], what: str) -> None:
 def config_map(
     roles: Iterable[Role], base: str, labels: Mapping[str, str]
 ) -> dict[str, Any] | None:
-    """Return the ConfigMap with the wheels that the roles of a job install; None: there are none.
+    """Return the ConfigMap with the wheels that the roles of a job install, or None without any.
 
     Raises:
         SubmitError: if they are too large for it.
@@ -153,8 +153,9 @@ def _wheels_of(role: Role) -> Wheels | None:
 
 
 def _key(data: str) -> str:
-    """Return the key of a wheel in the ConfigMap, by its content: its name may have characters that
-    are not allowed there.
+    """Return the key of a wheel in the ConfigMap, by its content.
+
+    Its name may have characters that are not allowed there.
     """
     return hashlib.sha256(data.encode()).hexdigest()[:32]
 
@@ -165,7 +166,10 @@ def is_wanted(role: Role) -> bool:
 
 
 def failure_rules(role: Role) -> list[dict[str, Any]]:
-    """Return the rules of a Job's ``podFailurePolicy``: the same installation would fail again."""
+    """Return the rules of a Job's ``podFailurePolicy``.
+
+    The same installation would fail again.
+    """
     if not is_wanted(role):
         return []
     codes = {
@@ -252,7 +256,7 @@ def _add_files(wheels: Wheels, spec: dict[str, Any], making: dict[str, Any], bas
 
 
 def _variables(env: list[dict[str, Any]], mentioned: Collection[str]) -> list[dict[str, Any]]:
-    """Return the variables of a program that an installer gets as well; secrets are references."""
+    """Return the variables of a program that an installer gets as well. Secrets are references."""
     found = []
     for each in env:
         name = str(each["name"])

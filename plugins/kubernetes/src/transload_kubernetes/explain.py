@@ -33,7 +33,7 @@ def is_unexplained(status: AppStatus) -> bool:
 
 
 def last_warning(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
-    """Return the last warning about the object that a job waits for; empty if there is none."""
+    """Return the last warning about the object that a job waits for, or [] if there is none."""
     item = _what_it_waits_for(facts)
     if item is None:
         return []
@@ -65,13 +65,13 @@ def last_warning(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
 
 
 def _what_it_waits_for(facts: Facts) -> dict[str, Any] | None:
-    """Return a waiting pod, else a Job, else the JobSet; None if the job has none of them."""
+    """Return a waiting pod, else a Job, else the JobSet, or None if the job has none of them."""
     pods = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING]
     return next(iter(pods or _current_jobs(facts)), facts.jobset)
 
 
 def _current_jobs(facts: Facts) -> list[dict[str, Any]]:
-    """Return the Jobs of a job; those of an earlier attempt of a JobSet are being removed."""
+    """Return the Jobs of a job, without those of earlier attempts, which a JobSet removes."""
     if facts.jobset is None:
         return facts.jobs
     attempt = (states.set_restarts(facts.jobset), 0)
@@ -96,7 +96,7 @@ def _is_about(event: dict[str, Any], start: str, uids: set[str | None]) -> bool:
 def error_by_pod(
     cluster: Cluster, namespace: str, facts: Facts, bad: ReplicaStatus
 ) -> dict[str, str]:
-    """Return a replica's error from a log, by the name of its pod; empty if logs say no more."""
+    """Return a replica's error from a log, by the name of its pod, or {} if logs say no more."""
     pods = replica_pods(facts, bad.role, bad.id)
     if not pods:
         return {}
@@ -110,7 +110,7 @@ def error_by_pod(
 def _error_in_logs(
     cluster: Cluster, namespace: str, pod: dict[str, Any], bad: ReplicaStatus
 ) -> str | None:
-    """Return the error in the logs of a pod; None if the logs need not be read."""
+    """Return the error in the logs of a pod, or None if the logs need not be read."""
     name = pod["metadata"]["name"]
     other, _ = states.other_failure(pod)
     if other:

@@ -1,4 +1,4 @@
-"""Read the results of pods without storage; a helper container writes them to its log.
+"""Read the results of pods without storage, which a helper container writes to its log.
 
 They are read when somebody asks for results. If a pod is about to be deleted, a thread reads them
 before and keeps them in the record of the job.
@@ -48,10 +48,10 @@ class HandOver:
     # -- results that somebody asks for
 
     def store(self, app_id: str) -> results.PodStore | None:
-        """Return the files that the pods of a job handed over; those of later attempts come last.
+        """Return the files that the pods of a job handed over, those of later attempts last.
 
         Returns:
-            The files; None if the job was given another place for them.
+            The files, or None if the job was given another place for them.
 
         Raises:
             TrackingError: if a replica had more than can be handed over.
@@ -94,7 +94,7 @@ class HandOver:
                 store.take_log(self._helper_log(namespace, pod), who)
 
     def _helper_log(self, namespace: str, pod: dict[str, Any]) -> bytes:
-        """Return the log of a pod's helper; if the helper has ended, wait for the complete log.
+        """Return the log of a pod's helper. If the helper has ended, wait for the complete log.
 
         After a restart, a kubelet returns nothing or only a part of a log for a while.
         """
@@ -181,7 +181,7 @@ class HandOver:
             return
 
     def _exit_of(self, namespace: str, base: str, name: str) -> list[bytes]:
-        """Return the line with the exit code of a pod's program; empty if the pod is gone."""
+        """Return the line with the exit code of a pod's program, or [] if the pod is gone."""
         deadline = time.monotonic() + _END_S
         while time.monotonic() < deadline:
             with contextlib.suppress(SchedulerUnavailable):

@@ -39,7 +39,7 @@ def on_hold(item: dict[str, Any], uid: str) -> dict[str, Any]:
 
 
 def is_held(thing: Mapping[str, Any]) -> bool:
-    """Tell whether a Job or JobSet waits for its submit; one in a queue waits for the queue."""
+    """Tell whether a Job or JobSet waits for its submit. One in a queue waits for the queue."""
     metadata = thing.get("metadata") or {}
     if names.QUEUE in (metadata.get("labels") or {}):
         return False

@@ -1,4 +1,4 @@
-"""Runs in a pod, before its program: has the packages of an environment installed there.
+"""Have the packages of an environment installed in a pod, before its program starts.
 
 Its text is an argument of the init container's ``python3 -c``, so it imports the standard library
 alone, and Python 3.8 can run it. The arguments are the folder to work in, the folder of wheels (""
@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _built(program: str, order: dict[str, Any]) -> dict[str, Any]:
-    """Run the program that makes environments; return its last word, empty if there was none."""
+    """Run the program that makes environments, and return its last word, or {} without one."""
     builder = subprocess.Popen(
         [sys.executable, "-I", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
@@ -94,7 +94,7 @@ def _failed(title: str, why: str, lines: list[str]) -> int:
 
 
 def why_unfit(target: dict[str, str], wheels: list[str]) -> str:
-    """Return why this Python cannot use wheels that were fetched for another one; "" if it can.
+    """Return why this Python cannot use wheels fetched for another one, or "" if it can.
 
     Args:
         target: the ``version`` of Python that they were fetched for, ``machine`` and ``glibc``.

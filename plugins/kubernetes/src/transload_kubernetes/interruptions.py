@@ -1,8 +1,8 @@
-"""Interruptions and failures: why the cluster has ended a pod, and how often. Pure.
+"""Find out why the cluster has ended a pod, and how often.
 
-The cluster marks a pod that it ends for its own reasons (condition ``DisruptionTarget``), and
-counts such ends of a replica. The pod is gone soon after its successor is made. So the process that
-waits for the job notes the cause in the job's record.
+This is pure. The cluster marks a pod that it ends for its own reasons (condition
+``DisruptionTarget``), and counts such ends of a replica. The pod is gone soon after its successor
+is made. So the process that waits for the job notes the cause in the job's record.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _OBEDIENT: Final = [ASKS_AGAIN, 128 + 9, 128 + 15]
 
 
 def allowed(role: Role) -> int | None:
-    """Return how often a role may be interrupted; None if no number is given, so any number."""
+    """Return how often a role may be interrupted, or None for any number."""
     says_nothing = role.notice is None and not role.checkpoints
     if role.max_interruptions is None and says_nothing:
         return None
@@ -75,12 +75,12 @@ def failure_rules(role: Role) -> list[dict[str, Any]]:
 
 
 def cause_of(pod: Mapping[str, Any], role: RolePlan, job: Mapping[str, Any]) -> str:
-    """Return what has interrupted a pod; ``""`` if it was not interrupted, or has failed.
+    """Return what has interrupted a pod, or ``""`` if it was not interrupted, or has failed.
 
     Args:
         pod: the pod.
         role: its role.
-        job: its Job; {} if that is gone.
+        job: its Job, or {} if that is gone.
     """
     if role.interruptions == 0 or (pod.get("status") or {}).get("phase") != "Failed":
         return ""
@@ -201,7 +201,7 @@ def _as_text(pod: Mapping[str, Any], cause: str, facts: Facts) -> str:
 
 
 def _read(text: str) -> ReplicaAttempt:
-    """Return what a record says of an interruption; only the cause must be there."""
+    """Return what a record says of an interruption. Only the cause must be there."""
     try:
         values = json.loads(text)
         return ReplicaAttempt(
@@ -274,7 +274,7 @@ def of_attempts(facts: Facts, role: RolePlan) -> int:
 
 
 def used_up(who: str, interrupted: Interrupted, role: RolePlan) -> str:
-    """Return why a job fails whose replica was interrupted too often; ``""`` if it was not."""
+    """Return why a job fails whose replica was interrupted too often, or ``""`` if it was not."""
     if role.interruptions is None or interrupted.count <= role.interruptions:
         return ""
     cause = ""

@@ -97,7 +97,7 @@ def jobset(
 
 
 def _failure_policy(roles: list[Role]) -> dict[str, Any]:
-    """Return the failure policy of a JobSet: restart everything, or fail."""
+    """Return the failure policy of a JobSet, which is to restart everything, or to fail."""
     again = [
         role for role in roles if role.max_retries and role.retry_policy is RetryPolicy.APPLICATION
     ]

@@ -67,7 +67,7 @@ class Cursor:
 
     @staticmethod
     def of(text: str | None) -> Cursor:
-        """Parse a text of `text`; None means the beginning.
+        """Parse what `text` returned. None means the beginning.
 
         Raises:
             SpecError: if it is not a cursor.
@@ -142,7 +142,7 @@ class Reading:
         return self.is_over and not self.broken and not self._over
 
     def read(self, max_bytes: int | None = None) -> list[Line]:
-        """Return the next lines, about ``max_bytes`` of them; None returns all."""
+        """Return the next lines, about ``max_bytes`` of them, or with None all."""
         taken: list[Line] = []
         size = 0
         while max_bytes is None or size < max_bytes:
@@ -216,7 +216,7 @@ class Reading:
 
 
 class _StampReader:
-    """Parses the time stamps of lines; it is fast if most are in the same second as the last."""
+    """Parses the time stamps of lines, fast if most are in the same second as the last."""
 
     def __init__(self) -> None:
         self._second = ""  # date and time of the last stamp
@@ -224,7 +224,7 @@ class _StampReader:
         self._start = 0  # when that second began, in nanoseconds since the epoch
 
     def moment(self, stamp: str) -> int:
-        """Return the `nanoseconds` of a time stamp; −1 if it is not one."""
+        """Return the `nanoseconds` of a time stamp, or −1 if it is not one."""
         zone = "Z" if stamp.endswith("Z") else stamp[-6:]
         second = stamp[:_SECOND]
         fraction = stamp[_SECOND : -len(zone)]
@@ -242,7 +242,11 @@ class _StampReader:
 
 
 def nanoseconds(text: str) -> int:
-    """Convert a time of the API to nanoseconds since the epoch; ValueError if it is not one."""
+    """Convert a time of the API to nanoseconds since the epoch.
+
+    Raises:
+        ValueError: if it is not one.
+    """
     match = _TIME.fullmatch(text)
     if match is None:
         raise ValueError(f"{text!r} is not a time")
@@ -284,7 +288,7 @@ def split(lines: list[Line], size: int) -> tuple[list[Line], list[Line]]:
 
 
 def _api_time(moment: int) -> str | None:
-    """Convert a time to the API's form, in whole seconds; None for the epoch itself.
+    """Convert a time to the API's form, in whole seconds, or to None for the epoch itself.
 
     The server compares it with its own time stamps. Lines of the same second that are too early are
     left out when they are read.

@@ -1,4 +1,4 @@
-"""Read the log of a replica through all its pods: complete lines, each once."""
+"""Read the log of a replica through all its pods, as complete lines, each once."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Logs:
     # -- pages of one request
 
     def _page_without_look(self, namespace: str, place: Cursor, max_bytes: int) -> LogPage | None:
-        """Return the next page from an open request and move the place; None if none is open."""
+        """Return the next page from an open request and move the place, or None if none is open."""
         followed = self._take_followed(namespace, place, max_bytes)
         if followed is not None:
             return _page(followed, place, left=None)
@@ -181,7 +181,7 @@ class Logs:
     # -- logs that are followed
 
     def _take_followed(self, namespace: str, place: Cursor, max_bytes: int) -> list[Line] | None:
-        """Return the lines after a place and move it; None if the cluster must be asked."""
+        """Return the lines after a place and move it, or None if the cluster must be asked."""
         key = namespace, place.pod
         with self._lock:
             tail = self._tails.get(key)
@@ -195,14 +195,14 @@ class Logs:
         return taken
 
     def _must_wait(self, key: Key, place: Cursor) -> bool:
-        """Tell whether a pod without a stream must wait for its turn; the caller holds the lock."""
+        """Tell whether a pod without a stream must wait for its turn. The caller holds the lock."""
         turn = self._turns.get(key)
         if turn is None or turn.place != place.text() or len(self._tails) < MAX_STREAMS:
             return False
         return time.monotonic() - turn.moment < len(self._turns) * _TURN_S
 
     def _follow(self, namespace: str, place: Cursor) -> None:
-        """Follow the log of a pod from a place on; pods beyond `MAX_STREAMS` take turns."""
+        """Follow the log of a pod from a place on. Pods beyond `MAX_STREAMS` take turns."""
         now = time.monotonic()
         key = namespace, place.pod
         with self._lock:
@@ -319,7 +319,7 @@ def _has_ended(pod: dict[str, Any]) -> bool:
 
 
 def _from_start(pods: list[dict[str, Any]], since: float | None) -> list[dict[str, Any]]:
-    """Return only the last pod if ``since`` is the time at which it was started; else all pods.
+    """Return only the last pod if ``since`` is the time at which it was started, else all pods.
 
     Start times are whole seconds, so the pod before may have written in the same second.
     """
@@ -333,7 +333,7 @@ def _from_start(pods: list[dict[str, Any]], since: float | None) -> list[dict[st
 
 
 def _from(pods: list[dict[str, Any]], place: Cursor) -> list[dict[str, Any]]:
-    """Return the pods that are still to be read; if the place's pod is gone, the later ones."""
+    """Return the pods that are still to be read, or the later ones if the place's pod is gone."""
     if not place.pod:
         return pods
     for index, pod in enumerate(pods):
@@ -343,5 +343,5 @@ def _from(pods: list[dict[str, Any]], place: Cursor) -> list[dict[str, Any]]:
 
 
 def _made(pod: dict[str, Any]) -> float:
-    """Return when a pod was created, in seconds since the epoch; 0 if it is unknown."""
+    """Return when a pod was created, in seconds since the epoch, or 0 if it is unknown."""
     return states.seconds(pod["metadata"].get("creationTimestamp")) or 0.0

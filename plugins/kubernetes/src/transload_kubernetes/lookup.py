@@ -77,7 +77,12 @@ class Lookup:
     def _some(
         self, namespaces: Collection[str], refused: SchedulerUnavailable
     ) -> dict[tuple[str, str], Facts]:
-        """Return the facts of the jobs in some namespaces; raise if all of them refuse."""
+        """Return the facts of the jobs in some namespaces.
+
+        Args:
+            namespaces: which.
+            refused: the error to raise if all of them refuse.
+        """
         found: dict[tuple[str, str], Facts] = {}
         missed: set[str] = set()
         for namespace in namespaces:
@@ -95,14 +100,18 @@ class Lookup:
         return found
 
     def items(self, kind: str, namespace: str | None, selector: str) -> list[dict[str, Any]]:
-        """Return the objects of a kind with these labels; raise SchedulerUnavailable if refused."""
+        """Return the objects of a kind with these labels.
+
+        Raises:
+            SchedulerUnavailable: if the cluster refuses.
+        """
         try:
             return list(self._cluster.list(kind, namespace, selector).get("items") or ())
         except ClusterError as exc:
             raise SchedulerUnavailable(f"kubernetes at {self._cluster.url}: {exc}") from exc
 
     def _sets(self, namespace: str | None, selector: str) -> list[dict[str, Any]] | None:
-        """Return JobSets; None, with one warning, if this user may not list them."""
+        """Return JobSets, or None, with one warning, if this user may not list them."""
         try:
             return self.items("JobSet", namespace, selector)
         except SchedulerUnavailable as exc:
@@ -125,7 +134,7 @@ def base_of(item: dict[str, Any]) -> str:
 
 
 def _facts_of(item: dict[str, Any], found: dict[tuple[str, str], Facts]) -> Facts:
-    """Return the facts to which an object belongs; new ones for an object without a record."""
+    """Return the facts to which an object belongs, or new ones if it has no record."""
     return found.get((item["metadata"]["namespace"], base_of(item)), Facts())
 
 

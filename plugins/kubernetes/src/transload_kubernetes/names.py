@@ -1,4 +1,4 @@
-"""Names and labels of the objects on a cluster; all of them follow from the job id."""
+"""Derive the names and labels of the objects on a cluster from the job id."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ LABEL_ROLE: Final = "transload.io/role"
 LABEL_ATTEMPT: Final = "transload.io/attempt"
 LABEL_RECORD: Final = "transload.io/record"
 LABEL_CHECKPOINTS: Final = "transload.io/checkpoints"
-"""Label of a record whose job has checkpoints: a digest of the name under which they are kept."""
+"""Label of a record with a digest of the name under which the job's checkpoints are kept."""
 ANNOTATION_APP_ID: Final = "transload.io/app-id"
 ANNOTATION_DIGEST: Final = "transload.io/digest"
 ANNOTATION_ENVIRONMENT: Final = "transload.io/environment"
 """Annotation of a pod that names the packages which it installs."""
 ANNOTATION_INTERRUPTIONS: Final = "transload.io/interruptions"
-"""Annotation of a Job of a later attempt: how many attempts began because of an interruption."""
+"""Annotation of a Job of a later attempt with the number of attempts after an interruption."""
 ANNOTATION_RELEASED: Final = "transload.io/main-has-ended"
 """Annotation of a pod whose other containers were ended because its program had ended."""
 ANNOTATION_HELD: Final = "transload.io/held"
@@ -43,7 +43,7 @@ Its value is the uid of the job's record.
 JOBSET_API: Final = ("jobset.x-k8s.io", "v1alpha2")
 """API group and version of JobSets. A cluster has them only if they were installed."""
 JOBSET_RESTARTS: Final = "jobset.sigs.k8s.io/restart-attempt"
-"""Label and annotation of a JobSet's objects: the number of its restarts before them."""
+"""Label and annotation of a JobSet's objects, with the number of its restarts before them."""
 JOB: Final = "batch.kubernetes.io/job-name"
 """Label of a pod with the name of the Job that made it."""
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
@@ -64,7 +64,7 @@ NAMESPACE: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\Z")
 
 
 def parse_app_id(app_id: str) -> tuple[str, str]:
-    """Split ``namespace:name``; the default namespace is ``default``.
+    """Split ``namespace:name``. The default namespace is ``default``.
 
     Raises:
         SpecError: if the namespace or the name is not allowed.
@@ -95,7 +95,7 @@ def label(text: str, limit: int) -> str:
 
 
 def base_name(app_id: str) -> str:
-    """Return the prefix of the names of a job's objects; its record and Service are named so."""
+    """Return the prefix of the names of a job's objects, which its record and Service bear."""
     name = parse_app_id(app_id)[1]
     if name.endswith(_RANK0):
         name += "."  # this is not a valid label, so `label` shortens it with a digest
@@ -137,7 +137,7 @@ def attempt_text(attempt: Attempt) -> str:
 
 
 def read_attempt(text: str) -> Attempt:
-    """Parse a text of `attempt_text`; any other text means the first attempt."""
+    """Parse what `attempt_text` returned. Any other text means the first attempt."""
     match = _ATTEMPT.match(text)
     if match is None:
         return (0, 0)
@@ -145,7 +145,7 @@ def read_attempt(text: str) -> Attempt:
 
 
 def attempt_of(item: Mapping[str, Any]) -> Attempt:
-    """Return the attempt to which a Job or pod belongs; a JobSet counts its own attempts."""
+    """Return the attempt to which a Job or pod belongs. A JobSet counts its own attempts."""
     labels = labels_of(item)
     restarts = str(labels.get(JOBSET_RESTARTS, ""))
     if restarts.isdigit():
@@ -154,12 +154,12 @@ def attempt_of(item: Mapping[str, Any]) -> Attempt:
 
 
 def labels_of(item: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the labels of an object; empty if it has none."""
+    """Return the labels of an object, or {} if it has none."""
     return (item.get("metadata") or {}).get("labels") or {}
 
 
 def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the annotations of an object; empty if it has none."""
+    """Return the annotations of an object, or {} if it has none."""
     return (item.get("metadata") or {}).get("annotations") or {}
 
 
@@ -179,7 +179,7 @@ def secret_name(base: str) -> str:
 
 
 def wheels_name(base: str) -> str:
-    """Return the name of the ConfigMap with a job's wheels; no record has a dot in its name."""
+    """Return the name of the ConfigMap with a job's wheels. No record has a dot in its name."""
     return f"{base}.wheels"
 
 

@@ -161,11 +161,11 @@ class Options:
     jobset: bool  # whether a JobSet is made for certain
 
     def text(self, name: str) -> str:
-        """Return an option of type str; ``""`` if it is not set."""
+        """Return an option of type str, or ``""`` if it is not set."""
         return str(self.cfg.get(name) or "")
 
     def map(self, name: str) -> dict[str, str]:
-        """Return an option of type dict; empty if it is not set."""
+        """Return an option of type dict, or {} if it is not set."""
         return dict(self.cfg.get(name) or {})
 
     def architecture(self) -> str:
@@ -173,7 +173,7 @@ class Options:
         return self.map("node_selector").get(_ARCHITECTURE, "amd64")
 
     def queue_labels(self) -> dict[str, str]:
-        """Return the labels of a Job or JobSet for its queue; empty without a queue."""
+        """Return the labels of a Job or JobSet for its queue, or {} without a queue."""
         found = {names.QUEUE: self.text("queue"), names.QUEUE_PRIORITY: self.text("queue_priority")}
         return {name: value for name, value in found.items() if value}
 
@@ -195,7 +195,11 @@ class Options:
 
     @staticmethod
     def of(cfg: Mapping[str, CfgVal]) -> Options:
-        """Check resolved run options; raise ConfigError for a value that is not allowed."""
+        """Check resolved run options.
+
+        Raises:
+            ConfigError: for a value that is not allowed.
+        """
         for name, allowed in CHOICES.items():
             if cfg.get(name) and cfg[name] not in allowed:
                 raise ConfigError(
@@ -278,7 +282,7 @@ def _overlay(text: Any) -> dict[str, Any]:
 
 
 def toleration(text: str) -> dict[str, Any]:
-    """Parse ``KEY[=VALUE][:EFFECT]``; an empty key tolerates every taint."""
+    """Parse ``KEY[=VALUE][:EFFECT]``. An empty key tolerates every taint."""
     match = _TOLERATION.match(text)
     if match is None or (match["effect"] and match["effect"] not in EFFECTS):
         raise ConfigError(

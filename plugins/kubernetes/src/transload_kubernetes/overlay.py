@@ -27,7 +27,7 @@ _KEYS: Final = {
 
 
 def merge(target: Any, overlay: Any, path: str) -> Any:
-    """Return ``target`` with ``overlay`` merged into it; neither is changed.
+    """Return ``target`` with ``overlay`` merged into it. Neither is changed.
 
     None deletes a field. ``$patch: replace`` in a mapping replaces all of it. ``$patch: delete`` in
     an element of a list removes that element.
@@ -68,7 +68,7 @@ def _merge_list(merged: list[Any], overlay: list[Any], key: str, path: str) -> l
 
 
 def _place_of(elements: list[Any], key: str, value: Any) -> int | None:
-    """Return the index of the element that has a value under a key; None if there is none."""
+    """Return the index of the element that has a value under a key, or None if there is none."""
     for index, element in enumerate(elements):
         if element.get(key) == value:
             return index

@@ -26,7 +26,7 @@ from transload_kubernetes.plan import Facts, Plan, Stop
 _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _CANCEL_S: Final = 8.0
-"""Seconds for which a cancel waits; SIGTERM comes after two, and the helper stays two more."""
+"""Seconds for which a cancel waits. SIGTERM comes after two, and the helper stays two more."""
 _APART_S: Final = 60.0  # cancels within this time share one such wait
 _GRACE_S: Final = 20.0
 _AGAIN_S: Final = 0.5
@@ -322,7 +322,7 @@ class Owner:
         *,
         keep_id: bool,
     ) -> None:
-        """Delete objects, given by kind and name; with ``keep_id`` an empty record stays."""
+        """Delete objects, given by kind and name. With ``keep_id`` an empty record stays."""
         try:
             if keep_id:
                 self._cluster.patch("ConfigMap", namespace, base, plan.GRAVESTONE)
@@ -343,7 +343,7 @@ def _dependents(base: str) -> list[tuple[str, str]]:
 
 
 def _seconds_left(made: Plan, facts: Facts) -> float | None:
-    """Return the seconds that are left of a job's timeout; None if it has none."""
+    """Return the seconds that are left of a job's timeout, or None if it has none."""
     if made.timeout is None:
         return None
     now = time.time()

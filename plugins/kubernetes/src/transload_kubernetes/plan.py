@@ -150,7 +150,7 @@ class Facts:
 
     @property
     def app_id(self) -> str:
-        """The id of the job; it is known even if its record is not understood."""
+        """The id of the job, which is known even if its record is not understood."""
         if self.plan is not None:
             return self.plan.app_id
         metadata = (self.record or {}).get("metadata") or {}
@@ -168,7 +168,7 @@ class Facts:
 
     @property
     def kind(self) -> str | None:
-        """``app`` or ``deleted``; None if there is no record."""
+        """``app`` or ``deleted``, or None if there is no record."""
         if self.record is None:
             return None
         kind: str = (self.record["metadata"].get("labels") or {}).get(names.LABEL_RECORD, APP)
@@ -220,7 +220,7 @@ class Facts:
         return AppState.FAILED if code else AppState.SUCCEEDED
 
     def progress_of(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the program of a pod reported last of its progress; empty for nothing."""
+        """Return what the program of a pod reported last of its progress, or {} for nothing."""
         ended = results.report_of(pod).progress
         return ended or self.progress.get(pod["metadata"]["name"], {})
 

@@ -1,4 +1,7 @@
-"""Make the pod template of a role: program, environment, resources, mounts. Pure."""
+"""Make the pod template of a role, with its program, environment, resources and mounts.
+
+This is pure.
+"""
 
 from __future__ import annotations
 
@@ -101,7 +104,7 @@ def escaped(text: str, values: Mapping[str, str]) -> str:
 
 
 def _root(role: Role) -> str:
-    """Return the folder of a role's code; ``""`` for the root of its image."""
+    """Return the folder of a role's code, or ``""`` for the root of its image."""
     if role.metadata.get(ROOT_KEY):
         return str(role.metadata[ROOT_KEY])
     return WORKSPACE if role.workspace else ""
@@ -152,7 +155,7 @@ def _has_helper(role: Role, options: Options) -> bool:
 
 
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
-    """Return the variables of a container; the replica's number is first, as others may use it."""
+    """Return the variables of a container. The replica's number is first, as others may use it."""
     values = macro_values(role, context)
     made: list[dict[str, Any]] = [
         {"name": "TRANSLOAD_REPLICA_ID", **_annotation(names.INDEX)},
@@ -178,7 +181,7 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
 
 
 def _retry_value(role: Role, options: Options) -> dict[str, Any]:
-    """Return the value of ``TRANSLOAD_RETRY``: the count of the Job or JobSet, or 0."""
+    """Return the value of ``TRANSLOAD_RETRY``, which is the count of the Job or JobSet, or 0."""
     # the Job itself restarts single replicas; `convert` has set the policy REPLICA for them
     if role.max_retries > 0 and role.retry_policy is RetryPolicy.REPLICA:
         return _annotation(names.INDEX_FAILURES)
@@ -223,7 +226,12 @@ def _reference(name: str, secret: str, key: str) -> dict[str, Any]:
 
 
 def resources(role: Role, gpu: str) -> dict[str, Any]:
-    """Return requests and limits, which are equal; ``gpu`` is the resource name of GPUs."""
+    """Return requests and limits, which are equal.
+
+    Args:
+        role: the role.
+        gpu: the resource name of GPUs.
+    """
     wanted = role.resource
     asked: dict[str, str] = {}
     if wanted.cpu > 0:

@@ -100,7 +100,7 @@ class Image:
         diff_id: str,
         content: str = "workspace",
     ) -> None:
-        """Push the image: the layers of a base image, and one more.
+        """Push the image, with the layers of a base image and one more.
 
         Args:
             base: the base image.

@@ -17,7 +17,7 @@ from transload.runtime.tracking.names import OUTPUTS, encode_name
 from transload_kubernetes import names, states
 
 MESSAGE_FILE: Final = "/dev/termination-log"
-"""A container's message file; the status of the pod has its first 4,096 bytes."""
+"""A container's message file, whose first 4,096 bytes the status of the pod has."""
 MESSAGE_LIMIT: Final = 4096
 FOLDER: Final = "/transload/results"  # of a pod with a helper
 FILES_LIMIT: Final = 1 << 18
@@ -66,7 +66,7 @@ def variables(folder: bool) -> dict[str, str]:
 
 
 def add_helper(spec: dict[str, Any], image: str) -> None:
-    """Add a sidecar to a pod; it hands over the results folder once the program has ended."""
+    """Add a sidecar to a pod that hands over the results folder once the program has ended."""
     main = spec["containers"][0]
     mount = {"name": names.HELPER, "mountPath": FOLDER}
     # a quota may require limits; these are small enough for programs that need a whole node
@@ -92,14 +92,14 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
 
 
 def helper_of(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return the helper container of a pod; None if it has none."""
+    """Return the helper container of a pod, or None if it has none."""
     return next(
         (each for each in spec.get("initContainers") or () if each["name"] == names.HELPER), None
     )
 
 
 def trial(spec: Mapping[str, Any]) -> dict[str, Any] | None:
-    """Return a Job that only tries the helper's image; None if the pod has no helper."""
+    """Return a Job that only tries the helper's image, or None if the pod has no helper."""
     helper = helper_of(spec)
     if helper is None:
         return None
@@ -163,7 +163,7 @@ class PodStore(Store):
         self.error = b""  # the latest error of the program
 
     def read(self, path: str, limit: int = FILES_LIMIT) -> bytes:
-        """Return the content of a file; it is never larger than a pod may hand over."""
+        """Return the content of a file, which is never larger than a pod may hand over."""
         if path not in self.files:
             raise FileNotFoundError(self.where(path))
         return self.files[path]

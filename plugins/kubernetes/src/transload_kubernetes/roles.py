@@ -1,6 +1,6 @@
-"""Work out the status of each role: which Jobs and pods count, and what they say of each replica.
+"""Work out the status of each role, by the Jobs and pods that count.
 
-Pure: the same facts give the same view.
+This is pure. The same facts give the same view.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from transload_kubernetes.plan import Facts, RolePlan
 from transload_kubernetes.results import report_of
 
 _MADE_AGAIN_S: Final = 30.0
-"""The first Job is made within these seconds after its JobSet; a later Job replaces it."""
+"""Seconds after its JobSet within which the first Job is made. A later Job replaces it."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,13 @@ class RoleView:
 
 
 def view_role(role: RolePlan, facts: Facts, *, stopping: bool) -> RoleView:
-    """Return the view of a role; ``stopping`` says that the job is being ended."""
+    """Return the view of a role.
+
+    Args:
+        role: the role.
+        facts: those of its job.
+        stopping: whether the job is being ended.
+    """
     jobs = {names.attempt_of(job): job for job in _of_role(facts.jobs, role.name)}
     attempts = {*jobs, *facts.made(role.name)}
     view = RoleView(plan=role, attempt=max(attempts, default=(0, 0)))

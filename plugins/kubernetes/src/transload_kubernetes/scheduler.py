@@ -90,7 +90,7 @@ class KubernetesScheduler(SchedulerBase):
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:
-        """Use the cluster that these settings select; nothing is sent yet."""
+        """Use the cluster that these settings select. Nothing is sent yet."""
         given = {key: str(value) for key, value in connection.items() if value is not None}
         self._cluster = Cluster(given.get("context"), given.get("kubeconfig"))
         self._lookup = Lookup(self._cluster)
@@ -135,7 +135,7 @@ class KubernetesScheduler(SchedulerBase):
         cfg: Mapping[str, CfgVal],
         variables: Mapping[str, str],
     ) -> Role:
-        """Return a role whose pods install its packages first; secrets stay references.
+        """Return a role whose pods install its packages first. Secrets stay references.
 
         With option ``offline`` their wheels are fetched here, and brought to where the pods find
         them.
@@ -208,7 +208,7 @@ class KubernetesScheduler(SchedulerBase):
     # -- afterwards
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return the description of a job; None if it does not exist."""
+        """Return the description of a job, or None if it does not exist."""
         facts = self._facts(app_id)
         self._reports.add_to(facts)
         return self._description(app_id, facts, explained=True)
@@ -268,7 +268,7 @@ class KubernetesScheduler(SchedulerBase):
             )
 
     def reconcile(self, app_id: str) -> None:
-        """Do the steps that the cluster's controllers cannot do; it is safe to repeat.
+        """Do the steps that the cluster's controllers cannot do. This may be repeated.
 
         These are to note the end, to end other roles, and to restart roles.
         """
@@ -276,12 +276,15 @@ class KubernetesScheduler(SchedulerBase):
             self._owner.reconcile(app_id)
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether a job has or had this id; a deleted job counts only if its id was given."""
+        """Tell whether a job has or had this id.
+
+        A deleted job counts only if the caller gave its id.
+        """
         facts = self._lookup.facts(app_id)
         return facts.kind is not None and not is_half_submitted(facts, time.time())
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch, with a few connections for each namespace; None for logs."""
+        """Return a new watch, with a few connections for each namespace, or None for logs."""
         if logs:
             return None
         made = ClusterWatch(self._cluster, self._reports.jobs)
@@ -337,7 +340,7 @@ class KubernetesScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete jobs that ended more than ``older_than`` seconds ago; return their ids."""
+        """Delete jobs that ended more than ``older_than`` seconds ago, and return their ids."""
         if max_size is not None:
             raise UnsupportedFeature(
                 "max_size: a cluster does not report the size of a job; use older_than", "max_size"
@@ -360,16 +363,22 @@ class KubernetesScheduler(SchedulerBase):
         return app_ids
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job, within seconds; False if there is no such job.
+        """End a job within seconds.
 
         A job that has ended is not changed.
+
+        Returns:
+            False if there is no such job.
         """
         return self._owner.cancel(app_id)
 
     def delete(self, app_id: str) -> bool:
-        """Delete a job, after ending it if it runs; False if there is no such job.
+        """Delete a job, after ending it if it runs.
 
         If the caller gave the id, an empty record of it stays.
+
+        Returns:
+            False if there is no such job.
         """
         facts = self._lookup.facts(app_id)
         if facts.kind != plan.APP:
@@ -413,7 +422,7 @@ class KubernetesScheduler(SchedulerBase):
         self._owner.forget_damaged(app_id)
 
     def _ended(self, app_id: str, facts: Facts) -> Facts:
-        """Wait until a cancelled job has ended; return its facts."""
+        """Wait until a cancelled job has ended, and return its facts."""
         deadline = time.monotonic() + _DELETE_S + states.grace_of(facts.pods)
         with contextlib.closing(ClusterWatch(self._cluster)) as watch:
             watch.update([app_id])
@@ -434,7 +443,7 @@ class KubernetesScheduler(SchedulerBase):
         return results.FOLDER if cfg.get("helper_image") else None
 
     def results_store(self, app_id: str) -> results.PodStore | None:
-        """Return the results that pods handed over; None if the job was given another place."""
+        """Return the results that pods handed over, or None if the job was given another place."""
         return self._handover.store(app_id)
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
@@ -451,7 +460,7 @@ class KubernetesScheduler(SchedulerBase):
         return checkpoints.found(self._plan(app_id))
 
     def checkpoint_store(self, app_id: str, role: str) -> Store | None:
-        """Return the checkpoints of a role; None if their claim is not mounted on this machine."""
+        """Return the checkpoints of a role, or None if their claim is not mounted here."""
         return checkpoints.store(self._plan(app_id), role)
 
     def _plan(self, app_id: str) -> Plan:
@@ -463,7 +472,7 @@ class KubernetesScheduler(SchedulerBase):
     # -- logs
 
     def _facts(self, app_id: str, age: float = 0.0) -> Facts:
-        """Return the facts of a job; they may be up to ``age`` seconds old.
+        """Return the facts of a job, which may be up to ``age`` seconds old.
 
         The readers of its replicas' logs share them.
         """
@@ -485,7 +494,7 @@ class KubernetesScheduler(SchedulerBase):
         return self._logs.page(partial(self._facts, app_id, age), app_id, query)
 
     def why_no_log(self, app_id: str, role_name: str, k: int) -> str:
-        """Return why the log of a replica is empty; ``""`` if the replica has written nothing."""
+        """Return why the log of a replica is empty, or ``""`` if it has written nothing."""
         facts = self._facts(app_id)
         if facts.plan is None:
             return ""
@@ -511,7 +520,7 @@ class KubernetesScheduler(SchedulerBase):
         return diagnose(self._cluster, self._namespace())
 
     def close(self) -> None:
-        """Close connections; jobs go on. May be called more than once."""
+        """Close connections. Jobs go on, and it may be called more than once."""
         self._handover.close()
         self._logs.close()
         self._cluster.close()
@@ -523,7 +532,7 @@ def _does_not_end(app_id: str) -> str:
 
 
 def _end_time(status: AppStatus) -> float:
-    """Return when the last replica ended, in seconds since the epoch; 0 if it is unknown."""
+    """Return when the last replica ended, in seconds since the epoch, or 0 if it is unknown."""
     replicas = [replica for role in status.roles for replica in role.replicas]
     return max((replica.end_time or 0.0 for replica in replicas), default=0.0)
 

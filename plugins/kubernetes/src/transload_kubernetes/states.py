@@ -1,4 +1,4 @@
-"""Translate a cluster's words for Jobs and pods; the table covers all phases of a pod.
+"""Translate a cluster's words for Jobs and pods. The table covers all phases of a pod.
 
 Unknown words are tolerated.
 """
@@ -48,7 +48,7 @@ _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", 
 
 
 def pod_state(pod: dict[str, Any]) -> AppState:
-    """Return the state of a pod; UNKNOWN for an unknown phase."""
+    """Return the state of a pod, or UNKNOWN for an unknown phase."""
     return PHASES.get((pod.get("status") or {}).get("phase", "Pending"), AppState.UNKNOWN)
 
 
@@ -62,7 +62,7 @@ def condition(thing: dict[str, Any], *kinds: str, status: str = "True") -> dict[
 
 
 def is_finished(job: dict[str, Any]) -> bool:
-    """Tell whether a Job or JobSet has ended: none of its pods runs, and none will run."""
+    """Tell whether a Job or JobSet has ended, so that none of its pods runs or will run."""
     return condition(job, "Complete", "Completed", "Failed") is not None
 
 
@@ -82,7 +82,7 @@ def set_restarts(jobset: dict[str, Any]) -> int:
 
 
 def resumed(jobset: dict[str, Any]) -> float | None:
-    """Return when the queue resumed a JobSet; if it never did, when the JobSet was created."""
+    """Return when the queue resumed a JobSet, or when it was created if that never happened."""
     end_of_wait = condition(jobset, "Suspended", status="False")
     if end_of_wait:
         return seconds(end_of_wait.get("lastTransitionTime"))
@@ -90,7 +90,7 @@ def resumed(jobset: dict[str, Any]) -> float | None:
 
 
 def exit_code(code: int | None) -> int | None:
-    """Return an exit code in the form of `ReplicaStatus`: −N for signal N.
+    """Return an exit code in the form of `ReplicaStatus`, which is −N for signal N.
 
     Container runtimes report signal N as 128 + N. A program that exits with such a code looks the
     same.
@@ -101,7 +101,7 @@ def exit_code(code: int | None) -> int | None:
 
 
 def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[str, Any]:
-    """Return a container's status in a state such as ``running``; empty if it is in another."""
+    """Return a container's status in a state such as ``running``, or {} if it is in another."""
     status = pod.get("status") or {}
     for each in (
         *(status.get("initContainerStatuses") or ()),
@@ -113,7 +113,7 @@ def program(pod: Mapping[str, Any], state: str, name: str = names.MAIN) -> dict[
 
 
 def attempt_of_program(pod: Mapping[str, Any], name: str = names.MAIN) -> int | None:
-    """Return the ``TRANSLOAD_RETRY`` that a pod's program sees; None if it is unknown."""
+    """Return the ``TRANSLOAD_RETRY`` that a pod's program sees, or None if it is unknown."""
     containers = (pod.get("spec") or {}).get("containers") or ()
     main: Mapping[str, Any] = next((each for each in containers if each.get("name") == name), {})
     variables = {each.get("name"): each for each in main.get("env") or ()}
@@ -129,7 +129,7 @@ def attempt_of_program(pod: Mapping[str, Any], name: str = names.MAIN) -> int | 
 
 
 def has_begun(pod: Mapping[str, Any], name: str = names.MAIN) -> bool:
-    """Tell whether a container has started; before that, its kubelet may not know the pod."""
+    """Tell whether a container has started. Before that, its kubelet may not know the pod."""
     return bool(program(pod, "running", name) or program(pod, "terminated", name))
 
 
@@ -186,7 +186,7 @@ def said(end: dict[str, Any]) -> str:
 
 
 def lost_node(pod: dict[str, Any]) -> str:
-    """Return why a pod whose phase is Running may not run; ``""`` if nothing is wrong.
+    """Return why a pod whose phase is Running may not run, or ``""`` if nothing is wrong.
 
     The pods of a node that does not answer keep their phase. The cluster only reports that they
     are not ready.
@@ -210,7 +210,7 @@ def lost_node(pod: dict[str, Any]) -> str:
 
 
 def index_of(pod: dict[str, Any]) -> int:
-    """Return the number of a pod's replica; −1 if the pod does not have it."""
+    """Return the number of a pod's replica, or −1 if the pod does not have it."""
     text = names.annotations_of(pod).get(names.INDEX) or names.labels_of(pod).get(names.INDEX)
     if text is None or not str(text).isdigit():
         return -1
@@ -232,7 +232,7 @@ def indexes(text: str | None) -> set[int]:
 
 
 def seconds(text: str | None) -> float | None:
-    """Convert a time of the API (RFC 3339) to seconds since the epoch; None for its zero (1970)."""
+    """Convert a time of the API (RFC 3339) to seconds since the epoch, or None for 1970."""
     try:
         return datetime.fromisoformat((text or "").replace("Z", "+00:00")).timestamp() or None
     except ValueError:
@@ -240,7 +240,7 @@ def seconds(text: str | None) -> float | None:
 
 
 def event_time(event: dict[str, Any]) -> float:
-    """Return when an event was last seen, in seconds since the epoch; 0 if it is unknown.
+    """Return when an event was last seen, in seconds since the epoch, or 0 if it is unknown.
 
     The fields depend on the API through which the event was reported. The newer API keeps the time
     of a series in a field of the series.
@@ -255,7 +255,7 @@ def event_time(event: dict[str, Any]) -> float:
 
 
 def stuck(pod: dict[str, Any]) -> str:
-    """Return the cluster's reason why a pending pod does not start; ``""`` if nothing is wrong."""
+    """Return the cluster's reason why a pending pod does not start, or ``""`` without one."""
     status = pod.get("status") or {}
     for each in (
         *(status.get("initContainerStatuses") or ()),
@@ -284,7 +284,7 @@ def _text(thing: dict[str, Any]) -> str:
 
 
 def why_failed(pod: dict[str, Any]) -> str:
-    """Return why a pod failed, beyond its exit code; for example an eviction."""
+    """Return why a pod failed, beyond its exit code, for example by an eviction."""
     disrupted = condition(pod, "DisruptionTarget")
     reason = program(pod, "terminated").get("reason", "")
     if reason == "OOMKilled":

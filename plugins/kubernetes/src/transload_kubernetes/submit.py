@@ -1,4 +1,4 @@
-"""Submit a job: create all its objects on a cluster, or none.
+"""Submit a job by creating all its objects on a cluster, or none.
 
 The record comes first, and only one process can create it. All other objects belong to the record
 and are deleted with it.
@@ -54,7 +54,7 @@ class Submitter:
     # -- the trial of a helper's image
 
     def helper_fails(self, request: KubernetesRequest) -> str:
-        """Return why the helper of a job cannot be started; ``""`` if it can.
+        """Return why the helper of a job cannot be started, or ``""`` if it can.
 
         A separate Job tries the image.
         """
@@ -74,7 +74,7 @@ class Submitter:
         return ""
 
     def _look_at_trial(self, job: dict[str, Any], namespace: str) -> str:
-        """Create the Job of a trial, or read its status; return why it has failed, if it has."""
+        """Create the Job of a trial, or read its status. Return why it has failed, if it has."""
         name = job["metadata"]["name"]
         try:
             found = self._cluster.get("Job", namespace, name)
@@ -214,7 +214,7 @@ class Submitter:
             raise
 
     def _note_complete(self, request: KubernetesRequest) -> dict[str, Any]:
-        """Note in the record that all objects of a job exist; return the record."""
+        """Note in the record that all objects of a job exist, and return the record."""
         change = {"data": {"submitted": "yes"}}
         return self._cluster.patch("ConfigMap", request.namespace, request.base, change)
 
@@ -273,7 +273,7 @@ class Submitter:
 
 
 def _trial_of(request: KubernetesRequest) -> dict[str, Any] | None:
-    """Return the Job that tries the image of a job's helper; None if no role has a helper."""
+    """Return the Job that tries the image of a job's helper, or None if no role has a helper."""
     jobs = request.jobs
     if not jobs and request.jobset is not None:
         jobs = [each["template"] for each in request.jobset["spec"]["replicatedJobs"]]
@@ -305,7 +305,7 @@ def _plan_of(request: KubernetesRequest, app_id: str, submission: Submission) ->
 
 
 def _refused(app_id: str, exc: Exception, more: str = "") -> SubmitError | SchedulerUnavailable:
-    """Return the error of a submit that has failed; ``more`` is added to its message."""
+    """Return the error of a submit that has failed, with ``more`` added to its message."""
     if isinstance(exc, SchedulerUnavailable):
         return SchedulerUnavailable(f"{exc}{more}") if more else exc
     text = f"job {app_id} was not started: {exc}{_hint(exc)}{more}"
@@ -315,7 +315,7 @@ def _refused(app_id: str, exc: Exception, more: str = "") -> SubmitError | Sched
 
 
 def _hint(exc: Exception) -> str:
-    """Return what to do about a cluster's error; ``""`` if that is unknown."""
+    """Return what to do about a cluster's error, or ``""`` if that is unknown."""
     text = str(exc)
     if "PodSecurity" in text:
         return POD_SECURITY_HINT

@@ -32,7 +32,7 @@ _WORDS: Final[Mapping[str, str]] = {
 
 
 def in_words(message: str) -> str:
-    """Return why no node takes a pod, in words; ``""`` if the message has another form.
+    """Return in words why no node takes a pod, or ``""`` if the message has another form.
 
     Args:
         message: that of the pod's condition ``PodScheduled``, or of an event ``FailedScheduling``.

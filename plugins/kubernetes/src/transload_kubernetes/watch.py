@@ -55,7 +55,7 @@ class ClusterWatch(FedWatch):
                 self.feed_all(lambda key: key in self._reporting)
 
     def update(self, app_ids: Collection[str]) -> None:
-        """Replace the set of watched ids; new ids count as changed."""
+        """Replace the set of watched ids. New ids count as changed."""
         super().update(app_ids)
         wanted = {names.parse_app_id(app_id)[0] for app_id in app_ids}
         with self._condition:

@@ -50,7 +50,7 @@ class _Base:
 
     @property
     def python(self) -> str:
-        """The version of its Python; ``""`` if it does not say."""
+        """The version of its Python, or ``""`` if it does not say."""
         for each in (self.config.get("config") or {}).get("Env") or ():
             name, _, value = str(each).partition("=")
             if name == _VERSION and value.startswith("3."):

@@ -32,7 +32,7 @@ def _workspaces(
 
 @contextlib.contextmanager
 def packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
-    """Pack a workspace below a folder; yield the path of the archive and a digest.
+    """Pack a workspace below a folder, and yield the path of the archive and a digest.
 
     The archive is packed with gzip, and the digest is that of the archive before packing. The
     same files give the same bytes.
@@ -48,7 +48,7 @@ def packed(workspace: Workspace, folder: str) -> Iterator[tuple[str, str]]:
 
 
 def with_uploads(app: AppDef, folder: str) -> AppDef:
-    """Upload workspaces; return the app definition with the place of each in its role's metadata.
+    """Upload workspaces, and return the app definition with their places in its metadata.
 
     An archive that is there already is not sent again. Others may be able to write there, so pods
     refuse an archive whose content does not match its name.
@@ -60,7 +60,7 @@ def with_uploads(app: AppDef, folder: str) -> AppDef:
 
 
 def upload(workspace: Workspace, digest: str, folder: str) -> str:
-    """Upload a workspace to a folder (fsspec URL); return its URL, which contains its digest."""
+    """Upload a workspace to a folder (fsspec URL). Return its URL, which contains its digest."""
     import fsspec
 
     url = f"{folder.rstrip('/')}/{digest}.tar.gz"
@@ -83,7 +83,7 @@ def upload(workspace: Workspace, digest: str, folder: str) -> str:
 def with_images(
     app: AppDef, repository: str, default: str = "", architecture: str = "amd64"
 ) -> AppDef:
-    """Push images that contain the workspaces; return the app definition that uses them.
+    """Push images that contain the workspaces, and return the app definition that uses them.
 
     An image that was pushed already is not pushed again.
 
@@ -91,7 +91,7 @@ def with_images(
         app: the app definition.
         repository: the repository for the images.
         default: the image of roles that name none.
-        architecture: that of the nodes; it chooses among images for several.
+        architecture: that of the nodes. It chooses among images for several.
     """
     app = copy.deepcopy(app)
     for role, workspace, digest in _workspaces(app, workspace_digest):
@@ -107,7 +107,7 @@ def with_images(
 def _pushed(
     base: Image, repository: str, workspace: Workspace, digest: str, architecture: str
 ) -> tuple[str, str]:
-    """Push an image with a workspace, if it is missing; return its name and working directory."""
+    """Push an image with a workspace, if it is missing. Return its name and working directory."""
     base_digest, manifest = base.manifest(architecture)
     config = base.config(manifest)
     folder = (config.get("config") or {}).get("WorkingDir") or "/"

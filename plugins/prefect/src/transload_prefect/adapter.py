@@ -1,6 +1,7 @@
-"""Jobs as Prefect tasks and blocks: what is Prefect's own. How a job is run is the core's.
+"""Run jobs as Prefect tasks and blocks.
 
-Prefect is imported where it is asked: the state table and the tests of the policy do without it.
+This holds what is Prefect's own, while the core runs the job. Prefect is imported where it is
+asked. The state table and the tests of the policy do without it.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ HOST: Final = "prefect"
 
 @dataclass(frozen=True)
 class JobContext:
-    """A job of a flow run, or of a script: where it runs, and what its user set.
+    """A job of a flow run, or of a script, with where it runs and what its user set.
 
     Args:
         run: where in Prefect it runs.
@@ -51,7 +52,7 @@ class JobContext:
         cluster: where it goes, in place of a scheduler.
         inherit_env: give the job the environment of the flow's process.
         context_args: arguments that a component may declare (``trial_idx`` …).
-        retries: how often Prefect tries again; None: that is not known.
+        retries: how often Prefect tries again, or None if that is not known.
     """
 
     run: RunContext
@@ -65,14 +66,14 @@ class JobContext:
 
     @property
     def generation(self) -> str:
-        """Which generation of the job it is: another begins when Prefect wants it done again."""
+        """Which generation of the job it is. Another begins when Prefect wants it done again."""
         if self.traces.notes is None:
             return "0"
         return self.traces.notes.generation
 
 
 class ReturnedState(NamedTuple):
-    """A state that a task returns: type, name and message."""
+    """A state that a task returns, with its type, name and message."""
 
     type: str
     name: str
@@ -80,7 +81,7 @@ class ReturnedState(NamedTuple):
 
 
 class StateReturned(Exception):
-    """The task is to return a state in place of results: Prefect must not try again.
+    """The task is to return a state in place of results, and Prefect must not try again.
 
     Args:
         state: what to return.

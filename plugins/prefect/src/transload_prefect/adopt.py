@@ -34,8 +34,9 @@ _OPEN: Final = [StateType.PENDING, StateType.RUNNING, StateType.CANCELLING]
 
 
 async def orphans(client: PrefectClient, pool: str, me: str) -> list[FlowRun]:
-    """Return the flow runs of a pool that have not ended and whose worker is gone, or was an
-    earlier one of my name.
+    """Return the unfinished flow runs of a pool whose worker is gone.
+
+    A worker that had this worker's name before counts as gone.
     """
     chosen = filters.FlowRunFilter(
         state=filters.FlowRunFilterState(type=filters.FlowRunFilterStateType(any_=_OPEN))

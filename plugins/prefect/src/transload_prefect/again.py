@@ -1,4 +1,4 @@
-"""Prefect's ways to have work done again: a rollback, and ``refresh_cache``.
+"""Begin another generation of a job at a rollback, or with ``refresh_cache``.
 
 A flow that is retried, or run again after a crash, collects the results of its jobs. It does not
 collect those that were rolled back since, nor those of a task with ``refresh_cache``, which Prefect
@@ -23,7 +23,7 @@ _DONE: Final = "transload.done"
 
 
 class BeginAgain:
-    """A hook of a transaction: another generation of a job begins.
+    """A hook of a transaction with which another generation of a job begins.
 
     Args:
         notes: of the job.
@@ -43,8 +43,9 @@ class BeginAgain:
 
 @dataclass(frozen=True)
 class RolledBack:
-    """A rollback hook of all job tasks, the last of each: Prefect begins with it, whatever the
-    user's hooks do.
+    """A rollback hook of all job tasks, which is the last of each.
+
+    Prefect begins with it, whatever the user's hooks do.
     """
 
     log_on_run: ClassVar[bool] = False
@@ -63,15 +64,14 @@ ROLLED_BACK: Final = RolledBack()
 
 
 def note_done(notes: Notes | None, *, by_task: bool) -> None:
-    """Note in the running transaction which job runs in it, so that its end can begin another
-    generation.
+    """Note in the running transaction which job runs in it.
 
-    A task that fails rolls back the tasks that it called. This alone undoes nothing, so its retry
-    collects what they
-    did: something has to be rolled back by a hook, or in a transaction that the user opened.
+    By that its end can begin another generation. A task that fails rolls back the tasks that it
+    called. This alone undoes nothing, so its retry collects what they did. For another generation,
+    something has to be rolled back by a hook, or in a transaction that the user opened.
 
     Args:
-        notes: of the job; None: nothing finds it again.
+        notes: of the job, or None if nothing finds it again.
         by_task: the job is that of a job task, which has `ROLLED_BACK` among its hooks.
     """
     transaction: Any = get_transaction()

@@ -1,5 +1,6 @@
-"""One client of Prefect's API for each process and server, for what is done beside the flow's own
-work.
+"""Share one client of Prefect's API for each process and server.
+
+It serves what is done beside the flow's own work.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _clients: dict[tuple[int, str | None], SyncPrefectClient] = {}
 
 
 def client() -> SyncPrefectClient:
-    """Return the client; it is closed when the process ends."""
+    """Return the client, which is closed when the process ends."""
     key = (os.getpid(), PREFECT_API_URL.value())
     with _lock:
         found = _clients.get(key)
@@ -72,7 +73,7 @@ class ArtifactFields(ArtifactChange, total=False):
 
 
 def create_artifact(flow_run_id: Any, task_run_id: Any, **artifact: Unpack[ArtifactFields]) -> UUID:
-    """Create an artifact of a flow run and a task run, as far as there are such; return its id."""
+    """Create an artifact of a flow run and a task run, where there are such. Return its id."""
     runs = {"flow_run_id": flow_run_id, "task_run_id": task_run_id}
     # where there is none, nothing: None would be sent as a text
     there = {name: each for name, each in runs.items() if each is not None}
@@ -86,7 +87,7 @@ def update_artifact(artifact_id: UUID, **change: Unpack[ArtifactChange]) -> None
 
 
 def update_note(artifact_id: Any, notes: dict[str, str]) -> bool:
-    """Replace the notes of an artifact, without an event for each; return False if it is gone."""
+    """Replace the notes of an artifact, without an event for each. Return False if it is gone."""
     try:
         client().request(
             "PATCH", "/artifacts/{id}", json={"metadata_": notes}, path_params={"id": artifact_id}
@@ -99,8 +100,9 @@ def update_note(artifact_id: Any, notes: dict[str, str]) -> bool:
 
 
 def notes_of(flow_run_id: Any, mark: str) -> dict[str, tuple[Any, dict[str, str]]]:
-    """Return the notes of a flow run's artifacts that have ``mark`` among them: mark's value →
-    artifact id, notes.
+    """Return the notes of a flow run's artifacts that have ``mark`` among them.
+
+    The key is the mark's value, and the value is the artifact's id with its notes.
     """
     found: dict[str, tuple[Any, dict[str, str]]] = {}
     chosen = filters.ArtifactFilter(flow_run_id=filters.ArtifactFilterFlowRunId(any_=[flow_run_id]))
@@ -119,8 +121,9 @@ def notes_of(flow_run_id: Any, mark: str) -> dict[str, tuple[Any, dict[str, str]
 
 
 def has_line_since(flow_run_id: Any, task_run_id: Any, moment: float) -> bool:
-    """Tell whether the server has a log line of a task run, or of a flow run, made at that time or
-    later.
+    """Tell whether the server has a log line that was made at that time or later.
+
+    The line is one of the task run, or of the flow run without one.
     """
     chosen = filters.LogFilter(
         flow_run_id=filters.LogFilterFlowRunId(any_=[flow_run_id]),

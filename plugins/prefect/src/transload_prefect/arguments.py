@@ -1,4 +1,7 @@
-"""The arguments of a job task: those of its component, all left open, and the adapter's own."""
+"""Describe the arguments of a job task.
+
+They are those of its component, all left open, and the adapter's own.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,9 @@ LAUNCH: Final = "launch"
 
 @dataclass(frozen=True)
 class LeftOpen:
-    """Stands for an argument that the caller left open, and whose value is not known before the job
-    is built.
+    """Stands for an argument that the caller left open.
+
+    Its value is not known before the job is built.
     """
 
     default: str = ""  # the component's, as text
@@ -37,7 +41,7 @@ class LeftOpen:
 
 
 class Call(str):
-    """The arguments that a call itself gives, and which job of the flow run it is (empty: none).
+    """The arguments that a call itself gives, and its job of the flow run, or "" for none.
 
     Prefect's parameters of a call also hold the arguments that the caller leaves open, with the
     component's values. So names of task runs, cache keys and hooks see these.
@@ -60,9 +64,7 @@ def description_of(launch: Launch) -> str:
 
 
 def signature_of(launch: Launch) -> inspect.Signature:
-    """Return the component's signature, with everything left open, and the adapter's own
-    arguments.
-    """
+    """Return the component's signature, all of it left open, with the adapter's own arguments."""
     parameters: list[inspect.Parameter] = []
     last: list[inspect.Parameter] = []
     if launch.component is not None:
@@ -90,8 +92,9 @@ def signature_of(launch: Launch) -> inspect.Signature:
 def positional_as_list(
     launch: Launch, args: tuple[Any, ...], kwargs: Mapping[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional arguments of a call without what is for the component's ``*args``, and
-    that by its name.
+    """Return the positional arguments of a call, and by its name what is for ``*args``.
+
+    The first part is without what is for the component's ``*args``.
 
     Raises:
         SpecError: if these are given by name as well.
@@ -110,8 +113,9 @@ def positional_as_list(
 
 
 def columns_as_lists(values: tuple[Any, ...]) -> Any:
-    """Return the ``*args`` of each job of a map, from what ``map`` was given for them: each an
-    iterable, or one value.
+    """Return the ``*args`` of each job of a map, from what ``map`` was given for them.
+
+    Each of these is an iterable, or one value.
 
     Raises:
         SpecError: if iterables have different lengths.
@@ -147,14 +151,15 @@ def values_left_open(
     context_args: Mapping[str, Any],
     defaults: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what the component will get for arguments that a call leaves open, as far as that is
-    known by now.
+    """Return what the component will get for arguments that a call leaves open.
+
+    What is not known by now is left out.
 
     Args:
         launch: of the task.
         call: what the call gives.
         context_args: what the adapter knows of the component's arguments.
-        defaults: component argument → text, from the settings.
+        defaults: text of each argument of a component, from the settings.
     """
     given = None
     if _is_ours(call.signature):
@@ -170,9 +175,7 @@ def values_left_open(
 
 
 def _is_ours(signature: inspect.Signature) -> bool:
-    """Tell whether ``launch`` is the adapter's argument: the component may have one of that name
-    itself.
-    """
+    """Tell whether ``launch`` is the adapter's argument, and not one of the component."""
     return signature.parameters[LAUNCH].default is None
 
 

@@ -1,4 +1,4 @@
-"""The display of a job in Prefect's interface: tables of replicas and results, progress, logs."""
+"""Show a job in Prefect's interface, with tables of replicas and results, progress, and logs."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 
 def artifact_key(name: str, what: str) -> str:
-    """Return a key as Prefect allows them: lower-case letters, digits and dashes."""
+    """Return a key as Prefect allows them, of lower-case letters, digits and dashes."""
     return f"{re.sub(r'[^a-z0-9]+', '-', name.lower()).strip('-')[:180] or 'app'}-{what}"
 
 
 def replica_rows(status: AppStatus) -> list[dict[str, Any]]:
-    """Return a row for each replica: role, number, state, exit, seconds, host, restarts."""
+    """Return a row for each replica, with role, number, state, exit, seconds, host, restarts."""
     return [
         {
             "role": replica.role,
@@ -42,7 +42,7 @@ def _seconds(start: float | None, end: float | None) -> float | None:
 
 
 def result_rows(results: AppResults) -> list[dict[str, Any]]:
-    """Return a row for each result: key, name, value."""
+    """Return a row for each result, with key, name, value."""
     return [
         {"key": key, "name": name, "value": value}
         for key, values in results.results.items()
@@ -51,15 +51,17 @@ def result_rows(results: AppResults) -> list[dict[str, Any]]:
 
 
 def file_rows(results: AppResults) -> list[dict[str, Any]]:
-    """Return a row for each artifact of a job, the files in its output folder among them: name,
-    path.
+    """Return a row for each artifact of a job, with name and path.
+
+    The files in its output folder are among them.
     """
     return [{"name": name, "path": found.get("path")} for name, found in results.artifacts.items()]
 
 
 def trial_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a row for each trial of a search's summary: number, state, objective, parameters,
-    handle or reason.
+    """Return a row for each trial of a search's summary.
+
+    It has the number, state, objective, parameters, handle and reason.
     """
     objective = summary["search"]["objective"]["name"]
     return [
@@ -89,7 +91,7 @@ class Bar:
 
 
 def bar_of(handle: str, status: AppStatus, now: float) -> Bar:
-    """Return how far a job is: by its own account, else how many of its replicas have ended.
+    """Return how far a job is by its own account, else how many of its replicas have ended.
 
     Args:
         handle: the job.

@@ -39,7 +39,7 @@ class Background:
         self._thread: threading.Thread | None = None
 
     def post(self, job: Callable[[], object], after: float = 0.0) -> None:
-        """Do a job in ``after`` seconds, in the caller's context; what it raises is logged."""
+        """Do a job in ``after`` seconds, in the caller's context. What it raises is logged."""
         with self._lock:
             due = time.monotonic() + after
             heapq.heappush(self._jobs, (due, next(self._count), contextvars.copy_context(), job))
@@ -71,7 +71,7 @@ class Background:
                 _log.warning("Prefect's API did not take this: %s: %s", type(exc).__name__, exc)
 
     def _pause(self) -> float | None:
-        """Return the seconds until a job is due; None if there is no job."""
+        """Return the seconds until a job is due, or None if there is no job."""
         if not self._jobs:
             return None
         return 0 if self.ending else max(0, self._jobs[0][0] - time.monotonic())
@@ -83,7 +83,7 @@ _making = threading.Lock()
 
 
 def background(errand: Errand = "send") -> Background:
-    """Return the one of this process for an errand; ``watch`` never waits for anybody."""
+    """Return the one of this process for an errand. The errand ``watch`` never waits for others."""
     global _all, _pid
     with _making:
         if _pid != os.getpid():

@@ -1,4 +1,4 @@
-"""Apps as Prefect's job blocks: configured and saved once, triggered from any flow or script."""
+"""Provide jobs as Prefect's job blocks, which are saved once and triggered anywhere."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class AppJobRun(JobRun[AppResults]):
         return self._driver.handle or ""
 
     def status(self) -> Any:
-        """Return the job's `transload.specs.AppStatus`; None if there is no such job any more."""
+        """Return the job's `transload.specs.AppStatus`, or None if the job is no longer there."""
         return self._driver.runner.status(self.handle)
 
     def wait_for_completion(self) -> Any:
@@ -223,8 +223,10 @@ class AppJob(JobBlock[AppResults]):
             raise ConfigError(f"options={self.options!r}: {exc}") from exc
 
     def trigger(self) -> Any:
-        """Start the job, or attach to it; return its `AppJobRun` (an awaitable of it in async
-        code).
+        """Start the job, or reattach to it.
+
+        Returns:
+            Its `AppJobRun`, or an awaitable of it in async code.
 
         Raises:
             SubmitError: if it was not taken.

@@ -1,4 +1,4 @@
-"""A cache policy of a task that runs a job: two different jobs never share a cached result."""
+"""A cache policy of tasks that run jobs, by which two different jobs never share a result."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class AppCachePolicy(CachePolicy):
         flow_parameters: dict[str, Any],
         **kwargs: object,
     ) -> str | None:
-        """Return the inner policy's key with the job in it; None if that has none."""
+        """Return the inner policy's key with the job in it, or None if that has none."""
         counted = {name: value for name, value in inputs.items() if name != UNIT}
         key = self.inner.compute_key(task_ctx, counted, flow_parameters, **kwargs)
         if key is None:

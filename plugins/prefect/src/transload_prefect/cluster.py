@@ -1,4 +1,4 @@
-"""Clusters as Prefect's blocks: a scheduler under another name, and the place of its secrets."""
+"""Provide clusters as Prefect's blocks, each a scheduler under another name with its secrets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TransloadCluster(Block):
         return self
 
     def to_cluster(self) -> Cluster:
-        """Return the cluster; of secrets it says only where they are found.
+        """Return the cluster. It only says where secrets are found.
 
         Raises:
             ConfigError: if it is not valid.
@@ -75,7 +75,11 @@ def secret_of(what: str, block: TransloadCluster | None = None) -> str:
 
 
 def cluster_named(name: str | TransloadCluster) -> TransloadCluster:
-    """Return a saved block, or the block itself; ConfigError if there is none of that name."""
+    """Return a saved block, or the block itself.
+
+    Raises:
+        ConfigError: if there is none of that name.
+    """
     if isinstance(name, TransloadCluster):
         return name
     try:

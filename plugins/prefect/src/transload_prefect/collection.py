@@ -1,4 +1,4 @@
-"""The parts of this collection that Prefect loads: the block types and the worker type."""
+"""The parts of this collection that Prefect loads, as block types and the worker type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where in Prefect a job runs: in which runs, and in whose code. Imports Prefect where it is asked."""
+"""Say where in Prefect a job runs, as its runs, and in whose code.
+
+This imports Prefect where it is asked.
+"""
 
 from __future__ import annotations
 

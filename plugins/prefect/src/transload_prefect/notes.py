@@ -1,4 +1,4 @@
-"""A flow run's notes about its jobs: how to find them again, and the positions in their logs.
+"""Keep a flow run's notes about its jobs, which find them again and hold positions in their logs.
 
 Each job has an artifact that tells people where its logs are. These notes are the metadata of that
 artifact. So they survive the process, the machine and the container of the flow. Labels of the flow
@@ -76,12 +76,13 @@ class Notes:
 
     @property
     def generation(self) -> str:
-        """The generation of the job: see `transload.pipelines.Identity`."""
+        """The generation of the job, as in `transload.pipelines.Identity`."""
         return self._values.get(GENERATION, "0")
 
     def end_generation(self, generation: str) -> None:
-        """Have another generation follow this one, if it is the present one, here at once and on
-        the server.
+        """Have another generation follow this one, if it is the present one.
+
+        It does so here at once, and on the server.
         """
         if generation != self.generation:
             return
@@ -98,15 +99,13 @@ class Notes:
         return dict(json.loads(self._values[what]))
 
     def has_line_since(self, moment: float) -> bool:
-        """Tell whether the server has a line of the job's log that was handed over then or
-        later.
-        """
+        """Tell whether the server has a line of the job's log that came then or later."""
         with suppress(httpx.HTTPError):
             return api.has_line_since(self.flow_run_id, self.task_run_id, moment)
         return False
 
     def save(self, what: str, text: str) -> None:
-        """Change a note; when this returns, the server has it."""
+        """Change a note. When this returns, the server has it."""
         with self._lock:
             self._values = {**self._values, what: text}
             if self._artifact_id is not None and api.update_note(self._artifact_id, self._values):
@@ -178,10 +177,12 @@ _lock = threading.Lock()
 
 
 def notes_of(context: RunContext) -> Notes | None:
-    """Return the notes about a job of a flow run, read from the server the first time that this
-    process asks.
+    """Return the notes about a job of a flow run.
 
-    None outside of a flow run: nothing finds the job again there.
+    They are read from the server the first time that this process asks.
+
+    Returns:
+        None outside of a flow run, since nothing finds the job again there.
     """
     flow_run_id, unit = context.flow_run_id, context.unit
     if flow_run_id is None or unit is None:

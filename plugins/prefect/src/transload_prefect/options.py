@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class PrefectOptions(TypedDict, total=False):
-    """The arguments of ``prefect.Task`` (3.8) beside its function and its name; see there."""
+    """The arguments of ``prefect.Task`` (3.8) beside its function and its name, described there."""
 
     asset_deps: list[str | Asset] | None
     cache_expiration: timedelta | None

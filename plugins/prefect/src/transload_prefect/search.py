@@ -1,4 +1,4 @@
-"""A search as a flow: a task run for each trial, its state in the search's tracker base."""
+"""Run a search as a flow, with a task run for each trial and its state in the tracker base."""
 
 from __future__ import annotations
 
@@ -106,8 +106,9 @@ def search_flow(
 
 
 def _default_base() -> str:
-    """Return a folder of the search's own, the same one when the flow run, or the one that called
-    it, is run again.
+    """Return a folder of the search's own.
+
+    It is the same when the flow run, or the one that called it, is run again.
     """
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
@@ -118,7 +119,7 @@ def _default_base() -> str:
 
 
 class SearchRun:
-    """One run of a search's flow: goes on where the ledger says that it was."""
+    """One run of a search's flow, which goes on where the ledger says that it was."""
 
     def __init__(self, name: str, search: Search, task: AppTask, tracker_base: str) -> None:
         base = tracker_base
@@ -171,7 +172,7 @@ class SearchRun:
             raise problems[0]
 
     def _show(self, summary: Mapping[str, Any]) -> None:
-        """Show how far the search is: a table of its trials, an artifact of the flow run."""
+        """Show how far the search is, by a table of its trials as an artifact of the flow run."""
         data = table(trial_rows(summary))
         best = "-"
         if summary["best"]:
@@ -240,7 +241,7 @@ def dry_run_search(
     flow: Mapping[str, Any] | None = None,
     **settings: Unpack[TrialOptions],
 ) -> str:
-    """Return what the first trial of a search would submit; arguments as of `search_flow`."""
+    """Return what the first trial of a search would submit. Arguments are as of `search_flow`."""
     made = search_flow(search, name=name, tracker_base=tracker_base, flow=flow, **settings)
     trials, _ = next_round(search, None, {}, 1)
     launch = {

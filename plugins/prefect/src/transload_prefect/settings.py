@@ -88,8 +88,9 @@ class AppSpec:
 
 
 def _described(function: Callable[..., Any]) -> list[Any]:
-    """Return what tells a function from others: its code, its defaults, and what it refers to
-    around it.
+    """Return what tells a function from others.
+
+    That is its code, its defaults, and what it refers to around it.
     """
     try:
         code = inspect.getsource(function)

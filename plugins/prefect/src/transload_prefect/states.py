@@ -1,4 +1,7 @@
-"""The state table: total over AppState, names of Prefect's state types, no import of Prefect."""
+"""The state table, total over AppState, with names of Prefect's state types.
+
+It does not import Prefect.
+"""
 
 from __future__ import annotations
 

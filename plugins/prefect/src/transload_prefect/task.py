@@ -1,4 +1,4 @@
-"""`AppTask`: a Prefect task that runs a job."""
+"""Provide `AppTask`, a Prefect task that runs a job."""
 
 from __future__ import annotations
 
@@ -63,15 +63,16 @@ _MOST_SHOWN: Final = 4
 
 
 class AppTask(Task[..., Any]):
-    """A Prefect task that runs a job: call it, ``submit`` it, ``map`` it.
+    """A Prefect task that runs a job, which you call, ``submit`` or ``map``.
 
     `transload_prefect.app_task` makes it. Called in async code (an ``async`` flow), it returns an
     awaitable.
 
     Args:
         spec: what to run.
-        asynchronous: True: always a coroutine; False: never; None: as the flow or task around it.
-        name: of the task; None: that of the app definition or the component.
+        asynchronous: whether it is a coroutine always or never, or with None as the flow or task
+            around it.
+        name: of the task. With None it is that of the app definition or the component.
         settings: other arguments of ``prefect.Task``.
     """
 
@@ -107,9 +108,7 @@ class AppTask(Task[..., Any]):
 
     @property
     def aio(self) -> AppTask:
-        """The same task as a coroutine function; it has the hooks and all else that this one has
-        now.
-        """
+        """The same task as a coroutine function, with all hooks that this one has now."""
         if self.asynchronous:
             return self
         task = copy(self)
@@ -134,8 +133,7 @@ class AppTask(Task[..., Any]):
     def with_options(  # type: ignore[override]  # Prefect's own takes NotSet for what stays
         self, **options: Unpack[TaskOptions]
     ) -> AppTask:
-        """Return a task with other settings: those of ``prefect.Task.with_options``, and those of
-        `app_task`.
+        """Return a task with other settings of ``prefect.Task.with_options`` and of `app_task`.
 
         Raises:
             ConfigError: for a wrong setting.
@@ -155,7 +153,7 @@ class AppTask(Task[..., Any]):
         context_args: Mapping[str, Any],
         meanwhile: Callable[[Driver], AbstractContextManager[object]],
     ) -> AppTask:
-        """Return the task of one trial of a search; whoever continues the search reattaches.
+        """Return the task of one trial of a search. Whoever continues the search reattaches.
 
         Args:
             index: of the trial.
@@ -195,7 +193,7 @@ class AppTask(Task[..., Any]):
     def __call__(
         self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
     ) -> Any:
-        """Run the job; return its results (an awaitable of them in async code)."""
+        """Run the job, and return its results (an awaitable of them in async code)."""
         if self.asynchronous is None and in_async_code():
             return self.aio(*args, return_state=return_state, wait_for=wait_for, **kwargs)
         given = self._with_unit(args, kwargs)
@@ -209,7 +207,7 @@ class AppTask(Task[..., Any]):
     def submit(
         self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
     ) -> Any:
-        """Hand the job to the flow's task runner; return a future of its results."""
+        """Hand the job to the flow's task runner, and return a future of its results."""
         given = self._with_unit(args, kwargs)
         return super().submit(
             *given.args, return_state=return_state, wait_for=wait_for, **given.kwargs
@@ -218,7 +216,7 @@ class AppTask(Task[..., Any]):
     def map(
         self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
     ) -> Any:
-        """Run the job once for each element of its iterable arguments; return their futures."""
+        """Run the job once for each element of its iterable arguments, and return their futures."""
         ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
         bound = self._bind(
             ahead, {**kwargs, **{name: columns_as_lists(values) for name, values in rest.items()}}
@@ -256,7 +254,7 @@ class AppTask(Task[..., Any]):
         wait_for: Iterable[PrefectFuture[Any]] | None = None,
         dependencies: dict[str, set[RunInput]] | None = None,
     ) -> PrefectDistributedFuture[Any]:
-        """Leave the job to a task worker; return a future of its results.
+        """Leave the job to a task worker, and return a future of its results.
 
         Args:
             args: arguments by position.
@@ -270,8 +268,9 @@ class AppTask(Task[..., Any]):
         )
 
     def _with_unit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """Return the arguments of a call, with those that it leaves open, and which job of the flow
-        run it is.
+        """Return the arguments of a call with those that it leaves open, and its job.
+
+        The job is that of the flow run which the call is for.
         """
         ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
         bound = self._bind(ahead, {**kwargs, **rest})
@@ -298,8 +297,9 @@ class AppTask(Task[..., Any]):
 
 
 def _check(value: Any, return_state: bool) -> Any:
-    """Let a flow that is being cancelled end here, instead of going on with a state in place of
-    results.
+    """Let a flow that is being cancelled end here.
+
+    Without this it would go on with a state in place of results.
     """
     context = FlowRunContext.get()
     if return_state or not isinstance(value, State) or context is None or context.flow_run is None:
@@ -319,7 +319,7 @@ def _kept(value: Any) -> Any:
 
 
 def _length(values: Iterable[Any]) -> int | None:
-    """Return how many elements ``map`` will find; None if that cannot be said."""
+    """Return how many elements ``map`` will find, or None if that cannot be said."""
     for value in values:
         each = value
         if isinstance(each, (allow_failure, opaque, quote)):
@@ -337,7 +337,7 @@ def _length(values: Iterable[Any]) -> int | None:
 
 
 def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
-    """Return the name of a task run: the task's, and its arguments, masked where secret-looking."""
+    """Return the name of a task run, from the task's and its arguments, with secrets masked."""
     call = parameters.get(UNIT)
     called = {key: value for key, value in parameters.items() if key not in (LAUNCH, UNIT)}
     called = {key: value for key, value in called.items() if not isinstance(value, LeftOpen)}

@@ -21,7 +21,7 @@ from transload_prefect.task import AppTask
 
 
 class AppTaskRunner(ThreadPoolTaskRunner[Any]):
-    """Runs job tasks in one event loop in one thread; other tasks as ``ThreadPoolTaskRunner`` does.
+    """Runs job tasks in one event loop in one thread, and others as ``ThreadPoolTaskRunner`` does.
 
     Args:
         max_workers: threads for tasks that are not job tasks.
@@ -41,7 +41,7 @@ class AppTaskRunner(ThreadPoolTaskRunner[Any]):
         wait_for: Iterable[Any] | None = None,
         dependencies: dict[str, set[Any]] | None = None,
     ) -> PrefectConcurrentFuture[Any]:
-        """Submit a task; return its future."""
+        """Submit a task, and return its future."""
         if not isinstance(task, AppTask):
             return super().submit(task, parameters, wait_for, dependencies)
         task_run_id = uuid.uuid4()
@@ -91,7 +91,7 @@ class AppTaskRunner(ThreadPoolTaskRunner[Any]):
         return self._loop
 
     def cancel_all(self) -> None:
-        """Cancel all tasks, and wait for their end: their jobs are cancelled with them."""
+        """Cancel all tasks, and wait for their end. Their jobs are cancelled with them."""
         for future in list(self._tasks):
             future.cancel()
         super().cancel_all()

@@ -1,4 +1,4 @@
-"""Tasks from app definitions: `app_task` makes one, `run_app` makes one and calls it."""
+"""Make tasks from app definitions with `app_task`, or make one and call it with `run_app`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def run_app(
     launch: Mapping[str, Any] | None = None,
     **settings: Unpack[TaskOptions],
 ) -> Any:
-    """Run a job in a flow, as a task run; return its results.
+    """Run a job in a flow, as a task run, and return its results.
 
     The arguments are those of `app_task`. All of them may come from upstream results. In async
     code, use `run_app_async`.

@@ -1,4 +1,4 @@
-"""The traces of a task run in Prefect: log lines, events, artifacts, assets."""
+"""Leave traces of a task run in Prefect, as log lines, events, artifacts and assets."""
 
 from __future__ import annotations
 
@@ -40,8 +40,10 @@ _LOGGED: Final = re.compile(r"\d\d:\d\d:\d\d\.\d{3} \| ")
 """How Prefect's lines on a console begin, unless somebody has changed their format."""
 
 PROGRESS_S: Final = 1.0
-"""Seconds after which a job that goes on has a bar of progress; one that has ended by then has
-none."""
+"""Seconds after which a job that goes on has a bar of progress.
+
+A job that has ended by then has none.
+"""
 
 _LEVEL_WITHIN: Final = 120
 """Characters at the beginning of a line among which it says its level."""
@@ -51,11 +53,13 @@ _SAYS_LEVEL: Final = re.compile(
     r"(?:[\w.\-]+(?:\[\d+\])?\s*[-|:\]]\s*[\[|]?)?"  # the name of a logger or a process, or nothing
     r"(?P<level>DEBUG|INFO|WARNING|WARN|ERROR|CRITICAL|FATAL|(?i:debug|info|warning|error|critical|fatal)(?=:\s))\b"
 )
-"""How a line begins that says its level: ``WARNING:root:…``, ``2026-11-25 10:00:00,123 - name -
-ERROR - …``."""
+"""How a line begins that says its level.
+
+Examples are ``WARNING:root:…`` and ``2026-11-25 10:00:00,123 - name - ERROR - …``.
+"""
 
 _GLOG: Final = re.compile(r"(?:\[rank\d+\]:)?(?=\[|\w\d)\[?(?P<level>[IWEF])(?:\d{4})? ")
-"""How lines of glog begin, and PyTorch's: ``W1125 10:00:00.1 …``, ``[W socket.cpp:663] …``."""
+"""How lines of glog and PyTorch begin, as ``W1125 10:00:00.1 …``, ``[W socket.cpp:663] …``."""
 
 _WARNS: Final = re.compile(r"\S+:\d+: \w*Warning: ")
 """How a warning of Python's begins."""
@@ -78,8 +82,9 @@ _CHAINED: Final = ("Traceback (", "During handling of", "The above exception")
 
 
 def without_prefects(sink: LogSink) -> LogSink:
-    """Return a sink that hands on what is no line of Prefect's logger, nor of a traceback below one
-    in its stream.
+    """Return a sink that hands on what is no line of Prefect's logger.
+
+    Lines of a traceback below such a line, in the same stream, are left out, too.
     """
     places: dict[tuple[str, int, Stream], tuple[bool, bool]] = {}
 
@@ -93,9 +98,7 @@ def without_prefects(sink: LogSink) -> LogSink:
 
 
 def _after(line: str, below: bool, inside: bool) -> tuple[bool, bool]:
-    """Return whether a line is Prefect's or below one of its, and whether it is inside a traceback
-    there.
-    """
+    """Return whether a line is Prefect's or below one of its, and whether in a traceback there."""
     if _LOGGED.match(line):
         return True, False
     if inside:
@@ -106,11 +109,10 @@ def _after(line: str, below: bool, inside: bool) -> tuple[bool, bool]:
 
 
 def said_level(line: str) -> int:
-    """Return the level that a line of a program's log says it has, at least INFO: less would not be
-    shown.
+    """Return the level that a line of a program's log says it has, at least INFO.
 
-    A line that says nothing is INFO: Python's logging, progress bars and many programs write to
-    stderr while all is well.
+    A lower level would not be shown. A line that says nothing is INFO, since Python's logging,
+    progress bars and many programs write to stderr while all is well.
     """
     found = _SAYS_LEVEL.match(line[:_LEVEL_WITHIN]) or _GLOG.match(line)
     if found is None:
@@ -175,9 +177,7 @@ class Traces:
         self._say(level, f"{role}/{replica} {text}")
 
     def _level(self, line: str) -> int:
-        """Return the level of a line on stderr: what the user set, else what the line says of
-        itself.
-        """
+        """Return the level of a line on stderr, as the user set it, else as the line says."""
         if self._stderr_level is not None:
             return self._stderr_level
         return said_level(line)

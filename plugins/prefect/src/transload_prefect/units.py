@@ -42,7 +42,7 @@ def in_async_code() -> bool:
 
 
 def _enclosing_run() -> Flow[..., Any] | Task[..., Any] | None:
-    """Return the flow or task whose code runs; None outside of both."""
+    """Return the flow or task whose code runs, or None outside of both."""
     flow, task = FlowRunContext.get(), TaskRunContext.get()
     if task is not None and (
         flow is None or flow.flow_run is None or _is_inside(task, flow.flow_run.id)
@@ -52,15 +52,17 @@ def _enclosing_run() -> Flow[..., Any] | Task[..., Any] | None:
 
 
 def _is_inside(task: TaskRunContext, flow_run_id: Any) -> bool:
-    """Tell whether a task run belongs to a flow run: if not, the flow is a subflow that the task
-    calls.
+    """Tell whether a task run belongs to a flow run.
+
+    If not, the task calls the flow as a subflow.
     """
     return bool(task.task_run.flow_run_id == flow_run_id)
 
 
 def _in_coroutine_of_run() -> bool:
-    """Tell whether a coroutine stands between the caller and the engine that called the enclosing
-    run's function.
+    """Tell whether a coroutine stands between the caller and Prefect's engine.
+
+    The engine is the one that called the enclosing run's function.
     """
     frame = inspect.currentframe()
     while frame is not None and frame.f_globals.get("__name__") not in _ENGINES:
@@ -71,7 +73,7 @@ def _in_coroutine_of_run() -> bool:
 
 
 def next_unit(name: str) -> str | None:
-    """Return the next unit of that name in the running flow; None outside of a flow run."""
+    """Return the next unit of that name in the running flow, or None outside of a flow run."""
     flow = FlowRunContext.get()
     if flow is None or flow.flow_run is None:
         return None
@@ -82,8 +84,9 @@ def next_unit(name: str) -> str | None:
 
 
 def _inside_task(flow: FlowRunContext, context: TaskRunContext, name: str) -> str:
-    """Return the unit of a job that an ordinary task starts: by that task's name, arguments and
-    own ordinal.
+    """Return the unit of a job that an ordinary task starts.
+
+    That task's name, arguments and own ordinal are in it.
     """
     run = context.task_run
     parent = f"{context.task.name}:{hash_objects(context.parameters) or ''}"

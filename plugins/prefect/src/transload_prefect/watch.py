@@ -35,8 +35,7 @@ ASK_INTERVAL: Final = 3.0
 """Seconds between two questions about a flow run's own state, however many jobs it has."""
 
 CALLERS_END: Final = 2.0
-"""Seconds after the end of a cancelled subflow when those that called it are taken to have ended as
-well."""
+"""Seconds after the end of a cancelled subflow until its callers are taken to have ended."""
 
 FRESH: Final = 1.0
 """Seconds for which an answer about a flow run's own state serves all of its jobs that ask."""
@@ -48,8 +47,9 @@ _STOPPING: Final = (StateType.CANCELLING, StateType.CANCELLED)
 
 
 class FlowRunWatch:
-    """Watches one flow run while jobs of it run in this process, and kills them once it is being
-    cancelled.
+    """Watches one flow run while jobs of it run in this process.
+
+    It kills them once the flow run is being cancelled.
     """
 
     def __init__(self, flow_run_id: Any) -> None:
@@ -68,8 +68,10 @@ class FlowRunWatch:
         self._answer: bool | None = None
 
     def asked(self) -> bool | None:
-        """Tell whether the flow run is being cancelled, asking Prefect now; None: Prefect does not
-        answer.
+        """Tell whether the flow run is being cancelled, asking Prefect now.
+
+        Returns:
+            None if Prefect does not answer.
         """
         with self._answering:
             if self.cancelled:
@@ -199,7 +201,7 @@ def watch_of(flow_context: Any) -> FlowRunWatch:
 
 
 def end_asked_for(context: RunContext) -> bool | None:
-    """Tell whether somebody asked for the end of a run; None if Prefect does not answer.
+    """Tell whether somebody asked for the end of a run, or None if Prefect does not answer.
 
     A person may cancel the flow run, or one that called it. Its time limit may pass. A person may
     press Ctrl-C where the flow was started by hand. In a process that Prefect started, a signal is
@@ -224,9 +226,7 @@ def _time_is_up(flow_context: Any) -> bool:
 
 
 def watching(context: RunContext, driver: Driver) -> AbstractContextManager[None]:
-    """Have a driver killed, for the time of a ``with``, once its flow run or its task is to
-    end.
-    """
+    """Have a driver killed once its flow run or its task is to end, for the time of a ``with``."""
     if context.flow is None:
         return nullcontext()
     return watch_of(context.flow).around(driver, told_to_stop(context.flow))

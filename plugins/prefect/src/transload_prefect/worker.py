@@ -1,4 +1,4 @@
-"""The worker type ``transload``: flow runs as jobs on any scheduler."""
+"""Provide the worker type ``transload``, which runs flow runs as jobs on any scheduler."""
 
 from __future__ import annotations
 
@@ -67,8 +67,10 @@ ENDED: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLE
 """Ends of a job whose flow run is scheduled again, since it had not begun to run it."""
 
 QUEUE_INTERVAL: Final = 5.0
-"""Seconds between two questions whether a flow run was cancelled, as long as its job has not begun
-to run it."""
+"""Seconds between two questions whether a flow run was cancelled.
+
+This holds as long as its job has not begun to run it.
+"""
 
 RUN_INTERVAL: Final = 10.0
 """Seconds between these questions from then on."""
@@ -98,8 +100,11 @@ bad = {"CRASHED", "FAILED"}.intersection(names)
 if bad:
     sys.exit(f"the flow run ended as {bad.pop()}")
 """
-"""What runs a flow run in its job. Prefect's own command ends with 0 also when the flow run was
-cancelled, and whenever it has reported that the flow run failed or crashed."""
+"""What runs a flow run in its job.
+
+Prefect's own command ends with 0 also when the flow run was cancelled, and whenever it has reported
+that the flow run failed or crashed.
+"""
 
 
 class _Variables(BaseModel):
@@ -156,10 +161,10 @@ class AppVariables(_Variables, BaseVariables):
 
 
 class AppJobConfiguration(_Variables, BaseJobConfiguration):
-    """How a flow run becomes a job; the template of a work pool fills it in."""
+    """How a flow run becomes a job, which the template of a work pool fills in."""
 
     def to_app(self, here: bool = True) -> AppDef:
-        """Return the job of a flow run; its command waits until the flow run has ended.
+        """Return the job of a flow run, whose command waits until the flow run has ended.
 
         Without an image it is run by the worker's own Python, if jobs are ``here``, on the worker's
         disk.
@@ -199,14 +204,12 @@ class AppJobConfiguration(_Variables, BaseJobConfiguration):
         )
 
     def secret_values(self) -> dict[str, str]:
-        """Return the secrets, which may come from a profile, by the name that `to_app` refers
-        to.
-        """
+        """Return the secrets by the name that `to_app` refers to. A profile may hold them."""
         return {name: value for name in SECRET if (value := self.env.get(name))}
 
 
 class AppWorkerResult(BaseWorkerResult):
-    """How the job of a flow run ended: its handle, and the exit status of its process."""
+    """How the job of a flow run ended, with its handle and the exit status of its process."""
 
 
 class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerResult]):
@@ -264,7 +267,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         configuration: AppJobConfiguration,
         resubmit_on: frozenset[AppState] = ENDED,
     ) -> Driver:
-        """Submit the job of a flow run, unless it is there already; return what looks after it.
+        """Submit the job of a flow run, unless it is there already. Return what looks after it.
 
         Args:
             flow_run: what the job is to run.
@@ -344,8 +347,9 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         return Driver(launch, state, io)
 
     def _log_failure(self, flow_run: FlowRun, driver: Driver) -> None:
-        """Put the end of a job into its flow run's log: it may have died before Prefect started in
-        it.
+        """Log the end of a job in its flow run.
+
+        The job may have died before Prefect started in it.
         """
         try:
             driver.collect()
@@ -373,8 +377,9 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
                 self._runs_task_group.start_soon(self._adopt, flow_run)
 
     async def _adopt(self, flow_run: FlowRun) -> None:
-        """Look after a flow run of another worker to its end, and tell Prefect what the flow run
-        itself does not.
+        """Look after a flow run of another worker to its end.
+
+        Prefect is told what the flow run itself does not report.
         """
         try:
             async with self._counted() as counted:
@@ -395,8 +400,9 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
 
     @asynccontextmanager
     async def _counted(self) -> AsyncIterator[asyncio.Task[None]]:
-        """Count one against the worker's limit, from when there is room; no new flow run comes
-        before it.
+        """Count one against the worker's limit, from when there is room.
+
+        No new flow run comes before it.
         """
         borrower = object()
 
@@ -442,8 +448,9 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         await self._propose_crashed_state(flow_run, f"The flow run's job {handle} {how}")
 
     def _found(self, flow_run: FlowRun, configuration: AppJobConfiguration) -> Driver | None:
-        """Return what looks after a job that an earlier worker submitted; None if it cannot be
-        seen from here.
+        """Return what looks after a job that an earlier worker submitted.
+
+        It is None if the job cannot be seen from here.
         """
         runner, handle = runner_of(configuration.cluster), flow_run.infrastructure_pid or ""
         if not can_be_seen(runner, handle):
@@ -453,8 +460,9 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         return driver
 
     async def _start_again(self, flow_run_id: UUID) -> Driver | None:
-        """Submit a flow run whose worker died around the submit: what was submitted is found by its
-        id.
+        """Submit a flow run whose worker died around the submit.
+
+        What was submitted is found by its id.
         """
         flow_run = await self.client.read_flow_run(flow_run_id)
         if (
@@ -504,8 +512,9 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         return False
 
     async def _was_cancelled(self, flow_run_id: UUID, handle: str) -> bool:
-        """Tell whether a flow run whose job has ended was cancelled; one that is being cancelled is
-        now.
+        """Tell whether a flow run whose job has ended was cancelled.
+
+        A flow run that is being cancelled is marked as cancelled now.
         """
         try:
             flow_run = await self.client.read_flow_run(flow_run_id)
@@ -524,7 +533,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
     # -- following
 
     async def _follow(self, flow_run_id: UUID, driver: Driver) -> AppStatus:
-        """Wait for the end of a job; cancel it if its flow run is cancelled.
+        """Wait for the end of a job, and cancel it if its flow run is cancelled.
 
         Raises:
             AppLost: if it is gone.
@@ -537,8 +546,9 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             await asyncio.gather(asking, return_exceptions=True)
 
     async def _pass_cancel_on(self, flow_run_id: UUID, driver: Driver) -> None:
-        """Cancel a job whose flow run was cancelled; one that has begun to run it hears of that,
-        and cleans up.
+        """Cancel a job whose flow run was cancelled before the job began to run it.
+
+        A job that has begun notices by itself, and cleans up.
         """
         pause = QUEUE_INTERVAL
         while True:

@@ -1,4 +1,4 @@
-"""Run transload jobs on a Slurm cluster: the scheduler ``slurm``."""
+"""Run transload jobs on a Slurm cluster, with the scheduler ``slurm``."""
 
 from __future__ import annotations
 

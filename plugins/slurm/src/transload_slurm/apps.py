@@ -101,20 +101,22 @@ class Apps:
         mark: str = "",
         check: submission.Check = submission.still_wanted,
     ) -> bool:
-        """Submit a job, or reattach to it: all or nothing.
+        """Submit a job, or reattach to it.
+
+        If this fails, nothing has been submitted.
 
         Args:
             request: the request.
             app_id: id of the app.
             given: what comes with it.
             mark: tells this submit from others when it is tried again.
-            check: raises SubmitError once the submitter has given up; default: it waits in this
+            check: raises SubmitError once the submitter has given up. By default it waits in this
                 process.
 
         Raises:
             AppExists: if the id is, or was, another job's.
             SpecError: if a workspace is not there, or a secret was not resolved.
-            SubmitError: if Slurm did not take it; nothing runs, now or later.
+            SubmitError: if Slurm did not take it. Nothing runs, now or later.
         """
         lay: submission.Lay = submission.copy
         if self._blobs is not None:
@@ -180,14 +182,14 @@ class Apps:
     def delete_environments(
         self, older_than: float | None, *, dry_run: bool
     ) -> Sequence[dict[str, Any]]:
-        """Delete environments that no job uses; see `Environments.delete`."""
+        """Delete environments that no job uses, as `Environments.delete` does."""
         return self.kept_environments.delete(older_than, dry_run=dry_run)
 
     def results_store(self, app_id: str) -> None:
         """Results are on a disk of this machine."""
 
     def withdraw(self, app_id: str, mark: str) -> None:
-        """Take back a submit that bears ``mark``: its submitter does not want it any more."""
+        """Take back a submit that bears ``mark``, since its submitter does not want it any more."""
         record = self.store.record(app_id)
         if record is not None and record["mark"] == mark:
             submission.take_back(self.store, app_id)
@@ -245,7 +247,10 @@ class Apps:
         return found
 
     def _damaged(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job whose record is damaged: its end, if that was written."""
+        """Return what is known of a job whose record is damaged.
+
+        Its end is known if it was written.
+        """
         damage = self.store.damage(app_id)
         if not damage:
             return None
@@ -331,14 +336,16 @@ class Apps:
 
     @staticmethod
     def _is_ours(app_id: str, job: Job) -> bool:
-        """Tell whether a Slurm job is ours: by its comment, then by its name."""
+        """Tell whether a Slurm job is ours, by its comment, and else by its name."""
         if f"{job.comment} ".startswith(f"{COMMENT}{app_id} "):
             return True
         return job.name in (app_id, "")
 
     def _as_believed(self, record: dict[str, Any], state: dict[str, Any] | None, job: Job) -> Job:
-        """Return the job; for some seconds as one that has not ended, if the end that Slurm speaks
-        of may be none.
+        """Return the job, as one that has not ended while its end is in doubt.
+
+        For some seconds after Slurm reports an end, the job may be put back into the queue, or its
+        supervisor may still write.
         """
         if job.source == "squeue":
             if record["requeue"] and clean(job.state) in PUT_BACK and self._is_doubted(job):
@@ -435,7 +442,10 @@ class Apps:
         return checkpoints.found(record)
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether a job of that id is or was here; of deleted jobs only given ids count."""
+        """Tell whether a job of that id is or was here.
+
+        Of deleted jobs, only those count whose id the caller gave.
+        """
         record = self.store.record(app_id)
         if record is None:
             return bool(self.store.damage(app_id)) or self.store.is_gone(app_id)
@@ -447,7 +457,7 @@ class Apps:
         return SlurmWatch(self._places, self._words, self._logs if logs else None)
 
     def _readable(self, app_id: str) -> dict[str, Any] | None:
-        """Return the record of a job; None if it cannot be read, too."""
+        """Return the record of a job, or None if there is none or it cannot be read."""
         try:
             return self.store.record(app_id)
         except SchedulerUnavailable:
@@ -505,7 +515,12 @@ class Apps:
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job, without waiting; False if there is none. An ended job stays.
+        """Ask Slurm to end a job, without waiting for it.
+
+        An ended job stays.
+
+        Returns:
+            False if there is no such job.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, or refuses.
@@ -582,9 +597,12 @@ class Apps:
         return written_end(state) or _last_word(self.store.folder(app_id)) is not None
 
     def delete(self, app_id: str) -> bool:
-        """Delete a job, which is ended first if it runs; False if there is none.
+        """Delete a job, which is ended first if it runs.
 
         The record of an id that the caller gave stays.
+
+        Returns:
+            False if there is no such job.
 
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, or the job does not end.
@@ -599,7 +617,10 @@ class Apps:
         return True
 
     def _delete_damaged(self, app_id: str) -> bool:
-        """Delete a job with a damaged record once Slurm has no job of it; else return False."""
+        """Delete a job with a damaged record once Slurm has no job of it.
+
+        Returns False if the record is not damaged.
+        """
         if not self.store.damage(app_id):
             return False
         if submission.being_submitted(self.store.folder(app_id)):
@@ -619,7 +640,7 @@ class Apps:
         return True
 
     def _cancel_damaged(self, app_id: str) -> Sequence[str]:
-        """Cancel Slurm's jobs of a job whose record is damaged; return those that still run.
+        """Cancel Slurm's jobs of a job whose record is damaged, and return those that still run.
 
         They are known by the token of the submit in their comment, or by their id. A job of the
         same name may belong to another folder.
@@ -662,16 +683,16 @@ class Apps:
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete ended jobs: the old ones, then the oldest until the rest is small enough.
+        """Delete ended jobs, first the old ones, then the oldest until the rest is small enough.
 
         Blobs of workspaces that no submit uses are deleted, too.
 
         Args:
-            older_than: seconds since their end was written; None: age does not matter.
-            max_size: bytes that all ended jobs together may take, ``job_dir`` included; None: size
-                does not matter.
-            now: seconds since the epoch; default: the time.
-            dry_run: delete nothing, only tell.
+            older_than: seconds since their end was written. With None, age does not matter.
+            max_size: bytes that all ended jobs together may take, ``job_dir`` included. With None,
+                size does not matter.
+            now: seconds since the epoch, by default the present time.
+            dry_run: delete nothing, only return what would be deleted.
 
         Returns:
             The ids of the deleted jobs, oldest first.
@@ -726,13 +747,16 @@ class Apps:
             watch.wait(1.0)
 
     def diagnose(self) -> Sequence[_diagnose.Check]:
-        """Return checks for ``transload doctor``: each a subject, whether it is well, details."""
+        """Return checks for ``transload doctor``.
+
+        Each has a subject, whether it is well, and details.
+        """
         return _diagnose.diagnose(self.store)
 
     # -- logs
 
     def _over(self, app_id: str) -> bool:
-        """Tell whether a job has ended; Slurm is asked now and then only."""
+        """Tell whether a job has ended, by an answer of Slurm that may be some seconds old."""
         record = self.store.record(app_id)
         if record is None or self._has_ended(app_id, record):
             return True
@@ -740,7 +764,7 @@ class Apps:
         return found is None or found.status.is_terminal()
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a log; never blocks on the log.
+        """Return the next page of a log, without waiting for more of it.
 
         Raises:
             AppNotFound: if there is no such app.
@@ -764,7 +788,7 @@ def _is_away(state: Mapping[str, Any]) -> bool:
 
 
 def _last_word(folder: str) -> Job | None:
-    """Return what was noted of a job's end; None if nothing was, or that is damaged."""
+    """Return what was noted of a job's end, or None if nothing was, or the note is damaged."""
     found = read_json(f"{folder}/slurm.json")
     if found is None:
         return None

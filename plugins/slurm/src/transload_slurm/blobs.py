@@ -1,4 +1,7 @@
-"""Workspaces that travel: files by their content, each once, and lists of what lies where."""
+"""Keep workspaces that travel, as files by their content and lists of where each file lies.
+
+A file that several workspaces share is kept once.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +98,7 @@ class Blobs:
         return f"{self._folder}/{name[:2]}/{name}"
 
     def want(self, entries: list[Entry]) -> tuple[str, list[str]]:
-        """Keep a list of files; return its name, and the digests of those that are not here."""
+        """Keep a list of files. Return its name, and the digests of the files that are not here."""
         data = json.dumps(entries).encode()
         name = hashlib.sha256(data).hexdigest()
         if not self._has(name):

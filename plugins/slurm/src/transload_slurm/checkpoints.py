@@ -1,4 +1,4 @@
-"""Folders for checkpoints, which all attempts of a job share: made, measured and removed.
+"""Make, measure and remove folders for checkpoints, which all attempts of a job share.
 
 They are kept under a name: ``<base>/<name>/<role>``. Each job's record has the name, and the last
 record that has it takes the folder with it.
@@ -134,7 +134,9 @@ def remove_unused(record: Mapping[str, Any], others: Iterable[Mapping[str, Any] 
 
 
 def sweep(root: str, records: Iterable[Mapping[str, Any] | None]) -> None:
-    """Remove checkpoints in the folder of the jobs that no job names: a removal was broken off.
+    """Remove checkpoints that no job names, in the folder of the jobs.
+
+    A removal that broke off leaves such checkpoints.
 
     Args:
         root: the folder of the jobs.

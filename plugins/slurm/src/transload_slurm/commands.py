@@ -47,8 +47,10 @@ class Answer:
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
-    """Return an environment for a tool: what an outer job or its submitter's habits would add is
-    taken out.
+    """Return an environment for a tool, without what would change its answers.
+
+    Variables of an outer job are taken out, and so are those by which a user sets defaults of a
+    tool.
 
     ``SLURM_CONF`` stays, and so do defaults for account, partition, QOS and reservation.
     """

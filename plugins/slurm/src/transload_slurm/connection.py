@@ -68,7 +68,7 @@ class Arguments(TypedDict, total=False):
 
 
 class InDoubt(SchedulerUnavailable):
-    """No answer came: what was asked for may have been done, or not."""
+    """No answer came, so that what was asked for may have been done, or not."""
 
 
 class Lost(InDoubt):
@@ -76,8 +76,9 @@ class Lost(InDoubt):
 
 
 class Connection:
-    """Opened when it is first needed, and again when it is needed after it was lost, with growing
-    pauses.
+    """A connection to a helper, which is opened when it is first needed.
+
+    If it was lost, it is opened again when it is needed, with growing pauses.
 
     `shared` gives all schedulers of a process the same one.
 
@@ -141,7 +142,7 @@ class Connection:
         payload: bytes = b"",
         **arguments: Unpack[Arguments],
     ) -> Any:
-        """Ask the helper; what is safe to ask twice is asked again once if the connection breaks.
+        """Ask the helper. If the connection breaks, ask once more what is safe to ask twice.
 
         Raises:
             SchedulerUnavailable: if there is no connection, or no answer.
@@ -167,8 +168,9 @@ class Connection:
             link.close()
 
     def forget(self) -> None:
-        """In a child of a fork: leave it to the parent, one of whose threads may have been at
-        it.
+        """Leave the connection to the parent process, in a child of a fork.
+
+        One of the parent's threads may have held the lock.
         """
         self._lock = threading.Lock()
         if self._link is not None:
@@ -280,7 +282,7 @@ class Link:
 
     @property
     def alive(self) -> bool:
-        """Whether it can be used: it is not lost, and this process made it."""
+        """Whether the connection can be used, since this process made it and it is not lost."""
         return not self.lost.is_set() and self._pid == os.getpid()
 
     def there(self, seconds: float) -> float:
@@ -290,7 +292,7 @@ class Link:
     def call(
         self, method: str, timeout: float, payload: bytes = b"", **arguments: Unpack[Arguments]
     ) -> Any:
-        """Ask the helper; return its answer. One with bytes is ``(answer, bytes)``.
+        """Ask the helper and return its answer. An answer with bytes is ``(answer, bytes)``.
 
         Raises:
             Lost: if the connection breaks meanwhile.
@@ -310,7 +312,7 @@ class Link:
     def ask(
         self, method: str, payload: bytes = b"", **arguments: Unpack[Arguments]
     ) -> Future[tuple[Any, bytes]]:
-        """Ask the helper, without waiting; return an object for its answer."""
+        """Ask the helper without waiting, and return the future of its answer."""
         number = next(self._numbers)
         answer: Future[tuple[Any, bytes]] = Future()
         with self._lock:
@@ -324,7 +326,10 @@ class Link:
         return answer
 
     def listen(self, heard: Callable[[Message], None]) -> int:
-        """Call something in the reading thread with each message of a watch; return its key."""
+        """Have ``heard`` called in the reading thread with each message of a watch.
+
+        Return the key of the watch.
+        """
         with self._lock:
             key = next(self._numbers)
             self._listeners[key] = heard
@@ -385,7 +390,7 @@ class Link:
             answer.set_exception(Lost(text))
 
     def close(self) -> None:
-        """End it: the helper hears the end of its input."""
+        """End the connection. The helper ends at the end of its input."""
         if self._pid != os.getpid():
             return
         assert self._process.stdin is not None
@@ -416,7 +421,7 @@ class Link:
         self._said.close()
 
     def forget(self) -> None:
-        """In a child of a fork: leave it to the parent."""
+        """Leave the process to the parent, in a child of a fork."""
         for end in (self._process.stdin, self._process.stdout):
             if end is not None:
                 end.close()

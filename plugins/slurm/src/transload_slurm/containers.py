@@ -1,4 +1,7 @@
-"""Containers on the nodes: the words before a program that run it in its role's image."""
+"""Run programs in containers on the nodes.
+
+A command before the program runs it in its role's image.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,10 @@ def binds_of(mounts: Sequence[Any], path: str, kind: str) -> list[Bind]:
 
 
 def command(kind: str, image: str, binds: Sequence[Bind], cwd: str, gpus: bool) -> list[str]:
-    """Return the command that goes before the program; empty if the step is in the container."""
+    """Return the command that goes before the program.
+
+    It is empty if ``srun`` puts the step into the container.
+    """
     flags = [f"--bind={_bind_text(bind)}" for bind in binds]
     if kind == "charliecloud":
         return ["ch-run", *flags, f"--cd={cwd}", image, "--"]

@@ -1,4 +1,7 @@
-"""AppDef → a request to ``sbatch``. Pure: no file is written, nobody is asked."""
+"""Convert an AppDef to a request to ``sbatch``.
+
+This is pure. No file is written, and no program is asked.
+"""
 
 from __future__ import annotations
 
@@ -51,16 +54,18 @@ CAPABILITIES: Final = Capabilities(
 
 ENV_CHECKPOINT_DIR: Final = "TRANSLOAD_CHECKPOINT_DIR"
 PACKAGES: Final = "TRANSLOAD_ENVIRONMENT"
-"""Variable of a role: the folder of the environment that it runs in."""
+"""Variable of a role, with the folder of the environment that it runs in."""
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 COMMENT: Final = "transload:"
-"""Begins the comment of every Slurm job; the job id and the token of its submit follow."""
+"""Begins the comment of every Slurm job. The job id and the token of its submit follow."""
 
 _GRACE_S: Final = 5.0  # between SIGTERM and SIGKILL, without a notice
 _STEP_S: Final = 20
-"""Seconds for which ``srun`` waits for a step: Slurm may forget one that it has put off; the
-supervisor asks anew."""
+"""Seconds for which ``srun`` waits for a step.
+
+Slurm may forget a step that it has put off, so the supervisor asks anew.
+"""
 
 NO_ID: Final = "<job id>"
 
@@ -271,7 +276,10 @@ def checkpoint_base(cfg: Mapping[str, CfgVal], *, here: bool) -> str | None:
 
 
 def _folder(name: str, path: str, here: bool) -> str:
-    """Return a folder as the cluster knows it; one elsewhere may begin with the user's home."""
+    """Return a folder as the cluster knows it.
+
+    A folder elsewhere may begin with the user's home.
+    """
     if here:
         return os.path.abspath(os.path.expanduser(path))
     if not path.startswith(("/", "~/")):
@@ -439,8 +447,9 @@ def _refuse_server_inside(kind: str, index: int) -> None:
 
 
 def _may_requeue(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
-    """Tell whether Slurm may start the job again; by default if a role retries, or may be
-    interrupted.
+    """Tell whether Slurm may start the job again.
+
+    By default it may if a role has retries, or may be interrupted.
     """
     given = cfg.get("requeue")
     if given is None:
@@ -449,7 +458,7 @@ def _may_requeue(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
 
 
 def _shape(role: Role, index: int, tasks: int, options: Mapping[str, CfgVal]) -> list[str]:
-    """Return what a role asks of the nodes; zero counts as unset, for to Slurm it means "all"."""
+    """Return what a role asks of the nodes. Zero counts as unset, since to Slurm it means "all"."""
     resource = role.resource
     path = f"roles[{index}].resource"
     if resource.devices:
@@ -612,7 +621,7 @@ def _directive(flag: str) -> str:
 def plan(
     request: SlurmRequest, app_id: str, folders: Mapping[int, str], own: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """Return what the supervisor in the job reads: ``plan.json``.
+    """Return ``plan.json``, which the supervisor in the job reads.
 
     Args:
         request: the request.
@@ -672,7 +681,10 @@ def _inside(
 
 
 def format_request(request: SlurmRequest, root: str = "") -> str:
-    """Return a request as text: the batch script, and what each role runs, secrets masked."""
+    """Return a request as text, with the batch script and what each role runs.
+
+    Secrets are masked.
+    """
     if not root:
         from transload_slurm.store import root_folder
 

@@ -22,7 +22,7 @@ _ENDED_BY_SLURM: Final = (
 
 
 def written_end(state: Mapping[str, Any] | None) -> bool:
-    """Tell whether the supervisor has written the job's end: then Slurm need not be asked."""
+    """Tell whether the supervisor has written the job's end, so that Slurm need not be asked."""
     return state is not None and is_terminal(to_state_of(state))
 
 
@@ -90,7 +90,10 @@ def decide(
 def _describe_waiting(
     status: AppStatus, state: Mapping[str, Any] | None, job: Job, never: str
 ) -> None:
-    """Say in the status why a job waits; one whose dependency can never be satisfied has failed."""
+    """Say in the status why a job waits.
+
+    A job whose dependency can never be satisfied has failed.
+    """
     if job.reason == NEVER:
         status.state = AppState.FAILED
         status.msg = f"Slurm job {job.id}: {_NEVER_SATISFIED}"
@@ -153,7 +156,10 @@ def _check_completed(status: AppStatus, record: Mapping[str, Any], job: Job) -> 
 
 
 def _cancelled(status: AppStatus, job: Job) -> None:
-    """Say in the status who cancelled a job; Slurm itself cancels one that can never start."""
+    """Say in the status who cancelled a job.
+
+    A job that can never start is cancelled by Slurm itself.
+    """
     if job.reason in _DEPENDENCY:
         status.state = AppState.FAILED
         status.msg = f"Slurm job {job.id}: {_NEVER_SATISFIED}"
@@ -201,7 +207,7 @@ def _end_replicas(status: AppStatus) -> None:
 
 
 def _requeue_replicas(status: AppStatus) -> None:
-    """Make running replicas PENDING: the job is in the queue again."""
+    """Make running replicas PENDING, since the job is in the queue again."""
     for role in status.roles:
         for replica in role.replicas:
             if replica.state is AppState.RUNNING:

@@ -1,4 +1,7 @@
-"""The elements of an array: what their supervisors wrote, and what Slurm says of the rest."""
+"""Describe the elements of an array.
+
+Their supervisors wrote the state of some, and Slurm says how the rest are.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,7 @@ NO_REPORT: Final = "COMPLETED, but there is no record that the program ended wel
 def gather(
     role: Mapping[str, Any], states: Sequence[Mapping[str, Any] | None]
 ) -> dict[str, Any] | None:
-    """Return one state for all elements; None if none has begun.
+    """Return one state for all elements, or None if none has begun.
 
     Args:
         role: the role, as in the job's record.
@@ -77,7 +80,7 @@ def gather(
 
 
 def _progress_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the progress in a state; {} if there is none, or it is damaged."""
+    """Return the progress in a state, or {} if there is none, or it is damaged."""
     found = state.get("progress")
     if not isinstance(found, dict):
         return {}
@@ -88,7 +91,7 @@ def _progress_of(state: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _first_of(states: Sequence[Mapping[str, Any]], word: str) -> Mapping[str, Any] | None:
-    """Return the first state with this word; None if there is none."""
+    """Return the first state with this word, or None if there is none."""
     return next((state for state in states if state["state"] == word), None)
 
 

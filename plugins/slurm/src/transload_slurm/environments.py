@@ -29,7 +29,7 @@ from transload.schedulers.environments.program import (
 from transload_slurm.store import AppFolders
 
 _IDLE_S: Final = 600.0
-"""So long an environment stays after its last use: a submit may be about to use it."""
+"""Seconds that an environment stays after its last use, since a submit may be about to use it."""
 _SHELL_S: Final = 60.0
 _DAY_S: Final = 86400.0
 WHEELS: Final = ".transload-wheels-"
@@ -108,7 +108,9 @@ def choose_python(named: str, prologue: str) -> ChosenPython:
 def python_there(
     root: str, recipe: dict[str, Any], chosen: ChosenPython, packed: bool
 ) -> dict[str, Any]:
-    """Return what wheels must fit that are fetched elsewhere; ``{}`` if the environment is here.
+    """Return what wheels that are fetched elsewhere must fit.
+
+    It is ``{}`` if the environment is here already.
 
     Args:
         root: the folder of all environments.
@@ -161,7 +163,7 @@ class Environments:
         return found
 
     def delete(self, older_than: float | None, *, dry_run: bool) -> list[dict[str, Any]]:
-        """Delete those that no job uses, nor used a moment ago; return their records.
+        """Delete environments that no job uses or used a moment ago. Return their records.
 
         Args:
             older_than: seconds since the last use; less than ten minutes count as ten minutes.
@@ -200,7 +202,7 @@ class Environments:
             ) from exc
 
     def _used(self) -> set[str] | None:
-        """Return the folders that jobs use which have not ended; None if it may be any of them."""
+        """Return the folders that unfinished jobs use, or None if they may use any."""
         asked: dict[str, Collection[str]] = {}
         for app_id in self._store.ids():
             try:

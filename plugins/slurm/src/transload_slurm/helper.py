@@ -1,4 +1,4 @@
-"""The helper on a login node: answers for the jobs of a cluster while a client is connected."""
+"""Answer for the jobs of a cluster, on its login node, while a client is connected."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Helper:
         self.heard = time.monotonic()
 
     def serve(self) -> None:
-        """Answer until the input ends; what is being done then may take another minute.
+        """Answer until the input ends. Work under way then may take another minute.
 
         An environment that is being made then is given up.
         """
@@ -144,7 +144,7 @@ class Helper:
         job: list[str] | None = None,
         wheels: str = "",
     ) -> dict[str, Any]:
-        """Make an environment, unless it is there; tell meanwhile what its installer says.
+        """Make an environment unless it is there, and pass on what its installer says meanwhile.
 
         Wheels that were sent lie in the workspace of that name. With options of ``srun`` a short
         job makes it.
@@ -193,7 +193,7 @@ class Helper:
     def do_python_there(
         self, recipe: dict[str, Any], python: str, prologue: str, packed: bool = False
     ) -> dict[str, Any]:
-        """Return what the wheels of an environment must fit; see `python_there`."""
+        """Return what the wheels of an environment must fit, as `python_there` does."""
         chosen = choose_python(python, prologue)
         try:
             return python_there(self._apps.kept_environments.root, recipe, chosen, packed)
@@ -249,7 +249,7 @@ class Helper:
         return wire.page_to_dict(self._apps.log_read(app_id, wire.query_from_dict(query)))
 
     def do_want(self, entries: Any) -> Any:
-        """Keep the list of a workspace; tell which files are missing."""
+        """Keep the list of a workspace, and tell which files are missing."""
         return self._blobs.want(entries)
 
     def do_put(self, name: str, offset: int, last: bool, upload: str, payload: bytes = b"") -> None:
@@ -257,7 +257,12 @@ class Helper:
         self._blobs.put(name, payload, offset, last, upload)
 
     def do_entries(self, folder: str) -> list[Any]:
-        """List a folder: name, whether it is a folder, size, and a stamp of its content."""
+        """List a folder.
+
+        Returns:
+            For each entry its name, whether it is a folder, its size in bytes, and a stamp of its
+                content.
+        """
         found = []
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as listing:
             for entry in listing:
@@ -279,7 +284,11 @@ class Helper:
     def do_read(
         self, folder: str, path: str, offset: int = 0, size: int = -1
     ) -> bytes | dict[str, Any] | None:
-        """Return a piece of a job's file; None if there is no file, why if it cannot be read."""
+        """Return a piece of a job's file.
+
+        Returns:
+            None if there is no such file, and a dict with the reason if it cannot be read.
+        """
         try:
             with open(untrusted.open_file(folder, path), "rb") as file:
                 file.seek(offset)
@@ -292,7 +301,7 @@ class Helper:
             return {"refused": exc.reason}
 
     def do_watch(self, listener: int, app_ids: list[str], logs: bool) -> None:
-        """Report changes of these jobs from now on; for an empty list no more."""
+        """Report changes of these jobs from now on. An empty list ends the watch."""
         with self._lock:
             watch = self._watches.get(listener)
             if watch is None:

@@ -93,7 +93,10 @@ def _merge(rows: list[_Row], source: str) -> dict[str, Job]:
 
 
 def _parts(part: str) -> list[str]:
-    """Return the elements that a row stands for: ``4``, or those of ``[1,5-7%2]``, which wait."""
+    """Return the elements that a row stands for.
+
+    A row is ``4``, say, or ``[1,5-7%2]`` for elements that wait.
+    """
     if not part.startswith("["):
         return [part]
     found = []
@@ -124,7 +127,7 @@ def squeue(*selection: str) -> dict[str, Job]:
 
 
 def _row(line: str) -> _Row:
-    """Return a line of squeue; Slurm writes ``None`` and ``(null)`` for what is empty."""
+    """Return a line of squeue as a row. Slurm writes ``None`` and ``(null)`` for what is empty."""
     job_id, name, state, reason, nodes, start, comment = line.rstrip("\n").split("|", 6)
     if reason in ("None", "(null)"):
         reason = ""
@@ -134,7 +137,7 @@ def _row(line: str) -> _Row:
 
 
 def seconds_until(start: str) -> float:
-    """Return the seconds until a time that Slurm has written; 0 for ``N/A``: the time has come."""
+    """Return the seconds until a time that Slurm has written, or 0 for ``N/A``."""
     when = epoch_of(start)
     if when is None:
         return 0.0
@@ -142,7 +145,7 @@ def seconds_until(start: str) -> float:
 
 
 def epoch_of(text: str) -> float | None:
-    """Return seconds since the epoch of a time that Slurm has written; None for ``N/A``."""
+    """Return seconds since the epoch of a time that Slurm has written, or None for ``N/A``."""
     try:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
@@ -215,7 +218,7 @@ class Jobs:
         max_age: float = 0.0,
         enough: Callable[[], bool] | None = None,
     ) -> dict[str, Job | None]:
-        """Return Slurm's rows of jobs; None for a job that it does not know.
+        """Return Slurm's rows of jobs, with None for a job that it does not know.
 
         Args:
             job_ids: ids, of arrays and heterogeneous jobs the leader's.
@@ -246,12 +249,15 @@ class Jobs:
                 raise SchedulerUnavailable(str(exc)) from exc
 
     def _knows(self, job_ids: Collection[str], oldest: float, came: float) -> bool:
-        """Tell whether the answers are new enough for a question of that time; the lock is held."""
+        """Tell whether the answers are new enough for a question of that time. The lock is held."""
         oldest = min(oldest, came - self._good_for)
         return all(job_id in self._known and self._known[job_id][1] >= oldest for job_id in job_ids)
 
     def _under_way(self, now: float, oldest: float) -> Future[None]:
-        """Return the query that is under way, begun now if there is none; under the lock."""
+        """Return the query that is under way, which is begun now if there is none.
+
+        The lock is held.
+        """
         # a process that was forked off has not the thread of its parent
         if self._query is not None and self._query[0] == os.getpid() and not self._query[1].done():
             return self._query[1]
@@ -315,7 +321,7 @@ class Jobs:
             )
 
     def _note(self, answers: Mapping[str, tuple[float, float, Job | None]]) -> None:
-        """Note answers, but not of jobs that were changed since the question; the lock is held."""
+        """Note answers, but not of jobs that were changed since the question. The lock is held."""
         for job_id, answer in answers.items():
             known = self._known.get(job_id)
             if answer[0] >= self._dropped.get(job_id, 0.0) and (
@@ -375,7 +381,10 @@ class Jobs:
         return 60.0 / (self._per_minute - self._per_minute // 2)
 
     def _recorded(self, job_ids: list[str], *, completed: bool) -> dict[str, Job]:
-        """Return what a record holds of jobs; one that cannot be read is let be for a while."""
+        """Return what a record holds of jobs.
+
+        A record that cannot be read is left alone for a while.
+        """
         self._count()
         try:
             return sacct(job_ids, completed=completed)
@@ -402,7 +411,7 @@ class Jobs:
 
 
 def _held(path: str) -> int:
-    """Return a file locked for this process, opened; -1 if the lock cannot be had."""
+    """Open a file and lock it for this process. Return -1 if the lock cannot be had."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError:
@@ -422,7 +431,7 @@ def _held(path: str) -> int:
 
 
 def boot_id() -> str:
-    """Return what tells this run of this machine from all others; its processes share one clock."""
+    """Return an id of this run of this machine, whose processes share one clock."""
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             return file.read().strip()
@@ -431,7 +440,7 @@ def boot_id() -> str:
 
 
 def in_background(work: Callable[[], _T]) -> Future[_T]:
-    """Do something in a daemon thread; return the future of its result."""
+    """Do something in a daemon thread, and return the future of its result."""
     answer: Future[_T] = Future()
 
     def run() -> None:

@@ -38,7 +38,7 @@ class MakingJob:
         self._stopped = False
 
     def make(self, order: dict[str, Any], say: Say) -> dict[str, Any]:
-        """Run the job to its end; return the last word of the program that makes environments.
+        """Run the job to its end, and return the last word of the program that makes environments.
 
         Args:
             order: what to make; see `transload.schedulers.environments.order_to_make`.
@@ -53,7 +53,9 @@ class MakingJob:
         return last
 
     def lines(self, order: Mapping[str, Any]) -> Generator[bytes, None, None]:
-        """Run the job; yield what the program writes that makes environments, with Slurm's words.
+        """Run the job, and yield what the program that makes environments writes.
+
+        What Slurm says is among it.
 
         Nothing runs if the environment is there.
 
@@ -91,7 +93,7 @@ class MakingJob:
             yield _line({"error": words, "lines": said, "transient": answer.unreachable})
 
     def _start(self, command: list[str]) -> subprocess.Popen[bytes] | None:
-        """Start ``srun``; None if the job was stopped before."""
+        """Start ``srun``, or return None if the job was stopped before."""
         with self._lock:
             if self._stopped:
                 return None
@@ -105,7 +107,7 @@ class MakingJob:
             return self._process
 
     def _give(self, process: subprocess.Popen[bytes], order: Mapping[str, Any]) -> None:
-        """Give the order. The input stays open: the program ends with it."""
+        """Write the order to the program. The input stays open, since the program ends with it."""
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):
             process.stdin.write(json.dumps(order).encode() + b"\n")

@@ -121,7 +121,7 @@ def run_opts() -> runopts:
 
 
 def role_options(role: Role, index: int, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-    """Return the options of one role: the job's, and what its metadata says under ``slurm.``.
+    """Return the options of one role, from those of the job and its metadata under ``slurm.``.
 
     Raises:
         InvalidRunConfigException: for an unknown option (the nearest valid name is suggested) or a

@@ -92,7 +92,7 @@ _SHORT: Final[Mapping[str, str]] = {
 _WITHOUT_VALUE: Final = "EHOQXkluv"
 """Short options that may be followed by another in the same word."""
 _WHOLE: Final = frozenset({"mem", "gpus"})
-"""Options of their own, though longer ones begin so; all others may be shortened."""
+"""Options that are whole although longer ones begin so. All others may be shortened."""
 
 INSTEAD: Final[Mapping[str, str]] = {
     **SBATCH,
@@ -167,14 +167,17 @@ def _full(option: str, known: Mapping[str, str], name: str) -> str:
 
 
 def _tables(name: str) -> list[tuple[str, type | object, str]]:
-    """Return the tables of run options that are options of sbatch; none for ``srun_args``."""
+    """Return the tables of run options that are options of sbatch.
+
+    For ``srun_args`` there is none.
+    """
     if name != "sbatch_args":
         return []
     return [*PER_ROLE.values(), *PER_JOB.values()]
 
 
 def _of_tables(full: str, value: str | None, name: str) -> str:
-    """Return which run option says the same; ``""`` if none does.
+    """Return which run option says the same, or ``""`` if none does.
 
     The option ``--nodes=2-4`` says more than the run option ``nodes`` can.
     """

@@ -1,4 +1,4 @@
-"""Packing the helper: one file that runs this package's scheduler on a login node.
+"""Pack the helper, one file that runs this package's scheduler on a login node.
 
 There it needs Python 3.8 and nothing else installed.
 """
@@ -97,7 +97,7 @@ def pack() -> bytes:
 
 
 def _modules() -> dict[str, tuple[str, bytes]]:
-    """Return the modules that the helper consists of: name → path in the archive, source."""
+    """Return the path in the archive and the source of each module that the helper consists of."""
     found: dict[str, tuple[str, bytes]] = {}
     wanted = [_ROOT, *(f"{package}.{name}" for package in _WHOLE for name in _parts_of(package))]
     while wanted:
@@ -126,7 +126,7 @@ def _modules() -> dict[str, tuple[str, bytes]]:
 
 
 def _parts_of(package: str) -> list[str]:
-    """Return the names of the modules in a package; none if it is not a package."""
+    """Return the names of the modules in a package, or none if it is not a package."""
     spec = importlib.util.find_spec(package)
     if spec is None or spec.submodule_search_locations is None:
         return []
@@ -173,7 +173,7 @@ class _Older(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
-        """Drop a name of a type, as ``Marks = list[int]``: only annotations use it."""
+        """Drop a name of a type, as ``Marks = list[int]``, since only annotations use it."""
         self.generic_visit(node)
         target = node.targets[0]
         value = node.value

@@ -1,4 +1,7 @@
-"""Notices where Slurm itself gives them: its signal is TERM unless the site sends the user's."""
+"""Request notices from Slurm where Slurm itself gives them.
+
+Its signal is TERM unless the site sends the user's.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def _with_signal(role: RoleRequest) -> RoleRequest:
 
 
 def _preempting(role: RoleRequest, env: Mapping[str, str]) -> str:
-    """Return the name of a partition of a role whose jobs may be pre-empted; ``""`` if none is."""
+    """Return the first partition of a role whose jobs may be pre-empted, or ``""`` if none is."""
     named = env.get("SBATCH_PARTITION", "")
     for option in role.sbatch:
         if option.startswith("--partition="):

@@ -1,4 +1,4 @@
-"""The jobs of a cluster behind ssh: `Apps`, asked through a connection."""
+"""Ask for the jobs of a cluster behind ssh through a connection, as `Apps` does on this machine."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ class RemoteApps:
         how: Making,
         variables: Mapping[str, str],
     ) -> str:
-        """Return the folder of an environment there; see `Apps.make_environment`.
+        """Return the folder of an environment there, as `Apps.make_environment` does.
 
         If it is made offline, its packages are fetched here, and sent.
 
@@ -183,7 +183,7 @@ class RemoteApps:
     def delete_environments(
         self, older_than: float | None, *, dry_run: bool
     ) -> Sequence[dict[str, Any]]:
-        """Delete environments there that no job uses; see `Environments.delete`."""
+        """Delete environments there that no job uses, as `Environments.delete` does."""
         found = self.connection.call(
             "delete_environments", _DELETE_S, older_than=older_than, dry_run=dry_run
         )
@@ -202,7 +202,7 @@ class RemoteApps:
         }
 
     def results_store(self, app_id: str) -> RemoteStore | None:
-        """Return a job's results; None if they are in a store that is reached from here, too.
+        """Return a job's results, or None if they are in a store that is reached from here, too.
 
         Raises:
             AppNotFound: if there is no such app.
@@ -214,7 +214,7 @@ class RemoteApps:
         return RemoteStore(self.connection, base) if base and local_path(base) == base else None
 
     def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
-        """Return the folders of checkpoints of a job; see `Apps.checkpoints`."""
+        """Return the folders of checkpoints of a job, as `Apps.checkpoints` does."""
         found = self.connection.call("checkpoints", app_id=app_id)
         return [CheckpointFolder(*each) for each in found]
 
@@ -239,7 +239,7 @@ class RemoteApps:
         return bool(self.connection.call("cancel", app_id=app_id))
 
     def delete(self, app_id: str) -> bool:
-        """Forget a job; one that runs is ended first."""
+        """Delete a job, which is ended first if it runs."""
         return bool(self.connection.call("delete", _DELETE_S, app_id=app_id))
 
     def prune(
@@ -250,7 +250,7 @@ class RemoteApps:
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete ended jobs, and files of workspaces unused for a month; see `Apps.prune`."""
+        """Delete ended jobs as `Apps.prune` does, and files of workspaces unused for a month."""
         found = self.connection.call(
             "prune",
             _DELETE_S,
@@ -281,7 +281,7 @@ class RemoteApps:
 def _bring_wheels(
     link: Link, recipe: Recipe, order: Mapping[str, Any], variables: Mapping[str, str]
 ) -> str:
-    """Fetch the wheels of an environment here, and send them; return the name of their list.
+    """Fetch the wheels of an environment here, and send them. Return the name of their list.
 
     Nothing is fetched if the environment is there.
     """
@@ -297,7 +297,7 @@ def _bring_wheels(
 
 
 def _bring(link: Link, workspace: Any) -> str | None:
-    """Send what the cluster lacks of a workspace; return the name of its list."""
+    """Send what the cluster lacks of a workspace, and return the name of its list."""
     if workspace is None:
         return None
     entries, places = blobs.listed(workspace)
@@ -325,7 +325,7 @@ def _bring(link: Link, workspace: Any) -> str | None:
 
 
 class _Making:
-    """An environment that the helper makes: what it says meanwhile.
+    """What the helper says while it makes an environment.
 
     Args:
         link: the connection.
@@ -336,7 +336,7 @@ class _Making:
         self._heard: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def lines(self, order: Mapping[str, Any]) -> Iterator[bytes]:
-        """Give the order; yield lines as the program writes them that makes environments.
+        """Send the order, and yield lines as the program that makes environments writes them.
 
         Raises:
             SchedulerUnavailable: if the connection breaks: the helper stops then.
@@ -364,7 +364,7 @@ class _Making:
 
 
 class _RemoteWatch(FedWatch):
-    """A watch that the helper feeds; after every break all jobs count as changed."""
+    """A watch that the helper feeds. After every break, all jobs count as changed."""
 
     def __init__(self, connection: Connection, logs: bool) -> None:
         super().__init__()

@@ -29,7 +29,7 @@ class RemoteStore(Store):
         self._connection = connection
 
     def read(self, path: str, limit: int = LARGEST) -> bytes:
-        """Return a file's content; errors as in `transload.runtime.tracking.Store.read`."""
+        """Return a file's content, with the errors of `transload.runtime.tracking.Store.read`."""
         parts = []
         size = 0
         for piece in self.pieces(path):
@@ -39,7 +39,7 @@ class RemoteStore(Store):
         return b"".join(parts)
 
     def pieces(self, path: str) -> Iterator[bytes]:
-        """Yield the content of a file of any size, piece by piece; errors as in `read`."""
+        """Yield the content of a file of any size, piece by piece, with the errors of `read`."""
         offset = 0
         while True:
             answer = self._connection.call(
@@ -60,8 +60,9 @@ class RemoteStore(Store):
     def _asked_together(
         self, paths: list[str], limit: int
     ) -> Iterator[tuple[str, Callable[[], bytes]]]:
-        """Yield each path and what reads the answer for it; the next files are asked for when these
-        were read.
+        """Yield each path and what reads the answer for it.
+
+        The next files are asked for when these were read.
         """
         link = self._connection.link()
         for start in range(0, len(paths), _TOGETHER):
@@ -84,7 +85,10 @@ class RemoteStore(Store):
         return data
 
     def _content(self, path: str, found: object, data: bytes) -> bytes:
-        """Return the piece of a file from an answer; for an empty file that is a number alone."""
+        """Return the piece of a file from an answer.
+
+        For an empty file, the answer is a number alone.
+        """
         if found is None:
             raise FileNotFoundError(path)
         if isinstance(found, dict) and found.get("folder"):
@@ -105,7 +109,7 @@ class RemoteStore(Store):
         return files, refused
 
     def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
-        """List a folder; a missing one is empty."""
+        """List a folder. A missing folder is empty."""
         found = self._connection.call("entries", folder=self.where(folder))
         return [
             (name, is_folder, stamp)

@@ -107,7 +107,7 @@ class SlurmScheduler(SchedulerBase):
         return _convert.convert(app, cfg, here=isinstance(self.apps, Apps))
 
     def format_request(self, request: _convert.SlurmRequest) -> str:
-        """Return the batch script, and what each role runs; secrets masked."""
+        """Return the batch script and what each role runs, with secrets masked."""
         return _convert.format_request(request, self.apps.root)
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
@@ -117,7 +117,10 @@ class SlurmScheduler(SchedulerBase):
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the folder of a role's checkpoints: in that of the jobs, or ``checkpoint_base``."""
+        """Return the folder of a role's checkpoints.
+
+        It lies in ``checkpoint_base``, else in the folder of the jobs.
+        """
         base = _convert.checkpoint_base(cfg, here=isinstance(self.apps, Apps))
         return checkpoints.folder_of(self.apps.root, base, name, role.name)
 
@@ -126,7 +129,7 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.checkpoints(app_id)
 
     def checkpoint_store(self, app_id: str, role: str) -> Store | None:
-        """Return the checkpoints of a role; None if it has none."""
+        """Return the checkpoints of a role, or None if it has none."""
         for each in self.apps.checkpoints(app_id):
             if each.role == role and isinstance(self.apps, RemoteApps):
                 return self.apps.folder_store(each.path)
@@ -140,14 +143,16 @@ class SlurmScheduler(SchedulerBase):
         return boxed or role.image.startswith(("/", "~/")) or os.path.isdir(role.image)
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
-        """Say how a job gets files of another: a mount in containers, in place on the node."""
+        """Say how a job gets files of another, by a mount in a container or in place on a node."""
         container = cfg.get("container") or "none"
         if container == "none" or not role.image:
             return "in place"
         return "mounted writable" if container in BINDS_WRITABLE else "mounted"
 
     def results_store(self, app_id: str) -> Store | None:
-        """Return a job's results on the disk of a remote cluster; None if they open here as files.
+        """Return a job's results on the disk of a remote cluster.
+
+        It is None if they open here as files.
 
         Raises:
             AppNotFound: if there is no such job.
@@ -163,11 +168,12 @@ class SlurmScheduler(SchedulerBase):
         cfg: Mapping[str, CfgVal],
         variables: Mapping[str, str],
     ) -> Role:
-        """Have an environment made on the login node, once for its content; return the role that
-        runs in it.
+        """Have an environment made on the login node, and return the role that runs in it.
+
+        It is made once for its content.
 
         Raises:
-            SubmitError: if it cannot be made; with the installer's last lines.
+            SubmitError: if it cannot be made, with the installer's last lines.
         """
         how = options.making_of(role, cfg)
         folder = self.apps.make_environment(recipe, how, variables)
@@ -199,7 +205,10 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.describe_many(app_ids)
 
     def existed(self, app_id: str) -> bool:
-        """Tell whether a job of that id is or was here; of deleted jobs only given ids count."""
+        """Tell whether a job of that id is or was here.
+
+        Of deleted jobs, only those count whose id the caller gave.
+        """
         return self.apps.existed(app_id)
 
     def watch(self, logs: bool = False) -> Watch | None:
@@ -211,11 +220,11 @@ class SlurmScheduler(SchedulerBase):
         return self.apps.list()
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job; see `Apps.cancel`."""
+        """Ask Slurm to end a job, as `Apps.cancel` does."""
         return self.apps.cancel(app_id)
 
     def delete(self, app_id: str) -> bool:
-        """Forget a job; see `Apps.delete`."""
+        """Delete a job, as `Apps.delete` does."""
         return self.apps.delete(app_id)
 
     def prune(
@@ -226,15 +235,18 @@ class SlurmScheduler(SchedulerBase):
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete jobs that have ended; see `Apps.prune`."""
+        """Delete jobs that have ended, as `Apps.prune` does."""
         return self.apps.prune(older_than, max_size, now, dry_run=dry_run)
 
     def diagnose(self) -> Sequence[Check]:
-        """Return checks for ``transload doctor``: each a subject, whether it is well, details."""
+        """Return checks for ``transload doctor``.
+
+        Each has a subject, whether it is well, and details.
+        """
         return self.apps.diagnose()
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a log; see `Apps.log_read`."""
+        """Return the next page of a log, as `Apps.log_read` does."""
         return self.apps.log_read(app_id, query)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""OpenSSH's client: how it is called, what its errors mean, and how sessions are shared.
+"""Call OpenSSH's client, explain its errors, and share its sessions.
 
 Processes of one machine share connections (``ControlMaster``), eight of them one, since a server
 lets in ten.
@@ -99,7 +99,7 @@ os.execv(sys.executable, [sys.executable, "-I", "-S", "-X", "utf8", path, {root!
 
 
 class Refused(SchedulerUnavailable):
-    """The login node cannot be used as things are; trying again alone does not help."""
+    """The login node cannot be used as things are, and trying again alone does not help."""
 
 
 def check_host(host: str) -> str:
@@ -116,7 +116,7 @@ def check_host(host: str) -> str:
 
 
 def control_folder() -> str:
-    """Return the folder of the connections' sockets: local, private, with a short name.
+    """Return the folder of the connections' sockets, which is local and private. Its name is short.
 
     Raises:
         ConfigError: if it is somebody else's.
@@ -137,8 +137,9 @@ def control_folder() -> str:
 
 
 def take_slot(host: str) -> tuple[str, int]:
-    """Return the path of a connection's socket, and a descriptor that, while open, keeps one of its
-    sessions ours.
+    """Return the path of a connection's socket, and a descriptor that reserves one of its sessions.
+
+    The session is ours as long as the descriptor is open.
     """
     name = f"{control_folder()}/{hashlib.sha256(host.encode()).hexdigest()[:12]}"
     number = 0

@@ -1,4 +1,4 @@
-"""The state table of Slurm, total over its words (22.05 to 25.11); others are UNKNOWN."""
+"""The state table of Slurm, total over its words (22.05 to 25.11). Other words are UNKNOWN."""
 
 from __future__ import annotations
 
@@ -62,12 +62,15 @@ PUT_BACK: Final = frozenset({"BOOT_FAIL", "NODE_FAIL", "PREEMPTED"})
 
 
 def clean(word: str) -> str:
-    """Return Slurm's word without what it may add: ``"CANCELLED by 1000"``, ``"CANCELLED+"``."""
+    """Return Slurm's word without additions, as in ``"CANCELLED by 1000"`` or ``"CANCELLED+"``."""
     return word.strip().split(" ")[0].rstrip("+").upper()
 
 
 def to_state(word: str) -> AppState:
-    """Return the state for a word of Slurm; of ``"RUNNING,SIGNALING"``, for the first known one."""
+    """Return the state for a word of Slurm.
+
+    Of ``"RUNNING,SIGNALING"`` the first known one counts.
+    """
     for part in word.replace(",", " ").split() or [""]:
         found = STATES.get(clean(part))
         if found is not None:

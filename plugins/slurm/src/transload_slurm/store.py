@@ -58,11 +58,14 @@ SCHEMA: Final = 1
 BULKY: Final = ("logs", "workspace", "results")
 _MARK: Final = ".transload"
 _MOST: Final = 1 << 29
-"""Characters that are read of a file: a job may leave one of any size."""
+"""Characters that are read of a file, since a job may leave one of any size."""
 
 
 def root_folder() -> str:
-    """Return the folder of all jobs: ``TRANSLOAD_SLURM_DIR``, else ``~/.transload/slurm``."""
+    """Return the folder of all jobs.
+
+    It is ``TRANSLOAD_SLURM_DIR``, else ``~/.transload/slurm``.
+    """
     return os.path.abspath(os.environ.get(ENV_FOLDER) or os.path.expanduser("~/.transload/slurm"))
 
 
@@ -85,7 +88,7 @@ def write_file(path: str, text: str) -> None:
 
 
 def read_text(path: str) -> str | None:
-    """Return a file's content; None if it is not there, or the job has replaced it."""
+    """Return a file's content, or None if it is not there, or the job has replaced it."""
     try:
         with open(path, encoding="utf-8", errors="surrogateescape", opener=layout.open_own) as file:
             return file.read(_MOST)
@@ -94,7 +97,7 @@ def read_text(path: str) -> str | None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """Return the JSON object in a file; None if it is not there or damaged."""
+    """Return the JSON object in a file, or None if it is not there or damaged."""
     try:
         found = json.loads(read_text(path) or "null")
     except (ValueError, RecursionError):
@@ -115,12 +118,15 @@ def last_line(path: str) -> str:
 
 
 def make_marked(folder: str, mark: str, *, again: bool) -> None:
-    """Make a folder that is ours: whoever sees something in it sees the mark.
+    """Make a folder with our mark in it.
+
+    The folder appears with the mark, so that whoever sees something in it sees the mark.
 
     Args:
-        folder: its path; its parents are made too.
+        folder: its path. Its parents are made too.
         mark: what tells it from everybody else's.
-        again: an earlier try was interrupted: the folder may be there with the mark, or empty.
+        again: whether an earlier try was interrupted. Then the folder may be there with the mark,
+            or empty.
 
     Raises:
         FileExistsError: if something is there already, which is never touched.
@@ -193,7 +199,7 @@ class AppFolders:
         return f"{self.root}/{app_id}"
 
     def record(self, app_id: str) -> dict[str, Any] | None:
-        """Return what was submitted; None if there is no such job, or its record is damaged.
+        """Return what was submitted, or None if there is no such job, or its record is damaged.
 
         Raises:
             SchedulerUnavailable: if it cannot be read now, which proves nothing.
@@ -220,7 +226,7 @@ class AppFolders:
         return known[1]
 
     def damage(self, app_id: str) -> str:
-        """Return what is wrong with the record of a job; ``""`` if it is whole, or there is no job.
+        """Return what is wrong with the record of a job, or ``""`` if it is whole or there is none.
 
         A folder without a readable record is a job's if it has another mark of a submit. A user's
         own folder never counts as one.
@@ -279,7 +285,7 @@ class AppFolders:
             ) from exc
 
     def state(self, app_id: str, record: dict[str, Any]) -> dict[str, Any] | None:
-        """Return what the supervisor has written last; None if it has not begun."""
+        """Return what the supervisor has written last, or None if it has not begun."""
         found = [read_state(path) for path in self.state_files(app_id, record)]
         if record["gang"]:
             return found[0]
@@ -309,7 +315,7 @@ class AppFolders:
         return sum(map(size_of, {self.folder(app_id), record["files"]}))
 
     def remove(self, app_id: str, record: dict[str, Any]) -> None:
-        """Remove a job's folder; the record of a caller-given id stays."""
+        """Remove a job's folder. The record of an id that the caller gave stays."""
         if record.get("id_given"):
             with open(f"{self.root}/.gone/{app_id}", "a", encoding="utf-8"):
                 pass
@@ -325,7 +331,7 @@ class AppFolders:
         checkpoints.sweep(self.root, self._records_left())
 
     def _records_left(self) -> Iterator[dict[str, Any] | None]:
-        """Yield the records of all jobs; None for one that cannot be read."""
+        """Yield the records of all jobs, with None for one that cannot be read."""
         for app_id in self.ids():
             try:
                 record = self.record(app_id)
@@ -335,7 +341,7 @@ class AppFolders:
                 yield None
 
     def remove_damaged(self, app_id: str) -> None:
-        """Remove the folder of a job whose record is damaged; what lies in a ``job_dir`` stays."""
+        """Remove the folder of a job whose record is damaged. What lies in a ``job_dir`` stays."""
         make_private(f"{self.root}/.gone")
         with open(
             f"{self.root}/.gone/{app_id}", "a", encoding="utf-8"
@@ -345,7 +351,7 @@ class AppFolders:
 
 
 def read_state(path: str) -> dict[str, Any] | None:
-    """Return what a supervisor has written; None if it has not begun, or that is damaged."""
+    """Return what a supervisor has written, or None if it has not begun, or that is damaged."""
     found = read_json(path)
     if found is None:
         return None
@@ -370,8 +376,9 @@ def _read_record(path: str) -> dict[str, Any] | None:
 
 
 def _is_submitted(folder: str) -> bool:
-    """Tell whether a folder bears a mark of a submit besides the record: its token, its submitter,
-    its program.
+    """Tell whether a folder bears a mark of a submit besides the record.
+
+    Such a mark is its token, its submitter, or its program.
     """
     if os.path.isdir(f"{folder}/job/transload_slurm_job"):
         return True
@@ -387,7 +394,7 @@ def _is_submitted(folder: str) -> bool:
 
 
 def _is_whole(record: dict[str, Any]) -> bool:
-    """Tell whether a record has the form that a submit writes; a damaged one is passed over."""
+    """Tell whether a record has the form that a submit writes. A damaged one is ignored."""
     kinds: dict[str, type | tuple[type, ...]] = {
         "session": str,
         "digest": str,

@@ -1,10 +1,11 @@
-"""Submitting: all or nothing, once per id, whatever crashes in between.
+"""Submit jobs once per id, whatever crashes in between.
 
-The job's folder appears in one step with its record inside, which is the lock. Then ``sbatch`` is
-called with the job's id as its name and in its comment. So a Slurm job is found again if its
-submitter died before it noted Slurm's job id. If none is found, a new token is written, and another
-one is submitted. Should the first one start later, it finds a token of another submit, and ends
-immediately.
+A submit that fails leaves no job. The job's folder appears in one step with its record inside,
+which is the lock. Then ``sbatch`` is called with the job's id as its name and in its comment. So a
+Slurm job is found again if its submitter died before it noted Slurm's job id.
+
+If none is found, a new token is written, and another one is submitted. Should the first one start
+later, it finds a token of another submit, and ends immediately.
 """
 
 from __future__ import annotations
@@ -80,7 +81,7 @@ def copy(workspace: Any, folder: str) -> None:
 
 
 def still_wanted() -> None:
-    """Raise nothing: whoever submits is in this process, and waits."""
+    """Raise nothing, since whoever submits is in this process, and waits."""
 
 
 def submit(
@@ -158,7 +159,7 @@ def _record(
 
 
 def _checkpoints(request: SlurmRequest, submission: Submission) -> dict[str, Any]:
-    """Return what a record says of checkpoints; nothing of a job without them."""
+    """Return what a record says of checkpoints, or nothing for a job without them."""
     folders = {role.name: role.checkpoints for role in request.roles if role.checkpoints}
     if not folders:
         return {}
@@ -166,7 +167,7 @@ def _checkpoints(request: SlurmRequest, submission: Submission) -> dict[str, Any
 
 
 def _notice(request: SlurmRequest) -> dict[str, Any]:
-    """Return the longest notice in a record, in seconds, as a dict; {} if there is none."""
+    """Return the longest notice in a record, in seconds, as a dict, or {} if there is none."""
     seconds = [role.notice for role in request.roles if role.notice is not None]
     if not seconds:
         return {}
@@ -174,7 +175,7 @@ def _notice(request: SlurmRequest) -> dict[str, Any]:
 
 
 def _environments(request: SlurmRequest) -> dict[str, Any]:
-    """Return what a record says of environments, the folders that it uses; nothing without them."""
+    """Return what a record says of environments, which is the folders that it uses, if any."""
     folders = sorted({role.packages for role in request.roles if role.packages})
     if not folders:
         return {}
@@ -182,7 +183,7 @@ def _environments(request: SlurmRequest) -> dict[str, Any]:
 
 
 def _check_environments(request: SlurmRequest) -> None:
-    """Raise SubmitError if an environment is not there: from now on the record keeps it there."""
+    """Raise SubmitError if an environment is not there. From now on the record keeps it there."""
     for role in request.roles:
         if role.packages and not is_whole(role.packages):
             raise SubmitError(
@@ -212,7 +213,7 @@ def _me() -> str:
 
 
 def _started(pid: object) -> str:
-    """Return the start time of a living process, in the kernel's ticks; "" if it does not live."""
+    """Return the start time of a living process in the kernel's ticks, or "" if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             fields = file.read().rpartition(")")[2].split()
@@ -222,7 +223,7 @@ def _started(pid: object) -> str:
 
 
 def _create(store: AppFolders, app_id: str, record: dict[str, Any]) -> bool:
-    """Make the job's folder in one step; False if it is there."""
+    """Make the job's folder in one step. Return False if it is there."""
     if os.path.lexists(store.folder(app_id)):
         return False  # an empty one too: the rename would take its place
     staged = f"{store.root}/.new-{os.urandom(8).hex()}"
@@ -242,8 +243,9 @@ def _create(store: AppFolders, app_id: str, record: dict[str, Any]) -> bool:
 
 
 def being_submitted(folder: str) -> bool:
-    """Tell whether somebody is at it: a living process of this machine, or one elsewhere that began
-    a moment ago.
+    """Tell whether somebody is submitting the job.
+
+    That is a living process of this machine, or one elsewhere that began a moment ago.
     """
     path = f"{folder}/submitting"
     holder = read_json(path)
@@ -258,7 +260,7 @@ def being_submitted(folder: str) -> bool:
 
 
 def token_of(store: AppFolders, app_id: str) -> str:
-    """Return what tells the latest submit of a job from earlier ones; ``""`` if not readable."""
+    """Return what tells the latest submit of a job from earlier ones, or ``""`` if not readable."""
     return read_text(f"{store.folder(app_id)}/token") or ""
 
 
@@ -282,7 +284,7 @@ def jobs_of(app_id: str, known: str | None = None) -> list[Job]:
 
 
 def find_again(store: AppFolders, app_id: str) -> str | None:
-    """Return the id of a job in Slurm that its submitter did not come to note; it is noted now.
+    """Return the id of a job in Slurm that its submitter could not note, and note it now.
 
     Raises:
         SchedulerUnavailable: if Slurm cannot be asked.
@@ -309,7 +311,7 @@ def _reattach(
     lay: Lay,
     check: Check,
 ) -> bool:
-    """Reattach to a job that is there; finish the submit of somebody who died over it."""
+    """Reattach to a job that is there. If its submitter died before the end, finish the submit."""
     folder = store.folder(app_id)
     deadline = time.monotonic() + _WAIT_S
     while store.job_id(app_id) is None:
@@ -339,7 +341,7 @@ def _reattach(
 
 
 def _take_over(folder: str) -> bool:
-    """Put ourselves in the place of a submitter that has died; False if another was faster."""
+    """Take the place of a submitter that has died. Return False if another process was faster."""
     mine = f"{folder}/.submitting-{os.urandom(8).hex()}"
     try:
         with contextlib.suppress(FileNotFoundError):
@@ -421,16 +423,18 @@ def _check_again(check: Check, job_id: str) -> None:
 
 
 def _runs_all_the_same(folder: str) -> bool:
-    """Tell whether the Slurm job of an ``sbatch`` that gave no answer runs the job; else it will not
-    do so any more.
+    """Tell whether the Slurm job of an ``sbatch`` that gave no answer runs the job.
+
+    If it does not, it will not do so any more.
     """
     _unlink(f"{folder}/token")
     return _claimed(folder)
 
 
 def take_back(store: AppFolders, app_id: str) -> None:
-    """End the job of an ``sbatch`` that failed though it had submitted; if it is not found it ends
-    by itself.
+    """End the job of an ``sbatch`` that failed though it had submitted.
+
+    If the job is not found, it ends by itself.
     """
     with contextlib.suppress(SchedulerUnavailable, OSError):
         job_id = find_again(store, app_id)

@@ -22,8 +22,10 @@ PER_ROLE: Final[Mapping[str, tuple[str, type | object, str]]] = {
     "exclude": ("--exclude", str, "nodes that must not be given"),
     "exclusive": ("--exclusive", bool, "share the nodes with no other job"),
 }
-"""Option → flag of ``sbatch``, type, help. A role may set its own: metadata ``{"slurm.partition":
-"gpu"}``."""
+"""Flag of ``sbatch``, type and help of each option.
+
+A role may set its own by metadata, such as ``{"slurm.partition": "gpu"}``.
+"""
 
 PER_JOB: Final[Mapping[str, tuple[str, type | object, str]]] = {
     "dependency": ("--dependency", str, "jobs to wait for, for example afterok:1234"),

@@ -15,7 +15,7 @@ from transload_slurm.jobs import Job, epoch_of
 _TIMEOUT_S: Final = 30.0
 _KNOWN_FOR_S: Final = 600.0
 _FAR_S: Final = 300 * 86400.0
-"""Seconds to a start from which on it does not count: a job without a limit comes before it."""
+"""Seconds to a start that is too far away to count, as that of a job behind one without a limit."""
 _ROUGH_S: Final = 3600.0
 _ROUGH_STEP_S: Final = 600.0
 _SOON_STEP_S: Final = 60.0
@@ -72,7 +72,7 @@ _WHOSE: Final[Mapping[str, str]] = {"Assoc": "the account", "QOS": "the QOS"}
 NEVER: Final = frozenset(
     {"BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit"}
 )
-"""Reasons that last: what the partition has is not what the job asks for."""
+"""Reasons that last, since the partition has not what the job asks for."""
 
 _REFUSED: Final = (
     "node configuration is not available",
@@ -84,7 +84,7 @@ _REFUSED: Final = (
 
 
 def meaning(job: Job) -> str:
-    """Return what the reason for which a job waits means; ``""`` for one that is not known."""
+    """Return what the reason for which a job waits means, or ``""`` for one that is not known."""
     known = REASONS.get(job.reason)
     if known is not None:
         return known.format(job=job.id)
@@ -99,9 +99,9 @@ def meaning(job: Job) -> str:
 
 
 def expected_start(job: Job, now: float | None = None) -> str:
-    """Return when Slurm expects a waiting job to start; ``""`` if it does not say.
+    """Return when Slurm expects a waiting job to start, or ``""`` if it does not say.
 
-    A time that is far away is rounded up: Slurm reckons it anew every half minute.
+    A time that is far away is rounded up, since Slurm reckons it anew every half minute.
     """
     if now is None:
         now = time.time()
@@ -116,7 +116,7 @@ def expected_start(job: Job, now: float | None = None) -> str:
 
 
 def in_words(job: Job, never: str = "") -> str:
-    """Return why a job waits, and when it is expected to start, as one line; ``""`` if unknown.
+    """Return in one line why a job waits and when it should start, or ``""`` if that is unknown.
 
     Args:
         job: what Slurm says of it.
@@ -192,10 +192,10 @@ class Partition:
 
 
 def partition(name: str = "") -> Partition | None:
-    """Return what a partition has; None if it is not known.
+    """Return what a partition has, or None if it is not known.
 
     Args:
-        name: its name; ``""``: the default partition.
+        name: its name, or ``""`` for the default partition.
     """
     command = ["sinfo", "-h", "-e", "-o", "%P|%D|%c|%m|%G|%T|%l|%s"]
     if name:
@@ -273,12 +273,12 @@ def asked(app: Mapping[str, Any], cfg: Mapping[str, Any]) -> str:
 
 
 def advice(app: Mapping[str, Any], cfg: Mapping[str, Any], name: str = "") -> str:
-    """Return what was asked for, what the partition has, and what to type; ``""`` if not known.
+    """Return what was asked for, what the partition has, and what to type, or ``""`` if not known.
 
     Args:
         app: the definition of the job, as in its record.
         cfg: its run options.
-        name: the partition; ``""``: the default one.
+        name: the partition, or ``""`` for the default one.
     """
     found = partition(name)
     if found is None:
@@ -292,7 +292,7 @@ def is_refused(complaint: str) -> bool:
 
 
 def _partition_of(job: Job) -> str:
-    """Return the partition in which a job waits; ``""`` if Slurm does not say."""
+    """Return the partition in which a job waits, or ``""`` if Slurm does not say."""
     try:
         answer = commands.run(["squeue", "-h", "-o", "%P", "-j", job.id], _TIMEOUT_S)
     except SchedulerUnavailable:
@@ -307,7 +307,7 @@ class Never:
         self._known: dict[str, tuple[str, float, str]] = {}
 
     def why(self, record: Mapping[str, Any], job: Job) -> str:
-        """Return why a job that waits can never start; ``""`` if it may."""
+        """Return why a job that waits can never start, or ``""`` if it may."""
         if job.reason not in NEVER:
             return ""
         reason, at, text = self._known.get(job.id, ("", 0.0, ""))

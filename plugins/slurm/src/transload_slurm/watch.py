@@ -77,7 +77,7 @@ class SlurmWatch:
         self._woken.set()
 
     def wait(self, timeout: float | None) -> set[Change]:
-        """Return what may have changed; see `transload.schedulers.api.Watch`."""
+        """Return what may have changed, as `transload.schedulers.api.Watch` says."""
         deadline = math.inf
         if timeout is not None:
             deadline = time.monotonic() + timeout
@@ -143,7 +143,7 @@ class SlurmWatch:
         self._woken.set()
 
     def close(self) -> None:
-        """Let a waiting thread go; nothing else is held."""
+        """Wake a waiting thread, which then ends. Nothing else is held."""
         self._woken.set()
 
 
@@ -160,7 +160,7 @@ def _moved(places: dict[str, tuple[list[str], object]], stamp: Callable[[str], o
 
 
 def _length(path: str) -> int | None:
-    """Return how long a file is; it is opened, since a shared disk may show an old length."""
+    """Return how long a file is. It is opened, since a shared disk may show an old length."""
     try:
         fd = layout.open_own(path, os.O_RDONLY)
     except OSError:
@@ -172,7 +172,7 @@ def _length(path: str) -> int | None:
 
 
 def _stamp(path: str) -> tuple[int, int] | None:
-    """Return what changes when a file is replaced; of a folder, only that it is there."""
+    """Return what changes when a file is replaced. A folder's stamp only shows that it is there."""
     try:
         stat = os.stat(path)
     except OSError:

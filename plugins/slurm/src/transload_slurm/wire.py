@@ -1,4 +1,7 @@
-"""Messages between a process here and the helper: lines of JSON, some followed by bytes."""
+"""Read and write the messages between a process here and the helper.
+
+They are lines of JSON, some followed by bytes.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ from transload_slurm.convert import RoleRequest, SlurmRequest
 Message = dict[str, Any]
 
 HELLO: Final = "transload-slurm-helper"
-"""Begins the first line of the helper: what a login shell prints before it is passed over."""
+"""Begins the first line of the helper. What a login shell prints before it is ignored."""
 
 SILENCE_S: Final = 60.0
 """Who hears nothing from the other side for so long takes the connection for lost."""
@@ -71,7 +74,7 @@ class Channel:
                 data = data[os.write(self._writes, data) :]
 
     def line(self) -> bytes | None:
-        """Return the next line without its end; None at the end of the input."""
+        """Return the next line without its end, or None at the end of the input."""
         while b"\n" not in self._buffer:
             data = os.read(self._reads, _READ)
             if not data:
@@ -93,7 +96,7 @@ class Channel:
             yield message, payload
 
     def _exactly(self, size: int) -> bytes | None:
-        """Return this number of bytes; None if the input ends before."""
+        """Return this number of bytes, or None if the input ends before."""
         parts = [self._buffer[:size]]
         missing = size - len(self._buffer)
         self._buffer = self._buffer[size:]
@@ -189,8 +192,9 @@ def submission_to_dict(submission: Submission) -> Message:
 
 
 def submission_from_dict(data: Message) -> Submission:
-    """Return a submission. Of the environment a job gets the allow-list, as it is on the login
-    node.
+    """Return a submission.
+
+    Of the environment a job gets the allow-list, as it is on the login node.
     """
     base = data["tracker_base"]
     if base and base.startswith("~/"):

@@ -1,1 +1,1 @@
-"""DAGs to read and to try: Airflow shows them if ``[core] load_examples`` is on."""
+"""DAGs to read and to try, which Airflow shows if ``[core] load_examples`` is on."""

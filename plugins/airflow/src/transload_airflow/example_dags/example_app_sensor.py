@@ -1,4 +1,4 @@
-"""Wait for a job that something else has started: give its handle when you trigger this DAG."""
+"""Wait for a job that something else has started. Give its handle when you trigger this DAG."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Let a function say what to run: it returns a job, or the arguments of a component."""
+"""Let a function say what to run. It returns a job, or the arguments of a component."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ with DAG("example_transload_decorator", schedule=None, doc_md=__doc__, tags=["ex
 
     @task.transload(scheduler="local", deferrable=True)
     def train(replicas: int) -> AppDef:
-        """Return the job; its replicas are what the task before it has chosen."""
+        """Return the job, whose replicas are what the task before it has chosen."""
         trainer = Role(
             name="trainer",
             image="",

@@ -1,4 +1,4 @@
-"""Run jobs by the operator: a component, many at once, and a command.
+"""Run a component, many jobs at once, and a command by the operator.
 
 Jobs run on the machine of the worker. With ``scheduler`` they run on a cluster instead.
 """

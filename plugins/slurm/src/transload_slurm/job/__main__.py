@@ -1,7 +1,7 @@
-"""Entry of this package's copy: ``python -I -S FOLDER/job/__main__.py supervise|agent FOLDER
-ARGUMENT…``.
+"""Start what this package's copy has to run, the supervisor or an agent.
 
-The file is named, not its folder: for a folder Python would load what it runs modules with.
+The command is ``python -I -S FOLDER/job/__main__.py supervise|agent FOLDER ARGUMENT…``. It names
+the file and not its folder, since for a folder Python would load the modules that run modules.
 """
 
 import sys

@@ -96,7 +96,7 @@ def _make_mount_points(container: list[str]) -> None:
 
 
 def pack(task: dict[str, Any]) -> bytes:
-    """Return a task in the form that `unpack` reads: fields that end with NUL.
+    """Return a task in the form that `unpack` reads, with a NUL at the end of each field.
 
     No field can hold a NUL.
     """
@@ -303,7 +303,7 @@ class Agent:
                 os.close(fd)
 
     def _report_no_start(self, program: str, exc: OSError, streams: list[int]) -> None:
-        """Report that a program could not be started: in its log, if there is one."""
+        """Report that a program could not be started, in its log if there is one."""
         why = f"cannot run {program!r}: {exc.strerror}: {exc.filename}"
         unlogged = ""
         if len(streams) == len(STREAMS):
@@ -317,7 +317,9 @@ class Agent:
         self._report("ended", f', "code": {code}{unlogged}')
 
     def _venv_of(self, packages: str) -> str:
-        """Return the virtual environment of a folder of packages; one file is unpacked first.
+        """Return the virtual environment of a folder of packages.
+
+        If it is one file, unpack it first.
 
         Raises:
             OSError: if this node's disk cannot take it.
@@ -395,7 +397,7 @@ class Agent:
         self.kill_at = time.monotonic() + (self.notice or 0.0)
 
     def _signal(self, number: int) -> bool:
-        """Signal all descendants of this process; tell whether there were any.
+        """Signal all descendants of this process, and tell whether there were any.
 
         The main process comes first, so that it does not report the end of others.
         """
@@ -539,8 +541,9 @@ class Agent:
 
 
 class StartFolder:
-    """The folder of one start of a job, to be looked at now and then: a newer start, or a delete,
-    takes it away.
+    """The folder of one start of a job, which is looked at now and then.
+
+    A newer start takes it away, and so does a delete.
 
     Args:
         path: its path.
@@ -576,7 +579,7 @@ class StartFolder:
 
 
 def missing_from(path: str, root: str) -> list[str] | None:
-    """Return the content of a path's folder, if the path is proved to be missing there; else None.
+    """Return the content of a path's folder if the path is proved to be missing there, else None.
 
     Args:
         path: below ``root``. If its folder is missing too, that folder is looked for instead.
@@ -658,7 +661,7 @@ def catch(numbers: list[int]) -> None:
 
 
 def spawn(argv: list[str], cwd: str, env: dict[str, str], streams: list[int]) -> int:
-    """Start a program in a separate session, with ``streams`` as its output; return its pid.
+    """Start a program in a separate session, with ``streams`` as its output, and return its pid.
 
     Raises:
         OSError: if it cannot be started. ``filename`` names what is missing.
@@ -791,7 +794,7 @@ def _descendants(root: int) -> set[int]:
 
 
 def _parents() -> dict[int, int]:
-    """Return living process → its parent; {} where there is no /proc."""
+    """Return the parent of each living process, or {} where there is no /proc."""
     found: dict[int, int] = {}
     if not os.path.isdir("/proc/self"):
         return found
@@ -834,7 +837,7 @@ def start_number() -> int:
 
 
 def main(folder: str, role: str, k: str = "") -> None:
-    """Serve as one task of a step: standard input and output are the supervisor's."""
+    """Serve as one task of a step, whose standard input and output belong to the supervisor."""
     with open(os.path.join(folder, f"role-{role}"), "rb", opener=open_own) as file:
         task = unpack(file.read())
     report = os.dup(1)

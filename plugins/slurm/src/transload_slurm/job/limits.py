@@ -35,13 +35,16 @@ class SlurmLimit:
 
     @property
     def seconds(self) -> float | None:
-        """Seconds for which Slurm lets this start of the job run; None if it has no known limit."""
+        """Seconds for which Slurm lets this start of the job run, or None if no limit is known."""
         if self.end is None or self.began is None:
             return None
         return self.end - self.began
 
     def ask(self) -> None:
-        """Ask Slurm where the environment does not say; `answer` is to be read then."""
+        """Ask Slurm for the start and end where the environment does not have them.
+
+        The reply is then read from `answer`.
+        """
         if self.began is not None:
             return
         command = ["scontrol", "-o", "show", "job", os.environ.get("SLURM_JOB_ID", "")]
@@ -53,7 +56,7 @@ class SlurmLimit:
             self.answer = self._process.stdout.fileno()
 
     def read(self) -> bool:
-        """Read what has come of the answer; True at its end."""
+        """Read what has come of the answer, and tell whether that was its end."""
         assert self.answer is not None
         data = os.read(self.answer, 1 << 16)
         self._said += data

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
 
 
 class Rank0:
-    """The address of the node of replica 0 of the first role: that on which this runs. Asked for
-    while steps start.
+    """The address of the node of replica 0 of the first role, which is the node that runs this.
+
+    It is asked for while steps start.
     """
 
     def __init__(self, plan: dict[str, Any]) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 ENV_START = "TRANSLOAD_START_BASE"
-"""How many starts there were before those of this Slurm job; see `start_number`."""
+"""How many starts there were before those of this Slurm job, for `start_number`."""
 
 _ASK_S = 20.0
 _PATIENCE_S = 60.0
@@ -34,14 +34,17 @@ _KEPT = ("SLURM_CONF",)
 
 
 def cause_of(before: dict[str, Any] | None, folder: str) -> str:
-    """Return the cause of an interruption after which Slurm started a job again; "" if not known.
+    """Return the cause of an interruption after which Slurm started a job again.
 
     Slurm's own words in the job's log count. Without any, and without a signal to the supervisor,
     the node that it ran on was lost.
 
     Args:
-        before: what the start before has written; None: nothing.
+        before: what the start before has written, or None if it wrote nothing.
         folder: the job's folder.
+
+    Returns:
+        The cause, or "" if it is not known.
     """
     if before is None:
         return ""
@@ -59,13 +62,15 @@ def cause_of(before: dict[str, Any] | None, folder: str) -> str:
 
 
 def cancelled_before(before: dict[str, Any] | None) -> str:
-    """Return the id of the Slurm job that this one succeeds, if somebody has cancelled it in the
-    moment in which it handed over; else "".
+    """Return the id of the Slurm job before this one if it was cancelled while it handed over.
 
     If Slurm has forgotten it, a signal that reached it in that moment counts.
 
     Args:
-        before: what the start before has written; None: nothing.
+        before: what the start before has written, or None if it wrote nothing.
+
+    Returns:
+        The id, or "" if nobody cancelled that job.
     """
     if before is None or not before.get("next"):
         return ""
@@ -100,7 +105,7 @@ def _is_drained(nodes: str) -> bool:
 
 
 def go_on(folder: str) -> str:
-    """Have the job go on in a further allocation; return why that is not possible, else "".
+    """Continue the job in a further allocation. Return why that is not possible, else "".
 
     Slurm puts the job back into its queue. Where it may not, a successor of the same job is
     submitted that waits for the end of this one. Two of them never run together.
@@ -131,7 +136,7 @@ def _own_id() -> str:
 
 
 def _run(command: list[str], env: dict[str, str] | None = None) -> tuple[int, str, str]:
-    """Run a tool; return its exit code, what it said, and what it complained of."""
+    """Run a tool, and return its exit code, its output, and its error output."""
     try:
         done = subprocess.run(
             command,
@@ -150,7 +155,7 @@ def _run(command: list[str], env: dict[str, str] | None = None) -> tuple[int, st
 
 
 def _said(answer: tuple[int, str, str], what: str) -> str:
-    """Return what Slurm refused in one line; "" if it did what was asked.
+    """Return in one line why Slurm refused, or "" if it did what was asked.
 
     Raises:
         _Unreachable: if it did not answer.

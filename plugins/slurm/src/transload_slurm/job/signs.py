@@ -1,4 +1,4 @@
-"""Signs of life of a replica, seen by the task beside it: its progress, and whether it has stalled.
+"""Watch the progress of a replica, and whether it has stalled, from the task beside it.
 
 It is loaded only where a replica reports progress or may stall.
 """
@@ -53,7 +53,7 @@ class ProgressFile:
             pass
 
     def changed(self, now: float, at_once: bool = False) -> str:
-        """Return the latest report as JSON text; "" if there is none that was not returned.
+        """Return the latest report as JSON text, or "" if it was returned before or there is none.
 
         Args:
             now: `time.monotonic`.
@@ -108,17 +108,17 @@ class StallWatch:
         return self.silence.due
 
     def begin(self) -> None:
-        """Begin to count: an attempt has started."""
+        """Begin to count, since an attempt has started."""
         self._deaf_until = 0.0
         self._seen = self._changes()
         self.silence.begin(time.monotonic())
 
     def stop(self) -> None:
-        """Count no more: the attempt has ended."""
+        """Stop counting, since the attempt has ended."""
         self.silence.stop()
 
     def sign(self) -> bool:
-        """Note a sign of life; True if the replica had stalled, and has not any more."""
+        """Note a sign of life. Return True if the replica had stalled, and no longer does."""
         now = time.monotonic()
         if now < self._deaf_until:
             return False
@@ -164,7 +164,7 @@ def _is_suspended(pid: int) -> bool:
 
 
 def ask_for_stacks(pids: Iterable[int], number: int) -> None:
-    """Send a signal to those processes that have a handler for it; it would end the others."""
+    """Send a signal to those processes that have a handler for it. It would end the others."""
     for pid in pids:
         try:
             with open(f"/proc/{pid}/status", "rb") as file:
@@ -176,7 +176,7 @@ def ask_for_stacks(pids: Iterable[int], number: int) -> None:
 
 
 def watch_of(task: dict[str, Any], env: dict[str, str]) -> StallWatch | None:
-    """Return an object that watches a replica for stalls; None if its role asks for none."""
+    """Return an object that watches a replica for stalls, or None if its role asks for none."""
     after = task["stall_after"]
     if after is None or not math.isfinite(after):
         return None

@@ -1,4 +1,7 @@
-"""The right to run a job: one Slurm job of all submits has it, and the newest of its starts."""
+"""Decide which Slurm job, and which of its starts, has the right to run a job.
+
+One Slurm job of all submits has it, and the newest of its starts.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,10 @@ class Start:
         self._folder = StartFolder(self.mine, root)
 
     def enter(self) -> bool:
-        """Put an end to the say of all earlier starts; False if this is not the newest one."""
+        """End the right of all earlier starts to write.
+
+        Return False if this start is not the newest.
+        """
         os.makedirs(self.mine, mode=0o700, exist_ok=True)
         others = [
             name
@@ -48,8 +54,9 @@ class Start:
         return True
 
     def replaced(self) -> bool:
-        """Tell whether a newer start has taken over, or the job was deleted. Deleted is only what
-        is so for 10 s.
+        """Tell whether a newer start has taken over, or the job was deleted.
+
+        A job counts as deleted once that is so for 10 s.
         """
         return self._folder.is_gone()
 
@@ -83,7 +90,7 @@ def _take_away(folder: str) -> None:
 
 
 def claim(folder: str, token: str) -> bool:
-    """Take the job for this Slurm job: only one may run it, and only that of the latest submit.
+    """Claim the job for this Slurm job. Only one may run it, and only that of the latest submit.
 
     A job of an earlier submit that comes up at the same moment may hold the claim until it has
     looked at the token.
@@ -133,9 +140,7 @@ def _read(path: str) -> str | None:
 
 
 def job_id() -> str:
-    """Return the id by which the whole job is known: of an array, of a heterogeneous job, or
-    plain.
-    """
+    """Return the id of the whole job, be it an array, a heterogeneous job or a plain one."""
     env = os.environ
     return (
         env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")

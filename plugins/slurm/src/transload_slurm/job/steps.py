@@ -1,4 +1,4 @@
-"""The tasks of one role, as the supervisor sees them: orders go in, reports come out."""
+"""The tasks of one role, as the supervisor sees them. It sends orders and receives reports."""
 
 from __future__ import annotations
 
@@ -35,13 +35,15 @@ UNREACHABLE = (
     "munge",
     "authentication",
 )
-"""What Slurm's tools say, in small letters, when its controller does not answer, cannot be asked,
-or not just now."""
+"""What Slurm's tools say, in small letters, when its controller does not answer.
+
+The controller may be away, cannot be asked, or refuses for the moment.
+"""
 _SECRET = "TRANSLOAD_SECRET_"  # noqa: S105 - a prefix of names
 
 
 def complain(text: str) -> None:
-    """Write a line into the batch log; a full disk costs the line, not the job."""
+    """Write a line into the batch log. On a full disk the line is lost, and the job goes on."""
     with contextlib.suppress(OSError):
         os.write(2, f"transload: {text}\n".encode("utf-8", "replace"))
 
@@ -95,27 +97,29 @@ class Step:
         self.orders, self.reports = self.process.stdin.fileno(), self.process.stdout.fileno()
 
     def tell(self, line: str) -> None:
-        """Give an order to the tasks; nothing happens if they are gone."""
+        """Send an order to the tasks. If they are gone, nothing happens."""
         with contextlib.suppress(OSError):
             os.write(self.orders, f"{line}\n".encode())
 
     def dismiss(self) -> None:
-        """End the orders: the tasks end what they run, and themselves."""
+        """Close the stream of orders, upon which the tasks end what they run, and themselves."""
         assert self.process.stdin is not None
         with contextlib.suppress(OSError):
             self.process.stdin.close()
         self.orders = -1
 
     def lines(self) -> list[bytes] | None:
-        """Return the reports that have come; None at their end."""
+        """Return the reports that have come, or None at their end."""
         data = os.read(self.reports, 1 << 16)
         *whole, self.buffer = (self.buffer + data).split(b"\n")
         self.begun = self.begun or bool(whole)
         return whole if data else None
 
     def dead_tasks(self) -> list[int] | None:
-        """Pass on what ``srun`` complains of; return the numbers of tasks that it says are gone,
-        None at the end.
+        """Pass on what ``srun`` complains of, and find the tasks that it says are gone.
+
+        Returns:
+            The numbers of those tasks, or None at the end of the output.
         """
         assert self.noise is not None
         data = os.read(self.noise, 1 << 16)
@@ -130,8 +134,10 @@ class Step:
         return found if data else None
 
     def never_began(self) -> str:
-        """Return why ``srun``, which has ended, started no task: Slurm could not be asked; "" if
-        that is not so.
+        """Return why ``srun``, which has ended, started no task because Slurm could not be asked.
+
+        Returns:
+            The complaint, or "" if a task began or the reason is another one.
         """
         while self.noise is not None and self.dead_tasks() is not None:
             pass
@@ -142,7 +148,10 @@ class Step:
         return "" if self.begun else why
 
     def complaint(self) -> str:
-        """Return what ``srun`` and Slurm complained of last: memory above all."""
+        """Return what ``srun`` and Slurm complained of last.
+
+        A complaint about memory goes first.
+        """
         text = ""
         # newer releases say it there alone
         with contextlib.suppress(OSError):
@@ -154,7 +163,7 @@ class Step:
         return next(reversed(memory or errors), "")[:300]
 
     def wait(self, timeout: float) -> None:
-        """Wait for the tasks to be gone; kill them when the time is over."""
+        """Wait until the tasks are gone, and kill them when the time is over."""
         deadline = time.monotonic() + timeout
         while os.waitpid(self.pid, os.WNOHANG)[0] == 0:
             if time.monotonic() >= deadline:
@@ -202,8 +211,9 @@ def job_now(role: int, job: str = "") -> JobNow:
 
 
 def _let_be() -> None:
-    """Some signals may be sent to all of a job (``scancel --full``), and ``srun`` is not to die of
-    them.
+    """Ignore signals that may be sent to all processes of a job, so that ``srun`` survives them.
+
+    ``scancel --full`` sends them.
     """
     for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1):
         signal.signal(number, signal.SIG_IGN)

@@ -59,7 +59,7 @@ _LEAVES = ("segment", "preempted")
 """After an interruption by these the job goes on in a further allocation, not in this one."""
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _GOES_ON = ("", "RUNNING", "CONFIGURING", "SUSPENDED", "RESIZING", "SIGNALING", "STOPPED")
-"""Slurm's words for a job that has not ended; "" if Slurm does not answer."""
+"""Slurm's words for a job that has not ended. The word is "" if Slurm does not answer."""
 _UNKNOWN_TO_SH = {
     "source": "write `. FILE`",
     "module": "begin with `. /etc/profile.d/modules.sh`",
@@ -145,7 +145,7 @@ class Supervisor:
         self.limit = SlurmLimit()
 
     def main(self) -> int:
-        """Run to the end; return the job's exit code."""
+        """Run the job to its end, and return its exit code."""
         refused = ""
         if self.start.number:
             refused = self.app.why_not_again()
@@ -167,7 +167,10 @@ class Supervisor:
         return self._end()
 
     def _ask_limit(self) -> None:
-        """Find out how long Slurm lets this job run; elements of an array ask if they need it."""
+        """Find out how long Slurm lets this job run.
+
+        Elements of an array ask only if they need it.
+        """
         if self.only is None or self._warns or self.app.segment is not None:
             self.limit.ask()
         if self.limit.answer is not None:
@@ -620,7 +623,7 @@ class Supervisor:
     # ending
 
     def _end(self) -> int:
-        """Write the end of the job, and end the tasks; return the exit code."""
+        """Write the end of the job, end the tasks, and return the exit code."""
         if self.leaving:
             self._leave_allocation()
         if self.leaving:
@@ -642,7 +645,7 @@ class Supervisor:
         return self._dismiss(int(self.app.state != "SUCCEEDED"))
 
     def _dismiss(self, code: int) -> int:
-        """End the tasks; return the exit code."""
+        """End the tasks, and return the exit code."""
         for step in self.steps.values():
             step.dismiss()
         for step in self.steps.values():
@@ -650,7 +653,7 @@ class Supervisor:
         return code
 
     def _leave_allocation(self) -> None:
-        """Have Slurm give the job a further allocation; if it refuses, that is the job's end."""
+        """Have Slurm give the job a further allocation. If Slurm refuses, the job ends."""
         refused = ""
         self.app.refresh()
         while not self._write():
@@ -785,7 +788,7 @@ def _read_json(path: str) -> dict[str, Any] | None:
 
 
 def _tail(path: str, since: int = 0) -> str:
-    """Return the end of a log, from ``since`` on; "" if it cannot be read."""
+    """Return the end of a log, from ``since`` on, or "" if it cannot be read."""
     try:
         with open(path, "rb", opener=open_own) as file:
             file.seek(max(since, os.fstat(file.fileno()).st_size - LONGEST_ERROR))
@@ -795,7 +798,11 @@ def _tail(path: str, since: int = 0) -> str:
 
 
 def remedy_of(line: str) -> str:
-    """Return what to write in a prologue whose last line of output is this one; ``""`` if unknown."""
+    """Return what to write in a prologue instead of what its last line of output says is not found.
+
+    Returns:
+        The advice, or ``""`` if none is known.
+    """
     for name, remedy in _UNKNOWN_TO_SH.items():
         if line.rstrip().endswith((f" {name}: not found", f" {name}: command not found")):
             return f" (the prologue is run by /bin/sh: {remedy})"

@@ -74,7 +74,10 @@ class Unpacked:
             raise
 
     def release(self) -> None:
-        """Remove the packages unless others use them; and those that killed ones have left."""
+        """Remove the packages unless others use them.
+
+        Remove what killed processes have left, too.
+        """
         os.close(self._lock)
         try:
             for name in os.listdir(self._place):
