@@ -130,6 +130,33 @@ def test_every_page_is_in_the_index() -> None:
     assert sorted(page for page in pages if f"]({page})" not in index) == []
 
 
+LONGER = {"kubernetes": 1400}
+"""Words of the pages that may be longer than the others of their folders."""
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted([*ROOT.glob("docs/orchestrators/*.md"), *ROOT.glob("docs/schedulers/*.md")]),
+    ids=lambda path: str(path.relative_to(ROOT / "docs")),
+)
+def test_a_page_of_a_plugin_is_read_to_its_end(path: Path) -> None:
+    """It has at most 1,000 words, as `wc -w` counts. What is looked up is in docs/reference."""
+    assert len(path.read_text().split()) <= LONGER.get(path.stem, 1000)
+
+
+def test_the_glossary_has_words_that_pages_use() -> None:
+    """Each is on another page for users, and they are in the order of the alphabet."""
+    text = (ROOT / "docs" / "explanation" / "glossary.md").read_text()
+    words = re.findall(r"^- \*\*(.+?)\*\*:", text.partition("\n## Words of orch")[0], re.MULTILINE)
+    assert len(words) > 30
+    assert words == sorted(words, key=str.lower)
+    folders = ("start", "guides", "orchestrators", "schedulers", "reference")
+    pages = [path.read_text() for folder in folders for path in ROOT.glob(f"docs/{folder}/*.md")]
+    others = "\n".join(pages).lower()
+    unused = [word for word in words if not re.search(rf"\b{word.lower()}", others)]
+    assert unused == []
+
+
 def test_tools_have_one_version_each() -> None:
     """The hooks before a commit and the group `dev` use the tools that the sessions use."""
     files = ("tests/requirements-lint.txt", "tests/requirements-typing.txt", "core/pyproject.toml")
