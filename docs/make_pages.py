@@ -109,9 +109,14 @@ SECTIONS: Mapping[str, list[str]] = {
     "Reference": ["reference/*", "api/*"],
     "Explanation": ["explanation/*"],
     "Extend": ["extend/*"],
-    "Evidence": ["evidence/*"],
-    "For maintainers": ["internals/*"],
 }
+"""What users read, in the order of the menu."""
+
+LAST_SECTIONS: Mapping[str, list[str]] = {
+    "For maintainers": ["internals/*"],
+    "Evidence": ["evidence/*"],
+}
+"""What stands below everything else in the menu."""
 
 ABOUT_STATES = """\
 `transload.specs.is_terminal` decides everywhere what is final. UNKNOWN is never read as a failure: see
@@ -201,7 +206,7 @@ def states() -> str:
         ]
         parts += [*(f"| `{word}` | {state.name} |" for word, state in table.items()), ""]
     parts += [
-        "## To a workflow host's states",
+        "## To an orchestrator's states",
         "",
         "Each table is total: every `AppState` has one row.",
         "",
@@ -318,7 +323,7 @@ def toctrees() -> str:
     ]
     root += [f"../{path}/README" for path in ("examples/*", "plugins/*")]
     text = ""
-    for title, pages in [*SECTIONS.items(), ("The repository", root)]:
+    for title, pages in [*SECTIONS.items(), ("The repository", root), *LAST_SECTIONS.items()]:
         there = [page for page in pages if "*" in page or (HERE / f"{page}.md").exists()]
         if there:
             text += (
@@ -360,7 +365,7 @@ def list_for_machines() -> str:
     index = (HERE / "index.md").read_text(encoding="utf-8")
     _, summary, *_ = index.split("\n\n")
     parts = ["# transload", f"> {summary}"]
-    for title, patterns in SECTIONS.items():
+    for title, patterns in [*SECTIONS.items(), *LAST_SECTIONS.items()]:
         rows = []
         for path in sorted(path for pattern in patterns for path in HERE.glob(f"{pattern}.md")):
             text = path.read_text(encoding="utf-8")

@@ -158,6 +158,15 @@ def test_every_page_is_built(pages: list[Path]) -> None:
     assert wanted - {str(page.relative_to(SITE)) for page in pages} == set()
 
 
+def test_evidence_is_the_last_in_the_menu(pages: list[Path]) -> None:
+    """Users see their own sections first. What was counted and tested comes after all of them."""
+    menu = (SITE / "docs" / "index.html").read_text(encoding="utf-8")
+    captions = re.findall(r'class="caption-text">([^<]+)<', menu)
+    sections = captions[: captions.index("Versions")]  # a list that is drawn below the menu
+    assert sections[0] == "Start"
+    assert sections[-2:] == ["For maintainers", "Evidence"]
+
+
 def test_it_loads_nothing_from_elsewhere(pages: list[Path]) -> None:
     """No script, style, font or picture of another machine: the site works offline."""
     loaded = re.compile(

@@ -21,8 +21,6 @@ def _shapes() -> dict[str, list[str]]:
     for commands, shape in re.findall(r"^\| (`.*?) \| (.*) \|$", section, re.MULTILINE):
         outer = re.split(r"\[\]`(?: of|:)", re.sub(r"\([^)]*\)", "", shape))[0] + "`"
         names = [*(APP if shape.startswith("*job*") else []), *re.findall(r"`(\w+)", outer)]
-        if "; `broken`" in shape:
-            names.append("broken")
         for command in re.findall(r"`([^`]+)`", commands):
             shapes[command] = sorted({*names, "schema"})
     return shapes

@@ -17,7 +17,7 @@ class AppState(int, Enum):
     | SUCCEEDED | nothing runs any more, and enough replicas of each role ended well | yes |
     | FAILED | ended badly, retries used up | yes |
     | CANCELLED | ended because somebody asked | yes |
-    | UNKNOWN | the scheduler cannot say; not an error by itself | |
+    | UNKNOWN | the scheduler cannot say, which is no error by itself | |
     """
 
     UNSUBMITTED = 0

@@ -49,8 +49,8 @@ STATES: Final = StateMap(
         AppState.PENDING: "or deferred",
         AppState.RUNNING: "or deferred",
         AppState.FAILED: "up_for_retry while retries are left",
-        AppState.CANCELLED: 'without a retry; skipped with `cancelled="skip"`',
-        AppState.UNKNOWN: "once patience is exhausted; up_for_retry while retries are left",
+        AppState.CANCELLED: 'without a retry, or skipped with `cancelled="skip"`',
+        AppState.UNKNOWN: "once patience is exhausted, or up_for_retry while retries are left",
     },
 )
 """AppState → value of ``airflow.sdk.TaskInstanceState``."""

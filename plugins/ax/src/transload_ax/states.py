@@ -37,7 +37,7 @@ STATES: Final = StateMap(
         **dict.fromkeys(
             (AppState.SUBMITTED, AppState.PENDING), "shown as RUNNING, from the trial's submit on"
         ),
-        AppState.UNKNOWN: "once patience is exhausted; no data, and the arm may be suggested again",
+        AppState.UNKNOWN: "once patience is exhausted, with no data, and the arm may be suggested again",
     },
 )
 """AppState → name of an ``ax.core.trial_status.TrialStatus``."""

@@ -169,7 +169,7 @@ class KfpAdapter(Adapter[TaskContext]):
                 signal.signal(signal.SIGTERM, before)
 
     def translate(self, error: TransloadError, context: TaskContext) -> TaskFailed:
-        """Return how the task ends for an error, after saying why; see `task_failed`."""
+        """Return how the task ends for an error, after saying why (see `task_failed`)."""
         return task_failed(error)
 
 

@@ -42,7 +42,7 @@ STATES: Final = StateMap(
     host_values=RUNTIME_STATES,
     notes={
         AppState.CANCELLED: "a task's own program can end only SUCCEEDED or FAILED: the launcher exits with 79",
-        AppState.UNKNOWN: "once patience is exhausted; the launcher exits with 76, and the job goes on",
+        AppState.UNKNOWN: "once patience is exhausted. The launcher exits with 76, and the job goes on",
     },
 )
 """AppState ↔ name of a ``RuntimeState`` of the v2beta1 API."""
