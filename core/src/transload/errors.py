@@ -1,4 +1,4 @@
-"""The exceptions of transload; their names say what to do next."""
+"""The exceptions of transload. Their names say what to do next."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ __all__ = [
 
 
 class TransloadError(Exception):
-    """Base of all errors that transload raises on purpose; the message is one line for the user."""
+    """Base of all errors that transload raises on purpose. The message is one line for the user."""
 
 
 class SpecError(TransloadError, ValueError):
-    """The spec (an ``AppDef``, component arguments or a handle) is wrong; fix it and try again."""
+    """The spec (an ``AppDef``, component arguments or a handle) is wrong. Fix it and try again."""
 
 
 class UnsupportedFeature(SpecError):
@@ -45,7 +45,7 @@ class UnsupportedFeature(SpecError):
 
 
 class ConfigError(TransloadError, ValueError):
-    """A setting or a run option is wrong; fix the configuration."""
+    """A setting or a run option is wrong. Fix the configuration."""
 
 
 class SubmitError(TransloadError):
@@ -120,7 +120,7 @@ class SchedulerUnavailable(TransloadError):
 
 
 class StateUnknown(SchedulerUnavailable):
-    """The state of a job was unknown for longer than the unreachable timeout; the job goes on.
+    """The state of a job was unknown for longer than the unreachable timeout. The job goes on.
 
     Attributes:
         handle: the job.
@@ -154,4 +154,4 @@ class PluginError(TransloadError):
 
 
 class TransloadTimeout(TransloadError, TimeoutError):
-    """The time limit for waiting has passed; the job itself goes on."""
+    """The time limit for waiting has passed. The job itself goes on."""

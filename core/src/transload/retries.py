@@ -1,4 +1,4 @@
-"""The rules of retries: what follows when a replica of a job ends.
+"""Decide what follows when a replica of a job ends, by the rules of retries.
 
 The supervisors of local, Docker and Slurm jobs use them, since their engines have no such rules. A
 supervisor reports to a `Gang` what happens to the replicas. The gang decides: `Gang.restarts` are
@@ -95,7 +95,7 @@ def exit_text(code: int | None) -> str:
 
 
 def read_error(data: bytes) -> str:
-    """Return the content of a replica's error file as JSON text; "" if it is empty.
+    """Return the content of a replica's error file as JSON text, or "" if it is empty.
 
     The file (``TRANSLOAD_ERROR_FILE``) may hold any text. The form of torchelastic's files is kept.
     """
@@ -202,7 +202,7 @@ def _went_on(rest: Sequence[str]) -> bool:
 
 
 def _is_warning(line: str) -> bool:
-    """Tell whether a line is one of Python's warnings: ``file.py:3: ResourceWarning: …``."""
+    """Tell whether a line is a warning of Python, such as ``file.py:3: ResourceWarning: …``."""
     before, found, _ = line.partition("Warning: ")
     _, colon, kind = before.rpartition(":")
     return bool(found) and bool(colon) and kind.strip().isidentifier()
@@ -223,7 +223,7 @@ class _Traceback:
         self.line = ""  # its exception
 
     def read(self, text: Sequence[str]) -> bool:
-        """Read it from these lines; False if it has no end."""
+        """Read it from these lines, and return False if it has no end."""
         self.prefix = text[self.start][: -len(_TRACEBACK)]
         for number, line in enumerate(text[self.start :], self.start):
             inner = " "  # another process wrote this line
@@ -632,10 +632,13 @@ class Gang:
         self._failures.append(_Ended(replica, why, retry, when, cause))
 
     def _cause_by_notice(self, replica: Replica, code: int | None) -> str:
-        """Return what interrupted a replica that had a notice, by its exit code; "" for a failure.
+        """Return what interrupted a replica that had a notice, by its exit code.
 
         Exit code 75 always means an interruption. A death by the notice's signal, or by KILL, means
         one if the engine was sure to end the replica.
+
+        Returns:
+            The cause, or "" for a failure.
         """
         noticed = replica.noticed
         if noticed in ("", "limit"):
@@ -647,7 +650,7 @@ class Gang:
         return ""
 
     def _obeyed(self, replica: Replica) -> bool:
-        """Tell whether a replica ended as its notice asks: by exit code 75, its signal, or KILL."""
+        """Tell whether a replica ended as its notice asks, by exit code 75, its signal, or KILL."""
         ends = [ASKS_AGAIN]
         for number in (9, self.roles[replica.role].get("notice_signal", 15)):
             ends += [-number, 128 + number]
@@ -713,7 +716,7 @@ class Gang:
 
     @property
     def segment_end(self) -> float | None:
-        """When its segment is over; None: it has none, or its end is decided."""
+        """Return when its segment is over, or None if it has none or its end is decided."""
         if self.segment is None or self.segment_began is None:
             return None
         if self.final is not None or self.interrupted:
@@ -832,7 +835,7 @@ class Gang:
         self.msg = f"{what}; started again, {_ordinal(spent)} of {most}"
 
     def _how_far(self, replica: Replica, ended: _Ended) -> str:
-        """Return how far an attempt came, for a message: at which step, after what time."""
+        """Return for a message at which step, and after what time, an attempt ended."""
         text = ""
         if replica.step is not None:
             text = f" at step {replica.step:,}"
@@ -843,7 +846,7 @@ class Gang:
         return text
 
     def _spend_interruption(self, replica: Replica, cause: str) -> int:
-        """Count an interruption; return how many there are of its kind."""
+        """Count an interruption, and return how many there are of its kind."""
         policy = self.roles[replica.role]["retry_policy"]
         if cause == "segment" or policy not in ("REPLICA", "ROLE"):
             self.app_interruptions += 1
@@ -888,13 +891,13 @@ class Gang:
         self._seen_step = self.step
 
     def no_fruit(self) -> str:
-        """Return why a job without anything new is not started again; "" if it may be."""
+        """Return why a job without anything new is not started again, or "" if it may be."""
         if self.fruitless < FRUITLESS:
             return ""
         return f"{FRUITLESS} in a row without a new checkpoint or a larger step"
 
     def why_not_again(self) -> str:
-        """Return why a job that the engine started again does not go on; "" if it does."""
+        """Return why a job that the engine started again does not go on, or "" if it does."""
         if not self.covers_requeue():
             return "its retries are used up"
         most = max(self._most_interruptions(role) for role in range(len(self.roles)))
@@ -932,7 +935,7 @@ class Gang:
         self.end("FAILED", reason)
 
     def _scope(self, failed: Replica) -> list[Replica]:
-        """Return the replicas that are started again after a failure; none without retries left."""
+        """Return the replicas to start again after a failure, or none without retries left."""
         role = self.roles[failed.role]
         policy = role["retry_policy"]
         if policy == "REPLICA":
@@ -959,7 +962,7 @@ class Gang:
             self.app_restarts += 1
 
     def _delay(self, ended: Replica, scope: Iterable[Replica]) -> float:
-        """Return the seconds before a restart; count the failures in a row of these replicas."""
+        """Return the seconds before a restart, and count these replicas' failures in a row."""
         row = ended.row
         if ended.start is not None and (ended.end or 0.0) - ended.start >= HEALTHY_S:
             row = 0
@@ -994,11 +997,11 @@ class Gang:
             self.began += seconds
 
     def renew(self, restart: Restart, now: float | None = None) -> list[Replica]:
-        """Begin the next attempt of the replicas of a restart; return them. All have ended.
+        """Begin the next attempt of the replicas of a restart, and return them. All have ended.
 
         Args:
             restart: which.
-            now: when the next segment begins, on the caller's clock; needed where there are
+            now: when the next segment begins, on the caller's clock. It is needed where there are
                 segments.
         """
         self.restarts.remove(restart)
@@ -1051,13 +1054,17 @@ class Gang:
 
     @property
     def deadline(self) -> float | None:
-        """When its time is over; None: it has no limit, has not begun, or its end is decided."""
+        """Return when its time is over.
+
+        Returns:
+            The time, or None if it has no limit, has not begun, or its end is decided.
+        """
         if self.timeout is None or self.began is None or self.final is not None or self.interrupted:
             return None
         return self.began + self.timeout
 
     def next_end(self) -> float | None:
-        """Return when its time or segment is over, or a notice of that is due; None: never."""
+        """Return when its time or segment ends, or a notice of that is due, or None for never."""
         end, _ = self._next_end()
         if end is None:
             return None
@@ -1069,7 +1076,7 @@ class Gang:
         return min([end, *notices])
 
     def due(self) -> float | None:
-        """Return when a limit, a notice or a restart is due; None: only an event matters."""
+        """Return when a limit, a notice or a restart is due, or None if only an event matters."""
         dues = [
             each.due
             for each in self.restarts

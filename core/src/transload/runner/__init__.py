@@ -1,4 +1,4 @@
-"""The runner: from what was asked (`Launch`) to what would be submitted (`Plan`) to what runs (`Job`)."""
+"""Turn what was asked (`Launch`) into what would be submitted (`Plan`) and what runs (`Job`)."""
 
 from __future__ import annotations
 

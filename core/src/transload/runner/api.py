@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 class RunOptions(TypedDict, total=False):
-    """The arguments of `Runner.dryrun` and its siblings that are given by name; see there."""
+    """The keyword arguments of `Runner.dryrun` and its siblings, which describe them."""
 
     app_id: str | None
     tracker_base: str | None
@@ -116,18 +116,17 @@ class Runner:
         return f"Runner(name={self._name!r}, schedulers={self.scheduler_backends()})"
 
     def close(self) -> None:
-        """Free what the runner holds; running jobs go on. May be called more than once."""
+        """Free what the runner holds. Running jobs go on. It may be called more than once."""
         self._schedulers.close()
 
     def with_environ(self, environ: Mapping[str, str]) -> Runner:
-        """Return this runner with another environment for the secrets of what it submits (source
-        ``env:NAME``).
+        """Return this runner with another environment for the secrets of what it submits.
 
-        Both share schedulers and settings, and are closed together. What jobs inherit is not
-        changed.
+        Secrets of the source ``env:NAME`` are read there. Both runners share schedulers and
+        settings, and are closed together. What jobs inherit is not changed.
 
         Args:
-            environ: read at each submit in place of ``os.environ``; it goes nowhere else.
+            environ: read at each submit in place of ``os.environ``. It goes nowhere else.
         """
         settings = self.settings  # read once for both
         other = copy.copy(self)
@@ -166,20 +165,22 @@ class Runner:
     # -- schedulers
 
     def scheduler_backends(self) -> list[str]:
-        """Return the names of the schedulers that can be used, clusters that the settings name
-        included.
+        """Return the names of the schedulers that can be used.
+
+        The clusters that the settings name are among them.
         """
         return self._schedulers.names()
 
     def known_schedulers(self) -> list[str]:
-        """Return the names of `scheduler_backends`, and of what has a table in the settings though
-        it cannot be used.
-        """
+        """Return the names of all schedulers that can be used or have a table in the settings."""
         tables = self.settings.scheduler_tables()
         return list(dict.fromkeys([*self.scheduler_backends(), *tables]))
 
     def cluster(self, name: str) -> Cluster:
-        """Return what says which cluster a scheduler is: to be kept with handles, and given to
+        """Return the cluster behind a scheduler's name.
+
+        It is stored with handles, and given to `with_clusters`.
+
         `with_clusters`.
 
         Raises:
@@ -211,8 +212,9 @@ class Runner:
         return self._schedulers.get(name or self.settings.scheduler)
 
     def scheduler_run_opts(self, scheduler: str | None = None) -> runopts:
-        """Return the options that a scheduler takes, those that the runner understands for every
-        scheduler included.
+        """Return the options that a scheduler takes.
+
+        Those that the runner understands for every scheduler are among them.
         """
         opts = runopts()
         opts.update(self.scheduler(scheduler).run_opts())
@@ -232,7 +234,7 @@ class Runner:
     def destination(
         self, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None
     ) -> Destination:
-        """Return where a job goes: the scheduler, and the run options in force there.
+        """Return where a job goes, which is the scheduler and the run options in force there.
 
         Args:
             scheduler: its name; default: the configured one, else ``local``.
@@ -293,7 +295,10 @@ class Runner:
     def qualified_id(
         self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None
     ) -> str:
-        """Return the full id that `run` submits a job under: some schedulers add a namespace or a
+        """Return the full id under which `run` submits a job.
+
+        Some schedulers add a namespace or a cluster.
+
         cluster.
 
         Raises:
@@ -316,7 +321,7 @@ class Runner:
         tracker_base: str | None = None,
         overrides: Overrides | None = None,
     ) -> Plan[Any]:
-        """Return the request that `run` would submit; nothing outside of this process is touched.
+        """Return the request that `run` would submit. Nothing outside of this process is touched.
 
         Args:
             app: what is to run: an `AppDef`, its JSON, a component (its name or function), or a `Launch`.
@@ -375,7 +380,7 @@ class Runner:
         parent_run_id: str | None = None,
         **options: Unpack[RunOptions],
     ) -> AppHandle:
-        """Submit a job; return its handle, without waiting.
+        """Submit a job and return its handle, without waiting.
 
         Arguments and errors are those of `dryrun` and `schedule`.
         """
@@ -424,8 +429,9 @@ class Runner:
         parent_run_id: str | None = None,
         **options: Unpack[RunOptions],
     ) -> AppHandle:
-        """Build a job from a component and submit it. Arguments and errors as in
-        `dryrun_component` and `schedule`.
+        """Build a job from a component and submit it.
+
+        Arguments and errors are those of `dryrun_component` and `schedule`.
         """
         return self.run(
             Launch(component=component, args=component_args),
@@ -447,7 +453,7 @@ class Runner:
         return Job(app_handle, self)
 
     def description(self, app_handle: AppHandle) -> AppDescription | None:
-        """Return all that the scheduler knows of a job; None if there is no such job.
+        """Return all that the scheduler knows of a job, or None if there is no such job.
 
         Raises:
             MalformedAppHandleException: if it is not a handle.
@@ -465,7 +471,7 @@ class Runner:
         return self.job(app_handle).need_description().status
 
     def status(self, app_handle: AppHandle) -> AppStatus | None:
-        """Return the status of a job; None if there is none.
+        """Return the status of a job, or None if there is no such job.
 
         Its state is UNKNOWN if the scheduler cannot say.
         """
@@ -535,8 +541,10 @@ class Runner:
         self.job(app_handle).delete()
 
     def describe(self, app_handle: AppHandle) -> AppDef | None:
-        """Return the job as it was submitted, secret-looking values masked; None if it is not
-        known.
+        """Return the job as it was submitted, with secret-looking values masked.
+
+        Returns:
+            The definition, or None if it is not known.
         """
         return self.job(app_handle).describe()
 
@@ -607,7 +615,10 @@ class Runner:
         return self.job(app_handle).results(shared=shared)
 
     def steps(self, app_handle: AppHandle) -> dict[str, dict[str, dict[float, float]]]:
-        """Return the curves that a job reported step by step so far: key → name → step → value.
+        """Return the values that a job reported step by step so far.
+
+        Returns:
+            A mapping of key → name → step → value.
 
         Raises:
             AppNotFound: if there is no such job.
@@ -618,7 +629,7 @@ class Runner:
     def fetch(
         self, app_handle: AppHandle, pattern: str = "*", folder: str = ".", *, replace: bool = True
     ) -> Sequence[str]:
-        """Copy files of a job (in ``TRANSLOAD_OUTPUT_DIR``) here; return their new paths.
+        """Copy files of a job (in ``TRANSLOAD_OUTPUT_DIR``) here, and return their new paths.
 
         Only regular files are copied, and no link is followed out of the job's folder. What is left
         out is logged as a warning.

@@ -31,7 +31,7 @@ def safe_name(name: str) -> str:
 
 
 def all_with_checkpoints(app: AppDef) -> AppDef:
-    """Return the job with checkpoints: those roles have them that ask, or all if none does."""
+    """Return the job with checkpoints for the roles that ask for them, or for all if none does."""
     if any(role.checkpoints for role in app.roles):
         return app
     return replace(app, roles=[replace(role, checkpoints=True) for role in app.roles])

@@ -84,7 +84,7 @@ class Cluster:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Cluster:
-        """Create a cluster from the values of `to_dict`; unknown fields are ignored.
+        """Create a cluster from the values of `to_dict`, and ignore unknown fields.
 
         Raises:
             ConfigError: if it is not such a mapping.

@@ -55,7 +55,7 @@ class Setting(NamedTuple):
 
 
 class Defaults(dict[str, Any]):
-    """Argument → default; ``sources`` has the file of each."""
+    """The default of each argument. ``sources`` has the file of each."""
 
     sources: Mapping[str, str] = MappingProxyType({})
 
@@ -127,7 +127,7 @@ class Settings:
             raise ConfigError(f"environment variable {variable}: {exc}") from exc
 
     def cluster(self, name: str, kind: str, opts: runopts) -> Cluster | None:
-        """Return the cluster in a scheduler's table or variables; None if they do not select one.
+        """Return the cluster in a scheduler's table or variables, or None if they select none.
 
         Args:
             name: the scheduler.
@@ -400,7 +400,7 @@ def _prefix(scheduler: str) -> str:
 
 
 def _check_tracker(path: str, name: str, entries: dict[str, Any]) -> None:
-    """Refuse settings that a tracker would ignore; it has only one, its configuration text."""
+    """Refuse settings that a tracker would ignore. It has only one, its configuration text."""
     for option, entry in entries.items():
         where = f"{path}: tracker.{name}.{option}"
         if option != "config":
@@ -432,7 +432,7 @@ def _is_same_component(name: str, component: str, source: str) -> bool:
 
 
 def _file_and_function(name: str) -> tuple[str, str]:
-    """Split a component's name into file and function; both are empty if it has no file."""
+    """Split a component's name into file and function. Both are empty if it has no file."""
     file = name
     function = ""
     if ":" in name:

@@ -1,4 +1,7 @@
-"""Which packages a job needs installed where it runs: what was named, else its script's own header."""
+"""Find the packages that a job needs installed where it runs.
+
+They are those that were named, else those in the header of its script.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,7 @@ _HEADER_KEYS: Final[dict[str, tuple[type, ...]]] = {
 
 
 def script_in(words: Sequence[str]) -> str | None:
-    """Return the script that a command runs, if it is Python's: ``python train.py``, ``train.py``.
+    """Return the Python script that a command such as ``python train.py`` or ``train.py`` runs.
 
     A script that ``dist.ddp`` has torchrun start counts likewise. A script of ``uv run`` does not,
     since uv itself provides its packages.
@@ -82,7 +85,7 @@ def script_in(words: Sequence[str]) -> str | None:
 
 
 def is_script(path: str) -> bool:
-    """Tell whether a file is a script with a header, and holds no component: it is not executed.
+    """Tell whether a file is a script with a header and no component, without executing it.
 
     Raises:
         SpecError: if its header cannot be read, with file and line.
@@ -100,11 +103,11 @@ def is_script(path: str) -> bool:
 
 
 def script_of(role: Role, folders: Sequence[str]) -> str | None:
-    """Return the local path of the script that a role runs; None if it runs none that is here.
+    """Return the local path of the script that a role runs, or None if it runs none that is here.
 
     Args:
         role: the role.
-        folders: where it may lie: the first that holds it counts.
+        folders: where it may lie. The first that holds it counts.
     """
     word = script_in([role.entrypoint, *role.args])
     if word is None:
@@ -141,7 +144,7 @@ def _projects(workspace: Workspace | None) -> Mapping[str, str]:
 
 
 def script_of_function(fn: object) -> str | None:
-    """Return the path of the script that defines a function; None if there is none."""
+    """Return the path of the script that defines a function, or None if there is none."""
     while isinstance(fn, functools.partial):
         fn = fn.func
     module = sys.modules.get(getattr(fn, "__module__", None) or "")
@@ -240,14 +243,15 @@ def with_environments(
 
 
 def _is_run_by_uv(role: Role, header: Header | None) -> bool:
-    """Tell whether a script is a program whose first line has uv run it, which installs itself what
-    it needs (``#!/usr/bin/env -S uv run --script``).
+    """Tell whether a role runs a script by itself whose first line names uv.
+
+    uv then installs what the script needs (``#!/usr/bin/env -S uv run --script``).
     """
     return header is not None and role.entrypoint.endswith(".py") and "uv" in header.interpreter
 
 
 def environment_of(header: Header | None) -> Environment | None:
-    """Return the packages that the header of a script asks for; None if it names none."""
+    """Return the packages that the header of a script asks for, or None if it names none."""
     if header is None or "dependencies" not in header.table:
         return None
     source = os.path.abspath(header.path)
@@ -373,7 +377,7 @@ def _seconds(value: str | float, what: str) -> float:
 
 
 def scheduler_of(header: Header | None) -> str | None:
-    """Return the scheduler that the header of a script names; None if it names none."""
+    """Return the scheduler that the header of a script names, or None if it names none."""
     if header is None:
         return None
     return HeaderSettings(header).scheduler

@@ -1,4 +1,4 @@
-"""Makes runners: with all that is installed, or the one that a process shares."""
+"""Make runners with all that is installed, or return the one that a process shares."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def shared_runner(
     secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
     **scheduler_params: object,
 ) -> Runner:
-    """Return the runner of a session that this process shares; do not close it.
+    """Return the runner of a session that this process shares. Do not close it.
 
     Args:
         session: name of the session in the handles.
-        inherit_env: give jobs the whole environment of this process; default: only an allow-list
-            of it.
+        inherit_env: give jobs the whole environment of this process. By default they get only an
+            allow-list of it.
         clusters: clusters beside those of the settings.
-        secret_sources: kind → what finds a value; the same in every call of a session.
+        secret_sources: kind → what finds a value. It is the same in every call of a session.
         scheduler_params: keyword arguments for the scheduler factories.
     """
     params = repr(sorted(scheduler_params.items()))

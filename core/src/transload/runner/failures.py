@@ -1,4 +1,4 @@
-"""Write the message of a failed job: the replica, its exit code, and its last lines."""
+"""Write the message of a failed job, with the replica, its exit code, and its last lines."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Pickling the call of a function: which modules travel with it, and which are found where it
-runs.
+"""Pickle the call of a function.
+
+Some modules travel with it. The others are found where it runs.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def pickle_call(
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """Return a name for a function: that of what is called in the end."""
+    """Return a name for a function, which is that of the innermost function it calls."""
     fn = inner(fn)
     name = getattr(fn, "__name__", type(fn).__name__)
     return name if name.isidentifier() else "function"
@@ -117,9 +118,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         self._take(own)
 
     def reducer_override(self, obj: Any) -> Any:
-        """Take along the module that a function, a class or a module is of, before it is
-        pickled.
-        """
+        """Take along the module of a function, a class or a module before that is pickled."""
         if isinstance(obj, ModuleType):
             return self._module(obj)
         if isinstance(obj, _CACHED):
@@ -134,8 +133,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(obj)
 
     def _is_by_name(self, obj: Any) -> bool:
-        """Tell whether an object, not a function or class, would be looked for in a module that is
-        not there.
+        """Tell whether an object would be looked up by name in a module that is not there.
+
+        Functions and classes are not asked about.
         """
         if type(obj).__module__ == obj.__module__ or not self._must_travel(obj.__module__):
             return False  # most objects: the module is that of their class
@@ -153,9 +153,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return ModuleType, (module.__name__,), state
 
     def _cached(self, obj: Any) -> Any:
-        """Return how to make a function with a cache again: by itself it is found by its name
-        only.
-        """
+        """Return how to make a cached function again, since pickle finds it only by its name."""
         home = obj.__module__ or ""
         if (
             home in sys.modules
@@ -181,7 +179,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         cloudpickle.register_pickle_by_value(sys.modules[name])
 
     def _must_travel(self, name: str) -> bool:
-        """Tell whether a module must travel in the pickle; one that travels as a file is noted."""
+        """Tell whether a module must travel in the pickle, and note one that travels as a file."""
         if name not in self._travels:
             top = name.partition(".")[0]
             is_there = (
@@ -213,7 +211,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         )
 
     def explain(self) -> str:
-        """Return the end of a message: which modules were to travel, and what else can be done."""
+        """Return the end of a message that names the modules that were to travel and a way out."""
         names = sorted(module.__name__ for module in self._taken)
         if not names:
             return ""
@@ -228,8 +226,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 def sources_of(
     names: Iterable[str], is_there: Callable[[str, ModuleType | None], bool]
 ) -> dict[str, str]:
-    """Return the source files of modules, and of all that these import and that is not there: path
-    → path here.
+    """Return the source files of modules, and of all missing modules that these import.
+
+    Returns:
+        The path below a folder for modules → the path here.
     """
     found: dict[str, str] = {}
     seen: set[str] = set()
@@ -259,8 +259,10 @@ def _can_travel(top: str, is_there: Callable[[str, ModuleType | None], bool]) ->
 
 
 def _files_of(top: str) -> dict[str, str]:
-    """Return the source files of a module or package: path below a folder for modules → path
-    here.
+    """Return the source files of a module or package.
+
+    Returns:
+        The path below a folder for modules → the path here.
     """
     spec = _spec_of(top)
     if spec is None:
@@ -326,9 +328,7 @@ def _installed() -> frozenset[str]:
 
 
 def _folder_of(file: str | None) -> str | None:
-    """Return the folder that a module or package with this file is found in; None if it has no
-    file.
-    """
+    """Return the folder in which Python finds a module or package, or None if it has no file."""
     if file is None:
         return None
     folder = os.path.dirname(os.path.realpath(file))
@@ -336,9 +336,7 @@ def _folder_of(file: str | None) -> str | None:
 
 
 def _is_found(module: ModuleType | None) -> bool:
-    """Tell whether a new process with this one's module path finds a module by its name, and it is
-    the same file.
-    """
+    """Tell whether a new process with this one's module path finds the same file by its name."""
     file = getattr(module, "__file__", None)
     if module is None or file is None:
         return False
@@ -350,7 +348,7 @@ def _is_found(module: ModuleType | None) -> bool:
 
 
 def _spec_of(top: str) -> ModuleSpec | None:
-    """Return where a module, not one inside a package, is found by its name; None if it is not."""
+    """Return where a top-level module is found by its name, or None if it is not found."""
     for finder in sys.meta_path:
         find = getattr(finder, "find_spec", None)
         try:

@@ -1,8 +1,8 @@
-"""The secret keys that sign what functions return: one for each job, kept by its submitter.
+"""Keep the secret keys that sign what functions return.
 
-A key lies in the state folder of the submitting user, in a folder that only this user can enter. It
-never lies below a folder of results. It is made before the submit, and removed with the job's
-record.
+There is one for each job, and its submitter keeps it. A key lies in the state folder of the
+submitting user, in a folder that only this user can enter. It never lies below a folder of results.
+It is made before the submit, and removed with the job's record.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 FOLDER: Final = "function-keys"
 KEY_BYTES: Final = 32
 LEFT_S: Final = 30 * 86_400.0
-"""Seconds after which a key goes whose job is gone without a word to this user: a scheduler's own
-time limit."""
+"""Seconds after which a key is removed if its scheduler does not know the job any more.
+
+A scheduler's own time limit may have removed the job, unseen by this user.
+"""
 
 
 def new_key() -> str:
@@ -60,7 +62,7 @@ def keep_key(handle: str, key: str) -> None:
 
 
 def find_key(handle: str) -> str | None:
-    """Return the key of a job; None if this user did not submit it here.
+    """Return the key of a job, or None if this user did not submit it here.
 
     Raises:
         ConfigError: if others can write where it lies.
@@ -86,9 +88,7 @@ def forget_key(handle: str) -> None:
 
 
 def forget_keys(scheduler: SchedulerBase, gone: Iterable[str]) -> None:
-    """Remove the keys of a scheduler's jobs that were deleted, and old ones of jobs that it does
-    not know any more.
-    """
+    """Remove the keys of a scheduler's deleted jobs, and old keys of jobs that it does not know."""
     for app_id in gone:
         forget_key(make_app_handle(scheduler.name, "", app_id))
     now = time.time()

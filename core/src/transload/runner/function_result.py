@@ -1,4 +1,4 @@
-"""The result or exception of a Python function that ran as a job: read, verified and unpickled."""
+"""Read, verify and unpickle the result or exception of a Python function that ran as a job."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Reply(NamedTuple):
 
 
 def read_reply(job: Job, *, safe: bool) -> Reply | None:
-    """Return the file that the last attempt of a function wrote; None if it wrote nothing.
+    """Return the file that the last attempt of a function wrote, or None if it wrote nothing.
 
     Raises:
         SpecError: if the job is no function.
@@ -87,7 +87,7 @@ def _check_is_function(role: Role, handle: str) -> None:
 
 
 def _checked(handle: str, data: bytes, key: str | None, attempt: int) -> Reply | None:
-    """Return what a result file holds; None if an earlier attempt wrote it.
+    """Return what a result file holds, or None if an earlier attempt wrote it.
 
     Raises:
         TrackingError: if it is not signed with the key, where there is one, or was signed for
@@ -120,8 +120,9 @@ def _head(line: bytes) -> dict[str, Any] | None:
 
 
 def value_of(reply: Reply, handle: str, status: AppStatus, *, safe: bool) -> Any:
-    """Return what a function returned, or raise what it raised; errors as in
-    `transload.Job.result`.
+    """Return what a function returned, or raise what it raised.
+
+    The errors are those of `transload.Job.result`.
     """
     head = reply.head
     if "refused" in head:

@@ -1,4 +1,4 @@
-"""Python functions as jobs: `transload.submit`, `transload.map`."""
+"""Run Python functions as jobs, by `transload.submit` and `transload.map`."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ T = TypeVar("T")
 
 
 class FunctionJob(Job, Generic[T]):
-    """A function that was submitted: a `Job` whose `result` has a type."""
+    """A `Job` of a function that was submitted, whose `result` has a type."""
 
     def result(self, timeout: float | None = None, *, safe: bool = False) -> T:
         """Do what `Job.result` does."""
@@ -205,7 +205,7 @@ def _submit_with_key(runner: Runner, launch: Launch, role: Role, changes: Overri
 
 
 def _write_call(folder: str, made: Call, shares: bool, *, in_environment: bool) -> None:
-    """Write what the job runs: the pickled call, facts of this process, modules, and the program.
+    """Write the pickled call, facts of this process, modules, and the program that the job runs.
 
     In a separate environment, the packages that are installed here are not found.
     """
@@ -235,14 +235,15 @@ def map(  # noqa: A001
     parallelism: int = 8,
     **options: Unpack[SubmitOptions],
 ) -> Iterator[T]:
-    """Call a function for each item, each call a job; return the results in order, as they come.
+    """Call a function for each item as a job of its own, and return the results in order.
 
-    When a call fails, or the caller stops reading, the jobs that still run are cancelled.
+    Each result is returned when it is there. When a call fails, or the caller stops reading, the
+    jobs that still run are cancelled.
 
     Args:
-        fn: the function; it gets the item.
+        fn: the function, which gets the item.
         items: the items.
-        parallelism: how many jobs at a time.
+        parallelism: how many jobs run at a time.
         options: see `submit`.
 
     Raises:
@@ -285,8 +286,9 @@ def _results(
 def _pickled(
     call: Any, fn: Callable[..., Any], folders: Iterable[str] = (), shares: bool = False
 ) -> tuple[Call, str, str]:
-    """Return a pickled call, the folder of the package that reads it, and a name for it; see
-    `pickle_call`.
+    """Return a pickled call, the folder of the package that reads it, and a name for it.
+
+    See `pickle_call`.
     """
     from transload.errors import ConfigError
 

@@ -1,4 +1,4 @@
-"""The job: an object to hold, ask, wait for and cancel."""
+"""Define `Job`, an object to hold, ask, wait for and cancel."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Job:
     """
 
     default_runner: ClassVar[Callable[[], Runner]]
-    """Returns the runner that this process shares; handed in by what makes runners."""
+    """Returns the runner that this process shares. The module that makes runners sets it."""
 
     def __init__(self, handle: AppHandle, runner: Runner | None = None) -> None:
         self._parsed = parse_app_handle(handle)
@@ -49,7 +49,7 @@ class Job:
         return self.handle
 
     def _repr_html_(self) -> str:
-        """Return a line for a notebook: handle, state, what went wrong."""
+        """Return a line for a notebook with its handle, its state, and what went wrong."""
         from html import escape
 
         status = self.status()
@@ -74,7 +74,7 @@ class Job:
         return self.runner.scheduler(self._parsed.scheduler_backend)
 
     def description(self) -> AppDescription | None:
-        """Return all that its scheduler knows of it; None if it is gone.
+        """Return all that its scheduler knows of it, or None if it is gone.
 
         Raises:
             SchedulerUnavailable: if the scheduler cannot be reached.
@@ -94,7 +94,7 @@ class Job:
         return description
 
     def status(self) -> AppStatus | None:
-        """Return its status; None if it is gone; state UNKNOWN if its scheduler cannot say."""
+        """Return its status, or None if it is gone, or UNKNOWN if its scheduler cannot say."""
         return self.runner.status_many([self.handle])[self.handle]
 
     def wait(
@@ -103,16 +103,16 @@ class Job:
         patience: float = 300.0,
         on_change: Callable[[AppStatus], None] | None = None,
     ) -> AppStatus:
-        """Block until it has ended; return its final status, whatever that is.
+        """Block until it has ended, and return its final status, whatever that is.
 
         Args:
-            timeout: seconds to wait at most; None: no limit.
+            timeout: seconds to wait at most. None means no limit.
             patience: seconds for which its state may be UNKNOWN without a break.
             on_change: called with each new state.
 
         Raises:
-            TransloadTimeout: when the time ran out; the job goes on.
-            StateUnknown: when patience ran out; the job is not touched.
+            TransloadTimeout: when the time has passed. The job goes on.
+            StateUnknown: when ``patience`` has passed. The job goes on.
             AppNotFound: if it is gone.
         """
         return self._there(self.wait_if_there(timeout, patience, on_change))
@@ -127,7 +127,7 @@ class Job:
         patience: float = 300.0,
         on_change: Callable[[AppStatus], object] | None = None,
     ) -> AppStatus | None:
-        """Do what `wait` does; return None if it is gone."""
+        """Wait as `wait` does, but return None if it is gone."""
         return follower.wait(
             self.scheduler, self.handle, timeout=timeout, patience=patience, on_change=on_change
         )
@@ -221,19 +221,22 @@ class Job:
         )
 
     def steps(self) -> dict[str, dict[str, dict[float, float]]]:
-        """Return its curves so far, as `Runner.steps` does; the errors are the same."""
+        """Return the values that it reported step by step so far, as `Runner.steps` does.
+
+        The errors are the same.
+        """
         return collect_steps(self.scheduler, self.need_description())
 
     def fetch(
         self, pattern: str = "*", folder: str = ".", *, replace: bool = True
     ) -> Sequence[str]:
-        """Copy files that it has made here, as `Runner.fetch` does; the errors are the same."""
+        """Copy files that it has made here, as `Runner.fetch` does, with the same errors."""
         return fetch_outputs(
             self.scheduler, self.need_description(), pattern, folder, replace=replace
         )
 
     def result(self, timeout: float | None = None, *, safe: bool = False) -> Any:
-        """Wait for the end of a function (`submit`); return its value, or raise its exception.
+        """Wait for the end of a function (`submit`), and return its value or raise its exception.
 
         Both are unpickled only if they are signed with the key of this job. The key is in the state
         folder of the submitting user, on the machine of the submit.
@@ -286,14 +289,16 @@ class Job:
         forget_key(self.handle)
 
     def describe(self) -> AppDef | None:
-        """Return its definition as it was submitted, secret-looking values masked; None if it is
-        not known.
+        """Return its definition as it was submitted, with secret-looking values masked.
+
+        Returns:
+            The definition, or None if it is not known.
         """
         found = self.description()
         return None if found is None else copy.deepcopy(found.app)
 
     def page(self) -> str | None:
-        """Return the full address of a page about it; None if there is none.
+        """Return the full address of a page about it, or None if there is none.
 
         A plugin's page goes before the scheduler's.
         """

@@ -1,4 +1,4 @@
-"""The runner's additions to a job before it is converted: its identity, and where it reports."""
+"""Add to a job, before it is converted, its identity and where it reports."""
 
 from __future__ import annotations
 
@@ -46,8 +46,9 @@ _ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: people read ids
 
 
 def unique_app_id(name: str) -> str:
-    """Return a fresh id such as ``trainer-k3w9x2m4pd``: at most 40 lower-case letters, digits and
-    dashes.
+    """Return a fresh id such as ``trainer-k3w9x2m4pd``.
+
+    It has at most 40 lower-case letters, digits and dashes.
     """
     readable = re.sub(_UNSAFE, "-", name.lower()).strip("-")[:29].rstrip("-") or "app"
     if not readable[0].isalpha():
@@ -83,10 +84,9 @@ def with_workspace(app: AppDef, workspace: str | Workspace | None) -> AppDef:
 
 
 def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> AppDef:
-    """Return a copy of ``app`` with ``environment`` added to every role, ``${app_id}`` and
-    ``${output_dir}`` replaced.
+    """Return a copy of ``app`` with ``environment`` added to every role.
 
-    The other macros are left for the scheduler.
+    ``${app_id}`` and ``${output_dir}`` are replaced. The other macros are left for the scheduler.
 
     Raises:
         SpecError: for ``${output_dir}`` where the job has no such folder.
@@ -115,7 +115,7 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
 def tracker_base_of(
     backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], given: str | None
 ) -> str | None:
-    """Return the base of a job's results; None if there is none.
+    """Return the base of a job's results, or None if there is none.
 
     It is the given one (``${app_id}`` replaced), else the scheduler's. A relative path is made
     absolute here, since the job and its readers may run in other folders.
@@ -142,7 +142,7 @@ def surrounding_run() -> str | None:
 def own_folder(
     backend: SchedulerBase, app_id: str, cfg: Mapping[str, CfgVal], base: str | None
 ) -> str | None:
-    """Return where a job reports: the scheduler's folder, or a folder below another base."""
+    """Return where a job reports, which is the scheduler's folder or one below another base."""
     if base is None or base == backend.results_folder(app_id, cfg):
         return base
     return app_folder(base, app_id)
@@ -191,7 +191,7 @@ def run_environment(
 
 
 def name_wandb_runs(app: AppDef, name: str) -> None:
-    """Name the W&B run of each role that asks for one over all attempts; ``app`` is changed.
+    """Name the W&B run of each role that asks for one over all attempts, by changing ``app``.
 
     A role asks with ``WANDB_RESUME=allow`` among its variables. One that names a run keeps it.
 
@@ -223,7 +223,10 @@ def resolve_secrets(
     environ: Mapping[str, str],
     kinds: Mapping[str, Callable[[str], str]],
 ) -> dict[str, dict[str, str]]:
-    """Return role → variable → value of all secrets; sources of the scheduler's own kind are left
+    """Return role → variable → value of all secrets.
+
+    Sources of the scheduler's own kinds are left to it.
+
     to it.
 
     Raises:

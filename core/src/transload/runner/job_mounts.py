@@ -1,4 +1,4 @@
-"""Mounting what one job has made into another: ``type=job`` becomes what the scheduler can do."""
+"""Turn mounts of what another job has made (``type=job``) into what the scheduler can do."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ _ADVICE = "copy them (transload get {job}), and let them travel as a workspace"
 def with_job_mounts(
     runner: Runner, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]
 ) -> AppDef:
-    """Return a job whose mounts of jobs are binds, or whose texts name the folders where nothing
-    is mounted.
+    """Return a job whose mounts of other jobs are replaced.
+
+    They become binds. Where nothing is mounted, the job's texts name the folders.
 
     Args:
         runner: asks for the other jobs.
-        app: the job; it is not changed.
+        app: the job, which is not changed.
         scheduler: where it goes.
         cfg: its run options.
 
@@ -98,9 +99,7 @@ def _folder(runner: Runner, mount: JobMount, field: str, scheduler: str) -> str:
 
 
 def _named(role: Role, mount: JobMount, folder: str, field: str, scheduler: str) -> Role:
-    """Return the role with the folder in its arguments and variables, in place of where it would be
-    mounted.
-    """
+    """Return the role with the folder in place of the mount's path in arguments and variables."""
     place = re.compile(rf"(?<![\w./~-]){re.escape(mount.dst_path)}(?![\w.-])")
     args = [place.sub(lambda _: folder, arg) for arg in role.args]
     env = {name: place.sub(lambda _: folder, value) for name, value in role.env.items()}

@@ -1,4 +1,4 @@
-"""The launch: a job, a component or a command, and where it goes."""
+"""Define `Launch`, which is a job, a component or a command, and where it goes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class LaunchSettings(TypedDict, total=False):
-    """The arguments of `Launch` beside what is to run; see there."""
+    """The arguments of `Launch` beside what is to run, as `Launch` describes them."""
 
     args: Mapping[str, Any] | Sequence[str]
     scheduler: str | None
@@ -144,7 +144,9 @@ class Launch:
         )
 
     def with_overrides(self, overrides: OverrideOptions) -> Launch:
-        """Return the launch with more settings over what its job says; these go before its own.
+        """Return the launch with more settings over what its job says.
+
+        They go before the settings that the launch has already.
 
         Raises:
             SpecError: for an unknown setting.
@@ -155,7 +157,7 @@ class Launch:
 
     @property
     def name(self) -> str:
-        """A name for people: of the job or the component."""
+        """Return a name for people, which is that of the job or the component."""
         if isinstance(self.app, AppDef):
             return self.app.name
         if self.command is not None:
@@ -168,7 +170,11 @@ class Launch:
         return str(getattr(thing, "__name__", "app"))
 
     def scheduler_name(self, settings: Settings) -> str:
-        """Return where it goes: as it says, else as the header of its command's script does, else
+        """Return the name of the scheduler that it goes to.
+
+        It is the launch's own, else that in the header of its command's script, else that of the
+        settings.
+
         as the settings do.
 
         Raises:
@@ -186,7 +192,10 @@ class Launch:
         return scheduler_of(header) or settings.scheduler
 
     def with_script_as_command(self) -> Launch:
-        """Return the launch of ``python SCRIPT`` where the component is a script with a header,
+        """Return the launch of ``python SCRIPT`` if the component is a script with a header.
+
+        Such a script holds no component. Any other launch is returned as it is.
+
         which holds no component; else the launch itself.
 
         Raises:
@@ -235,8 +244,9 @@ class Launch:
         context_args: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return what the component will be called with, by name. Arguments and errors as in
-        `build`.
+        """Return what the component will be called with, by name.
+
+        Arguments and errors are those of `build`.
         """
         found, still_open = self.resolve_component(), self._unset_args(context_args, defaults)
         if isinstance(self.args, Mapping):
@@ -249,10 +259,10 @@ class Launch:
         context_args: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return what the component gets, by name, where nothing more is given. Arguments as in
-        `build`.
+        """Return what the component gets, by name, where nothing more is given.
 
-        ``*args`` are left out, and what is missing or wrong, which `build` refuses.
+        ``*args`` are left out, and so is what is missing or wrong, which `build` refuses. Arguments
+        are those of `build`.
         """
         if self.component is None:
             return {}
@@ -344,8 +354,9 @@ class Launch:
     def _unset_args(
         self, context_args: Mapping[str, Any] | None, defaults: Mapping[str, Any] | None
     ) -> Mapping[str, Any]:
-        """Return the values of arguments that the user leaves open: what the host knows goes before
-        the settings.
+        """Return the values of arguments that the user leaves open.
+
+        What the orchestrator knows goes before the settings.
         """
         self._check_args()
         declared = {item.name for item in self.resolve_component().parameters}
@@ -365,7 +376,7 @@ class Launch:
         change: Callable[[AppDef], AppDef] | None = None,
         checkpoint_name: str | None = None,
     ) -> Plan[Any]:
-        """Return what would be submitted; nothing outside of this process is touched.
+        """Return what would be submitted. Nothing outside of this process is touched.
 
         Args:
             runner: knows schedulers and settings, and will submit it.
@@ -435,7 +446,7 @@ class Launch:
 
 
 def caller_folder(*ours: str) -> str | None:
-    """Return the folder of the file that calls transload's packages; None at a prompt."""
+    """Return the folder of the file that calls transload's packages, or None at a prompt."""
     frame = inspect.currentframe()
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] in (
         "transload",

@@ -90,7 +90,7 @@ class LogReader:
         return all(left is not None and left <= 0 for left in self._left.values())
 
     def read(self, max_bytes: int = PAGE) -> LogPage:
-        """Return the next page without waiting; the cursor moves behind it.
+        """Return the next page without waiting, and move the cursor behind it.
 
         Raises:
             AppNotFound: if there is no such job.
@@ -108,7 +108,7 @@ class LogReader:
         return page
 
     def pages(self, most: int | None = None) -> Iterator[LogPage]:
-        """Return the pages that exist now, at most ``most``; the errors are those of `read`.
+        """Return the pages that exist now, at most ``most``, with the errors of `read`.
 
         Without a limit, the pages end where the log ended when reading began. Otherwise reading
         might never end, if a program writes as fast as its log is read.
@@ -217,7 +217,7 @@ class LogReader:
 
 
 class _Place(NamedTuple):
-    """A place in a stream: the beginning of a page, and the number of lines taken from it."""
+    """A place in a stream, by the beginning of a page and the number of lines taken from it."""
 
     cursor: str | None = None
     taken: int = 0
@@ -253,7 +253,7 @@ def _size(lines: Sequence[str]) -> int:
 
 
 def times(page: LogPage, before: float = 0.0) -> list[float]:
-    """Return the time of each line of a page; ``before`` for lines before the first stamp."""
+    """Return the time of each line of a page, or ``before`` for lines before the first stamp."""
     found: list[float] = []
     moment = before
     for index, stamp in [*page.stamps, (len(page.lines), 0.0)]:
@@ -352,7 +352,7 @@ def tail(
     number: int,
     status: AppStatus | None = None,
 ) -> Sequence[str]:
-    """Return the last lines of a replica; empty if they cannot be read.
+    """Return the last lines of a replica, or none if they cannot be read.
 
     With a ``status`` of the job, only lines of the latest attempt are returned.
     """
@@ -369,7 +369,7 @@ def tail(
 
 
 def read_now(readers: Iterable[LogReader], sink: Callable[[LogReader, LogPage], object]) -> bool:
-    """Hand on the new pages of several logs of a job; return whether there were any.
+    """Pass on the new pages of several logs of a job, and return whether there were any.
 
     There are none while the scheduler is unreachable. The logs of a job that is gone are complete.
     Errors of the sink are raised.
@@ -467,7 +467,7 @@ def follow_logs(
 
 
 def _seconds_until(until: float | None) -> float | None:
-    """Return the seconds until a time in the form of `threading`; None for no limit."""
+    """Return the seconds until a time in the form of `threading`, or None for no limit."""
     if until is None:
         return None
     return min(max(0.0, until - time.time()), threading.TIMEOUT_MAX)
@@ -486,7 +486,7 @@ def log_lines(
     follow: bool = False,
     patience: float = 60.0,
 ) -> Iterator[str]:
-    """Return an iterator over the lines of one log; arguments are checked when it is called.
+    """Return an iterator over the lines of one log. Arguments are checked when it is called.
 
     The arguments are those of `LogReader`, `LineFilter` and `follow_logs`.
 

@@ -44,7 +44,7 @@ WANTED: Final = (
 
 
 def resolve_relative_paths(app: AppDef, folder: str) -> None:
-    """Make the local paths of a job absolute that are relative to a folder; ``app`` is changed."""
+    """Make the local paths in ``app`` absolute that are relative to a folder."""
     for role in app.roles:
         if role.workspace:
             projects = role.workspace.projects
@@ -65,10 +65,10 @@ def _from(folder: str, path: str) -> str:
 def add_default_workspace(
     app: AppDef, code: str | None, folder: str, without_image: Collection[str] = ()
 ) -> None:
-    """Give roles without a workspace the folder that they need where jobs do not see the
-    submitter's files.
+    """Give roles without a workspace the folder that they need.
 
-    A role whose image is a folder says itself where its files are. ``app`` is changed.
+    This is for schedulers whose jobs do not see the submitter's files. A role whose image is a
+    folder says itself where its files are. ``app`` is changed.
 
     Args:
         app: the job.
@@ -95,7 +95,8 @@ def add_default_workspace(
 
 
 def code_named_in(role: Role, folder: str) -> str | None:
-    """Return the file or module of a folder that the command of a role names first; None: it names
+    """Return the file or module of a folder that the command of a role names first, or None.
+
     none.
 
     Args:
@@ -146,8 +147,9 @@ def _refuse_large(role: Role, path: str) -> None:
 
 
 def pass_env(app: AppDef, patterns: Iterable[str], environ: Mapping[str, str]) -> None:
-    """Give each role the variables whose names match; secret-looking ones by reference. ``app`` is
-    changed.
+    """Give each role in ``app`` the variables whose names match.
+
+    Secret-looking ones are given by reference.
     """
     names = [name for name in environ if any(fnmatchcase(name, pattern) for pattern in patterns)]
     for role in app.roles:

@@ -1,4 +1,4 @@
-"""The plan: the request that a dry-run returns, and a submit starts."""
+"""Define `Plan`, which a dry-run returns and a submit starts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(repr=False, eq=False, kw_only=True)
 class Plan(AppDryRunInfo[T]):
-    """A job that can be submitted: all that is known of it before it runs.
+    """A job that can be submitted, with all that is known of it before it runs.
 
     ``print()`` shows the request, and `to_json` everything. Nothing outside of this process has
     been touched. The request alone may be changed before the submit.
@@ -44,16 +44,16 @@ class Plan(AppDryRunInfo[T]):
         scheduler: name of the scheduler that it goes to.
         session: name of the session that submits it.
         app_id: its id, as the scheduler will know it.
-        app: its definition: what ``describe`` will show.
-        resolved: the definition that the scheduler converted: ``app`` with its id, the variables
-            that tell it where it reports, what is passed on, and what travels with it.
+        app: its definition, which ``describe`` will show.
+        resolved: the definition that the scheduler converted. It is ``app`` with its id, the
+            variables that tell it where it reports, what is passed on, and what travels with it.
         cfg: the run options in force.
-        tracker_base: where it reports results; None: nowhere.
+        tracker_base: where it reports results. None means nowhere.
         parent_run_id: the run that it derives from.
         id_given: the caller gave the id.
         inherit_env: it gets the whole environment of the process that submits it, where its
             scheduler can do that.
-        checkpoints: the name under which its checkpoints are kept; None: it has none.
+        checkpoints: the name under which its checkpoints are kept. None means that it has none.
     """
 
     scheduler: str
@@ -82,7 +82,7 @@ class Plan(AppDryRunInfo[T]):
         return self.app.digest()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the plan as JSON values; secret-looking values are masked."""
+        """Return the plan as JSON values, with secret-looking values masked."""
         return {
             "app_id": self.app_id,
             "scheduler": self.scheduler,
@@ -106,7 +106,7 @@ class Plan(AppDryRunInfo[T]):
         return not_passed(self.resolved, os.environ, inherits)
 
     def submit(self) -> Job:
-        """Submit it; errors as in `Runner.schedule`."""
+        """Submit it, with the errors of `Runner.schedule`."""
         scheduler = self._runner.scheduler(self.scheduler)
         # before anything is copied: what is missing here starts nothing, and leaves nothing
         secrets = resolve_secrets(
@@ -136,7 +136,10 @@ class Plan(AppDryRunInfo[T]):
     def _prepared_request(
         self, scheduler: SchedulerBase, secrets: Mapping[str, Mapping[str, str]]
     ) -> T:
-        """Return the request to submit: what it needs, such as packages or a copied workspace, is
+        """Return the request to submit, after building what it needs.
+
+        That may be packages or a copied workspace.
+
         built first.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Planning a job: from what was asked to what would be submitted, without touching anything."""
+"""Plan a job, from what was asked to what would be submitted, without touching anything."""
 
 from __future__ import annotations
 
@@ -64,13 +64,14 @@ _HIDDEN: Final = "xxxxxxxx"
 
 @dataclass(frozen=True)
 class Destination:
-    """Where a job goes: a scheduler, and the run options in force there.
+    """Where a job goes, which is a scheduler and the run options in force there.
 
     Args:
         name: name of the scheduler.
         scheduler: the scheduler itself.
         cfg: its run options, resolved.
-        tracker_base: where the job reports, by options or settings; None: they do not say.
+        tracker_base: where the job reports, by options or settings. None means that they do not
+            say.
         pass_env: patterns of variables to pass on, by options or settings.
         environment: what jobs need installed there, by options or settings.
     """
@@ -109,7 +110,7 @@ def make_plan(
     *,
     checkpoint_name: str | None = None,
 ) -> Plan[Any]:
-    """Return the plan of a launch; arguments and errors as in `Launch.plan`."""
+    """Return the plan of a launch, with the arguments and errors of `Launch.plan`."""
     id_given = app_id is not None
     to = runner.destination(launch.scheduler_name(runner.settings), _asked_options(launch))
     _work_in(launch.folder, to)
@@ -164,7 +165,7 @@ def make_plan(
 def _checkpoints(
     launch: Launch, runner: Runner, to: Destination, app: AppDef, own_name: str
 ) -> str | None:
-    """Return the name under which the checkpoints of a job are kept; None if it has none."""
+    """Return the name under which the checkpoints of a job are kept, or None if it has none."""
     if not any(role.checkpoints for role in app.roles):
         return None
     if launch.checkpoints is not None:
@@ -173,7 +174,11 @@ def _checkpoints(
 
 
 def _full_id(to: Destination, app_id: str) -> str:
-    """Return an id as the scheduler knows it; raise a SpecError if it cannot be an id."""
+    """Return an id as the scheduler knows it.
+
+    Raises:
+        SpecError: if it cannot be an id.
+    """
     return to.scheduler.qualified_id(check_app_id(app_id), to.cfg)
 
 
@@ -288,8 +293,10 @@ def _is_from_here(role: Role, to: Destination, folder: str) -> bool:
 def _script_folders(
     launch: Launch, to: Destination, built: _Definition, from_here: Collection[str]
 ) -> dict[str, list[str]]:
-    """Return where the script of each role lies that has no workspace: the folder that it runs in,
-    or that travels with it.
+    """Return the folders in which each role's script may lie.
+
+    They are the folder of the component file, and the one that the role runs in or that travels
+    with it.
     """
     folder = launch.folder or os.getcwd()
     if to.scheduler.capabilities.shares_disk:
@@ -357,7 +364,7 @@ def _pack(
     code_folder: str | None,
     from_here: Collection[str],
 ) -> None:
-    """Make local paths absolute, and add the folders that travel; ``app`` is changed."""
+    """Make local paths in ``app`` absolute, and add the folders that travel."""
     if launch.folder is not None:
         resolve_relative_paths(app, launch.folder)
     if to.scheduler.capabilities.shares_disk:

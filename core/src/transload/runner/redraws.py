@@ -16,7 +16,10 @@ PAUSE_S: Final = 5.0
 
 
 def drawn(line: str) -> str:
-    r"""Return what a terminal shows of a line in the end: ``"10%\r100%\n"`` is ``"100%\n"``."""
+    r"""Return what a terminal shows of a line in the end.
+
+    Of ``"10%\r100%\n"`` this is ``"100%\n"``.
+    """
     if "\r" not in line:
         return line
     text = line.removesuffix("\n")
@@ -50,8 +53,9 @@ class Redraws:
 
     @property
     def idle(self) -> bool:
-        """True if no line is being drawn over: a line without a carriage return then stays as it
-        is.
+        """Tell whether no line is being drawn over.
+
+        A line without a carriage return then stays as it is.
         """
         return not self._drawing
 
@@ -75,8 +79,9 @@ class Redraws:
         return found
 
     def rest(self) -> list[str]:
-        """Return the last state that was drawn, if it has not become a line yet; the log has
-        ended.
+        """Return the last state that was drawn, if it has not become a line yet.
+
+        It is called when the log has ended.
         """
         last = self._held
         self.live = ""

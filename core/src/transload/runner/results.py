@@ -113,7 +113,7 @@ class AppResults:
         raise NoSuchResult(f"{missing}: {self.explain()}{self._how_to_write(name)}")
 
     def _how_to_write(self, name: str) -> str:
-        """Return what a program writes for a result, if it has written none; else nothing."""
+        """Return what a program writes for a result, if it has written none, else ``""``."""
         if self.results:
             return ""
         written = f"write it by transload.runtime.report({name}=…), or by transload put {name}=…"
@@ -137,7 +137,7 @@ class AppResults:
         return f"{self.handle} reported {shown} (in {where}){left_out}"
 
     def refusals(self) -> list[str]:
-        """Return ``name: reason`` for each unreadable file; of many, the first and a number."""
+        """Return ``name: reason`` for each unreadable file, or for the first ones and a number."""
         lines = [f"{name}: {reason}" for name, reason in list(self.refused.items())[:_NAMED]]
         more = len(self.refused) - len(lines)
         if more:
@@ -183,7 +183,7 @@ class AppResults:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> AppResults:
-        """Create results from the values of `to_dict`; unknown fields are ignored.
+        """Create results from the values of `to_dict`, and ignore unknown fields.
 
         Raises:
             SpecError: if it is not such a value, or has a newer schema.
@@ -309,10 +309,12 @@ def _older_than_attempts(
 
 
 def _start_after_failure(replica: ReplicaStatus) -> float | None:
-    """Return when a replica was first started after its latest failure; None if there is none.
+    """Return when a replica was first started after its latest failure.
 
-    It is None too if that is not known any more. After an interruption it goes on with the results
-    that it has reported.
+    After an interruption it goes on with the results that it has reported.
+
+    Returns:
+        The time, or None if there is no such failure or that is not known any more.
     """
     if not replica.restarts:
         return None
@@ -350,7 +352,7 @@ def _add_results(
 def collect_steps(
     backend: SchedulerBase, description: AppDescription
 ) -> dict[str, dict[str, dict[float, float]]]:
-    """Return key → name → step → value of a job; the errors are those of `Runner.steps`."""
+    """Return key → name → step → value of a job, with the errors of `Runner.steps`."""
     store = own_store(backend, description)
     refused: dict[str, str] = {}
     if store is None:
@@ -392,7 +394,7 @@ def fetch_checkpoints(
     replace: bool = True,
     refuse: Callable[[str], object] | None = None,
 ) -> list[str]:
-    """Copy the checkpoints of a job; of several roles each into a folder that is named like it.
+    """Copy the checkpoints of a job. Those of several roles go into a folder for each role.
 
     Args:
         backend: the scheduler that keeps them.
@@ -446,7 +448,7 @@ class Files:
 def _copy_files(
     files: Files, what: str, pattern: str, *, replace: bool, refuse: Callable[[str], object]
 ) -> list[str]:
-    """Copy those whose names match; return the new paths."""
+    """Copy the files whose names match, and return the new paths."""
     from transload.cli.progress import progress
 
     store = files.store
@@ -495,7 +497,7 @@ def stays_below(name: str) -> bool:
 
 
 def _copy(store: Store, path: str, target: str, step: Callable[[int], object]) -> None:
-    """Copy a file; the target gets its name only when it is complete."""
+    """Copy a file. The target gets its name only when it is complete."""
     parent = os.path.dirname(target) or "."
     os.makedirs(parent, exist_ok=True)
     aside = os.path.join(parent, aside_name())
@@ -513,7 +515,7 @@ def _warn(line: str) -> None:
 
 
 def own_store(backend: SchedulerBase, description: AppDescription) -> Store | None:
-    """Return the store of a job's own folder; None if it has none."""
+    """Return the store of a job's own folder, or None if it has none."""
     own = backend.results_store(description.app_id)
     if own is None and description.tracker_base:
         return open_store(description.tracker_base)

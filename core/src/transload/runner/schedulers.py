@@ -32,9 +32,7 @@ if TYPE_CHECKING:
 
 
 def declared(factory: SchedulerFactory) -> list[str]:
-    """Return the parameters that a factory declares after the session; ``**params`` declares
-    none.
-    """
+    """Return the parameters that a factory declares after the session, without ``**params``."""
     named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     return [
         each.name for each in list(signature(factory).parameters.values())[1:] if each.kind in named
@@ -42,13 +40,13 @@ def declared(factory: SchedulerFactory) -> list[str]:
 
 
 class Schedulers:
-    """Schedulers by name: those of plugins, and clusters with a name of their own.
+    """Find schedulers by name, both those of plugins and clusters with a name of their own.
 
     Args:
         session: name of the session, given to each factory.
-        factories: name → factory; None: all that are built in or installed as plugins.
-        params: keyword arguments; each factory gets those that it declares, a named cluster none.
-        settings: the settings in force; what they say of a cluster goes before ``clusters``.
+        factories: name → factory. None means all that are built in or installed as plugins.
+        params: keyword arguments. Each factory gets those that it declares, a named cluster none.
+        settings: the settings in force. What they say of a cluster goes before ``clusters``.
         clusters: those that the caller names.
         sources: kind of a source → what finds the value, for secrets of clusters beside ``env`` and
             ``file``.
@@ -79,11 +77,10 @@ class Schedulers:
     def with_clusters(
         self, clusters: Iterable[Cluster], sources: Mapping[str, Callable[[str], str]]
     ) -> Schedulers:
-        """Return these with other clusters beside them, and sources of their secrets, and all are
-        closed together.
+        """Return these schedulers with other clusters beside them, and sources of their secrets.
 
-        Equal clusters whose secrets have equal values are the same scheduler; the values are asked
-        for once.
+        All are closed together. Equal clusters whose secrets have equal values are the same
+        scheduler. The values are asked for once.
         """
         other = copy.copy(self)
         other._clusters = dict(self._clusters)
@@ -119,7 +116,10 @@ class Schedulers:
         return list(dict.fromkeys([*self.kinds(), *self._settings().clusters(), *self._clusters]))
 
     def cluster(self, name: str) -> Cluster:
-        """Return which cluster a name means: as its table says, else as it was given, else the
+        """Return which cluster a name means.
+
+        It is as its table says, else as it was given, else the scheduler of that name.
+
         scheduler of that name.
 
         Raises:
@@ -137,14 +137,19 @@ class Schedulers:
         return False
 
     def get(self, name: str) -> SchedulerBase:
-        """Return the scheduler of that name; errors as in `cluster`, and PluginError if its plugin
-        is broken.
+        """Return the scheduler of that name.
+
+        Raises:
+            ConfigError: as in `cluster`.
+            UnknownSchedulerException: as in `cluster`.
+            PluginError: if its plugin is broken.
         """
         return self._make(*self._find(name))
 
     def statuses(self, handles: Sequence[str]) -> dict[str, AppStatus | None]:
-        """Return the status of each job, with one query per scheduler; UNKNOWN where that one
-        cannot be reached.
+        """Return the status of each job, with one query per scheduler.
+
+        The state is UNKNOWN where the scheduler cannot be reached.
         """
         grouped: dict[str, dict[str, str]] = {}
         for handle in handles:
@@ -280,7 +285,7 @@ class Schedulers:
                 )
 
     def close(self) -> None:
-        """Close all that were made; running jobs go on."""
+        """Close all schedulers that were made. Running jobs go on."""
         with self._lock:
             schedulers = list(self._made.values())
             self._made.clear()

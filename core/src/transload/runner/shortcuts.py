@@ -1,4 +1,4 @@
-"""Short forms for programs and notebooks: `transload.run`, `transload.attach`."""
+"""Offer short forms for programs and notebooks, `transload.run` and `transload.attach`."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def run(
     runner: Runner | None = None,
     **overrides: Unpack[OverrideOptions],
 ) -> Job:
-    """Submit a job; return it, without waiting.
+    """Submit a job and return it, without waiting.
 
     Args:
         app: an AppDef, or a component: its name (``train.py:train``, ``utils.echo``) or function.

@@ -60,7 +60,7 @@ This is the process that submitted it, any process of the machine, or any machin
 
 
 class Stream(str, Enum):
-    """A replica's output streams; COMBINED is both, in the order of their growth."""
+    """A replica's output streams. COMBINED is both, in the order of their growth."""
 
     STDOUT = "stdout"
     STDERR = "stderr"
@@ -68,7 +68,7 @@ class Stream(str, Enum):
 
 
 class Capabilities(NamedTuple):
-    """The features that a scheduler supports; ``convert`` refuses all others by field name.
+    """The features that a scheduler supports. ``convert`` refuses all others by field name.
 
     Args:
         replicas: more than one replica of a role.
@@ -302,7 +302,7 @@ Kind = Literal["state", "logs"]
 
 
 class Change(NamedTuple):
-    """A report of a `Watch`: the state of a job may have changed, or its logs have grown."""
+    """A report of a `Watch` that the state of a job may have changed, or its logs have grown."""
 
     app_id: str
     kind: Kind = "state"
@@ -319,9 +319,12 @@ class Watch(Protocol):
         """Replace the set of watched ids. Any thread may call it."""
 
     def wait(self, timeout: float | None) -> set[Change]:
-        """Wait up to ``timeout`` seconds (None for no limit); return the possible changes.
+        """Wait for possible changes, and return them.
 
         The result is empty after the timeout or after `wake`. New ids of `update` count as changed.
+
+        Args:
+            timeout: the longest wait in seconds. None means no limit.
         """
 
     def wake(self) -> None:
@@ -332,7 +335,7 @@ class Watch(Protocol):
 
 
 class SchedulerBase(ABC):
-    """Runs jobs. An author must write seven methods; the others have a simple default.
+    """Runs jobs. An author must write seven methods. The others have a simple default.
 
     Any thread may call any method. If the scheduler cannot be reached, methods raise
     `SchedulerUnavailable`. If a query has no answer for one job, the state of that job is UNKNOWN.
@@ -380,14 +383,14 @@ class SchedulerBase(ABC):
 
     @abstractmethod
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return the description of a job; None only if it certainly does not exist.
+        """Return the description of a job, or None only if it certainly does not exist.
 
         If its state is unknown, the description has the state UNKNOWN.
         """
 
     @abstractmethod
     def cancel(self, app_id: str) -> bool:
-        """Request the end of a job, without waiting for it; a job that has ended does not change.
+        """Request the end of a job, without waiting for it. A job that has ended does not change.
 
         Returns:
             False if there is no such job.
@@ -413,11 +416,11 @@ class SchedulerBase(ABC):
     # -- with a default
 
     def why_no_log(self, app_id: str, role_name: str, k: int) -> str:
-        """Return why the log of a replica is empty; ``""``, the default, if it wrote nothing."""
+        """Return why the log of a replica is empty. The default, ``""``, means it wrote nothing."""
         return ""
 
     def connection_opts(self) -> runopts:
-        """Return the settings that select a cluster (context, host, folder). Default: none."""
+        """Return the settings that select a cluster, such as context or host. Default none."""
         return runopts()
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:  # noqa: B027 - nothing to set is the default
@@ -431,14 +434,14 @@ class SchedulerBase(ABC):
         """
 
     def location(self) -> str:
-        """Return the location for people: a folder, a host or a context. Default: ``""``.
+        """Return the location for people, such as a folder, a host or a context.
 
-        It does not connect.
+        The default is ``""``. It does not connect.
         """
         return ""
 
     def format_request(self, request: Any) -> str:
-        """Return a request as readable text with secrets masked. Default: JSON."""
+        """Return a request as readable text with secrets masked. The default is JSON."""
         return request_json(request)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
@@ -481,8 +484,9 @@ class SchedulerBase(ABC):
         raise UnsupportedFeature(no_environments(f"role {role.name!r}", self.name), "environment")
 
     def environments(self) -> Sequence[MadeEnvironment]:
-        """Return the environments that were made here, and which of them jobs use. Default: none
-        are kept.
+        """Return the environments that were made here, and which of them jobs use.
+
+        By default there are none.
         """
         return ()
 
@@ -501,11 +505,11 @@ class SchedulerBase(ABC):
         return ()
 
     def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
-        """Tell whether local folders can be copied to jobs with these options. Default: yes."""
+        """Tell whether local folders can be copied to jobs with these options. Default True."""
         return True
 
     def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
-        """Tell whether the image of a role has an effect. Default: yes."""
+        """Tell whether the image of a role has an effect. Default True."""
         return True
 
     def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
@@ -516,7 +520,7 @@ class SchedulerBase(ABC):
         return app_id
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return the descriptions of many jobs with few queries. Default: one query for each."""
+        """Return the descriptions of many jobs. The default makes one query for each job."""
         return {app_id: self.describe(app_id) for app_id in app_ids}
 
     def reconcile(self, app_id: str) -> None:  # noqa: B027 - nothing to do is the default
@@ -533,15 +537,15 @@ class SchedulerBase(ABC):
         return self.describe(app_id) is not None
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch; None, the default, if this scheduler can only be polled.
+        """Return a new watch, or None, the default, if this scheduler can only be polled.
 
         Args:
-            logs: also report growing logs; if the scheduler cannot do that, return None.
+            logs: also report growing logs. If the scheduler cannot do that, return None.
         """
         return None
 
     def delete(self, app_id: str) -> bool:
-        """Delete a job, after ending it; the record of an id that the caller gave stays.
+        """Delete a job, after ending it. The record of an id that the caller gave stays.
 
         Returns:
             False if there is no such job.
@@ -584,14 +588,15 @@ class SchedulerBase(ABC):
         return ()
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the job's own tracker base inside the job; None, the default, if there is none."""
+        """Return the job's own tracker base inside the job, or None, the default."""
         return None
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the folder of checkpoints of a role as its program sees it
-        (``TRANSLOAD_CHECKPOINT_DIR``), on a disk that all nodes of the role see.
+        """Return the folder of checkpoints of a role as its program sees it.
 
-        Pure, as `convert`, which finds it in the role's environment. The submit makes the folder.
+        It is the value of ``TRANSLOAD_CHECKPOINT_DIR``, on a disk that all nodes of the role see.
+        The method is pure, as `convert` is, which finds the folder in the role's environment. The
+        submit makes the folder.
 
         Args:
             name: the name under which they are kept (`Submission.checkpoints`).
@@ -599,7 +604,7 @@ class SchedulerBase(ABC):
             cfg: the job's run options.
 
         Returns:
-            Default: None, there is no such folder.
+            The folder. The default is None, which means that there is no such folder.
 
         Raises:
             UnsupportedFeature: if there is no such place for this role, by the field
@@ -608,7 +613,7 @@ class SchedulerBase(ABC):
         return None
 
     def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
-        """Return the folders of checkpoints of a job, of the roles that have one. Default: none.
+        """Return the folders of checkpoints of the roles that have one. By default there are none.
 
         Raises:
             AppNotFound: if there is no such job.
@@ -616,7 +621,7 @@ class SchedulerBase(ABC):
         return ()
 
     def checkpoint_store(self, app_id: str, role: str) -> Store | None:
-        """Return the checkpoints of a role; None, the default, if they cannot be read from here.
+        """Return the checkpoints of a role, or None, the default, if they cannot be read from here.
 
         Raises:
             AppNotFound: if there is no such job.
@@ -649,7 +654,7 @@ class SchedulerBase(ABC):
         return None
 
     def close(self) -> None:  # noqa: B027 - nothing to free is the default
-        """Release the resources of this object; jobs go on. It may be called more than once."""
+        """Release the resources of this object. Jobs go on. It may be called more than once."""
 
 
 SchedulerFactory = Callable[..., SchedulerBase]
@@ -796,7 +801,7 @@ def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k:
 
 
 def reconcile(scheduler: SchedulerBase, description: AppDescription | None) -> None:
-    """Do the pending steps of a job as its owner; steps that fail now are left for later."""
+    """Do the pending steps of a job as its owner. Steps that fail now are left for later."""
     if description is not None and description.needs_reconcile:
         with contextlib.suppress(SchedulerUnavailable):
             scheduler.reconcile(description.app_id)

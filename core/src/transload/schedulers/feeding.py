@@ -44,7 +44,7 @@ class FedWatch:
     # -- for the user of the watch
 
     def update(self, app_ids: Collection[str]) -> None:
-        """Replace the set of watched ids; new ids count as changed."""
+        """Replace the set of watched ids. New ids count as changed."""
         wanted = {self._key(app_id): app_id for app_id in app_ids}
         with self._condition:
             if self._closed:
@@ -58,7 +58,11 @@ class FedWatch:
                 self._condition.notify_all()
 
     def wait(self, timeout: float | None) -> set[Change]:
-        """Wait up to ``timeout`` seconds (None for no limit); return the possible changes."""
+        """Wait for possible changes, and return them.
+
+        Args:
+            timeout: the longest wait in seconds. None means no limit.
+        """
         with self._condition:
             self._condition.wait_for(lambda: self._changed or self._woken or self._closed, timeout)
             changed = self._changed
@@ -84,7 +88,7 @@ class FedWatch:
     # -- for the feeders
 
     def end(self) -> None:
-        """End the feeders; subclasses override it, and `close` calls it once."""
+        """End the feeders. Subclasses override it, and `close` calls it once."""
 
     def feed(self, key: Hashable, kind: Kind = "state") -> None:
         """Report that the job with this key may have changed, if it is watched."""
@@ -145,7 +149,9 @@ class Feeder:
         return self._stop.is_set()
 
     def opened(self, cut: Callable[[], object]) -> bool:
-        """Set the function with which another thread cuts the open stream; its errors are ignored.
+        """Set the function with which another thread cuts the open stream.
+
+        Errors of the function are ignored.
 
         Returns:
             False if the feeder was stopped meanwhile, so that the stream is already cut.

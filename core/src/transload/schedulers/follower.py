@@ -1,4 +1,4 @@
-"""Follow jobs; the runner, the command line and the adapters all wait through this module.
+"""Follow jobs. The runner, the command line and the adapters all wait through this module.
 
 For each scheduler there is a thread for states and one for logs, but only while there are
 subscriptions, and a moment longer. So a slow scheduler only delays its own jobs.
@@ -68,7 +68,7 @@ def watch(
     unknown_for: float = 0.0,
     poll_interval: float = POLL_INTERVAL,
 ) -> Subscription:
-    """Watch a job: report the first observation, and each change until the job has ended.
+    """Watch a job, and report the first observation and each change until the job has ended.
 
     Args:
         scheduler: the scheduler of the job.
@@ -159,14 +159,18 @@ def wait(
     on_change: Callable[[AppStatus], object] | None = None,
     patience: float = DEFAULT_PATIENCE,
 ) -> AppStatus | None:
-    """Wait until the job has ended; return its status, or None if there is no such job.
+    """Wait until the job has ended, and return its status, or None if there is no such job.
 
-    ``timeout`` is the longest wait in seconds (None for no limit). ``on_change`` is called with each
-    status in this thread.
+    Args:
+        scheduler: the scheduler of the job.
+        handle: the job.
+        timeout: the longest wait in seconds. None means no limit.
+        on_change: is called with each status in this thread.
+        patience: the unreachable timeout, in seconds.
 
     Raises:
         StateUnknown: if the unreachable timeout has passed.
-        TransloadTimeout: if ``timeout`` seconds have passed; the job goes on.
+        TransloadTimeout: if ``timeout`` seconds have passed. The job goes on.
     """
     end = _end_of(timeout)
     with watch(scheduler, handle, patience=patience) as news:
@@ -196,14 +200,14 @@ async def wait_async(
 
 
 def _end_of(timeout: float | None) -> float | None:
-    """Return the point in time at which a timeout ends; None if there is no timeout."""
+    """Return the point in time at which a timeout ends, or None if there is no timeout."""
     if timeout is None:
         return None
     return time.monotonic() + timeout
 
 
 def _left(end: float | None) -> float | None:
-    """Return the seconds until a point in time, at least 0; None if there is none."""
+    """Return the seconds until a point in time, at least 0, or None if there is none."""
     if end is None:
         return None
     return max(0.0, end - time.monotonic())
@@ -319,7 +323,7 @@ class Follower:
         self._next = time.monotonic() + max(pause, SHARE * took)
 
     def _report(self, each: Subscription, status: AppStatus | None) -> bool:
-        """Offer a status to a subscriber; return whether it has changed."""
+        """Offer a status to a subscriber, and return whether it has changed."""
         key = _news_key(status)
         before = self._seen.get(each.app_id)
         is_news = key != before
@@ -438,10 +442,10 @@ class Follower:
 
 
 def _news_key(status: AppStatus | None) -> tuple[object, ...]:
-    """Return the key of a status; subscribers get a status whose key has changed.
+    """Return the key of a status. Subscribers get a status whose key has changed.
 
-    For a waiting job, the reason is part of the key. For a running job, so are its progress in whole
-    percents, its interruptions, and whether it has stalled.
+    For a waiting job, the reason is part of the key. For a running job, so are its progress in
+    whole percents, its interruptions, and whether it has stalled.
     """
     if status is None:
         return ("gone",)

@@ -41,10 +41,10 @@ class OpenReadings(Generic[K, R]):
         return len(self._open)
 
     def take(self, place: K) -> R | None:
-        """Return the reading that continues at a place; the caller must close or keep it.
+        """Return the reading that continues at a place. The caller must close or keep it.
 
         Returns:
-            The reading; None if there is none.
+            The reading, or None if there is none.
         """
         with self._lock:
             _, reading = self._open.pop(place, (0.0, None))
@@ -71,7 +71,7 @@ class OpenReadings(Generic[K, R]):
         _close(kept)
 
     def _remove_old(self, now: float) -> list[R]:
-        """Remove and return readings that are idle or too many; the caller holds the lock."""
+        """Remove and return readings that are idle or too many. The caller holds the lock."""
         places = list(self._open)  # oldest first
         idle = [place for place in places if now - self._open[place][0] > self.idle_seconds]
         too_many = places[: max(0, len(places) - self.most)]

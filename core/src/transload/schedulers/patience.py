@@ -18,10 +18,10 @@ GROWTH: Final = 1.5
 
 
 def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
-    """Check that a value is a number of seconds above 0, or 0 if ``zero``; it may be infinite.
+    """Check that a value is a number of seconds above 0, or 0 if ``zero``. It may be infinite.
 
     Raises:
-        ConfigError: if it is not; the message has the setting and its value.
+        ConfigError: if it is not. The message has the setting and its value.
     """
     is_allowed = False
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -32,7 +32,7 @@ def check_seconds(name: str, value: object, *, zero: bool = False) -> None:
 
 
 def unknown_since(state: AppState, since: float | None) -> float | None:
-    """Return when (``time.monotonic``) a state became UNKNOWN; None if it is known.
+    """Return when (``time.monotonic``) a state became UNKNOWN, or None if it is known.
 
     Args:
         state: the state now.

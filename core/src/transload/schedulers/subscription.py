@@ -38,7 +38,14 @@ class Observation(NamedTuple):
 def observed(
     handle: str, status: AppStatus | None, patience: float, since: float | None
 ) -> Observation:
-    """Return the observation of a status; ``since`` is that of `unknown_since`."""
+    """Return the observation of a status.
+
+    Args:
+        handle: the job.
+        status: its status, or None if there is no such job.
+        patience: the unreachable timeout, in seconds.
+        since: what `unknown_since` returned for it.
+    """
     exhausted = patience_left(patience, since) <= 0
     final = exhausted or status is None or is_terminal(status.state)
     return Observation(handle, status, exhausted, unknown_for(since), final)
@@ -161,7 +168,7 @@ class Subscription:
     # -- one by one
 
     def wake(self) -> None:
-        """Make a wait for the next observation return; a signal handler may call it, too."""
+        """Make a wait for the next observation return. A signal handler may call it, too."""
         self._put(None)
 
     def _put(self, seen: Observation | None) -> bool:
@@ -175,7 +182,14 @@ class Subscription:
         return True
 
     def next(self, seconds: float | None) -> Observation | None:
-        """Return the next observation; None after ``timeout`` seconds, or after `wake`."""
+        """Return the next observation.
+
+        Args:
+            seconds: the longest wait. None means no limit.
+
+        Returns:
+            The observation, or None after ``seconds``, or after `wake`.
+        """
         if seconds is not None:
             seconds = min(max(seconds, 0.0), _LONGEST)
         try:

@@ -1,4 +1,7 @@
-"""The spec of a job: `AppDef` and all that it is made of. Pure data; nothing here does I/O."""
+"""Define the spec of a job, which is `AppDef` and all that it is made of.
+
+It is pure data. Nothing here does I/O.
+"""
 
 from __future__ import annotations
 

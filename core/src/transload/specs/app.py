@@ -1,4 +1,4 @@
-"""AppDef and Role: the job, as plain data that is validated."""
+"""Define `AppDef` and `Role`, which describe a job as plain data that is validated."""
 
 from __future__ import annotations
 
@@ -103,7 +103,14 @@ class Workspace:
         self.check("Workspace")
 
     def check(self, path: str) -> None:
-        """Refuse wrong values; ``path`` starts the message."""
+        """Refuse wrong values.
+
+        Args:
+            path: where the workspace stands, which begins the message.
+
+        Raises:
+            SpecError: for a wrong value.
+        """
         check_dict(self.projects, f"{path}.projects")
         for source, target in self.projects.items():
             check_str(source, f"{path}.projects key", empty=False)
@@ -118,8 +125,9 @@ class Workspace:
 
     @staticmethod
     def from_str(workspace: str | None) -> Workspace:
-        """Read ``"PATH"`` or ``"PATH=TARGET,PATH=TARGET"``; None or ``""`` is the empty
-        workspace.
+        """Read ``"PATH"`` or ``"PATH=TARGET,PATH=TARGET"``.
+
+        None and ``""`` give the empty workspace.
         """
         projects: dict[str, str] = {}
         for part in (workspace or "").replace(";", ",").split(","):
@@ -233,8 +241,10 @@ class Role:
 
     @property
     def interruptions_allowed(self) -> int:
-        """How many interruptions are answered by starting again: ``max_interruptions``, else 100
-        for a role that has a notice or asks for checkpoints, and 0 for others.
+        """Return how many interruptions are followed by another start.
+
+        This is ``max_interruptions`` if it is set. Else it is 100 for a role that has a notice or
+        asks for checkpoints, and 0 for others.
         """
         if self.max_interruptions is not None:
             return self.max_interruptions
@@ -250,7 +260,14 @@ class Role:
         return self.min_replicas
 
     def check(self, path: str) -> None:
-        """Refuse wrong values; ``path`` starts the message. Tuples given for lists become lists."""
+        """Refuse wrong values, and turn tuples that are given for lists into lists.
+
+        Args:
+            path: where the role stands, which begins the message.
+
+        Raises:
+            SpecError: for a wrong value.
+        """
         check_role_name(self.name, f"{path}.name")
         check_str(self.image, f"{path}.image")
         check_str(self.entrypoint, f"{path}.entrypoint", empty=False)
@@ -348,14 +365,15 @@ class Role:
         self.environment = as_environment(self.environment, f"{path}.environment")
 
     def pre_proc(self, scheduler: str, dryrun_info: AppDryRunInfo[Any]) -> AppDryRunInfo[Any]:
-        """Return the request to go on with; a hook for subclasses, kept for those who come from
-        TorchX.
+        """Return the request to go on with.
+
+        Subclasses may override it. It is kept for those who come from TorchX.
         """
         return dryrun_info
 
 
 def as_environment(value: object, path: str) -> Environment | None:
-    """Return an environment, which may be given as a text; None stays None.
+    """Return an environment, which may be given as a text. None stays None.
 
     Raises:
         SpecError: for another type, or a wrong value.
@@ -377,19 +395,19 @@ def _check_env_name(name: str, path: str) -> None:
 
 @dataclass
 class AppDef:
-    """A job: one or more roles that run together.
+    """A job of one or more roles that run together.
 
     Args:
         name: what people call it.
-        roles: its roles, names unique.
-        metadata: anything about the app as a whole.
-        timeout: seconds that the whole app may take, retries included; None: no limit.
-        arguments: what the component was called with, name → JSON value, secret-looking ones
-            masked: kept for those who compare runs, no part of the `digest`.
-        segment: seconds that the queue gives at a time: the work goes on in the next segment until
-            it has ended, or ``timeout`` is over; None: all at once.
+        roles: its roles, whose names are unique.
+        metadata: anything about the job as a whole.
+        timeout: seconds that the whole job may take, retries included. None means no limit.
+        arguments: what the component was called with, from name to JSON value. What looks secret is
+            masked. They are kept for those who compare runs, and are no part of the `digest`.
+        segment: seconds that the queue gives at a time. The work goes on in the next segment until
+            it has ended, or ``timeout`` is over. None means all at once.
         environment: the packages that must be installed where roles run that name none themselves
-            (see `Role`); it becomes those roles' own.
+            (see `Role`). It becomes those roles' own.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.
@@ -442,7 +460,7 @@ class AppDef:
         check_against_limits(self)
 
     def check_runnable(self) -> None:
-        """Refuse what `check` lets pass because it may still be filled in: no roles, no entrypoint.
+        """Refuse missing roles and entrypoints, which `check` allows to be given later.
 
         Raises:
             SpecError: with the path and what is missing.
@@ -455,9 +473,7 @@ class AppDef:
                 refuse(f"roles[{index}].entrypoint", role.entrypoint, "must be given")
 
     def masked(self) -> AppDef:
-        """Return a copy fit for display: what looks secret in variables, arguments and metadata is
-        masked.
-        """
+        """Return a copy in which secret-looking variables, arguments and metadata are masked."""
         shown = copy.copy(self)
         shown.metadata = masked_values(self.metadata)
         shown.arguments = masked_values(self.arguments)
@@ -469,8 +485,12 @@ class AppDef:
         return shown
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the app as JSON values, with a ``schema`` number; secrets stay references.
-        SpecError: it is wrong.
+        """Return the definition as JSON values, with a ``schema`` number.
+
+        Secrets stay references.
+
+        Raises:
+            SpecError: if the definition is wrong.
         """
         from transload.specs.serialization import SCHEMA, to_value
 
@@ -478,7 +498,14 @@ class AppDef:
         return {"schema": SCHEMA, **to_value(self)}
 
     def to_json(self, *, indent: int | None = None) -> str:
-        """Return `to_dict` as JSON text; errors as there."""
+        """Return `to_dict` as JSON text.
+
+        Args:
+            indent: spaces of each level. None gives one line.
+
+        Raises:
+            SpecError: if the definition is wrong.
+        """
         from transload.specs.serialization import dump
 
         return dump(self.to_dict(), indent)
@@ -506,23 +533,30 @@ class AppDef:
         return build(AppDef, data, "AppDef")
 
     def serialize(self) -> dict[str, Any]:
-        """Return `to_dict`: under this name, orchestrators that hand values from task to task look
-        for it.
+        """Return `to_dict`.
+
+        Orchestrators that pass values from task to task look for this name.
         """
         return self.to_dict()
 
     @staticmethod
     def deserialize(data: Mapping[str, Any], version: int = 0) -> AppDef:
-        """Read what `serialize` returned; errors as in `from_json`.
+        """Read what `serialize` returned.
 
         Args:
-            data: the values, which say themselves of which schema they are.
+            data: the values, which name their own schema.
             version: not used.
+
+        Raises:
+            SpecError: as in `from_dict`.
         """
         return AppDef.from_dict(data)
 
     def digest(self) -> str:
-        """Return ``sha256:…`` of the app: equal on every machine for equal apps, whatever the order
+        """Return ``sha256:…`` of the definition.
+
+        It is equal on every machine for equal definitions, whatever the order of dict keys.
+
         of dict keys.
 
         Raises:
@@ -557,7 +591,15 @@ def _role(data: Any, path: str) -> Role:
 
 
 def mount_from(data: Any, path: str) -> Mount:
-    """Return the mount of a JSON object; ``path`` starts the message of a SpecError."""
+    """Return the mount that a JSON object describes.
+
+    Args:
+        data: the JSON object.
+        path: where it stands, which begins the message.
+
+    Raises:
+        SpecError: for a wrong value.
+    """
     from transload.specs.serialization import build
 
     if not isinstance(data, dict):

@@ -1,4 +1,4 @@
-"""Validation primitives: every refusal names the path, the value and what is allowed."""
+"""Validate values. Every error names the path, the value and what is allowed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def closest(word: str, words: list[str]) -> str | None:
 
 
 def nearest(word: str, words: list[str]) -> str:
-    """Return a hint: the nearest valid word, or all of them."""
+    """Return a hint that names the nearest valid word, or all valid words if none is near."""
     close = closest(word, words)
     if close is not None:
         return f"did you mean {close!r}?"
@@ -86,7 +86,11 @@ def check_number(
 
 
 def as_list(value: Any, path: str) -> list[Any]:
-    """Return a list (a tuple becomes one); refuse everything else, a str above all."""
+    """Return a list, or a tuple as a list.
+
+    Raises:
+        SpecError: for everything else, such as a str.
+    """
     if isinstance(value, list):
         return value
     if isinstance(value, tuple):
@@ -145,8 +149,9 @@ def check_role_name(value: object, path: str) -> None:
 
 
 def check_json(value: object, path: str, depth: int = 0) -> None:
-    """Refuse a value that JSON cannot hold, naming the path inside it; a list that holds itself
-    among them.
+    """Refuse a value that JSON cannot hold, and name the path inside it.
+
+    A list that holds itself is such a value.
     """
     if value is None or isinstance(value, (str, int, float, bool)):
         return

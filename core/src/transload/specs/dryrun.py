@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 @dataclass(repr=False, eq=False)
 class AppDryRunInfo(Generic[T]):
-    """The request that would be submitted; ``print()`` shows it.
+    """The request that would be submitted. ``print()`` shows it.
 
     A runner's dry-run returns a `transload.runner.Plan`, which says all else of the job, too.
 

@@ -1,4 +1,4 @@
-"""Environment: the packages that must be installed where a role runs, as plain data."""
+"""Describe as plain data the packages that must be installed where a role runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OTHER_TOOLS: Final = {
     "environment.yaml": "conda",
     "pylock.toml": "pip lock",
 }
-"""File → the tool whose it is: none of them is read."""
+"""The files of other tools, none of which is read, and the name of each tool."""
 
 ALLOWED: Final = "a script with an inline header (PEP 723), uv.lock, a requirements.txt, or none"
 """What may be given as an environment, in words."""
@@ -74,7 +74,14 @@ class Environment:
         self.check("Environment")
 
     def check(self, path: str) -> None:
-        """Refuse wrong values; ``path`` starts the message."""
+        """Refuse wrong values.
+
+        Args:
+            path: where the environment stands, which begins the message.
+
+        Raises:
+            SpecError: for a wrong value.
+        """
         if self.kind not in _KINDS:
             refuse(f"{path}.kind", self.kind, f"must be one of {', '.join(_KINDS)}")
         check_str(self.name, f"{path}.name", empty=self.kind == NO_ENVIRONMENT)

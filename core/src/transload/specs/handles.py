@@ -1,4 +1,4 @@
-"""App handles: ``{scheduler}://{session}/{app_id}``."""
+"""Make and parse the handles of jobs, ``{scheduler}://{session}/{app_id}``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from transload.errors import SpecError
 
 AppHandle = str
-"""A URL-like name of a submitted app: ``{scheduler}://{session}/{app_id}``."""
+"""The name of a submitted job in the form of a URL, ``{scheduler}://{session}/{app_id}``."""
 
 _UNSAFE = rb"[^A-Za-z0-9._~:@+=,;-]"
 _FORM = r"([A-Za-z0-9_][\w.+-]*)://([^/]*)/([^/]+)\Z"
@@ -33,7 +33,7 @@ class ParsedAppHandle(NamedTuple):
 
 
 def make_app_handle(scheduler_backend: str, session_name: str, app_id: str) -> AppHandle:
-    """Return the handle of an app; parts are percent-encoded (UTF-8) where needed.
+    """Return the handle of a job. Its parts are percent-encoded (UTF-8) where needed.
 
     Raises:
         MalformedAppHandleException: if the scheduler's name is not one, or the job id is empty.
@@ -45,7 +45,7 @@ def make_app_handle(scheduler_backend: str, session_name: str, app_id: str) -> A
 
 
 def parse_app_handle(app_handle: AppHandle) -> ParsedAppHandle:
-    """Return the parts of a handle, decoded: the reverse of `make_app_handle`.
+    """Return the decoded parts of a handle. This is the reverse of `make_app_handle`.
 
     Raises:
         MalformedAppHandleException: if it is not of that form.

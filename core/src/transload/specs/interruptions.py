@@ -34,10 +34,10 @@ SIGNALS: Final = (
     "WINCH",
     "XCPU",
 )
-"""The signals that a program can be sent as a notice: those that it can handle."""
+"""The signals that a program can handle, and so can be sent as a notice."""
 
 CAUSES: Final = ("failed", "preempted", "segment", "node", "evicted", "drained", "requested")
-"""Why an attempt ended: it failed, or it was interrupted by one of the others.
+"""The reasons why an attempt ended. It failed, or one of the others interrupted it.
 
 - ``failed``: by itself, or nobody can tell.
 - ``preempted``: the queue needed its place for another job.
@@ -49,8 +49,7 @@ CAUSES: Final = ("failed", "preempted", "segment", "node", "evicted", "drained",
 """
 
 MOST_INTERRUPTIONS: Final = 100
-"""So many interruptions may a role have that has a notice or asks for checkpoints, unless it says
-otherwise."""
+"""The default limit of interruptions for a role that has a notice or asks for checkpoints."""
 
 ON_STALL: Final = ("note", "dump")
 """What can be done about a role that has stalled."""
@@ -76,10 +75,10 @@ def signal_name(value: object, path: str) -> str:
 
 @dataclass(frozen=True)
 class Notice:
-    """A warning before the end: one signal to a replica's main process, then KILL.
+    """A signal that warns a replica's main process before it is killed.
 
     Args:
-        seconds: how long it may go on after the signal; above 0.
+        seconds: time between the signal and KILL, above 0.
         signal: name of the signal, with or without ``SIG``.
 
     Raises:
@@ -93,7 +92,14 @@ class Notice:
         self.check("Notice")
 
     def check(self, path: str) -> None:
-        """Refuse wrong values; ``path`` starts the message."""
+        """Refuse wrong values, and write the signal's name without ``SIG``.
+
+        Args:
+            path: where the notice stands, which begins the message.
+
+        Raises:
+            SpecError: for a wrong value.
+        """
         check_number(self.seconds, f"{path}.seconds", above=0)
         name = signal_name(self.signal, f"{path}.signal")
         object.__setattr__(self, "signal", name)

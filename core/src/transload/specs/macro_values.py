@@ -1,4 +1,4 @@
-"""Macros: the tokens that are replaced before a replica starts."""
+"""Replace macros, which are tokens in a role, before a replica starts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ _MACRO = r"\$\{(img_root|app_id|replica_id|rank0_env|output_dir)\}"
 
 
 def substitute(text: str, values: Mapping[str, str]) -> str:
-    """Return a text with the tokens of these names replaced, once, from left to right; others are
-    left alone.
+    """Return a text with the tokens of these names replaced, once, from left to right.
+
+    Other tokens stay as they are.
     """
     if "${" not in text:
         return text
@@ -25,8 +26,9 @@ def substitute(text: str, values: Mapping[str, str]) -> str:
 
 
 def replace_macros(role: Role, values: Mapping[str, str]) -> Role:
-    """Return a deep copy of ``role`` with the tokens of these names replaced in args, env values
-    and metadata.
+    """Return a deep copy of ``role`` with the tokens of these names replaced.
+
+    They are replaced in args, env values and metadata.
     """
     role = copy.deepcopy(role)
     role.args = [substitute(arg, values) for arg in role.args]
@@ -76,8 +78,9 @@ class macros:  # noqa: N801 - the field's established name
         output_dir: str = "${output_dir}"
 
         def apply(self, role: Role) -> Role:
-            """Return a deep copy of ``role`` with the tokens in args, env values and metadata
-            replaced.
+            """Return a deep copy of ``role`` with the tokens replaced.
+
+            They are replaced in args, env values and metadata.
             """
             return replace_macros(role, vars(self))
 

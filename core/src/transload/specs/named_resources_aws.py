@@ -1,5 +1,6 @@
-"""The named resources of AWS as functions, under the names that TorchX gives them:
-``aws_p4d_24xlarge()``.
+"""Offer the named resources of AWS as functions, such as ``aws_p4d_24xlarge()``.
+
+The names are those of TorchX.
 """
 
 from __future__ import annotations

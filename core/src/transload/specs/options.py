@@ -1,4 +1,4 @@
-"""Run options of a scheduler: described, checked, parsed."""
+"""Describe, check and parse the run options of a scheduler."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _FORMS = {
 
 @dataclass
 class runopt:  # noqa: N801 - the field's established name
-    """One option: its default, type, whether it must be given, and what it is for."""
+    """An option with its default, its type, whether it is required, and its purpose."""
 
     default: CfgVal
     opt_type: Any
@@ -83,7 +83,7 @@ class runopt:  # noqa: N801 - the field's established name
 
 
 def get_type_name(tp: Any) -> str:
-    """Return the name of an option's type: ``int``, ``list[str]`` …"""
+    """Return the name of an option's type, such as ``int`` or ``list[str]``."""
     if get_origin(tp) is None and hasattr(tp, "__name__"):
         return str(tp.__name__)
     return str(tp).replace("typing.", "")
@@ -111,10 +111,10 @@ class runopts:  # noqa: N801 - the field's established name
 
     @staticmethod
     def is_type(obj: CfgVal, tp: Any) -> bool:
-        """Tell whether ``obj`` is of the option type ``tp`` (``list[str]`` and ``dict[str, str]``
-        included).
+        """Tell whether ``obj`` is of the option type ``tp``.
 
-        A bool is not taken for an int, an int is taken for a float.
+        ``list[str]`` and ``dict[str, str]`` are such types, too. A bool is not taken for an int, an
+        int is taken for a float.
         """
         origin = get_origin(tp) or tp
         if origin is bool or isinstance(obj, bool):
@@ -175,7 +175,11 @@ class runopts:  # noqa: N801 - the field's established name
         self._instead.update({_plain(name): text for name, text in advice.items()})
 
     def instead(self, name: str) -> str | None:
-        """Return the text to write in place of an option that users may expect; None if unknown."""
+        """Return the text to write in place of an option that users may expect.
+
+        Returns:
+            The text, or None if the option is unknown.
+        """
         plain = _plain(name)
         return self._instead.get(plain) or _OF_JOBS.get(plain)
 
@@ -224,10 +228,10 @@ class runopts:  # noqa: N801 - the field's established name
         return resolved
 
     def cfg_from_str(self, cfg_str: str) -> dict[str, CfgVal]:
-        """Parse ``"key=value,list=a,b;other=1"`` by the types of the options. Defaults are not
-        filled in.
+        """Parse ``"key=value,list=a,b;other=1"`` by the types of the options.
 
-        A list may be JSON, ``list=["a,b"]``; a dict ``labels={"zone": "a"}`` or ``labels=zone=a``.
+        Defaults are not filled in. A list may be JSON, as in ``list=["a,b"]``. A dict is
+        ``labels={"zone": "a"}`` or ``labels=zone=a``.
 
         Raises:
             InvalidRunConfigException: for an unknown option or a value that does not parse.
@@ -249,7 +253,10 @@ class runopts:  # noqa: N801 - the field's established name
         return found
 
     def cfg_from_texts(self, texts: Iterable[str]) -> dict[str, CfgVal]:
-        """Parse several texts, as `cfg_from_str` does: lists and dicts grow, of all else the last
+        """Parse several texts, as `cfg_from_str` does.
+
+        Lists and dicts grow. Of all other options the last value counts.
+
         one counts.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Programs that transload itself puts into commands: shown by name, in place of their text."""
+"""Show the programs that transload itself puts into commands by name, not by their text."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from transload.specs.secrets import masked_args
 __all__ = ["OWN_PROGRAMS", "shown_args", "shown_command"]
 
 OWN_PROGRAMS: Final[dict[str, str]] = {}
-"""Text of a program → what is shown in its place; `transload.components.programs` adds its own."""
+"""What is shown in place of each program's text. `transload.components.programs` adds its own."""
 
 
 def shown_args(args: Sequence[str]) -> list[str]:
-    """Return the words of a command for a person: secrets masked, our own programs by name."""
+    """Return a command's words for display, with secrets masked and our own programs by name."""
     return masked_args([_shortened(word) for word in args])
 
 

@@ -24,7 +24,7 @@ _RATE_S: Final = 300.0
 
 @dataclass
 class Progress:
-    """How far a job is, by its own account; what it does not say is None.
+    """How far a job says that it has come. What it does not say is None.
 
     Args:
         fraction: part of the work that is done, 0 to 1.
@@ -33,8 +33,8 @@ class Progress:
         eta_seconds: seconds of work that were left ``at`` that time.
         at: when it said so, seconds since the epoch.
         text: what it says beside that, on one line.
-        history: some of what it said before, oldest first: when (seconds since the epoch), and the
-            ``fraction`` then, or the ``step`` of a job that says no fraction.
+        history: some of what it said before, oldest first. Each pair holds the time (seconds since
+            the epoch), and the ``fraction`` then, or the ``step`` of a job that says no fraction.
     """
 
     fraction: float | None = None
@@ -52,10 +52,13 @@ class Progress:
         return replace(self, history=[])
 
     def left(self, now: float) -> float | None:
-        """Return the seconds of work that are left, as seen now; None if that is not known.
+        """Return the seconds of work that are left now.
 
         Args:
             now: seconds since the epoch.
+
+        Returns:
+            The seconds, or None if they are not known.
         """
         if self.eta_seconds is None:
             return None
@@ -71,19 +74,22 @@ class Progress:
         return self._portion(_PERCENTS)
 
     def _portion(self, portions: int) -> int:
-        """Return how many portions of the work are done; each minute of a job that says no part."""
+        """Return how many portions of the work are done.
+
+        A job that says no fraction is at a new portion each minute.
+        """
         if self.fraction is None:
             return int((self.at or 0.0) // _EVERY_S)
         return int(self.fraction * portions + 1e-9)
 
     def percent_text(self) -> str:
-        """Return ``71 %``; ``""`` if it does not say which part of its work is done."""
+        """Return a text such as ``71 %``, or ``""`` if the job says no fraction."""
         if self.fraction is None:
             return ""
         return f"{self.percent()} %"
 
     def step_text(self) -> str:
-        """Return ``step 710/1000``; ``""`` if it does not say at which step it is."""
+        """Return a text such as ``step 710/1000``, or ``""`` if the job says no step."""
         if self.step is None:
             return ""
         if self.total is None:
@@ -91,10 +97,13 @@ class Progress:
         return f"step {self.step:g}/{self.total:g}"
 
     def left_text(self, now: float) -> str:
-        """Return ``12 min 05 s left``; ``""`` if that is not known, or was estimated to be over.
+        """Return a text such as ``12 min 05 s left``.
 
         Args:
             now: seconds since the epoch.
+
+        Returns:
+            The text, or ``""`` if the time is not known or was estimated to be over.
         """
         left = self.left(now)
         if not left:
@@ -102,9 +111,12 @@ class Progress:
         return f"{duration_text(max(1.0, left))} left"
 
     def rate_text(self) -> str:
-        """Return ``2.5 steps a second`` of the last minutes; ``""`` if that is not known.
+        """Return the rate of the last minutes, such as ``2.5 steps a second``.
 
         Work that an interruption has undone does not count.
+
+        Returns:
+            The text, or ``""`` if the rate is not known.
         """
         rate = self._rate()
         if rate is None:
@@ -119,7 +131,7 @@ class Progress:
         return f"{rate:.3g} steps {per}"
 
     def _rate(self) -> float | None:
-        """Return the steps a second of the last minutes; None if that is not known."""
+        """Return the steps a second of the last minutes, or None if that is not known."""
         if self.step is None or self.at is None:
             return None
         scale = 1.0
@@ -152,7 +164,11 @@ class Progress:
 
     @staticmethod
     def from_value(value: Any) -> Progress | None:
-        """Read the JSON form; what is wrong in it is left out, and None is returned if all is."""
+        """Read the JSON form, without what is wrong in it.
+
+        Returns:
+            The progress, or None if nothing in it is right.
+        """
         if not isinstance(value, dict):
             return None
         found = Progress()

@@ -1,4 +1,4 @@
-"""Named resources: sizes by name instead of numbers, built in or of plugins."""
+"""Look up named resources, which are sizes that have a name, built in or from plugins."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class UnknownNamedResource(SpecError, KeyError):
 
 
 class NamedResources:
-    """The registered resources by name; a fresh `Resource` at each look-up.
+    """The registered resources by name. Each look-up returns a new `Resource`.
 
     Plugins add names through the hook ``transload_named_resources``.
     """
@@ -55,7 +55,7 @@ named_resources = NamedResources()
 
 
 def get_named_resources(res: str) -> Resource:
-    """Return the resource registered as ``res``; the same as ``named_resources[res]``.
+    """Return the resource registered as ``res``, as ``named_resources[res]`` does.
 
     Raises:
         UnknownNamedResource: if there is none (a SpecError and a KeyError).

@@ -1,5 +1,6 @@
-"""Resources and mounts of a role, and reading mounts from options such as
-``type=bind,src=/a,dst=/b,readonly``.
+"""Describe the resources and mounts of a role.
+
+Mounts are also read from options such as ``type=bind,src=/a,dst=/b,readonly``.
 """
 
 from __future__ import annotations
@@ -50,7 +51,14 @@ class Resource:
         self.check("Resource")
 
     def check(self, path: str) -> None:
-        """Refuse wrong values; ``path`` starts the message."""
+        """Refuse wrong values.
+
+        Args:
+            path: where the resource stands, which begins the message.
+
+        Raises:
+            SpecError: for a wrong value.
+        """
         if self.cpu != -1:
             check_number(self.cpu, f"{path}.cpu")
             if self.cpu < 0:
@@ -96,7 +104,14 @@ class _Mount:
         self.check(type(self).__name__)
 
     def check(self, path: str) -> None:
-        """Refuse wrong values; ``path`` starts the message."""
+        """Refuse wrong values.
+
+        Args:
+            path: where the mount stands, which begins the message.
+
+        Raises:
+            SpecError: for a wrong value.
+        """
         for name, value in vars(self).items():
             if name != "read_only":
                 check_str(value, f"{path}.{name}", empty=False)
@@ -155,7 +170,14 @@ class DeviceMount(_Mount):
     permissions: str = "rwm"
 
     def check(self, path: str) -> None:
-        """Refuse wrong values; ``path`` starts the message."""
+        """Refuse wrong values.
+
+        Args:
+            path: where the mount stands, which begins the message.
+
+        Raises:
+            SpecError: for a wrong value.
+        """
         super().check(path)
         if set(self.permissions) - set("rwm"):
             refuse(f"{path}.permissions", self.permissions, "must be made of the letters r, w, m")
@@ -180,7 +202,14 @@ class JobMount(_Mount):
     dst_path: str
 
     def check(self, path: str) -> None:
-        """Refuse wrong values; ``path`` starts the message."""
+        """Refuse wrong values.
+
+        Args:
+            path: where the mount stands, which begins the message.
+
+        Raises:
+            SpecError: for a wrong value.
+        """
         super().check(path)
         if not re.fullmatch(r"[^/:]+://[^/]*/.+", self.job):
             refuse(

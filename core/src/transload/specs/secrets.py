@@ -1,6 +1,4 @@
-"""Secrets by reference: what a source means, how it is resolved, what is masked where it is
-shown.
-"""
+"""Check and resolve references to secrets, and mask what looks secret where it is shown."""
 
 from __future__ import annotations
 
@@ -47,16 +45,18 @@ _REFERENCE = ("$", '"$', "'$", "-")
 
 
 def looks_secret(name: str) -> bool:
-    """Tell whether the name of a variable, an option or a field suggests that its value is a
-    secret.
+    """Tell whether a name suggests that its value is a secret.
+
+    The name is that of a variable, an option or a field.
     """
     plain = re.sub(r"[.-]", "_", name)
     return re.search(_REVEALING, plain) is not None and re.search(_HARMLESS, plain) is None
 
 
 def masked_env(env: Mapping[str, str]) -> dict[str, str]:
-    """Return a copy of ``env`` fit for display: secret-looking values and passwords in URLs are
-    replaced by `MASK`.
+    """Return a copy of ``env`` for display.
+
+    `MASK` replaces secret-looking values and passwords in URLs.
     """
     return {name: _masked_variable(name, value) for name, value in env.items()}
 
@@ -124,8 +124,9 @@ def _masked_value(name: str, value: Any) -> Any:
 
 
 def _masked_text(text: str) -> str:
-    """Return a text fit for display: options, settings and JSON members in it that look secret, and
-    URLs, masked.
+    """Return a text for display.
+
+    Secret-looking options, settings and JSON members in it are masked, and so are URLs.
     """
 
     def hide(found: re.Match[str]) -> str:
@@ -144,8 +145,10 @@ def _masked_text(text: str) -> str:
 
 
 def masked_url(text: str) -> str:
-    """Return ``text`` fit for display: of URLs in it, user, password and secret-looking parameters
-    become `MASK`. A login such as ``ssh://me@host`` is shown.
+    """Return ``text`` for display, with the secrets in its URLs masked.
+
+    `MASK` replaces user, password and secret-looking parameters. A login such as ``ssh://me@host``
+    is shown.
     """
     if "://" not in text:
         return text
@@ -168,8 +171,9 @@ def _masked_parameter(found: re.Match[str]) -> str:
 
 
 def check_source(source: object, path: str) -> None:
-    """Refuse a source that is not ``kind:what`` (``env:NAME``, ``file:PATH``, or a scheduler's own
-    kind).
+    """Refuse a source that is not ``kind:what``.
+
+    The kind is ``env:NAME``, ``file:PATH``, or one of a scheduler's own.
     """
     check_str(source, path, empty=False)
     if not re.match(_SOURCE, str(source)):

@@ -1,4 +1,4 @@
-"""Versioned JSON of all that is kept or handed on: one reader and one writer."""
+"""Read and write the versioned JSON of all that is stored or passed on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["SCHEMA", "reading", "to_value"]
 
 
 SCHEMA: Final = 1
-"""Number of the JSON forms that this version writes; it reads this one and all older ones."""
+"""Number of the JSON forms that this version writes. It reads this one and all older ones."""
 
 _T = TypeVar("_T")
 _PLAIN: Final = (str, int, bool)
@@ -68,7 +68,10 @@ def check_schema(data: object, what: str) -> dict[str, Any]:
 
 @contextmanager
 def reading(what: str, data: object) -> Iterator[dict[str, Any]]:
-    """Give our own JSON values, checked for their schema; an error of the block becomes one clear
+    """Give our own JSON values, checked for their schema, to a block of code.
+
+    An error of the block becomes one clear SpecError.
+
     SpecError.
 
     Raises:
@@ -84,11 +87,10 @@ def reading(what: str, data: object) -> Iterator[dict[str, Any]]:
 
 
 def canonical(value: Any) -> str:
-    """Return an object as JSON text that is equal for equal objects, whatever the order of dict
-    keys.
+    """Return an object as JSON text that is equal for equal objects.
 
-    Fields that hold their default are left out, so that a field added by a later version does not
-    change the text.
+    The order of dict keys does not matter. Fields that hold their default are left out, so that a
+    field added by a later version does not change the text.
     """
     return json.dumps(
         to_value(value, compact=True), sort_keys=True, separators=(",", ":"), ensure_ascii=True
@@ -96,8 +98,9 @@ def canonical(value: Any) -> str:
 
 
 def sha256(data: bytes) -> str:
-    """Return the hex digits of SHA-256, from Python's own module: hashlib loads OpenSSL, a tenth of
-    a short command.
+    """Return the hex digits of SHA-256, from Python's own module.
+
+    To load hashlib, and OpenSSL with it, would take a tenth of a short command's time.
     """
     try:
         module = import_module("_sha2" if sys.version_info >= (3, 12) else "_sha256")
@@ -107,8 +110,9 @@ def sha256(data: bytes) -> str:
 
 
 def to_value(value: Any, compact: bool = False) -> Any:
-    """Return a dataclass, and all that is in it, as JSON values: all fields spelled out, enums of
-    numbers by name.
+    """Return a dataclass, and all that is in it, as JSON values.
+
+    All fields are written. Enums of numbers are written by name.
     """
     if value is None or type(value) in _PLAIN:  # most are
         return value
@@ -161,8 +165,12 @@ def _defaults(kind: type[Any]) -> dict[str, Any]:
 
 
 def build(cls: type[_T], data: Any, path: str) -> _T:
-    """Build a dataclass from JSON values, which must be its fields and no others; ``path`` starts
-    the message.
+    """Build a dataclass from JSON values, which must be its fields and no others.
+
+    Args:
+        cls: the dataclass.
+        data: the JSON values.
+        path: where they stand, which begins the message.
 
     Raises:
         SpecError: for an unknown or missing field, or a wrong value.

@@ -1,4 +1,4 @@
-"""The built-in named resources: generic sizes and AWS instance types."""
+"""Define the built-in named resources, which are generic sizes and AWS instance types."""
 
 from __future__ import annotations
 
@@ -82,8 +82,10 @@ def _aws(name: str) -> ResourceFactory:
 
 
 def builtin_named_resources() -> dict[str, ResourceFactory]:
-    """Return the built-in names: generic sizes (``cpu.small``), AWS instance types
-    (``aws_p4d.24xlarge``), ``NULL``.
+    """Return the built-in named resources.
+
+    They are generic sizes (``cpu.small``), AWS instance types (``aws_p4d.24xlarge``), ``NULL`` and
+    ``MISSING``.
     """
     return {
         **{name: _generic(name) for name in _GENERIC},

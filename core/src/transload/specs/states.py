@@ -51,5 +51,5 @@ def is_terminal(state: AppState) -> bool:
 
 
 def is_started(state: AppState) -> bool:
-    """Tell whether something has run: RUNNING or terminal."""
+    """Tell whether something has run, which is so if the state is RUNNING or terminal."""
     return state is AppState.RUNNING or state in _TERMINAL

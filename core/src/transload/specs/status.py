@@ -114,16 +114,14 @@ class ReplicaStatus:
         return self.attempt
 
     def named_by(self, msg: str) -> str:
-        """Return what a scheduler's message calls this replica, if it begins with it, else
-        ``""``.
-        """
+        """Return the name by which a scheduler's message begins with this replica, else ``""``."""
         names = (f"role {self.role!r}, replica {self.id} ", f"{self.role}/{self.id} ")
         return next((name for name in names if msg.startswith(name)), "")
 
 
 @dataclass
 class RoleStatus:
-    """Status of one role, by its name: that of each replica, in order."""
+    """The status of one role, with that of each replica in order."""
 
     role: str
     replicas: list[ReplicaStatus]
@@ -168,14 +166,14 @@ class AppStatus:
         return is_terminal(self.state)
 
     def close(self, at: float | None = None, *, otherwise: float | None = None) -> None:
-        """Give an end to what has ended and has none: every replica of an app that has ended, and
-        each attempt before.
+        """Set the missing end times of the replicas and attempts of a job that has ended.
 
         Args:
-            at: when the app ended, at the latest, seconds since the epoch; None: the latest time
-                that the status tells.
-            otherwise: the end where the status tells no time at all, seconds since the epoch; None:
-                there is none then.
+            at: when the job ended, at the latest, seconds since the epoch. None means the latest
+                time
+                in the status.
+            otherwise: the end if the status has no time at all, seconds since the epoch. None means
+                that there is none then.
         """
         if not self.is_terminal():
             return
@@ -213,13 +211,16 @@ class AppStatus:
         return self.stalled is True and not self.is_terminal()
 
     def late_for_limit(self, now: float, deadline: float | None = None) -> str:
-        """Return why it will not end within its limit, by its own progress; ``""`` if it will, or
-        if that cannot be told.
+        """Return why the job will not end within its limit, by its own progress.
 
         Args:
             now: seconds since the epoch.
-            deadline: when the orchestrator ends it, seconds since the epoch; None: it does not.
-                The nearer one of the two limits counts.
+            deadline: when the orchestrator ends it, seconds since the epoch. None means that it
+                does
+                not. The nearer one of the two limits counts.
+
+        Returns:
+            The reason, or ``""`` if the job will end in time or that is not known.
         """
         if self.progress is None or self.is_terminal():
             return ""
@@ -238,7 +239,7 @@ class AppStatus:
         )
 
     def why_waiting(self) -> str:
-        """Return on one line why an app has not started yet; `""` if its scheduler does not say."""
+        """Return on one line why a job has not started yet, or ``""`` if that is not known."""
         if is_started(self.state) or self.state is AppState.UNKNOWN:
             return ""
         return " ".join(self.msg.split())
@@ -253,9 +254,7 @@ class AppStatus:
             raise AppFailed(self)
 
     def first_failure(self) -> ReplicaStatus | None:
-        """Return the replica that failed first, as far as its scheduler can tell; None if none
-        did.
-        """
+        """Return the replica that failed first, as far as its scheduler knows, or None."""
         bad = []
         for each in self._replicas():
             if each.named_by(self.msg):
@@ -272,8 +271,10 @@ class AppStatus:
         return min(bad, key=rank, default=None)
 
     def started_again(self, role: str, replica: int) -> float | None:
-        """Return when the latest attempt of a replica began, seconds since the epoch; None if it is
-        its first one.
+        """Return when the latest attempt of a replica began, seconds since the epoch.
+
+        Returns:
+            The time, or None if it is the replica's first attempt.
         """
         for each in self.roles:
             for one in each.replicas:
@@ -283,8 +284,9 @@ class AppStatus:
         return None
 
     def usage(self) -> Usage:
-        """Return what was used, retries included: the peak of the replica that needed most, the CPU
-        time of all.
+        """Return what was used, retries included.
+
+        It holds the peak memory of the replica that needed most, and the CPU time of all.
         """
         from transload.retries import total_usage
 
@@ -292,11 +294,13 @@ class AppStatus:
         return Usage(**total_usage(known))
 
     def seconds_since(self, created: float | None) -> float | None:
-        """Return the seconds from an app's submit to the end of its last replica; None if that is
-        not known.
+        """Return the seconds from a job's submit to the end of its last replica.
 
         Args:
-            created: when it was submitted, seconds since the epoch; None: unknown.
+            created: when it was submitted, seconds since the epoch. None means unknown.
+
+        Returns:
+            The seconds, or None if they are not known.
         """
         ends = [each.end_time for each in self._replicas() if each.end_time is not None]
         if created is None or not ends:
@@ -304,8 +308,9 @@ class AppStatus:
         return max(0.0, max(ends) - created)
 
     def short_of_memory(self, app: AppDef | None) -> list[str]:
-        """Return a line for each role that used nearly all of the memory that it asked for, or
-        more.
+        """Return a line for each role that used nearly all of the memory that it asked for.
+
+        One that used more has a line, too.
         """
         if app is None:
             return []
@@ -322,8 +327,9 @@ class AppStatus:
         return lines
 
     def summary(self) -> str:
-        """Return one line: the state, the first replica that failed with its exit code, the
-        message.
+        """Return the state, the first replica that failed with its exit code, and the message.
+
+        They stand on one line.
         """
         text = str(self.state)
         bad = self.first_failure()
@@ -359,7 +365,9 @@ class AppStatus:
 
     @staticmethod
     def from_json(text: str | bytes) -> AppStatus:
-        """Read what `to_json` wrote; unknown fields are ignored, an unknown state is UNKNOWN.
+        """Read what `to_json` wrote.
+
+        Unknown fields are ignored, and an unknown state becomes UNKNOWN.
 
         Raises:
             SpecError: for text that is not JSON, or of a newer schema.
@@ -427,8 +435,9 @@ def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
 
 
 def _part(cls: type[_T], data: Any, path: str) -> _T:
-    """Build a part of a status; fields that a later version added are ignored, and a state of it is
-    UNKNOWN.
+    """Build a part of a status.
+
+    Fields that a later version added are ignored, and a state that it added becomes UNKNOWN.
     """
     if not isinstance(data, dict):
         refuse(path, data, "must be a JSON object")
@@ -442,9 +451,7 @@ def _part(cls: type[_T], data: Any, path: str) -> _T:
 
 
 def exit_text(exit_code: int | None) -> str:
-    """Return ``"exit code 3"``, ``"killed by SIGKILL"`` or ``"failed"`` when the code is not
-    known.
-    """
+    """Return ``"exit code 3"``, ``"killed by SIGKILL"``, or ``"failed"`` for an unknown code."""
     from transload import retries as attempts
 
     return attempts.exit_text(exit_code)
@@ -480,9 +487,7 @@ _LATER: Final = (
 
 
 def _without_unset(value: Any) -> Any:
-    """Drop the fields that TorchX does not have where they say nothing, so that the text form stays
-    its.
-    """
+    """Drop unset fields that TorchX does not have, so that the text form stays that of TorchX."""
     if isinstance(value, dict):
         kept = {
             key: item
@@ -496,9 +501,7 @@ def _without_unset(value: Any) -> Any:
 
 
 def _error_value(text: str) -> Any:
-    """Return what a structured error says, or the text itself if it is not the JSON that it should
-    be.
-    """
+    """Return what a structured error says, or the text itself if it is not a JSON object."""
     import json
 
     try:
@@ -511,7 +514,7 @@ def _error_value(text: str) -> Any:
 
 
 def _yaml(values: dict[str, Any], depth: int) -> list[str]:
-    """Return a nested dict as YAML lines: keys sorted, lists of dicts as blocks."""
+    """Return a nested dict as YAML lines, with keys sorted and lists of dicts as blocks."""
     pad = "  " * depth
     lines = []
     for key in sorted(values):

@@ -1,5 +1,6 @@
-"""Reading values that users typed (booleans, sizes, ``key=value`` lists), and writing quantities
-for them.
+"""Read values that users typed, and write quantities for them.
+
+The values are booleans, sizes, durations and ``key=value`` lists.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ _JSON_PAIR = rf"\s*({_KEY})\s*=\s*[\[{{]"
 
 
 def parse_bool(text: str, path: str = "value") -> bool:
-    """Return the bool that ``text`` spells: true/false, yes/no, on/off, t/f, y/n, 1/0, in any case.
+    """Return the bool that ``text`` spells in any case.
+
+    It is one of true/false, yes/no, on/off, t/f, y/n, 1/0.
 
     Raises:
         SpecError: for any other text.
@@ -64,9 +67,7 @@ def split_pairs(text: str) -> dict[str, str]:
 
 
 def _json_pair(text: str, position: int) -> tuple[str, str, int] | None:
-    """Return a pair whose value is JSON, and where the next one begins; None if there is none
-    here.
-    """
+    """Return a pair whose value is JSON, and where the next pair begins, or None."""
     match = re.compile(_JSON_PAIR).match(text, position)
     if match is None:
         return None
@@ -82,12 +83,15 @@ def _json_pair(text: str, position: int) -> tuple[str, str, int] | None:
 
 
 def split_list(text: str) -> list[str]:
-    """Split a ``,`` or ``;`` delimited list; empty elements are dropped."""
+    """Split a list at each ``,`` and ``;``, and drop empty elements."""
     return [part.strip() for part in text.replace(";", ",").split(",") if part.strip()]
 
 
 def parse_size(text: str, what: str = "size") -> int:
-    """Return bytes from ``512B``, ``10M`` or ``1.5GiB`` (units are powers of 1024); only 0 needs no
+    """Return bytes from ``512B``, ``10M`` or ``1.5GiB``, whose units are powers of 1024.
+
+    Only 0 needs no unit.
+
     unit.
 
     Raises:
@@ -115,7 +119,11 @@ _CLOCK = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"
 
 
 def parse_duration(text: str, what: str = "duration") -> float:
-    """Return seconds from ``90``, ``1.5h``, ``10m``, ``1h30m``, ``2:00:00`` or ``1-12:00:00`` (a
+    """Return seconds from a duration.
+
+    It is written ``90``, ``1.5h``, ``10m``, ``1h30m``, ``2:00:00`` or ``1-12:00:00`` (a day and a
+    half).
+
     day and a half).
 
     Raises:
@@ -152,7 +160,7 @@ def duration_text(seconds: float) -> str:
 
 
 def usage_texts(usage: Usage | None) -> tuple[str, str]:
-    """Return peak memory and CPU time as texts; ``""`` for what is not known."""
+    """Return peak memory and CPU time as texts, with ``""`` for what is not known."""
     memory = ""
     cpu_time = ""
     if usage is not None and usage.peak_memory is not None:
