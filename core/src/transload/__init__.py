@@ -1,4 +1,4 @@
-"""transload: write a job once as an ``AppDef``, run it on every engine."""
+"""Write a job once as an ``AppDef``, and run it unchanged on every scheduler."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ if sys.platform == "win32":
 __version__ = "0.1.0"
 
 IMAGE: str = os.environ.get("TRANSLOAD_IMAGE") or "python:3.11-slim"
-"""Image of the built-in components unless one is given: ``TRANSLOAD_IMAGE``, else a public Python
-image."""
+"""Image of the built-in components unless one is given.
+
+It is ``TRANSLOAD_IMAGE``, else a public Python image.
+"""
 
 __all__ = ["IMAGE", "FunctionJob", "Job", "__version__", "attach", "map", "run", "submit"]
 

@@ -1,4 +1,4 @@
-"""``python -m transload``: the command line."""
+"""Run the command line as ``python -m transload``."""
 
 from __future__ import annotations
 

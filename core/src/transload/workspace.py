@@ -25,7 +25,7 @@ __all__ = [
 ]
 
 IGNORE_FILES: Final = (".transloadignore", ".dockerignore")
-"""Names of the ignore file in a project's folder; the first that exists is used.
+"""Names of the ignore file in a project's folder. The first that exists is used.
 
 The first has the form of a ``.gitignore``, the second that of a ``.dockerignore``.
 """
@@ -279,7 +279,7 @@ def copy_workspace(workspace: Workspace, folder: str, leave_out: str = "") -> in
 
 
 def _each_once(files: Iterable[tuple[str, str]], doing: str) -> Iterator[tuple[str, str]]:
-    """Yield files, and show the progress; refuse two files that would have the same path."""
+    """Yield files, and show the progress. Refuse two files that would have the same path."""
     seen: dict[str, str] = {}
     with progress(f"{doing} the workspace") as step:
         for source, inner in files:

@@ -1,4 +1,4 @@
-"""How far a job is, as a person reads it: a bar where there is a terminal, else words."""
+"""Show how far a job is, by a bar where there is a terminal, else in words."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ _EMPTY: Final = "░"
 
 
 def progress_text(status: AppStatus, stream: TextIO | None = None) -> str:
-    """Return ``trainer ███████░░░ 71 % step 710/1000 · 12 min left``; ``""`` if nothing is known.
+    """Return how far a job is.
+
+    It is a text such as ``trainer ███████░░░ 71 % step 710/1000 · 12 min left``.
 
     Args:
         status: the status of the job.
-        stream: where the bar is shown; None: no bar, ``71 %, step 710/1000, 12 min left``.
+        stream: where the bar is shown. None means no bar, as in
+            ``71 %, step 710/1000, 12 min left``.
+
+    Returns:
+        The text, or ``""`` if nothing is known.
     """
     progress = status.progress
     if progress is None:
@@ -41,7 +47,11 @@ def progress_text(status: AppStatus, stream: TextIO | None = None) -> str:
 
 
 def left_text(status: AppStatus) -> str:
-    """Return ``12 min 05 s left``; ``""`` of a job that has ended, or if that is not known."""
+    """Return a text such as ``12 min 05 s left``.
+
+    Returns:
+        The text, or ``""`` for a job that has ended, or if the time is not known.
+    """
     if status.progress is None or status.is_terminal():
         return ""
     return status.progress.left_text(time.time())
@@ -62,7 +72,7 @@ def _bar(progress: Progress, stream: TextIO) -> str:
 
 
 def interruptions_text(status: AppStatus) -> str:
-    """Return ``2 (preempted, segment)``; ``""`` if it was never interrupted."""
+    """Return a text such as ``2 (preempted, segment)``, or ``""`` if it was never interrupted."""
     if not status.interruptions:
         return ""
     replicas = [replica for role in status.roles for replica in role.replicas]
@@ -82,7 +92,7 @@ class ProgressNotes:
         self._at: float | None = None
 
     def line(self, status: AppStatus) -> str:
-        """Return the line, one for each twentieth of the work; ``""`` if there is nothing new."""
+        """Return a line for each twentieth of the work, or ``""`` if there is nothing new."""
         progress = status.progress
         if progress is None or not is_next_part(progress, self._part, self._at):
             return ""

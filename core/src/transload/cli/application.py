@@ -22,7 +22,7 @@ _NOT_OURS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 
 
 def run_main(args: Sequence[str] | None) -> int:
-    """Run the command line; see `transload.cli.main`."""
+    """Run the command line, as `transload.cli.main` describes it."""
     _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         _tolerate_any_text(stream)
@@ -96,7 +96,10 @@ def _invoke(args: list[str]) -> int:
 
 
 def _show(error: TransloadError) -> None:
-    """Write what went wrong; the last line says it, below what a program wrote that failed."""
+    """Write what went wrong.
+
+    The last line says it, below what a program wrote that failed.
+    """
     text = str(error)
     if isinstance(error, SubmitError) and error.lines:
         for line in error.lines:
@@ -117,7 +120,7 @@ def _hint(name: str) -> str:
 
 
 def _run_command(name: str, args: list[str]) -> int:
-    """Run one command; it finds its words in ``ctx.obj``."""
+    """Run one command, which finds its words in ``ctx.obj``."""
     import click
 
     try:
@@ -163,7 +166,7 @@ def _message(error: click.ClickException) -> str:
 
 
 def _as_run_option(name: str) -> str | None:
-    """Return what to write in place of an option of a scheduler; None: no scheduler has it."""
+    """Return what to write in place of an option of a scheduler, or None if no scheduler has it."""
     from transload.runner import get_runner
 
     advice = None

@@ -1,4 +1,4 @@
-"""The checks of ``transload doctor``; each is a row about what works or is missing."""
+"""Make the checks of ``transload doctor``. Each is a row about what works or is missing."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def all_checks(run_app: bool) -> Iterator[tuple[str, str, str, str]]:
 
 
 def _guarded(name: str, check: Callable[[], Rows]) -> Rows:
-    """Yield the rows of a check; an unexpected error becomes a row, too."""
+    """Yield the rows of a check. An unexpected error becomes a row, too."""
     try:
         yield from check()
     except Exception as exc:
@@ -170,7 +170,7 @@ def _check_scheduler(runner: Runner, name: str) -> Rows:
 
 
 def _check_options(runner: Runner, name: str) -> Rows:
-    """Report the options in the settings of a scheduler that are wrong: every run is refused."""
+    """Report the wrong options in the settings of a scheduler, for which every run is refused."""
     try:
         runner.configured_options(name)
     except TransloadError as exc:
@@ -178,7 +178,7 @@ def _check_options(runner: Runner, name: str) -> Rows:
 
 
 def _run_tiny_app(runner: Runner) -> tuple[bool, str]:
-    """Run ``true`` on the local scheduler; return whether it succeeded, and a description.
+    """Run ``true`` on the local scheduler, and return whether it succeeded, and a description.
 
     A local scheduler without a folder uses a temporary one, so that the check leaves nothing.
     """

@@ -1,4 +1,4 @@
-"""The names and one-line helps of the commands; a command is imported only to run it."""
+"""List the commands with their one-line helps. A command is imported only to run it."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _TOGETHER: Final = {
     **dict.fromkeys(("results", "get"), "results"),
     **dict.fromkeys(("info", "runopts", "config", "doctor", "completion"), "installed"),
 }
-"""Modules with several commands; every other command is in a module with its name."""
+"""Modules with several commands. Every other command is in a module with its name."""
 
 _NOT_LISTED: Final = {"runopts": "Show the run options of schedulers."}
 """Commands for users who come from TorchX."""
@@ -79,7 +79,10 @@ def names() -> list[str]:
 
 
 def load(given: str) -> click.Command | None:
-    """Import the command with a name, or with TorchX's name for it; None if there is none.
+    """Import the command with a name, or with TorchX's name for it.
+
+    Returns:
+        The command, or None if there is none.
 
     Raises:
         PluginError: if a plugin's command cannot be imported, or is not a command of click.
@@ -122,7 +125,7 @@ def _of_plugins() -> list[str]:
 
 
 def complete(instruction: str) -> int:
-    """Answer a request of the script of ``transload completion``; return the exit code."""
+    """Answer a request of the script of ``transload completion``, and return the exit code."""
     import click
     from click.shell_completion import shell_complete
 

@@ -30,7 +30,7 @@ class ExitCode(IntEnum):
     CANCELLED = 4
     """The job ended CANCELLED."""
     TIMEOUT = 5
-    """Waiting timed out; the job goes on."""
+    """Waiting timed out. The job goes on."""
     UNKNOWN = 6
     """The job's state was unknown for too long, or the job vanished while the command waited."""
     INTERNAL = 70
@@ -40,7 +40,7 @@ class ExitCode(IntEnum):
     PIPE = 141
     """The reader of the output is gone, or the output cannot be written (a full disk)."""
     TERMINATED = 143
-    """SIGTERM ended the command, but the end of the job was not requested; the job goes on."""
+    """SIGTERM ended the command, but nobody requested the end of the job. The job goes on."""
 
 
 # states by name, because `--help` does not import specs
@@ -53,7 +53,7 @@ _BY_STATE: Final = {
 
 
 def exit_code_of(state: AppState | None) -> ExitCode:
-    """Return the exit code for a job's last state; None if the job has vanished."""
+    """Return the exit code for a job's last state, which is None if the job has vanished."""
     if state is None:
         return ExitCode.UNKNOWN
     return _BY_STATE.get(state.name, ExitCode.TIMEOUT)

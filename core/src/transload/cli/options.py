@@ -96,7 +96,7 @@ def handle_argument(
 
 
 def _only_one(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> str:
-    """Return the only handle; refuse further words, such as a pasted line of `list`."""
+    """Return the only handle, and refuse further words, such as a pasted line of `list`."""
     if len(value) > 1:
         text = f"takes one HANDLE, {value[0]!r}, and no more: {' '.join(value[1:])!r}"
         raise click.UsageError(
@@ -119,7 +119,7 @@ def json_option(function: F) -> F:
 
 
 def duration(value: str | float) -> float:
-    """Return the seconds of ``90``, ``10m`` or ``1h30m``; this is the type of an option."""
+    """Return the seconds of ``90``, ``10m`` or ``1h30m``. This is the type of an option."""
     if isinstance(value, (int, float)):
         return float(value)
     from transload.cli.quantities import parse_duration

@@ -254,7 +254,7 @@ def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
 
 
 def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
-    """Return a row as lines; on a narrow terminal, the last column is wrapped."""
+    """Return a row as lines. On a narrow terminal, the last column is wrapped."""
     room = shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * len(widths[:-1])
     if len(row) == 1 or room < _LEAST_COLUMN or _width(row[-1]) <= room:
         return [_aligned(row, widths)]
@@ -274,7 +274,7 @@ def _aligned(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def _width(text: str) -> int:
-    """Return the columns of a text; colours take none, and wide characters take two."""
+    """Return the columns of a text. Colours take none, and wide characters take two."""
     if "\x1b" in text:
         text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     if text.isascii():

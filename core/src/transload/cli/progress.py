@@ -84,7 +84,7 @@ class _ChangingLine:
         self._last = ""
 
     def end(self) -> None:
-        """Remove the line; if changes are rare, write the last text as a line that stays."""
+        """Remove the line. If changes are rare, write the last text as a line that stays."""
         if screen is not None and self._on_terminal:
             screen.end()
         is_missing = self._on_terminal or self._last != self._shown
@@ -125,7 +125,7 @@ def lines_to(log: Callable[[str], None]) -> Iterator[None]:
 def changing_line(
     *, rare: bool = False, error_says_it: bool = False
 ) -> Iterator[Callable[[str], None]]:
-    """Show a changing text; a text that comes too soon after another is left out.
+    """Show a changing text. A text that comes too soon after another is left out.
 
     Args:
         rare: whether changes are rare, so that a terminal shows each and the last one stays.

@@ -25,7 +25,7 @@ __all__ = [
 
 
 def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
-    """Parse a duration before now (``10m``) or a time in ISO 8601; times without zone are local."""
+    """Parse a duration before now (``10m``) or a time in ISO 8601. Times without zone are local."""
     text = text.strip()
     try:
         try:
@@ -54,14 +54,20 @@ def clock_text(seconds: float) -> str:
 
 
 def time_text(when: float | None) -> str:
-    """Return local time as ``2025-01-31 08:00:00``; ``""`` for None."""
+    """Return local time as ``2025-01-31 08:00:00``, or ``""`` for None."""
     if when is None:
         return ""
     return datetime.fromtimestamp(when).isoformat(" ", "seconds")
 
 
 def limit_text(status: AppStatus) -> str:
-    """Return ``2 h 00 min, 1 h 25 min left (until 2025-01-31 08:00:00)``; ``""`` without a limit."""
+    """Return a job's time limit and what is left of it.
+
+    It is a text such as ``2 h 00 min, 1 h 25 min left (until 2025-01-31 08:00:00)``.
+
+    Returns:
+        The text, or ``""`` without a limit.
+    """
     parts = []
     if status.time_limit is not None:
         parts.append(duration_text(status.time_limit))

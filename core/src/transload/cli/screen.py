@@ -82,11 +82,11 @@ class Screen:
 
     @property
     def redraw_pause(self) -> float:
-        """Seconds between two printed states of an overwritten line; see `set_live`."""
+        """Return the seconds between two printed states of an overwritten line (see `set_live`)."""
         return float("inf") if self._shared else PAUSE_S
 
     def set_live(self, label: str, text: str) -> None:
-        """Show the unfinished line of a replica below the logs on a terminal; ``""`` removes it."""
+        """Show the unfinished line of a replica below the logs on a terminal. ``""`` removes it."""
         if not self._shared or self._live.get(label, "") == text:
             return
         with self._lock:

@@ -1,4 +1,4 @@
-"""Shared parts of the commands: the runner, full handles, and errors for unknown jobs."""
+"""Open a runner, complete handles, and raise errors for unknown jobs, for all commands."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def description_of(job: Job) -> AppDescription:
 
 
 def app_json(handle: str, status: AppStatus | None) -> dict[str, Any]:
-    """Return the first fields of a job's JSON: its handle, the parts of that, state, status."""
+    """Return the first fields of a job's JSON, from its handle to its state and status."""
     parsed = parse_app_handle(handle)
     shown: dict[str, Any] = {
         "handle": handle,

@@ -199,7 +199,7 @@ class AppWait:
         return Outcome(self._status, code, time.monotonic() - self._started, self._tails)
 
     def _read(self) -> bool:
-        """Show the new log lines of the replicas; called in the thread for the scheduler's logs."""
+        """Show the new log lines of the replicas. The thread for the scheduler's logs calls it."""
         try:
             return read_now(self._logs, self._take)
         except TransloadError as exc:
@@ -236,7 +236,7 @@ class AppWait:
                 return ExitCode.TIMEOUT
 
     def _count_waiting(self, state: AppState) -> None:
-        """Start the startup timeout when the job is PENDING; end it when the job runs."""
+        """Start the startup timeout when the job is PENDING, and end it when the job runs."""
         if is_started(state):
             self._startup_ends = None
             self._startup_timeout = None
@@ -257,7 +257,7 @@ class AppWait:
         self._begin_cancel()
 
     def _why_waiting(self) -> str:
-        """Return why the job waits; empty if it does not wait, or the reason is unknown."""
+        """Return why the job waits, or ``""`` if it does not wait, or the reason is unknown."""
         if self._status is None:
             return ""
         return self._status.why_waiting()
@@ -443,7 +443,7 @@ class AppWait:
 
 
 def _exit_code_at_end(status: AppStatus | None) -> ExitCode:
-    """Return the exit code for a job's last status; None if the job has vanished."""
+    """Return the exit code for a job's last status, which is None if the job has vanished."""
     if status is None:
         return exit_code_of(None)
     return exit_code_of(status.state)
@@ -462,7 +462,7 @@ def _looks_alike(before: AppStatus | None, now: AppStatus) -> bool:
 
 
 def _because(status: AppStatus) -> str:
-    """Return a colon and the message of a status; empty if it has none."""
+    """Return a colon and the message of a status, or ``""`` if it has none."""
     if not status.msg:
         return ""
     return f": {status.msg}"
@@ -525,7 +525,7 @@ def _unended_text(outcome: Outcome, status: AppStatus, handle: str) -> str:
 
 
 def _report(job: Job, outcome: Outcome, status: AppStatus) -> AppResults | None:
-    """Write the end of a job and its results to stderr; return the results if readable."""
+    """Write the end of a job and its results to stderr, and return the results if readable."""
     took = _app_seconds(job, status)
     if took is None:
         took = outcome.elapsed
@@ -552,7 +552,7 @@ def _report(job: Job, outcome: Outcome, status: AppStatus) -> AppResults | None:
 
 
 def _app_seconds(job: Job, status: AppStatus) -> float | None:
-    """Return the seconds from a job's submit to its last replica's end; None if unknown."""
+    """Return the seconds from a job's submit to its last replica's end, or None if unknown."""
     try:
         found = job.description()
     except TransloadError:

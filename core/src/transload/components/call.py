@@ -147,7 +147,7 @@ def _varargs(
     rest: list[str] | None,
     defaults: Mapping[str, Any],
 ) -> list[Any]:
-    """Return the values of ``*args``; ``rest`` has those of the command line."""
+    """Return the values of ``*args``, of which ``rest`` has those of the command line."""
     if item.name in values:
         return _rest(values[item.name], item.annotation, path)
     if rest is not None:
@@ -168,7 +168,7 @@ def _default(item: Parameter, path: str, defaults: Mapping[str, Any]) -> Any:
 
 
 def _source(defaults: Mapping[str, Any], name: str) -> str:
-    """Return where a default was set, such as a settings file; ``""`` if it is unknown."""
+    """Return where a default was set, such as a settings file, or ``""`` if it is unknown."""
     return str(getattr(defaults, "sources", {}).get(name, ""))
 
 
@@ -306,7 +306,7 @@ def _value(
     word: str,
     following: list[str],
 ) -> str | None:
-    """Return the value after an option; None for a bool without a value."""
+    """Return the value after an option, or None for a bool without a value."""
     if not following:
         if is_flag(parameter.annotation):
             return None

@@ -198,7 +198,7 @@ _UNSUPPORTED: Final = {
 
 
 def _check_annotation(node: _Function, item: ast.arg, path: str) -> Iterator[Finding]:
-    """Report common mistakes at their own line; loading the component finds the rest."""
+    """Report common mistakes at their own line. Loading the component finds the rest."""
     annotation: Any = item.annotation
     outer = annotation
     if isinstance(annotation, ast.Subscript):

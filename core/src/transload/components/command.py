@@ -38,7 +38,7 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
 
 
 def _word(word: Any) -> Any:
-    """Return a number as its text; the role refuses other values that are not texts."""
+    """Return a number as its text. The role refuses other values that are not texts."""
     if isinstance(word, int | float) and not isinstance(word, bool):
         return str(word)
     return word
@@ -75,7 +75,7 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
 
 
 def _value_of(values: list[str]) -> Any:
-    """Return the value of an option: True without texts, a list of several ones."""
+    """Return the value of an option, which is True without texts, and a list for several texts."""
     if not values:
         return True
     if len(values) == 1:

@@ -41,14 +41,14 @@ class ComponentTestCase(unittest.TestCase):
         interval: float = 0.1,
         timeout: float = 60,
     ) -> AppStatus | None:
-        """Run a component with ``args`` and wait for its end; return the final status.
+        """Run a component with ``args``, wait for its end, and return the final status.
 
         It is None if the job is gone. ``scheduler_params`` are for the schedulers' factories (see
         `transload.runner.get_runner`). ``timeout`` is in seconds. ``interval`` is ignored, since
         changes drive the wait.
 
         Raises:
-            TransloadTimeout: when the time ran out.
+            TransloadTimeout: if ``timeout`` seconds have passed.
         """
         with get_runner(**(scheduler_params or {})) as runner:
             handle = runner.run(component(**(args or {})), scheduler)

@@ -86,7 +86,7 @@ def kind_of(tp: Any) -> str:
 
 
 def is_flag(tp: Any) -> bool:
-    """Tell whether an option of this type needs no value; true for bool and optional bool."""
+    """Tell whether an option of this type needs no value, as for bool and optional bool."""
     tp = plain_type(tp)
     if kind_of(tp) != "union":
         return tp is bool
@@ -95,7 +95,7 @@ def is_flag(tp: Any) -> bool:
 
 
 def type_name(tp: Any) -> str:
-    """Return a type for display: ``int``, ``list[str]``, ``a|b`` for a Literal or an Enum."""
+    """Return a type for display, such as ``int``, ``list[str]``, or ``a|b`` for a choice."""
     tp = plain_type(tp)
     kind = kind_of(tp)
     if kind == "literal":
@@ -122,7 +122,7 @@ def _choice_text(choice: object) -> str:
 
 
 def type_problem(tp: Any, seen: tuple[Any, ...] = ()) -> str | None:
-    """Return why a type is not supported for arguments; None if it is."""
+    """Return why a type is not supported for arguments, or None if it is."""
     tp = plain_type(tp)
     kind = kind_of(tp)
     if kind == "" or (kind in ("any", "none") and not seen):
@@ -175,10 +175,15 @@ def decode_text(text: str, tp: Any, path: str) -> Any:
 
 
 def decode_value(value: Any, tp: Any, path: str) -> Any:
-    """Convert a value of JSON or a program to the type ``tp``; messages have ``path``.
+    """Convert a value of JSON or a program to the type ``tp``.
 
     A value of the right type is returned unchanged. A str for another type is converted by
     `decode_text`.
+
+    Args:
+        value: the value.
+        tp: the type.
+        path: names the argument in messages.
 
     Raises:
         ComponentArgumentError: if the value has another type.
@@ -359,7 +364,7 @@ def _one_of(allowed: list[str], text: str) -> str:
 
 
 def _spelled(text: str, opening: str) -> Any:
-    """Parse a text as JSON; None if it does not start like that or is not valid."""
+    """Parse a text as JSON, or return None if it does not start like that or is not valid."""
     if not text.lstrip().startswith(opening):
         return None
     try:

@@ -16,7 +16,7 @@ class NoComponent(ComponentNotFound):
 
 
 class ComponentInvalid(SpecError):
-    """A function is not a component, or its file cannot be read; the message has file and line."""
+    """A function is not a component, or its file cannot be read. The message has file and line."""
 
 
 class ComponentArgumentError(SpecError):
@@ -30,7 +30,7 @@ class ComponentArgumentError(SpecError):
 
 
 class ComponentHelpRequested(ComponentArgumentError):
-    """``--help`` is among the arguments; the message is the help text.
+    """``--help`` is among the arguments. The message is the help text.
 
     Attributes:
         component: name of the component.

@@ -194,13 +194,13 @@ def _none_in(shown: str, functions: list[str]) -> str:
 
 
 def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
-    """Execute a component file; return its module, and the folder from which it can import.
+    """Execute a component file, and return its module and the folder from which it can import.
 
     Each call executes it again, because it or the files beside it may have changed.
 
     Raises:
         ComponentNotFound: if there is no such file.
-        ComponentInvalid: if it cannot be compiled or raises an error; the message has the file and
+        ComponentInvalid: if it cannot be compiled or raises an error. The message has the file and
             the line.
     """
     try:
@@ -379,7 +379,7 @@ class ImportFolder:
 
     @property
     def own_folder(self) -> str | None:
-        """The folder of a component file; None if it is only a place of packages."""
+        """Return the folder of a component file, or None if it is only a place of packages."""
         if not self._forget:
             return None
         return self._folder
@@ -420,13 +420,13 @@ class ImportFolder:
 
 
 def _take_out(tops: set[str]) -> dict[str, ModuleType]:
-    """Remove the modules with these top-level names from sys.modules; return them."""
+    """Remove the modules with these top-level names from sys.modules, and return them."""
     names = [name for name in list(sys.modules) if name.partition(".")[0] in tops]
     return {name: sys.modules.pop(name) for name in names}
 
 
 def _home(module: ModuleType) -> str:
-    """Return the folder in which a top-level module was found; ``""`` if there is none."""
+    """Return the folder in which a top-level module was found, or ``""`` if there is none."""
     file: str | None = getattr(module, "__file__", None)
     if file and not hasattr(module, "__path__"):
         return os.path.dirname(os.path.abspath(file))

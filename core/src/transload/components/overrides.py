@@ -57,9 +57,9 @@ class JobSettings(TypedDict, total=False):
 
 
 class OverrideOptions(JobSettings, total=False):
-    """All that can be set over what a definition says; see `Overrides`.
+    """All settings that can replace what a definition says. `Overrides` describes them.
 
-    These names more mean something else to some orchestrators.
+    Some of these names mean something else to some orchestrators.
     """
 
     role: str | None
@@ -103,7 +103,7 @@ fields of forms and variables of pools show these texts."""
 
 
 class Overrides(NamedTuple):
-    """Values that replace those of an app definition; None keeps its own value.
+    """Values that replace those of an app definition. None keeps its own value.
 
     Args:
         role: the role to change; None for all roles.
@@ -252,7 +252,7 @@ def split_overrides(options: Mapping[str, Any]) -> tuple[OverrideOptions, dict[s
 def overrides_of(
     values: OverrideOptions | Mapping[str, Any], spelled: Callable[[str], str] = str
 ) -> Overrides:
-    """Return the overrides that settings say; a setting that is None is not given.
+    """Return the overrides that settings say. A setting that is None is not given.
 
     Args:
         values: name → value.
@@ -408,5 +408,7 @@ _READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
     "env": _texts,
     "secrets": _texts,
 }
-"""Setting → what reads a user's value of it, and refuses one that no job can have by the name that
-the user gave; all others are taken as they are."""
+"""Setting → what reads a user's value of it. All others are taken as they are.
+
+It refuses a value that no job can have, by the name that the user gave.
+"""

@@ -45,7 +45,7 @@ class Parameter(NamedTuple):
 
     @property
     def type_name(self) -> str:
-        """Return its type for display: ``int``, ``list[str]``, ``a|b`` for a choice."""
+        """Return its type for display, such as ``int``, ``list[str]``, or ``a|b`` for a choice."""
         return type_name(self.annotation)
 
 
@@ -109,7 +109,7 @@ def read_component(
 
 
 def spelling(parameter: Parameter) -> str:
-    """Return a parameter's spelling on the command line: ``--name``, ``-j``, or ``args``."""
+    """Return a parameter's spelling on the command line, such as ``--name`` or ``-j``."""
     if parameter.kind == "varargs":
         return parameter.name
     if len(parameter.name) == 1:
@@ -169,7 +169,7 @@ def where_is(fn: Callable[..., Any]) -> str:
 
 
 def _hints(fn: Callable[..., Any]) -> dict[str, Any]:
-    """Return the resolved annotations; an unresolvable one is replaced by its exception."""
+    """Return the resolved annotations. An unresolvable one is replaced by its exception."""
     try:
         return typing.get_type_hints(fn)
     except Exception:
@@ -299,14 +299,14 @@ class _DocstringReader:
             self.description.append(line)
 
     def _begin_field(self, kind: str, words: str, text: str) -> None:
-        """Begin a reST field, ``:kind words: text``; the last word is the parameter's name."""
+        """Begin a reST field, ``:kind words: text``. The last word is the parameter's name."""
         self._section = "fields"
         self._current = None
         if kind.lower() in _PARAM_FIELDS and words:
             self._begin_parameter(words.split()[-1].lstrip("*"), text)
 
     def _read_argument(self, line: str) -> None:
-        """Read a line of ``Args:``: the first one of a parameter, or a further one."""
+        """Read a line of ``Args:``, which is the first one of a parameter or a further one."""
         item = re.match(_ITEM, line)
         if item is None:
             self._go_on(line)

@@ -1,4 +1,4 @@
-"""The policy that all adapters share: states, identity, attaching, waiting, logs and results.
+"""Decide what all adapters share, from states and identity to waiting, logs and results.
 
 `Adapter` is the base class of all. An adapter only translates, and the rules are decided here.
 ``docs/extend/writing-an-adapter.md`` walks through one.

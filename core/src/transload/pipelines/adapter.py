@@ -1,4 +1,4 @@
-"""Adapters: one base class for every orchestrator, and the list of those that are installed."""
+"""Define the base class of every adapter, and list the adapters that are installed."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Adapter(ABC, Generic[Context]):
 
     @abstractmethod
     def convert(self, source: Any, **host_options: Any) -> Any:
-        """Return the orchestrator's own object: an operator, a component, a task, a runner.
+        """Return the orchestrator's own object, such as an operator, a component or a task.
 
         Nothing runs.
 
@@ -202,7 +202,7 @@ class Adapter(ABC, Generic[Context]):
             return await driver.run_async()
 
     def start(self, context: Context, launch: Launch, options: ExecutionOptions) -> Driver:
-        """Submit the job of a step or attach to it; return what looks after it in this process.
+        """Submit the job of a step or attach to it, and return its driver in this process.
 
         Raises:
             BaseException: what `translate` makes of an error.
@@ -215,12 +215,12 @@ class Adapter(ABC, Generic[Context]):
     def resume(
         self, context: Context, driver: Driver, waited: Mapping[str, Any] | None = None
     ) -> AppResults:
-        """Do what `run` does after the start: wait for the end, return the results.
+        """Do what `run` does after the start, which is to wait for the end and return the results.
 
         Args:
             context: the step.
             driver: from `start` or `restore`.
-            waited: from ``outcome``, of another process that has waited; None: wait here.
+            waited: from ``outcome``, of another process that has waited. None means to wait here.
 
         Raises:
             BaseException: what `translate` makes of an error.

@@ -1,4 +1,4 @@
-"""The surroundings of one job in a process of an orchestrator: its stores, logs and displays."""
+"""Describe the stores, logs and displays around one job in an orchestrator's process."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ FIRST_UNIT: Final = ""
 """The unit of what is asked for first."""
 
 _LENGTH: Final = 20
-"""Characters of an ask: 80 bits."""
+"""Characters of an ask, which hold 80 bits."""
 
 
 def ask_of(launch: Launch, runner: Runner, context_args: Mapping[str, Any] | None = None) -> str:
@@ -60,7 +60,7 @@ def ask_of(launch: Launch, runner: Runner, context_args: Mapping[str, Any] | Non
 
 
 def unit_of(ask: str, kept: Sequence[str], *, asked_before: bool) -> str:
-    """Return which unit an ask is: `FIRST_UNIT`, or one named by the ask itself.
+    """Return which unit an ask is, `FIRST_UNIT` or one named by the ask itself.
 
     If the earlier tries asked for one job only, a later try means that job even if its ask differs.
     Its definition may have been edited, or may hold a part that is new on each try.
@@ -100,7 +100,7 @@ def _what(launch: Launch, runner: Runner, context_args: Mapping[str, Any]) -> An
 
 
 def _plain(value: Any) -> Any:
-    """Return JSON values for any value: equal ones for equal values, in each process."""
+    """Return JSON values for any value, which are equal for equal values in each process."""
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
     if isinstance(value, AppDef):

@@ -1,6 +1,4 @@
-"""Whether to submit, attach, collect or go on to the next attempt: the decision, without any
-I/O.
-"""
+"""Decide without any I/O whether to submit, attach, collect or go on to the next attempt."""
 
 from __future__ import annotations
 
@@ -58,7 +56,7 @@ def decide(
 
 
 def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action:
-    """Return what to do about what an earlier generation left: nothing, once it has ended."""
+    """Return what to do about an earlier generation's job, which is nothing once it has ended."""
     if status is None or is_terminal(status.state):
         return Action.NEXT
     if status.state is AppState.UNKNOWN:
@@ -68,7 +66,7 @@ def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action
 
 @dataclass(frozen=True, slots=True)
 class Attached:
-    """How an orchestrator got its job: by ``submit``, ``attach`` or ``collect``.
+    """How an orchestrator got its job, which is by ``submit``, ``attach`` or ``collect``.
 
     ``attempt`` is that of the generation, None where every run has a fresh id. ``status`` is the
     latest one, None right after a submit.
@@ -82,21 +80,23 @@ class Attached:
 
 
 class AttachStore(Protocol):
-    """Where a host keeps one small JSON object for one unit of work. A host that has no such place
-    gives None.
+    """Where an orchestrator keeps one small JSON object for one unit of work.
+
+    An orchestrator that has no such place gives None.
     """
 
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""
 
     def put(self, record: dict[str, Any]) -> None:
-        """Keep ``record``: when this returns, it survives the death of the process."""
+        """Store ``record``. When this returns, it survives the death of the process."""
 
 
 @dataclass(slots=True)
 class AttachRecord:
-    """What a host stores about its unit of work. Written before the submit (without handle), and
-    after it (with).
+    """What an orchestrator stores about its unit of work.
+
+    It is written before the submit (without handle), and after it (with).
     """
 
     generation: str  # see `Identity`
@@ -109,7 +109,7 @@ class AttachRecord:
     cluster: Cluster | None = None  # which one the scheduler is
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the record as JSON values; options whose name looks secret are left out."""
+        """Return the record as JSON values. Options whose name looks secret are left out."""
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         values["cluster"] = None if self.cluster is None else self.cluster.to_dict()
         values["cfg"] = {key: value for key, value in self.cfg.items() if not looks_secret(key)}
@@ -117,7 +117,7 @@ class AttachRecord:
 
     @staticmethod
     def from_dict(data: dict[str, Any]) -> AttachRecord:
-        """Read what `to_dict` returned; unknown fields are ignored.
+        """Read what `to_dict` returned, and ignore unknown fields.
 
         Raises:
             SpecError: if it is not such a record, or of a newer schema.

@@ -52,7 +52,7 @@ class Finished(Generic[T]):
 
 
 class Driver:
-    """Looks after one job in this process: attaches or submits, follows, cancels, collects.
+    """Submits one job or attaches to it in this process, follows, cancels and collects it.
 
     `Adapter.run`, `Adapter.start` and `Adapter.restore` make it. The lifecycle
     (`transload.pipelines.lifecycle`) decides the steps, and yields an effect for each. The driver
@@ -62,9 +62,9 @@ class Driver:
     `give_up` does the same without waiting. `cancel` ends the job whatever the options say.
 
     Args:
-        launch: what to submit; None: this process only follows and collects.
+        launch: what to submit. None means that this process only follows and collects.
         state: the owner of the job, its options, and what is known of it.
-        io: how to reach the orchestrator: its stores, logs and displays.
+        io: how to reach the stores, logs and displays of the orchestrator.
     """
 
     def __init__(self, launch: Launch | None, state: LifecycleState, io: AdapterIO) -> None:
@@ -170,7 +170,7 @@ class Driver:
     # -- start
 
     def start(self) -> Attached:
-        """Submit the job or attach to it; return how. Errors as in `run`."""
+        """Submit the job or attach to it, and return how, with the errors of `run`."""
         self._effects.need_launch()
         attached = self._carry_out(self._lifecycle.start(self._moment()))
         self._note_attached(attached)
@@ -215,14 +215,14 @@ class Driver:
     # -- follow
 
     def follow(self) -> AppStatus:
-        """Wait for the end of the job, and hand on logs and changes; return its final status.
+        """Wait for the end of the job, pass on logs and changes, and return its final status.
 
         The errors are those of `run`.
         """
         return self._carry_out(self._lifecycle.follow(self._moment()))
 
     def follow_for(self, seconds: float) -> bool:
-        """Do what `follow` does, for these seconds at most; tell whether the job has ended."""
+        """Do what `follow` does, for these seconds at most, and tell whether the job has ended."""
         end = time.monotonic() + seconds
         steps = self._lifecycle.follow(self._moment())
         return self._carry_out_until(steps, end) is not None
@@ -269,7 +269,7 @@ class Driver:
             emit(handle, status)
 
     def lost(self) -> AppLost:
-        """Note in the orchestrator's store that the job is gone; return the error that says so.
+        """Note in the orchestrator's store that the job is gone, and return the error that says so.
 
         A retry then begins the next attempt.
         """
@@ -346,7 +346,7 @@ class Driver:
         return self._carry_out_now(self._lifecycle.cancel(self._moment()))
 
     def link(self) -> str | None:
-        """Return the full address of a page about the job; None if there is none.
+        """Return the full address of a page about the job, or None if there is none.
 
         A plugin's page goes before the scheduler's.
         """
@@ -416,7 +416,7 @@ class Driver:
         return finished.result
 
     def _carry_out_until(self, steps: Steps[T], end: float) -> Finished[T] | None:
-        """Carry steps out until ``end`` on the steady clock; None if they go on then."""
+        """Carry steps out until ``end`` on the steady clock, and return None if they go on then."""
         try:
             step = self._advance(steps)
             while not isinstance(step, Finished):
@@ -575,7 +575,7 @@ class Driver:
 
 
 def _next(steps: Steps[T], answer: Answer | None) -> Effect[Any] | Finished[T]:
-    """Send an answer, None at first; return the next effect, or the result.
+    """Send an answer, None at first, and return the next effect, or the result.
 
     A StopIteration cannot cross a thread's future, so the result is wrapped.
     """

@@ -1,4 +1,4 @@
-"""Carries out the effects of a lifecycle: questions, submits, stores and log lines."""
+"""Carry out the effects of a lifecycle, such as questions, submits, stores and log lines."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class Effects:
         self._forwarder = None
 
     def attach(self) -> None:
-        """Take a job that is known by its handle; its logs go on where the log store says."""
+        """Take a job that is known by its handle. Its logs go on where the log store says."""
         self._forwarder = None
 
     def stop_logs(self) -> None:
@@ -120,7 +120,7 @@ class Effects:
         return self.runner.scheduler(parsed.scheduler_backend), parsed.app_id
 
     def carry_out(self, effect: Effect[Any]) -> object:
-        """Carry out an effect; return the value of its answer, or raise.
+        """Carry out an effect, and return the value of its answer, or raise.
 
         Raises:
             HandedBack: if this process may not do that.
@@ -329,7 +329,7 @@ class Effects:
         return make_app_handle(self._scheduler_name, self._given.name(), self._app_id(attempt))
 
     def plan(self) -> Plan[Any]:
-        """Return the request of the first attempt; nothing is submitted or stored."""
+        """Return the request of the first attempt. Nothing is submitted or stored."""
         return self._build(self._app_id(0))
 
     def _build(self, app_id: str) -> Plan[Any]:
@@ -343,7 +343,7 @@ class Effects:
         )
 
     def _checkpoint_name(self) -> str | None:
-        """Return the name of the checkpoints that all attempts share; None if each has its own."""
+        """Return the checkpoints' name that all attempts share, or None if each has its own."""
         if self._state.options.checkpoints == "new":
             return None
         return app_id_of(self._state.identity, 0)

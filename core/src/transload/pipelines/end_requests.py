@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from transload.runner import Runner
 
 Asked = Callable[[], bool | None]
-"""Tells whether somebody asked for the end of an orchestrator's step; None if it cannot say now."""
+"""Tells whether somebody asked for the end of an orchestrator's step, or None if unknown now."""
 
 LONGEST: Final = 3.0
-"""Seconds in which an answer must come: what is being ended is killed soon."""
+"""Seconds in which an answer must come, since what is being ended is killed soon."""
 
 _PAUSE: Final = 0.3
 
@@ -51,8 +51,9 @@ def interrupted() -> bool:
 
 
 def may_be_by_hand() -> bool:
-    """Tell whether SIGINT is a person's Ctrl-C in this process: outside of a job, or at a
-    terminal.
+    """Tell whether SIGINT may be a person's Ctrl-C in this process.
+
+    It may be outside of a job, or at a terminal.
     """
     return not inside_job() or _at_a_terminal()
 
@@ -81,8 +82,9 @@ def _handled() -> Iterator[BaseException]:
 
 
 def _interrupted_event_loop() -> bool:
-    """Tell whether ``asyncio.run`` has got SIGINT: it cancels its main task, and raises only after
-    that one's end.
+    """Tell whether ``asyncio.run`` has got SIGINT.
+
+    It then cancels its main task, and raises only after that one's end.
     """
     handler = signal.getsignal(signal.SIGINT)
     loop_runner = getattr(getattr(handler, "func", None), "__self__", None)
@@ -130,7 +132,7 @@ def _answer(host: Asked) -> bool | None:
 
 
 def _asked_of_own_job(runner: Runner) -> bool | None:
-    """Tell whether somebody asked for the end of this process's job; None if that is not known."""
+    """Tell whether somebody asked for the end of this process's job, or None if not known."""
     handle = os.environ.get(ENV_JOB_ID)
     if not handle:
         return False

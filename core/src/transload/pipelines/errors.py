@@ -33,8 +33,9 @@ class AppLost(TransloadError):
 
 
 class AppCancelled(AppFailed):
-    """The app ended because somebody asked for its end: not a failure of the app, and not to be
-    retried.
+    """The job ended because somebody asked for its end.
+
+    This is no failure of the job, and is not to be retried.
     """
 
 
@@ -67,7 +68,7 @@ class HandedBack(TransloadError):
 
 
 def ended_state(error: BaseException) -> AppState | None:
-    """Return how a job ended, by the exception of `Driver.run`; None if that does not show it.
+    """Return how a job ended, by the exception of `Driver.run`, or None if that does not show it.
 
     A job that is lost, or ran out of its time, has failed. A scheduler that cannot be reached, a
     refused submit and a killed orchestrator show no end. They are no trial of a search, and no

@@ -1,4 +1,4 @@
-"""Waiting in another process than the one that started the job: its outcome, and the end by it."""
+"""Wait for a job in another process than the one that started it, and end its step there."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _KINDS: Final[dict[type[Exception], str]] = {
 
 
 async def outcome(driver: Driver) -> dict[str, Any]:
-    """Follow a job to its end; return its outcome as JSON values, for `finish` in another process.
+    """Follow a job to its end, and return its outcome as JSON for `finish` in another process.
 
     It does not raise if the job fails.
 

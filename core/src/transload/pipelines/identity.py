@@ -1,4 +1,4 @@
-"""The identity of a job: ids derived from the orchestrator's name for its step, and the place."""
+"""Derive the ids of a job from the orchestrator's name for its step, and say where it runs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from typing import Final
 from transload.errors import SpecError
 
 MAX_LENGTH: Final = 40
-"""Longest id, in characters: room for what schedulers add, below the 63 of a DNS label."""
+"""Longest id, in characters.
+
+It leaves room for what schedulers add, below the 63 of a DNS label.
+"""
 
 _DIGEST_LENGTH: Final = 16
 _OTHER = re.compile(r"[^a-z0-9]+")

@@ -82,7 +82,7 @@ class Answer:
 
 
 class Effect(Generic[T]):
-    """An instruction of a lifecycle to its driver; ``T`` is the type of the answer's value."""
+    """An instruction of a lifecycle to its driver. ``T`` is the type of the answer's value."""
 
     __slots__ = ()
 
@@ -143,14 +143,14 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Prepare(Effect[Prepared]):
-    """Build the job of an attempt with the current settings; for None, it gets a new random id."""
+    """Build the job of an attempt with the current settings. For None, it gets a new random id."""
 
     attempt: int | None
 
 
 @dataclass(frozen=True)
 class Submit(Effect[str]):
-    """Submit the prepared job; the answer is its handle."""
+    """Submit the prepared job. The answer is its handle."""
 
     handle: str
 
@@ -207,7 +207,7 @@ class Note(Effect[None]):
 
 @dataclass(frozen=True)
 class Allowed(Effect["int | None"]):
-    """Return how many interruptions a role of a job may have; None if that is not known."""
+    """Return how many interruptions a role of a job may have, or None if that is not known."""
 
     handle: str
     role: str
@@ -215,7 +215,7 @@ class Allowed(Effect["int | None"]):
 
 @dataclass(frozen=True)
 class Show(Effect[None]):
-    """Show how far a job is in the orchestrator's own way; it never fails."""
+    """Show how far a job is in the orchestrator's own way. It never fails."""
 
     handle: str
     status: AppStatus
@@ -273,7 +273,7 @@ class LifecycleState:
     reported: Reported = field(default_factory=Reported)
 
     def to_dict(self, steady: float) -> dict[str, Any]:
-        """Return the state as JSON values; ``steady`` is the time now on the monotonic clock."""
+        """Return the state as JSON values. ``steady`` is the time now on the monotonic clock."""
         identity = self.identity
         values: dict[str, Any] = {
             "schema": SCHEMA,
@@ -355,7 +355,7 @@ class Lifecycle:
         self._show_due = 0.0
 
     def _do(self, effect: Effect[T]) -> Steps[T]:
-        """Yield an effect to the driver; return its value or raise its exception."""
+        """Yield an effect to the driver, and return its value or raise its exception."""
         answer = yield effect
         self._moment = answer.moment
         if answer.error is not None:
@@ -371,7 +371,7 @@ class Lifecycle:
     # -- attach or submit
 
     def start(self, moment: Moment) -> Steps[Attached]:
-        """Submit the job or reattach to it; the result says which of them was done.
+        """Submit the job or reattach to it. The result says which of them was done.
 
         Raises:
             AppLost: if it was started and is gone.
@@ -457,7 +457,7 @@ class Lifecycle:
         raise AssertionError("attempts do not end")
 
     def _decision(self, attempt: int, stored: AttachRecord | None) -> Steps[tuple[Action, Probed]]:
-        """Probe the job of an attempt until it is clear what to do; return that and the probe."""
+        """Probe an attempt's job until it is clear what to do, and return that and the probe."""
         options = self.state.options
         outage = _Outage()
         handle_stored = stored is not None and stored.handle is not None and not stored.lost
@@ -611,12 +611,12 @@ class Lifecycle:
     # -- follow
 
     def follow(self, moment: Moment) -> Steps[AppStatus]:
-        """Wait until the job has ended; return its final status.
+        """Wait until the job has ended, and return its final status.
 
         Raises:
             AppLost: if it is gone.
-            StateUnknown: if the unreachable timeout has passed; the job goes on.
-            TransloadTimeout: if a limit has passed; the job was cancelled.
+            StateUnknown: if the unreachable timeout has passed. The job goes on.
+            TransloadTimeout: if a limit has passed. The job was cancelled.
             Detached: if the step was killed, but the job goes on.
         """
         self._moment = moment
@@ -698,7 +698,7 @@ class Lifecycle:
             yield from self._do(Note(status=status))
 
     def _report(self, handle: str, status: AppStatus) -> Steps[None]:
-        """Log what is new about a running job: interruptions, progress, reasons, warnings."""
+        """Log the new interruptions, progress, reasons and warnings of a running job."""
         state = self.state
         for each in new_interruptions(status, state.reported):
             allowed = yield from self._do(Allowed(handle, each.role))
@@ -711,7 +711,7 @@ class Lifecycle:
             yield from self._log(line)
 
     def _show(self) -> Steps[None]:
-        """Show another whole percent; at most once a second, and for a tenth of the time."""
+        """Show another whole percent, at most once a second, and for a tenth of the time."""
         status = self.state.status
         if status is None or not self._is_to_be_shown(status):
             return
@@ -760,7 +760,7 @@ class Lifecycle:
         return (yield from self._cancel(handle))
 
     def _stop(self) -> Steps[OnKill | None]:
-        """Return whether to cancel the job or to detach from it; None to go on.
+        """Return whether to cancel the job or to detach from it, or None to go on.
 
         A passed limit always means ``cancel``. After a kill of the step, ``on_kill`` decides, and
         ``cancel`` also needs a request for the end.
@@ -803,7 +803,7 @@ class Lifecycle:
             self.state.cancelled = yield from self._cancel(handle)
 
     def _cancel_when_due(self, handle: str) -> Steps[None]:
-        """Cancel a job, unless the last failed try is too recent; the pauses grow."""
+        """Cancel a job, unless the last failed try is too recent. The pauses grow."""
         now = self._moment.steady
         if self.state.cancelled or now < self._cancel_due:
             return
@@ -812,7 +812,7 @@ class Lifecycle:
         self.state.cancelled = yield from self._cancel(handle)
 
     def _cancel(self, handle: str) -> Steps[bool]:
-        """Cancel a job; if that fails, return False, and log a new reason once."""
+        """Cancel a job. If that fails, return False, and log a new reason once."""
         try:
             yield from self._do(Cancel(handle))
         except AppNotFound:
@@ -828,11 +828,11 @@ class Lifecycle:
     # -- the end
 
     def collect(self, moment: Moment, status: AppStatus | None = None) -> Steps[AppResults]:
-        """Return the results of a job that has succeeded; only its state decides that.
+        """Return the results of a job that has succeeded. Only its state decides that.
 
         Args:
             moment: the time now.
-            status: its final status; None for the last one that was seen.
+            status: its final status. None means the last one that was seen.
 
         Raises:
             AppFailed: if it failed.

@@ -1,4 +1,4 @@
-"""Lines of a log that say what becomes of a job: out of reach, back, ended."""
+"""Write the log lines that say when a job is out of reach, is back, or has ended."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ __all__ = ["end_line", "reach"]
 
 
 def end_line(handle: str, status: AppStatus, created: float | None) -> str:
-    """Return the line that says how a job has ended, how long it took from its submit, and what it
-    used.
+    """Return the line that says how a job has ended.
+
+    It also says how long the job took from its submit, and what it used.
 
     Args:
         handle: the job.
         status: its final status.
-        created: when it was submitted, seconds since the epoch; None: unknown.
+        created: when it was submitted, seconds since the epoch. None means unknown.
     """
     text = f"{handle} {status.state.name}"
     seconds = status.seconds_since(created)

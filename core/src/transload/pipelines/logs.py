@@ -26,8 +26,10 @@ if TYPE_CHECKING:
     from transload.schedulers.subscription import Subscription
 
 LogSink = Callable[[str, int, Stream, str], None]
-"""``sink(role, replica, stream, line)``. Each line ends in a newline, except perhaps a replica's last
-one."""
+"""The callable ``sink(role, replica, stream, line)``.
+
+Each line ends in a newline, except perhaps a replica's last one.
+"""
 
 FIRST_S: Final = 0.05
 """Seconds before logs are followed. Those of a job that has ended by then are read once."""
@@ -170,7 +172,7 @@ class LogForwarder:
 
     @property
     def cursor(self) -> dict[str, Any] | None:
-        """JSON values of the position in each log; None if nothing was read."""
+        """Return JSON values of the position in each log, or None if nothing was read."""
         if not self._sources:
             return None
         sources = {
@@ -232,7 +234,10 @@ class LogForwarder:
 
     @property
     def pause(self) -> float:
-        """Seconds until `follow` begins; infinity where it has begun, or there is no sink."""
+        """Return the seconds until `follow` begins.
+
+        They are infinite where it has begun, or there is no sink.
+        """
         if self._sink is None or self._subscription is not None:
             return float("inf")
         return max(0.0, self._first - time.monotonic())
@@ -317,7 +322,7 @@ class LogForwarder:
     # -- handing on
 
     def _hand_on_all(self) -> int:
-        """Hand on what each source has now; return the number of lines."""
+        """Pass on what each source has now, and return the number of lines."""
         if self._sink is None:
             return 0
         scheduler, app_id = self._locate()
@@ -349,7 +354,7 @@ class LogForwarder:
                 return
 
     def _hand_on(self, source: _Source, page: LogPage) -> int:
-        """Hand on the lines of a page that were not handed on before; return their number."""
+        """Pass on the lines of a page that were not passed on before, and return their number."""
         lines = page.lines
         if source.lost:
             self._report_missing(source)

@@ -18,17 +18,17 @@ OnKill = Literal["cancel", "detach"]
 """What happens to the app when somebody asks for the end of the host's unit of work."""
 
 RetriesBy = Literal["nested", "host", "scheduler"]
-"""Where the retries of a job are spent: by the scheduler, the orchestrator, or nested."""
+"""Who spends the retries of a job, which is the scheduler, the orchestrator, or both nested."""
 
 Checkpoints = Literal["keep", "new"]
-"""Which checkpoints an attempt begins with: those of the attempts before it, or none."""
+"""Whether an attempt begins with the checkpoints of the attempts before it, or with none."""
 
 _KEYS = {"loss_already_reported": "answer_lost", "resubmit_on": "next_after"}
 """Names of options → the keys that their JSON form has had from the beginning."""
 
 
 class ExecutionSettings(TypedDict, total=False):
-    """The arguments of `ExecutionOptions`; see there."""
+    """The arguments of `ExecutionOptions`, which describes them."""
 
     patience: float
     poll_interval: float
@@ -150,7 +150,7 @@ class ExecutionOptions:
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> ExecutionOptions:
-        """Read what `to_dict` returned; options that a later version added are ignored.
+        """Read what `to_dict` returned, and ignore options that a later version added.
 
         Raises:
             ConfigError: for a value that is not allowed.
@@ -190,10 +190,10 @@ def split_options(options: Mapping[str, Any]) -> tuple[OverrideOptions, Executio
 
 
 def note_state(first_seen: MutableMapping[str, float], state: AppState, now: float) -> None:
-    """Note when an app was first seen in a state that has a limit, or to run: what `next_limit`
-    counts from.
+    """Note when a job was first seen in a state that has a limit, or to run.
 
-    They travel between processes as JSON, so moments are seconds since the epoch.
+    `next_limit` counts from these moments. They travel between processes as JSON, so they are
+    seconds since the epoch.
     """
     if is_started(state):
         first_seen.setdefault("ran", now)
@@ -204,7 +204,10 @@ def note_state(first_seen: MutableMapping[str, float], state: AppState, now: flo
 
 
 def next_limit(options: ExecutionOptions, first_seen: Mapping[str, float]) -> tuple[float, str]:
-    """Return when the next limit passes, and what to say then; infinity if none is running."""
+    """Return when the next limit passes, and what to say then.
+
+    The time is infinite if no limit is running.
+    """
     ends = [(float("inf"), "")]
     if options.deadline is not None:
         ends.append((options.deadline, "the orchestrator's time limit has passed"))
@@ -222,7 +225,7 @@ def next_limit(options: ExecutionOptions, first_seen: Mapping[str, float]) -> tu
 
 
 def without_retries(app: AppDef) -> AppDef:
-    """Return the app definition without its retries; a copy, if it has some."""
+    """Return the app definition without its retries, as a copy if it has some."""
     if not any(role.max_retries for role in app.roles):
         return app
     app = copy.deepcopy(app)
@@ -232,7 +235,7 @@ def without_retries(app: AppDef) -> AppDef:
 
 
 def retries_note(app: AppDef, options: ExecutionOptions, host_retries: int | None) -> str | None:
-    """Return the warning that retries multiply, for the log; None if they do not."""
+    """Return the warning for the log that retries multiply, or None if they do not."""
     own = max((role.max_retries for role in app.roles), default=0)
     if options.retries_by != "nested" or not own or not host_retries:
         return None

@@ -25,16 +25,18 @@ def host_runner(
     secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
     **scheduler_params: object,
 ) -> Runner:
-    """Return the runner that all units of work of a host share in this process; do not close it.
+    """Return the runner that all units of work of an orchestrator share in this process.
+
+    Do not close it.
 
     Args:
-        host: name of the host: the session name in the handles.
-        inherit_env: give jobs the whole environment of the host's worker; default: only an
-            allow-list of it.
-        clusters: clusters that the host defines (a connection, a block), beside those of the
-            settings.
-        secret_sources: kind → what finds a value, for secrets that the host keeps; the same in
-            every call of a host.
+        host: name of the orchestrator, which is the session name in the handles.
+        inherit_env: give jobs the whole environment of the orchestrator's worker. By default they
+            get only an allow-list of it.
+        clusters: clusters that the orchestrator defines (a connection, a block), beside those of
+            the settings.
+        secret_sources: kind → what finds a value, for secrets that the orchestrator keeps. It is
+            the same in every call of an orchestrator.
         scheduler_params: keyword arguments for the scheduler factories.
     """
     return shared_runner(

@@ -90,11 +90,11 @@ class StateMap(Mapping[AppState, H], Generic[H]):
         return f"StateMap({self.host!r}, {self.names()})"
 
     def to_app(self, value: H) -> AppState:
-        """Return the AppState of an orchestrator's state; UNKNOWN for one that is not known."""
+        """Return the AppState of an orchestrator's state, or UNKNOWN for one that is not known."""
         return self._reverse.get(value, AppState.UNKNOWN)
 
     def names(self) -> dict[str, str]:
-        """Return the table as text: name of the AppState → name of the orchestrator's state."""
+        """Return the table as text, from the AppState's name to the orchestrator's state."""
         return {state.name: _name(self._table[state]) for state in AppState}
 
     def markdown(self) -> str:

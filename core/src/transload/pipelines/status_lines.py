@@ -13,7 +13,7 @@ from transload.specs.text import duration_text
 __all__ = ["Interruption", "Reported", "interruptions_of", "status_lines"]
 
 _ENDINGS: Final = {1: "st", 2: "nd", 3: "rd"}
-"""Last digit → the end of the ordinal number; ``th`` for all others."""
+"""Last digit → the end of the ordinal number, which is ``th`` for all others."""
 
 
 @dataclass
@@ -39,13 +39,13 @@ class Reported:
     part_at: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what was reported as JSON values; empty if nothing was."""
+        """Return what was reported as JSON values, or ``{}`` if nothing was."""
         nothing = asdict(Reported())
         return {name: value for name, value in asdict(self).items() if value != nothing[name]}
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> Reported:
-        """Read what `to_dict` returned; unknown fields are ignored."""
+        """Read what `to_dict` returned, and ignore unknown fields."""
         known = {field.name for field in fields(Reported)}
         return Reported(**{name: value for name, value in values.items() if name in known})
 
@@ -115,7 +115,7 @@ def interruptions_of(status: AppStatus) -> list[Interruption]:
 
 
 def new_interruptions(status: AppStatus, reported: Reported) -> list[Interruption]:
-    """Return the interruptions that were not reported; of a job not seen before, the last one."""
+    """Return the interruptions that were not reported, or the last one of a job not seen before."""
     found = interruptions_of(status)
     if reported.interruptions is None:
         return found[-1:]

@@ -1,4 +1,4 @@
-"""Plugins: every hook (`hookspecs`), and what finds and keeps those who implement them."""
+"""Define every hook (`hookspecs`), and find and keep the plugins that implement them."""
 
 from __future__ import annotations
 

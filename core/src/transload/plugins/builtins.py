@@ -1,4 +1,4 @@
-"""The names that the core itself brings; no import, so that a look-up costs nothing."""
+"""List the names that the core itself brings, without an import, so that a look-up is cheap."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The distributions of this project that bring schedulers, orchestrators and commands: one table.
+"""List the distributions of this project that bring schedulers, orchestrators and commands.
 
 Hints on what to install, and the extras of the core, come from it. Nothing else in the core names
 them.

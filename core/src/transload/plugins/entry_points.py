@@ -13,16 +13,18 @@ from functools import cache
 
 
 def third_party_installed() -> bool:
-    """Tell, at the cost of a few file reads, whether any installed distribution may bring
-    plugins.
+    """Tell whether any installed distribution may bring plugins.
+
+    It costs a few file reads.
     """
     return any(has_plugins(folder) for folder in dict.fromkeys(path or "." for path in sys.path))
 
 
 @cache
 def has_plugins(folder: str) -> bool:
-    """Tell whether a folder of ``sys.path`` may hold a distribution with entry points of our
-    group.
+    """Tell whether a folder of ``sys.path`` may hold a distribution that brings plugins.
+
+    Such a distribution has entry points of our group.
     """
     try:
         names = [name for name in os.listdir(folder) if name.endswith((".dist-info", ".egg-info"))]

@@ -26,11 +26,13 @@ hookspec = pluggy.HookspecMarker("transload")
 
 
 class Register(Protocol):
-    """The callable that the registering hooks get: ``register(name, thing)``."""
+    """The callable ``register(name, thing)`` that the registering hooks get."""
 
     def __call__(self, name: str, thing: Callable[..., Any] | str) -> None:
-        """Register ``thing`` under ``name``; raises PluginError if the name is taken or not
-        valid.
+        """Register ``thing`` under ``name``.
+
+        Raises:
+            PluginError: if the name is taken or not valid.
         """
 
 

@@ -1,4 +1,4 @@
-"""The plugin manager: finds plugins, sets broken ones aside, and hands out what they registered.
+"""Find plugins, set broken ones aside, and return what they registered.
 
 The core's own names are there without any plugin, and pluggy is loaded with the first one only.
 """
@@ -162,7 +162,7 @@ class Plugins:
                 info.error = _trace()
 
     def _add(self, plugin: object, name: str) -> None:
-        """Register a plugin with pluggy; one that it refuses is not registered afterwards."""
+        """Register a plugin with pluggy. One that it refuses is not registered afterwards."""
         import pluggy
 
         if self._pluggy is None:
@@ -199,7 +199,7 @@ class Plugins:
             self._registries.clear()
 
     def unregister(self, name: str) -> None:
-        """Take a plugin out of this process again; nothing happens if it is not there."""
+        """Take a plugin out of this process again. Nothing happens if it is not there."""
         with self._lock:
             known = self._infos.pop(name, None) is not None
             if known and self._pluggy is not None and self._pluggy.has_plugin(name):
@@ -207,16 +207,18 @@ class Plugins:
             self._registries.clear()
 
     def infos(self) -> list[PluginInfo]:
-        """Return the core and all plugins, loaded, disabled and broken, with what they
-        registered.
+        """Return the core and all plugins, loaded, disabled and broken.
+
+        Each has what it registered.
         """
         for kind in _KINDS:
             self.registry(kind)
         return list(self._infos.values())
 
     def registry(self, kind: str) -> dict[str, _Entry]:
-        """Return what the core brings and what was registered through the hook
-        ``transload_<kind>``, by name.
+        """Return by name what the core brings and what was registered.
+
+        Plugins register through the hook ``transload_<kind>``.
         """
         with self._lock:
             found = self._registries.get(kind)
@@ -265,7 +267,7 @@ class Plugins:
         return sorted(self.registry(kind))
 
     def get(self, kind: str, name: str) -> Any:
-        """Return what is registered under ``name``; a string is imported now.
+        """Return what is registered under ``name``. A string is imported now.
 
         Raises:
             KeyError: if no such name is registered.
@@ -301,8 +303,10 @@ class Plugins:
         )
 
     def _missing(self, kind: str, name: str) -> str:
-        """Return why a name that a distribution of this project registers is not registered; ``""``
-        for any other name.
+        """Return why a name that a distribution of this project registers is not registered.
+
+        Returns:
+            The reason, or ``""`` for any other name.
         """
         if kind == "schedulers" and name in TORCHX_SCHEDULERS:
             return f"transload has no counterpart of TorchX's {name} (see `transload info`)"
@@ -317,8 +321,9 @@ class Plugins:
         return f"the plugin {info.name!r} does not register it"
 
     def _nearest(self, kind: str, name: str, known: Sequence[str]) -> str:
-        """Return the nearest name, installed or not; else all that are installed, and which are
-        not.
+        """Return the nearest name, installed or not, else all names.
+
+        They say which are not installed.
         """
         there = sorted({*self.names(kind), *known})
         missing = [each for each in distributed_names(kind) if each not in there]
@@ -365,7 +370,7 @@ class Plugins:
         return app
 
     def app_link(self, handle: str) -> str | None:
-        """Return a page about an app, if a plugin offers one; an error is logged."""
+        """Return a page about a job, if a plugin offers one. An error is logged."""
         if self._pluggy is None:
             return None
         try:
@@ -376,7 +381,7 @@ class Plugins:
         return link
 
     def emit(self, event: AppEvent) -> None:
-        """Tell every plugin of an event; errors are logged."""
+        """Report an event to every plugin. Errors are logged."""
         for info, hook in self._implementations("transload_app_event"):
             try:
                 hook(event=event)
@@ -422,8 +427,9 @@ def _log() -> Any:
 
 
 def _installed() -> list[tuple[str, str, str, str]]:
-    """Return the installed entry points of our group; all metadata are read only where one may
-    be.
+    """Return the installed entry points of our group.
+
+    All metadata are read only where one may be.
     """
     if not third_party_installed():
         return []

@@ -13,8 +13,9 @@ _MODULES = {"progress": "advance", "report": "reporting"}
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for: whatever runs beside a job pays for no
-    other.
+    """Import a public name when it is first asked for.
+
+    So a program that runs beside a job loads only what it uses.
     """
     from importlib import import_module
 

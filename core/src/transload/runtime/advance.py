@@ -1,4 +1,4 @@
-"""``progress``: how far the program is, in one line, which never ends the program that calls it."""
+"""Report in one line how far the program is, without ever ending the program that calls it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def check_numbers(
 
 
 def _as_number(value: object) -> float | None:
-    """Return a finite number, those of numpy and torch included; None for anything else."""
+    """Return a finite number, also one of numpy or torch, or None for anything else."""
     if isinstance(value, (bool, str, bytes)):
         return None
     try:
@@ -109,7 +109,11 @@ class ProgressWriter:
         self._lock = threading.Lock()
 
     def add(self, step: object, total: object, fraction: object, text: object) -> None:
-        """Take what was said, and write it if it is time to; errors are those of writing."""
+        """Take a report, and write it if it is time to.
+
+        Raises:
+            OSError: if it cannot be written.
+        """
         values, wrong = check_numbers(step, total, fraction)
         for line in wrong:
             _warn(f"progress: {line}; it is left out")
@@ -122,7 +126,7 @@ class ProgressWriter:
                 self._write()
 
     def flush(self) -> None:
-        """Write what waits; warns of what cannot be written."""
+        """Write what waits, and warn of what cannot be written."""
         with self._lock:
             try:
                 self._write()

@@ -46,11 +46,11 @@ _ASIDE: Final = ".checkpoint-"
 
 
 class CheckpointError(OSError):
-    """A checkpoint could not be written; those before it are as they were."""
+    """A checkpoint could not be written. Those before it are as they were."""
 
 
 def latest(*, each_replica: bool = False) -> Path | None:
-    """Return the folder of the newest checkpoint that is complete; None if there is none.
+    """Return the folder of the newest checkpoint that is complete, or None if there is none.
 
     Args:
         each_replica: each replica has separate checkpoints, as in `save`.
@@ -116,9 +116,9 @@ def interrupted() -> bool:
 
 
 def exit_interrupted() -> NoReturn:
-    """End the program with exit code 75: it wants to be started again, and to go on.
+    """End the program with exit code 75, so that it is started again and goes on.
 
-    That is so after a notice only; without one it is a failure like any other.
+    That is so after a notice only. Without one, the exit is a failure like any other.
     """
     sys.exit(EXIT_INTERRUPTED)
 
@@ -134,7 +134,7 @@ class _Notices:
         self._pid = 0
 
     def listen(self) -> None:
-        """Take the signal from now on, once; only the main thread can."""
+        """Handle the signal from now on. Only the main thread can install the handler, once."""
         if self._listens or threading.current_thread() is not threading.main_thread():
             return
         name = os.environ.get(_ENV_SIGNAL) or "TERM"
@@ -155,12 +155,15 @@ class _Notices:
             self._before(number, frame)
 
     def _end(self) -> None:
-        """Ignore the signal while Python ends: the work is done, and the signal would kill it."""
+        """Ignore the signal while Python ends, since it would kill a program whose work is done."""
         if os.getpid() == self._pid and signal.getsignal(self._number) == self._take:
             signal.signal(self._number, signal.SIG_IGN)
 
     def _leave(self) -> None:
-        """Be deaf in a forked child, such as a worker of a data loader: the signal ends it."""
+        """Restore the signal's earlier handler in a forked child, such as a data loader's worker.
+
+        So the signal ends the child.
+        """
         self._listens = self.came = False
         signal.signal(self._number, self._before or signal.SIG_DFL)
 
@@ -207,7 +210,7 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 def _take(aside: Path, final: Path) -> Path:
-    """Let a checkpoint be seen, once all of it is on the disk; remove the oldest ones."""
+    """Give a checkpoint its name once all of it is on the disk, and remove the oldest ones."""
     for place, _, files in os.walk(aside):
         for name in files:
             _to_disk(os.path.join(place, name))

@@ -1,5 +1,6 @@
-"""Locks that are free in a forked child, whichever thread of its parent held them: the child has no
-such thread.
+"""Make locks that are free in a forked child, whichever thread of its parent held them.
+
+The child has no such thread.
 """
 
 from __future__ import annotations

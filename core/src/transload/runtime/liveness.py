@@ -1,4 +1,4 @@
-"""Signs of life of a replica: its progress, and whether it has stalled.
+"""Read a replica's progress, and find out whether it has stalled.
 
 The supervisors of local, Docker and Slurm jobs read the progress file, and look at logs, results
 and checkpoints. This file decides what follows from that.
@@ -133,7 +133,7 @@ class ProgressMeter:
         self.pause()
 
     def update(self, report: dict[str, Any]) -> bool:
-        """Take the next report; return False if it says nothing new."""
+        """Take the next report, and return False if it says nothing new."""
         values = {**report, "at": None}
         if not report or values == self._values:
             return False
@@ -209,7 +209,7 @@ def _unit_of(report: Mapping[str, Any]) -> str:
 
 
 def _history_of(before: Mapping[str, Any]) -> tuple[list[list[float]], str]:
-    """Return the points in a job's progress, and what they count; none if it is damaged."""
+    """Return the points in a job's progress, and what they count, or none if it is damaged."""
     if not isinstance(before, dict):
         return [], ""
     unit = _unit_of(before)
@@ -264,16 +264,16 @@ class Silence:
         self.due = now + self._pause
 
     def stop(self) -> None:
-        """Count no more: the attempt has ended."""
+        """Stop counting, since the attempt has ended."""
         self.stalled = False
         self.due = math.inf
 
     def look(self, now: float, suspended: bool = False) -> bool:
-        """Count the time since the last look; return True if the replica has stalled just now.
+        """Count the time since the last look, and return True if the replica has stalled just now.
 
         Args:
             now: the caller's clock.
-            suspended: it is stopped or frozen: the count begins anew.
+            suspended: it is stopped or frozen, so the count begins anew.
         """
         if suspended:
             self.begin(now)
@@ -288,7 +288,7 @@ class Silence:
         return True
 
     def is_close(self, now: float) -> bool:
-        """Tell whether the next look may find that it has stalled: time for a closer look."""
+        """Tell whether the next look may find that it has stalled, so that a closer look is due."""
         silent = self._silent + min(now - self._looked, 2 * self._pause)
         return not self.stalled and silent >= self.stall_after
 

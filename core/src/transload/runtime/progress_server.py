@@ -122,7 +122,7 @@ class Posted:
 
 
 def status_of(body: bytes) -> Posted | None:
-    """Return the report in the body of a request; None if it is no status."""
+    """Return the report in the body of a request, or None if it is no status."""
     try:
         posted = json.loads(body)
     except (ValueError, RecursionError):
@@ -214,7 +214,7 @@ class Results:
         self._lines = 0
 
     def add(self, posted: Posted) -> None:
-        """Write what is new in a status: a metric that keeps its value was not measured again."""
+        """Write what is new in a status. A metric that keeps its value was not measured again."""
         if not self._folder.startswith("/") or not self._run:
             return
         new = {name: value for name, value in posted.numbers.items() if self._is_new(name, value)}
@@ -296,7 +296,7 @@ def _write(path: str, data: bytes) -> None:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Takes one status; the path of the request does not matter."""
+    """Takes one status. The path of the request does not matter."""
 
     timeout = _READ_S
     server: Server
@@ -328,7 +328,7 @@ class Handler(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Write nothing: the log is the training's."""
+        """Write nothing, since the log is the training's."""
 
 
 class Server(HTTPServer):
@@ -370,7 +370,7 @@ class Server(HTTPServer):
             self.handle_request()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Write nothing: a request that breaks off is the sender's."""
+        """Write nothing. A request that breaks off is the sender's concern."""
 
 
 def _is_there(pid: int) -> bool:
@@ -382,7 +382,7 @@ def _is_there(pid: int) -> bool:
 
 
 def _replace(path: str, text: str) -> None:
-    """Write a file whole or not at all; a full disk costs the progress, not the training."""
+    """Write a file whole or not at all. A full disk costs the progress, not the training."""
     other = path + ".posted"
     try:
         with open(other, "w", encoding="utf-8") as file:
@@ -401,7 +401,7 @@ def _write_token(path: str, token: str) -> None:
 
 
 def serve_beside(progress_file: str) -> dict[str, str]:
-    """Start the server in a separate process; return the variables that lead to it."""
+    """Start the server in a separate process, and return the variables that lead to it."""
     token = secrets.token_hex(32)
     token_file = progress_file + ".token"
     _write_token(token_file, token)
@@ -432,7 +432,11 @@ def _be_server(server: Server, training: int) -> NoReturn:
 
 
 def main(argv: list[str]) -> NoReturn:
-    """Start the server, and become the training: ``EXECUTABLE ARGV0 ARGUMENT …``."""
+    """Start the server, and become the training.
+
+    Args:
+        argv: ``EXECUTABLE ARGV0 ARGUMENT …``.
+    """
     environment = dict(os.environ)
     environment.pop(ENV_CERTIFICATE, None)
     path = environment.get(PROGRESS_FILE)

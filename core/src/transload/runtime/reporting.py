@@ -1,4 +1,4 @@
-"""``report``: results in one line, which never ends the program that calls it."""
+"""Report results in one line, without ever ending the program that calls it."""
 
 from __future__ import annotations
 
@@ -81,8 +81,9 @@ class Reports:
     def add(
         self, results: Results, step: float | None = None, key: str | int | None = None
     ) -> None:
-        """Add results that `check_results` returned to those of a key, and write them, at once or
-        when it is time to.
+        """Add results that `check_results` returned to those of a key.
+
+        They are written at once, or when it is time to.
 
         Raises:
             TrackingError: the key is not allowed.
@@ -99,7 +100,7 @@ class Reports:
                 self._write(name)
 
     def flush(self) -> None:
-        """Write what waits; warns of what cannot be written."""
+        """Write what waits, and warn of what cannot be written."""
         with self._lock:
             for name in sorted(self._waiting):
                 try:
@@ -129,9 +130,7 @@ class Reports:
         self._waiting.discard(name)
 
     def _merged(self, name: str, before: bytes, where: str) -> bytes:
-        """Return a file with what this process reports, and what other processes of its replica
-        reported before.
-        """
+        """Return a file with what this process reports and its replica reported before."""
         try:
             body = load(before, where) if before else None
         except ValueError:  # of a newer version

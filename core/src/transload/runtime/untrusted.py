@@ -63,7 +63,7 @@ _OUTSIDE = "a link that leads out of its folder"
 
 
 class RefusedFile(OSError):
-    """A file is not read, or not written to; nothing was waited for.
+    """A file is not read, or not written to. Nothing was waited for.
 
     Args:
         path: its path.
@@ -83,7 +83,7 @@ class RefusedFile(OSError):
 
 
 def open_file(folder: str, path: str, flags: int = os.O_RDONLY, mode: int = 0o600) -> int:
-    """Open a regular file below a folder; never wait.
+    """Open a regular file below a folder, without ever waiting.
 
     Args:
         folder: the folder that must not be left. It is trusted itself: it may be reached by links.
@@ -141,8 +141,9 @@ def read_file(folder: str, path: str, limit: int) -> bytes:
 
 
 def read_start(folder: str, path: str, size: int) -> bytes:
-    """Return the first bytes of a regular file below a folder, at most ``size``; errors as in
-    `open_file`.
+    """Return the first bytes of a regular file below a folder, at most ``size``.
+
+    The errors are those of `open_file`.
     """
     fd = open_file(folder, path)
     try:
@@ -152,8 +153,9 @@ def read_start(folder: str, path: str, size: int) -> bytes:
 
 
 def read_end(folder: str, path: str, size: int) -> bytes:
-    """Return the last bytes of a regular file below a folder, at most ``size``; errors as in
-    `open_file`.
+    """Return the last bytes of a regular file below a folder, at most ``size``.
+
+    The errors are those of `open_file`.
     """
     fd = open_file(folder, path)
     try:
@@ -240,7 +242,15 @@ class _IsLink(Exception):
 
 
 def _open_last(name: str, parent: int | None, flags: int, mode: int, shown: str) -> int:
-    """Open what must be a regular file; ``name`` is in the folder ``parent``, or a whole path."""
+    """Open what must be a regular file.
+
+    Args:
+        name: its name in the folder ``parent``, or a whole path.
+        parent: descriptor of the folder, or None.
+        flags: as for ``os.open``.
+        mode: permissions of a file that is made.
+        shown: its path in messages.
+    """
     try:
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:
@@ -301,12 +311,13 @@ def _read(fd: int, most: int) -> bytes:
 
 
 def _enter(folder: str, path: str, shown: str, *, follow: bool = True) -> tuple[list[int], str]:
-    """Open the folders on the way to a file, one in the other, so that none can be exchanged for a
-    link meanwhile.
+    """Open the folders on the way to a file, one in the other.
+
+    So none can be exchanged for a link meanwhile.
 
     Returns:
-        Their descriptors, the given folder's first; and the file's name in the last of them, "" if
-        the path is that folder itself.
+        Their descriptors, the given folder's first, and the file's name in the last of them, which
+        is "" if the path is that folder itself.
     """
     opened = [os.open(folder, _FOLDER)]
     try:
@@ -356,7 +367,7 @@ def _parts(path: str) -> list[str]:
 
 
 def _link_target(name: str, parent: int, shown: str) -> str | None:
-    """Return where a link leads; None if it is none, or there is nothing."""
+    """Return where a link leads, or None if it is none, or there is nothing."""
     try:
         return os.readlink(name, dir_fd=parent)
     except OSError as exc:
@@ -383,8 +394,9 @@ def _close(opened: list[int]) -> None:
 
 
 def _entries(folder: str, inner: str, most: int) -> list[tuple[str, int]]:
-    """Return the names in a folder below another one, with their kinds (``stat.S_IFMT``), at most
-    ``most``.
+    """Return at most ``most`` names in a folder below another one, with their kinds.
+
+    A kind is ``stat.S_IFMT`` of the file's mode.
     """
     shown = f"{folder.rstrip('/')}/{inner}"
     opened, name = _enter(folder, inner, shown)
@@ -418,7 +430,7 @@ def _kind(entry: os.DirEntry[str]) -> int:
 
 
 def _reason_against(folder: str, path: str, kind: int) -> str:
-    """Return why a name that is no folder is no file either; "" if it is one."""
+    """Return why a name that is no folder is no file either, or "" if it is one."""
     if kind == stat.S_IFREG:
         return ""
     if kind != stat.S_IFLNK:

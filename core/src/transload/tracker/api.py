@@ -72,8 +72,11 @@ ENV_TRANSLOAD_JOB_ID = "TRANSLOAD_JOB_ID"
 """The handle of the job, which is the run id."""
 
 ENV_TRANSLOAD_CHECKPOINT_NAME = "TRANSLOAD_CHECKPOINT_NAME"
-"""The name under which the checkpoints of the job are kept: jobs that share it are one run, for a
-tracker that can show them so. Not set for a job without checkpoints."""
+"""Environment variable with the name under which the checkpoints of the job are kept.
+
+Jobs that share it are one run, for a tracker that can show them so. It is not set for a job without
+checkpoints.
+"""
 
 UNDEFINED_JOB_ID = "<UNDEFINED>"
 """Run id of a process that was not launched as a job."""
@@ -91,7 +94,7 @@ class TrackerBase(ABC):
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Record an artifact of a run; it replaces one with the same name.
+        """Record an artifact of a run, in place of one with the same name.
 
         Args:
             run_id: the run.
@@ -102,15 +105,15 @@ class TrackerBase(ABC):
 
     @abstractmethod
     def artifacts(self, run_id: str) -> Mapping[str, TrackerArtifact]:
-        """Return the artifacts of a run by name; empty for an unknown run."""
+        """Return the artifacts of a run by name, which are none for an unknown run."""
 
     @abstractmethod
     def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
-        """Record metadata of a run; names not given now keep their values."""
+        """Record metadata of a run. Names not given now keep their values."""
 
     @abstractmethod
     def metadata(self, run_id: str) -> Mapping[str, object]:
-        """Return the metadata of a run by name; empty for an unknown run."""
+        """Return the metadata of a run by name, which are none for an unknown run."""
 
     @abstractmethod
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
@@ -124,7 +127,7 @@ class TrackerBase(ABC):
 
     @abstractmethod
     def sources(self, run_id: str, artifact_name: str | None = None) -> Iterable[TrackerSource]:
-        """Return the direct sources of a run; with ``artifact_name`` only those under that name."""
+        """Return the direct sources of a run, with ``artifact_name`` only those of that name."""
 
     @abstractmethod
     def lineage(self, run_id: str) -> Lineage:
@@ -192,7 +195,7 @@ class AppRun:
         return self.id
 
     def add_metadata(self, /, **kwargs: object) -> None:
-        """Record metadata of the run; names not given now keep their values."""
+        """Record metadata of the run. Names not given now keep their values."""
         for backend in self.backends:
             backend.add_metadata(self.id, **kwargs)
 

@@ -102,7 +102,7 @@ def list_apps(
     environments: bool,
     as_json: bool,
 ) -> None:
-    """List jobs, newest first: handle, state, age, scheduler, name.
+    """List the handle, state, age, scheduler and name of jobs, newest first.
 
     Every other command takes the handle.
     """
@@ -175,7 +175,7 @@ def _progress_json(row: ListAppResponse) -> dict[str, Any]:
 
 
 def _row_progress(row: ListAppResponse) -> str:
-    """Return how far a job of a list is: ``71 %, 12 min 05 s left``."""
+    """Return how far a job of a list is, such as ``71 %, 12 min 05 s left``."""
     if row.progress is None:
         return ""
     status = AppStatus(row.state, progress=row.progress)
@@ -285,7 +285,7 @@ def _replica(replica: ReplicaStatus) -> tuple[str, ...]:
 @handle_argument()
 @json_option
 def describe(handle: str, as_json: bool) -> None:
-    """Show the definition and the options of a job; values that look secret are masked.
+    """Show the definition and the options of a job. Values that look secret are masked.
 
     `transload run --stdin` accepts the field `app` of the JSON output.
     """
@@ -318,7 +318,7 @@ def describe(handle: str, as_json: bool) -> None:
 
 
 def _checkpoints_of(job: Job, description: AppDescription) -> Sequence[CheckpointFolder]:
-    """Return the folders of checkpoints of a job; none where they cannot be looked at now."""
+    """Return the folders of checkpoints of a job, or none where they cannot be looked at now."""
     if description.checkpoints is None:
         return ()
     try:
@@ -476,7 +476,7 @@ def cancel(
     timeout: float | None,
     as_json: bool,
 ) -> None:
-    """Cancel jobs; their states change soon after. A job that has ended does not change.
+    """Cancel jobs, whose states change soon after. A job that has ended does not change.
 
     All handles are checked before the first job is cancelled.
     """
@@ -602,7 +602,7 @@ def _prune(
     *,
     dry_run: bool,
 ) -> list[str]:
-    """Delete ended jobs of a scheduler by age and size; return their handles."""
+    """Delete ended jobs of a scheduler by age and size, and return their handles."""
     backend = runner.scheduler(scheduler)
     handles = {row.app_id: row.app_handle for row in runner.list(backend.name)}
     deleted = backend.prune(older_than=older_than, max_size=max_size, dry_run=dry_run)
@@ -612,7 +612,7 @@ def _prune(
 
 
 def _delete(runner: Runner, texts: tuple[str, ...], force: bool, dry_run: bool) -> list[str]:
-    """Delete the named jobs, unless one of them has not ended; return their handles."""
+    """Delete the named jobs, unless one of them has not ended, and return their handles."""
     jobs = [find_job(runner, text) for text in texts]
     for job in jobs:
         found = status_of(job)

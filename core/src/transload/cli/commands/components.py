@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @json_option
 @click.pass_context
 def components(ctx: click.Context, as_json: bool) -> None:
-    """List components; `show` explains one, and `check` finds its errors."""
+    """List components. `show` explains one, and `check` finds its errors."""
     ctx.obj = as_json  # the option means the same before and after the name of a subcommand
     if ctx.invoked_subcommand is None:
         _list(as_json)
@@ -67,7 +67,7 @@ def _json(name: str) -> dict[str, Any]:
 
 
 def _parameter_json(parameter: Parameter, defaults: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the JSON of a parameter; a default of the settings replaces that of the signature."""
+    """Return the JSON of a parameter, with its default in the settings or the signature."""
     default = None if parameter.required else parameter.default
     default = defaults.get(parameter.name, default)
     if not isinstance(default, (str, int, float, bool, type(None))):

@@ -36,7 +36,7 @@ def environments_json(found: Sequence[MadeEnvironment]) -> list[dict[str, Any]]:
 
 
 def _row(each: MadeEnvironment) -> list[str]:
-    """Return the cells of a table row; what is not known is empty."""
+    """Return the cells of a table row, with an empty text for what is not known."""
     size = files = used = state = ""
     if each.size is not None:
         size = size_text(each.size)

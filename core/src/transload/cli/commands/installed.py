@@ -168,7 +168,7 @@ def _about_run_options(item: _Scheduler) -> list[str]:
 
 
 def _look(runner: Runner, name: str) -> _Scheduler:
-    """Return the facts about a scheduler; its error says why some are missing."""
+    """Return the facts about a scheduler. Its error says why some are missing."""
     found = _Scheduler(name=name, kind=name)
     try:
         found.kind = runner.cluster(name).kind
@@ -185,7 +185,7 @@ def _look(runner: Runner, name: str) -> _Scheduler:
 
 
 def _plain(value: Any) -> Any:
-    """Return a capability as a JSON value; a set becomes a sorted list of names."""
+    """Return a capability as a JSON value, with a set as a sorted list of names."""
     if isinstance(value, (set, frozenset)):
         return sorted(str(getattr(item, "value", item)) for item in value)
     return value
@@ -247,7 +247,7 @@ def _about_scheduler(item: _Scheduler) -> list[str]:
 
 
 def _about_option(key: str, opt: runopt, *kind: str) -> str:
-    """Return a line about an option; `kind` is the kind of option."""
+    """Return a line about an option. `kind` is the kind of option."""
     words = [*kind, get_type_name(opt.opt_type)]
     if opt.is_required:
         words.append("required")

@@ -107,7 +107,7 @@ class _Named(NamedTuple):
 
 @dataclass(frozen=True)
 class _Lines:
-    """The wanted lines; times are in seconds since the epoch."""
+    """The wanted lines. Times are in seconds since the epoch."""
 
     stream: Stream
     regex: str | None
@@ -149,7 +149,7 @@ def _seconds(text: str | None, option: str, job: Job) -> float | None:
 
 
 def _of_roles(replicas: Replicas, wanted: list[str]) -> Replicas:
-    """Return the replicas of some roles; without roles, all replicas."""
+    """Return the replicas of some roles, or all replicas without roles."""
     known = list(dict.fromkeys(role for role, _ in replicas))
     for role in wanted:
         if role not in known:
@@ -194,7 +194,7 @@ class _Log:
         """Whether the replica has written no line yet."""
 
     def show_so_far(self, tail: int | None) -> None:
-        """Show the lines so far, in constant memory; with `tail`, only the last ones."""
+        """Show the lines so far, in constant memory, or with `tail` only the last ones."""
         if tail is None:
             for page in self.reader.pages():
                 self.show(self.lines_of(page))
@@ -245,7 +245,7 @@ def _write_json(role: str, k: int, lines: list[str]) -> None:
 def _show(
     job: Job, replicas: Replicas, wanted: _Lines, screen: Screen | None, *, follow: bool
 ) -> None:
-    """Show the log of each replica so far; then follow all of them, if requested."""
+    """Show the log of each replica so far, then follow all of them, if requested."""
     logs: dict[LogReader, _Log] = {}
     for role, k in replicas:
         query = LogQuery(role, k, wanted.stream, since=wanted.since, until=wanted.until)

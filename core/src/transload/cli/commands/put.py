@@ -48,7 +48,7 @@ def put(
     step: float | None,
     progress: str | None,
 ) -> None:
-    """Report results of the job in which this runs; outside of a job nothing happens.
+    """Report results of the job in which this runs. Outside of a job nothing happens.
 
     A VALUE that looks like a number is a number, unless that would change its text, as for 00501.
     NAME:str=VALUE is always a text. NAME:int=VALUE and NAME:float=VALUE must be numbers. Results
@@ -97,7 +97,7 @@ def _put_progress(ctx: click.Context, text: str) -> None:
 
 
 def _part_of_work(text: str) -> dict[str, float]:
-    """Return what ``40%`` or ``400/1000`` says, by the names of `progress`; {} for another text."""
+    """Return what ``40%`` or ``400/1000`` says, by the names of `progress`, else {}."""
     percent = re.fullmatch(rf"({_FLOAT})\s*%", text.strip())
     if percent is not None:
         return {"fraction": float(percent[1]) / 100}
@@ -108,7 +108,7 @@ def _part_of_work(text: str) -> dict[str, float]:
 
 
 def _named_value(text: str) -> tuple[str, int | float | str] | None:
-    """Return the name and the value of ``NAME=VALUE`` or ``NAME:TYPE=VALUE``; else None."""
+    """Return the name and the value of ``NAME=VALUE`` or ``NAME:TYPE=VALUE``, else None."""
     name, equals, value = text.partition("=")
     plain, colon, kind = name.rpartition(":")
     if not equals or not name:
@@ -124,7 +124,7 @@ def _named_value(text: str) -> tuple[str, int | float | str] | None:
 
 
 def _value(text: str) -> int | float | str:
-    """Return a text as a number, if that has the same text again; else the text."""
+    """Return a text as a number, if that has the same text again, else the text."""
     if re.fullmatch(_INT, text, re.ASCII):
         return int(text)
     if text.lower().lstrip("+-") in ("nan", "inf"):

@@ -65,7 +65,7 @@ away, the job goes on. So it does after SIGTERM, unless this runs in a job that 
 
 
 class _Run(click.Command):
-    """`run`, where options are completed: before COMPONENT its own, after it the component's."""
+    """The command `run`, which completes its own options before COMPONENT and then COMPONENT's."""
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Complete options."""
@@ -74,7 +74,7 @@ class _Run(click.Command):
         return super().shell_complete(ctx, incomplete)
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read ``--checkpoints`` as a flag unless a handle follows it: a component may follow."""
+        """Read ``--checkpoints`` as a flag unless a handle follows it. A component may follow."""
         return super().parse_args(ctx, _spelled_checkpoints(args, self.params))
 
 
@@ -233,12 +233,13 @@ class _Options:
 )
 @click.pass_context
 def run(ctx: click.Context, /, **options: Any) -> int:
-    """Run COMPONENT as a job and stay with it until it ends: its logs on stdout, states and the
-    end on stderr.
+    """Run COMPONENT as a job and stay with it until it ends.
 
-    COMPONENT is a name (utils.echo), a file (job.py or job.py:function) or package.module:function;
-    after -- stands any command in its place. A script with a header (PEP 723) is run itself, with the
-    packages that its header names.
+    Its logs go to stdout, its states and its end to stderr.
+
+    COMPONENT is a name (utils.echo), a file (job.py or job.py:function) or package.module:function.
+    Any command may stand in its place after --. A script with a header (PEP 723) is run itself,
+    with the packages that its header names.
     """
     given = _Options(**options, settings=job_settings(ctx))
     if given.checkpoints is not None:
@@ -296,7 +297,7 @@ def _warn_of_batch_script(command: list[str]) -> None:
 
 
 def _beginning(file: str) -> str:
-    """Return the first 64 KiB of a file as text; ``""`` if it cannot be read."""
+    """Return the first 64 KiB of a file as text, or ``""`` if it cannot be read."""
     try:
         with open(file, encoding="utf-8", errors="replace") as opened:
             return opened.read(1 << 16)
@@ -366,7 +367,7 @@ def _check(ctx: click.Context, given: _Options) -> None:
 
 
 def _showed_help(name: str, args: tuple[str, ...]) -> bool:
-    """Show the help of a component if it is asked for; no scheduler is needed for that."""
+    """Show the help of a component if it is asked for. No scheduler is needed for that."""
     if not {"-h", "--help"}.intersection(args):
         return False
     try:
@@ -409,7 +410,7 @@ def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
 
 
 def _overrides(settings: OverrideOptions) -> Overrides | None:
-    """Return what the options change in the job; None: nothing."""
+    """Return what the options change in the job, or None for nothing."""
     changes = overrides_of(settings)
     return changes if changes != Overrides() else None
 

@@ -108,7 +108,7 @@ def metadata(ctx: click.Context, run_id: str, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def artifacts(ctx: click.Context, run_id: str, as_json: bool) -> None:
-    """Show the artifacts of a run: name, path, metadata."""
+    """Show the names, paths and metadata of the artifacts of a run."""
     found = _ask(ctx, lambda tracker: dict(_known(tracker, run_id).artifacts(run_id)))
     if as_json:
         shown = {
@@ -126,7 +126,7 @@ def artifacts(ctx: click.Context, run_id: str, as_json: bool) -> None:
 @json_option
 @click.pass_context
 def lineage(ctx: click.Context, run_id: str, as_json: bool) -> None:
-    """Show the lineage of a run: all its direct and indirect sources and descendants."""
+    """Show all direct and indirect sources and descendants of a run."""
     found = _ask(ctx, lambda tracker: _known(tracker, run_id).lineage(run_id))
     if as_json:
         emit_json(found.to_dict())
@@ -143,7 +143,11 @@ def _emit_visible(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> None
 
 
 def _known(tracker: TrackerBase, run_id: str) -> TrackerBase:
-    """Return the tracker; raise an error if it does not have the run."""
+    """Return the tracker.
+
+    Raises:
+        SpecError: if it does not have the run.
+    """
     if tracker.metadata(run_id) or tracker.artifacts(run_id) or list(tracker.sources(run_id)):
         return tracker
     known = list(tracker.run_ids())

@@ -170,7 +170,7 @@ def _variables(env: dict[str, str] | None, experiment: str, debug: bool) -> dict
 
 
 def _port(hosts: int, given: int) -> str:
-    """Return the shell lines that set ``port``; on a single host torchrun chooses a free port."""
+    """Return the shell lines that set ``port``. On a single host torchrun chooses a free port."""
     if hosts == 1:
         return "port=0\n"
     if given:
@@ -179,7 +179,7 @@ def _port(hosts: int, given: int) -> str:
 
 
 def _meeting(hosts: int, backend: str) -> str:
-    """Return the options for the meeting point of the processes; the shell expands them.
+    """Return the options for the meeting point of the processes, which the shell expands.
 
     Some schedulers give the host of replica 0 only to the other replicas, so there is a fallback.
     """
@@ -215,9 +215,10 @@ def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int)
 
 
 def get_role_name(script: str | None, m: str | None) -> str:
-    """Return the role's name: the script without folder and ending, or the last part of the module.
+    """Return the role's name.
 
-    Characters that a role's name may not contain become ``_``.
+    It is the script without folder and ending, or the last part of the module. Characters that a
+    role's name may not contain become ``_``.
 
     Raises:
         SpecError: if both are empty.

@@ -14,12 +14,13 @@ from transload.runtime.tracking import (
 )
 
 DEFAULT_BASE = "/tmp/transload-util-booth"  # noqa: S108 - only where nobody named a place
-"""The default of ``utils.booth``; the job's own place takes precedence."""
+"""The default of ``utils.booth``. The job's own place takes precedence."""
 
 
 def main(argv: Sequence[str]) -> int:
-    """Evaluate the function, whose minimum is 0 at (1, 3), and report it; returns the exit
-    status.
+    """Evaluate the function, report the value, and return the exit status.
+
+    The minimum of the function is 0 at (1, 3).
     """
     parser = argparse.ArgumentParser(
         prog="booth_main", description="evaluates Booth's function at (x1, x2)"

@@ -20,8 +20,10 @@ from typing import Any
 HERE = os.path.dirname(os.path.abspath(__file__))
 RESULT = "function.result"
 KEY = "TRANSLOAD_FUNCTION_KEY"
-"""The variable with the secret key, in hexadecimal digits, that what comes back is signed with;
-none: it is JSON."""
+"""The variable with the secret key, in hexadecimal digits, that signs what comes back.
+
+Without a key only JSON comes back.
+"""
 PLACE = ".transload-function"
 """The folder in the job's workspace with the call and this program."""
 PROGRAM = PLACE + "/main.py"
@@ -34,7 +36,7 @@ MOST_DEPTH = 100
 
 
 def main() -> int:
-    """Call the function; return 1 if it raised."""
+    """Call the function, and return 1 if it raised, else 0."""
     key = os.environ.pop(
         KEY, ""
     )  # before anything of the user's runs: no child of it inherits the key
@@ -69,7 +71,7 @@ def main() -> int:
 
 
 def prepare(call: dict[str, Any]) -> Any:
-    """Make modules findable as they are for the submitter; return what pickles."""
+    """Make modules findable as they are for the submitter, and return what pickles."""
     library = os.path.join(HERE, "library")
     sys.path[:] = [path for path in sys.path if os.path.abspath(path) != HERE]
     sys.path.insert(0, library)
@@ -85,7 +87,7 @@ def prepare(call: dict[str, Any]) -> Any:
 
 
 def pickled_exception(exc: Exception, dumps: Any) -> bytes | None:
-    """Return an exception as it can be read again; None if it cannot, and its text must do."""
+    """Return an exception as it can be read again, or None if it cannot, so its text must do."""
     try:
         body: bytes = dumps(exc)
         pickle.loads(body)  # noqa: S301 - just made
@@ -122,8 +124,9 @@ def is_json(value: object, seen: set[int], depth: int = 0) -> bool:
 
 
 def is_text(text: str) -> bool:
-    """Tell whether a text can be written as UTF-8: of lone surrogates JSON may make something
-    else.
+    """Tell whether a text can be written as UTF-8.
+
+    Of lone surrogates JSON may make something else.
     """
     try:
         text.encode()
@@ -138,10 +141,13 @@ def signature(key: str, data: bytes) -> str:
 
 
 def write(head: dict[str, Any], body: bytes | None, *, key: str, failed: bool) -> int:
-    """Write a file of results in three parts: a signature, a line of JSON, and the pickled value.
+    """Write a result file of a signature, a line of JSON, and the pickled value.
 
     The signature covers all the rest. The line of JSON names the job and its attempt. So a file
     that was signed for another job, or in an earlier attempt, is not accepted.
+
+    Returns:
+        The exit status, which is 1 if the function failed.
     """
     attempt = os.environ.get("TRANSLOAD_RETRY", "")
     said = {

@@ -82,7 +82,8 @@ OWN_PROGRAMS[START] = "# transload.components.programs.record"
 
 
 def recorded(words: Sequence[str]) -> list[str]:
-    """Return the arguments of an interpreter that runs ``words`` (``SCRIPT …``, ``-m MODULE …``,
-    ``-c TEXT …``).
+    """Return the arguments of an interpreter that runs ``words``.
+
+    These are ``SCRIPT …``, ``-m MODULE …`` or ``-c TEXT …``.
     """
     return ["-c", START, *words]

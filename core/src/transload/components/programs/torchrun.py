@@ -1,5 +1,6 @@
-"""Starts ``torchrun`` so that the error of a run is what its processes ended with, not torchrun's
-own traceback.
+"""Start ``torchrun`` so that the error of a run is that of its processes.
+
+It is not torchrun's own traceback.
 """
 
 from __future__ import annotations
@@ -193,7 +194,7 @@ PROGRAM: Final = ' "$@" '
 
 
 def program_of_torchrun(command: str) -> list[str]:
-    """Return the words that a shell command runs with `RECORDED`; empty if it runs none so.
+    """Return the words that a shell command runs with `RECORDED`, or none if it runs none so.
 
     Args:
         command: the text that the shell is given.
@@ -206,7 +207,7 @@ def program_of_torchrun(command: str) -> list[str]:
 
 
 def script_of_torchrun(command: str) -> str | None:
-    """Return the script that a shell command runs with `RECORDED`; None if it runs none.
+    """Return the script that a shell command runs with `RECORDED`, or None if it runs none.
 
     Args:
         command: the text that the shell is given.

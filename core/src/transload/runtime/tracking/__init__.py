@@ -1,4 +1,4 @@
-"""Results: how a job hands small values back to whoever launched it.
+"""Return small values, the results, from a job to whoever launched it.
 
 Needs only the standard library, and fsspec for a base that is not a path.
 """

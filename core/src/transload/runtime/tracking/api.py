@@ -1,5 +1,6 @@
-"""``ResultTracker`` and the one that keeps results in files (TorchX has them under this module
-path, too).
+"""Define ``ResultTracker`` and the one that keeps results in files.
+
+TorchX has them under this module path, too.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ KeyType = int | str
 ResultType = int | float | str
 
 ENV_TRANSLOAD_TRACKER_BASE = "TRANSLOAD_TRACKER_BASE"
-"""Environment variable of a job: where it reports its results, a path or a URL."""
+"""Environment variable of a job that says where it reports its results, as a path or a URL."""
 
 _SUFFIX = ".json"
 
@@ -57,7 +58,7 @@ class ResultTracker(ABC):
     """
 
     def __getitem__(self, key: KeyType) -> dict[str, ResultType]:
-        """Return ``get(key)``: ``{}`` for a key that is not there."""
+        """Return ``get(key)``, which is ``{}`` for a key that is not there."""
         return self.get(key)
 
     def __setitem__(self, key: KeyType, results: Mapping[str, ResultType]) -> None:
@@ -175,8 +176,9 @@ class FsspecResultTracker(ResultTracker):
         return cls(NOWHERE)
 
     def put(self, key: KeyType, /, **results: ResultType) -> None:
-        """Store the results of ``key`` in place of those that were there (see
-        ``ResultTracker.put``).
+        """Store the results of ``key`` in place of those that were there.
+
+        See ``ResultTracker.put``.
         """
         text = _format.check_key(key)
         checked = _format.check_results(results)
@@ -231,7 +233,7 @@ class FsspecResultTracker(ResultTracker):
         return sorted(keys, key=natural)
 
     def to_dict(self) -> dict[str, dict[str, ResultType]]:
-        """Return the results of every key, sorted by key: one listing, and one read for each."""
+        """Return the results of every key, sorted by key, by one listing and one read for each."""
         return {key: body.results for key, body in read_bodies(self._store).items()}
 
     def where(self) -> str:
@@ -282,7 +284,10 @@ def _result_files(store: Store) -> list[str]:
 def open_store(
     base: str | os.PathLike[str], storage_options: Mapping[str, object] | None = None
 ) -> Store:
-    """Return the store of a base: a plain path or ``file://`` URL without fsspec, any other URL
+    """Return the store of a base.
+
+    A plain path or ``file://`` URL needs no fsspec. Any other URL does.
+
     with it.
 
     Raises:
@@ -304,11 +309,12 @@ def open_store(
 
 
 def read_bodies(store: Store, refused: dict[str, str] | None = None) -> dict[str, _format.Body]:
-    """Return key → what its file holds, sorted by key: one listing, and one read for each.
+    """Return key → what its file holds, sorted by key, by one listing and one read for each.
 
     Args:
         store: where the files lie.
-        refused: gets the reason for each file that is not read; None: the first such file raises.
+        refused: gets the reason for each file that is not read. If it is None, the first such file
+            raises.
 
     Raises:
         TrackingError: a file is of a newer schema, holds a value that is not allowed, is no regular

@@ -18,8 +18,10 @@ SCHEMA = 1
 """The number that this version writes, and the newest that it reads."""
 
 MAX_TEXT = 1024
-"""Longest key, result name or text value, in bytes of UTF-8; most decimal digits of a whole
-number."""
+"""Longest key, result name or text value, in bytes of UTF-8.
+
+It is also the largest number of decimal digits of a whole number.
+"""
 
 Results = dict[str, "int | float | str"]
 
@@ -37,8 +39,9 @@ class TrackingError(TransloadError, ValueError):
 
 @contextmanager
 def told_as_tracking_error(what: str) -> Iterator[None]:
-    """Raise whatever a storage or a tracker raises that reads ``what`` as one `TrackingError`;
-    passwords are masked.
+    """Raise an error of a storage or a tracker that reads ``what`` as one `TrackingError`.
+
+    Passwords in it are masked.
     """
     try:
         yield
@@ -89,7 +92,7 @@ class Writer(NamedTuple):
 
     @classmethod
     def from_env(cls) -> Writer | None:
-        """Return the writer that this process is; None outside of a job."""
+        """Return the writer that this process is, or None outside of a job."""
         env = os.environ
         run = env.get("TRANSLOAD_JOB_ID")
         if not run:
@@ -111,14 +114,14 @@ class Writer(NamedTuple):
 
 
 def _number(text: str) -> int:
-    """Return the number that a variable holds; 0 if it holds none."""
+    """Return the number that a variable holds, or 0 if it holds none."""
     if not text.isdigit():
         return 0
     return int(text)
 
 
 def check_key(key: object) -> str:
-    """Return ``key`` as text: an int ``k`` is the same key as ``str(k)``.
+    """Return ``key`` as text. An int ``k`` is the same key as ``str(k)``.
 
     Raises:
         TrackingError: it is a bool or of another type, empty, too long, or not valid in UTF-8.
@@ -156,7 +159,10 @@ def check_results(results: Mapping[str, object]) -> Results:
 
 
 def check_value(name: str, value: object) -> int | float | str:
-    """Return a value as a plain int, float or str: a bool as 0 or 1, a scalar of numpy or torch by
+    """Return a value as a plain int, float or str.
+
+    A bool becomes 0 or 1. A scalar of numpy or torch becomes its ``item()``.
+
     its ``item()``.
 
     Raises:
@@ -217,7 +223,7 @@ def _short(value: object) -> str:
 
 
 def dump(key: str, results: Results, more: Mapping[str, object] | None = None) -> bytes:
-    """Return the body of a file; NaN and the infinities are written as Python's json does."""
+    """Return the body of a file. NaN and the infinities are written as Python's json does."""
     return json.dumps({"schema": SCHEMA, "key": key, "results": results, **(more or {})}).encode()
 
 

@@ -1,4 +1,4 @@
-"""The store on an fsspec file system; imported only for bases that are not local."""
+"""Keep results on an fsspec file system. It is imported only for bases that are not local."""
 
 from __future__ import annotations
 
@@ -23,7 +23,10 @@ _OBJECT_STORES: Final = frozenset(
 """One PUT replaces an object at once, and there are no folders to make."""
 
 _RENAMES_OVER: Final = frozenset({"sftp", "ssh"})
-"""A move replaces the target atomically (posix-rename): write aside, then move."""
+"""The protocols whose move replaces the target atomically, by posix-rename.
+
+A file is written aside there, and then moved.
+"""
 
 _AT_ONCE: Final = 256 << 20
 """Bytes that are asked for together at most."""
@@ -196,7 +199,7 @@ def _protocols(fs: fsspec.AbstractFileSystem) -> set[str]:
 
 
 def store_of(fs: fsspec.AbstractFileSystem, path: str) -> Store:
-    """Return the store of a path on a file system object; a local one takes the fast way."""
+    """Return the store of a path on a file system object. A local one needs no fsspec."""
     stripped = str(fs._strip_protocol(path))
     while "dir" in _protocols(fs):  # a folder of another file system, shown as a file system
         stripped = str(fs._join(stripped))

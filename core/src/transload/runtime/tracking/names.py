@@ -1,9 +1,9 @@
-"""Keys and run ids as file names: percent-encoded, of bounded length, and always in their folder.
+"""Turn keys and run ids into file names that are percent-encoded and of bounded length.
 
-The rule is public (``docs/reference/results-format.md``). A name is the bytes of the UTF-8 text,
-with everything but ``A-Z a-z 0-9 - . _ ~`` as ``%XX`` (upper case), and a leading dot as ``%2E``
-too. A longer name than the limit is cut to a prefix, ``=``, and a digest. No other name has a
-``=``, so the two kinds cannot meet.
+A name always stays in its folder. The rule is public (``docs/reference/results-format.md``). A name
+is the bytes of the UTF-8 text, with everything but ``A-Z a-z 0-9 - . _ ~`` as ``%XX`` (upper case),
+and a leading dot as ``%2E`` too. A longer name than the limit is cut to a prefix, ``=``, and a
+digest. No other name has a ``=``, so the two kinds cannot meet.
 """
 
 from __future__ import annotations
@@ -38,10 +38,12 @@ _TABLE = [chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in range
 
 
 def local_path(base: str) -> str | None:
-    """Return the path of a base that is on the local file system, else None (a URL of another
-    storage).
+    """Return the path of a base that is on the local file system.
 
     A ``file://`` URL spells signs of a path as ``%20``, as `pathlib.Path.as_uri` writes them.
+
+    Returns:
+        The path, or None for a URL of another storage.
     """
     if base.startswith(("/", ".", "~")):
         return base
@@ -59,16 +61,18 @@ def local_path(base: str) -> str | None:
 
 
 def app_folder(base: str, app_id: str) -> str:
-    """Return the folder of an app's own below a tracker base that was given for it: a path or a
-    URL.
-    """
+    """Return a job's own folder below a tracker base that was given for it, as a path or a URL."""
     # a path from here on: what follows is no part of a URL, and its signs mean themselves
     folder = local_path(base) or base
     return f"{folder.rstrip('/')}/{OWN}/{encode_name(app_id)}"
 
 
 def given_base(folder: str) -> str | None:
-    """Return the tracker base that was given for a job, from the job's folder; None if none was."""
+    """Return the tracker base that was given for a job, or None if none was.
+
+    Args:
+        folder: the job's folder.
+    """
     base, own, name = folder.rpartition(f"/{OWN}/")
     if not own or "/" in name:
         return None
@@ -76,8 +80,10 @@ def given_base(folder: str) -> str | None:
 
 
 def output_folder(folder: str) -> str:
-    """Return the folder for files that an app makes, from its folder of results: a path or a
-    URL.
+    """Return the folder for files that a job makes, as a path or a URL.
+
+    Args:
+        folder: its folder of results.
     """
     place = local_path(folder) or folder
     return f"{place.rstrip('/')}/{OUTPUTS}"
@@ -121,8 +127,10 @@ def is_digest_name(name: str) -> bool:
 
 
 def decode_name(name: str, suffix: str = "") -> str | None:
-    """Return the text of a file name, or None if ``encode_name`` makes no such name or it holds a
-    digest.
+    """Return the text of a file name.
+
+    Returns:
+        The text, or None if ``encode_name`` makes no such name or it holds a digest.
     """
     if not name.endswith(suffix) or len(name) > MAX_FILE_NAME:
         return None

@@ -23,7 +23,7 @@ MAX_POINTS = 10_000
 
 _ENDING = ".steps.jsonl"
 _COUNTS = {"attempt": "TRANSLOAD_RETRY", "interruptions": "TRANSLOAD_INTERRUPTIONS"}
-"""The names in a line of a later run: its failures and its interruptions."""
+"""The counts in a line of a later attempt, and the environment variable of each."""
 
 Curves = dict[str, dict[float, float]]
 
@@ -49,7 +49,7 @@ class StepLog:
         self._waiting: list[bytes] = []
 
     def add(self, step: float, results: Mapping[str, object]) -> None:
-        """Note a step; `write` stores it."""
+        """Note a step, which `write` stores."""
         self._count += 1
         if (self._count - 1) % self._every == 0:
             line = json.dumps({"schema": SCHEMA, "step": step, "results": results, **self._attempt})
@@ -80,14 +80,15 @@ class StepLog:
 def read_curves(
     store: Store, folder: str = "", *, refused: dict[str, str] | None = None
 ) -> dict[str, Curves]:
-    """Return key → name → step → value, as far as was reported; what is no finite number is left
-    out.
+    """Return key → name → step → value, as far as was reported.
+
+    What is no finite number is left out.
 
     Args:
-        store: of the tracker base; see `transload.runtime.tracking.open_store`.
+        store: of the tracker base (see `transload.runtime.tracking.open_store`).
         folder: below it.
-        refused: gets the reason for each file that is not read; None: the first such file raises
-            `RefusedFile`.
+        refused: gets the reason for each file that is not read. If it is None, the first such file
+            raises `RefusedFile`.
     """
     names = [
         name
@@ -154,7 +155,7 @@ def _curves(data: bytes) -> Curves:
 
 
 def finite_number(value: object) -> float | None:
-    """Return a number as a float; None if it is none, or too large for one."""
+    """Return a number as a float, or None if it is none or too large for one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -167,7 +168,7 @@ def finite_number(value: object) -> float | None:
 
 
 def _before(curves: Curves, step: float) -> Curves:
-    """Return the points of curves before a step; curves that have none are left out."""
+    """Return the points of curves before a step, without curves that have none."""
     found: Curves = {}
     for name, points in curves.items():
         kept = {number: value for number, value in points.items() if number < step}

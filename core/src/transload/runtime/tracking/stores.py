@@ -1,4 +1,4 @@
-"""The stores of results and runs: a local folder without fsspec, or any storage of fsspec.
+"""Store results and runs in a local folder without fsspec, or in any storage of fsspec.
 
 Every ``write`` replaces the whole file in one step. So a reader sees the old content or the new,
 never a part. A killed writer may leave a file whose name starts with a dot and ends in ``.tmp``. No
@@ -18,10 +18,10 @@ from transload.runtime.tracking.names import encode_name
 from transload.runtime.untrusted import RefusedFile
 
 Entry = tuple[str, bool, object]
-"""Name, whether it is a folder, and a stamp that changes with the content (None: not known)."""
+"""Name, whether it is a folder, and a stamp that changes with the content (None if unknown)."""
 
 NOWHERE = "nowhere:"
-"""The base of what is outside of any job: a plain `Store`."""
+"""The base of what is outside of any job, which is a plain `Store`."""
 
 ONE_FILE = "onefile:"
 """Before the path of a file that holds all results of a replica, a line for each key."""
@@ -45,11 +45,11 @@ def aside_name() -> str:
 
 
 class Store:
-    """Files below one base, by relative paths of safe names joined by ``/``. This one holds none
-    and keeps none.
+    """Holds files below one base, by relative paths of safe names joined by ``/``.
 
-    What lies there may be a job's work, so nothing is read that is no regular file, or larger than
-    expected: that raises `transload.runtime.untrusted.RefusedFile`.
+    This one holds none and keeps none. What lies there may be a job's work, so nothing is read that
+    is no regular file, or larger than expected. That raises
+    `transload.runtime.untrusted.RefusedFile`.
     """
 
     base = NOWHERE
@@ -92,7 +92,10 @@ class Store:
     def collect(
         self, reads: Iterable[tuple[str, Callable[[], bytes]]], refused: dict[str, str] | None
     ) -> dict[str, bytes]:
-        """Return what reading several files gives, for `read_many`; the files that do not exist are
+        """Return what reading several files gives, for `read_many`.
+
+        Files that do not exist are left out.
+
         left out.
 
         Args:
@@ -121,12 +124,16 @@ class Store:
         return found
 
     def pieces(self, path: str) -> Iterator[bytes]:
-        """Yield the content of a file of any size, piece by piece; errors as in `read`."""
+        """Yield the content of a file of any size, piece by piece, with the errors of `read`."""
         yield self.read(path)
 
     def fetch(self, path: str, target: str, step: Callable[[int], object]) -> None:
-        """Copy a file, of any size, to a path of this machine; ``step`` gets the bytes of each
-        piece.
+        """Copy a file, of any size, to a path of this machine.
+
+        Args:
+            path: the file.
+            target: where to.
+            step: gets the number of bytes of each piece.
         """
         with open(target, "wb") as file:
             for piece in self.pieces(path):
@@ -134,7 +141,7 @@ class Store:
                 step(len(piece))
 
     def write(self, path: str, data: bytes) -> None:
-        """Create or replace a file, atomically; missing folders are made."""
+        """Create or replace a file, atomically. Missing folders are made."""
 
     def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
         """Replace a file by what ``change`` makes of its content, which is empty if there is none.
@@ -153,11 +160,11 @@ class Store:
         self.write(path, change(before))
 
     def extend(self, path: str, data: bytes) -> None:
-        """Add whole lines to the end of a file, which is made if it is not there; see `update`."""
+        """Add whole lines to the end of a file, as `update` does. A missing file is made."""
         self.update(path, lambda before: whole_lines(before) + data, LARGEST_LOG)
 
     def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
-        """List a folder, in no order; a missing folder is empty."""
+        """List a folder, in no order. A missing folder is empty."""
         return []
 
     def folders(self, folder: str) -> list[str]:
@@ -165,10 +172,10 @@ class Store:
         return [name for name, is_dir, _ in self.entries(folder) if is_dir]
 
     def walk(self, folder: str) -> tuple[list[str], dict[str, str]]:
-        """List the files below a folder; those whose names begin with a dot are left out.
+        """List the files below a folder, without those whose names begin with a dot.
 
         Returns:
-            Their paths, sorted; and what was refused, path → reason.
+            Their paths, sorted, and what was refused, as path → reason.
         """
         files: list[str] = []
         refused: dict[str, str] = {}
@@ -196,7 +203,7 @@ class Store:
         return sorted(files), refused
 
     def listing_stamp(self, folder: str) -> object:
-        """Return a stamp that changes with the names in a folder; None if it is not known."""
+        """Return a stamp that changes with the names in a folder, or None if it is not known."""
         return None
 
     def where(self, path: str) -> str:
@@ -207,7 +214,7 @@ class Store:
 
 
 class LocalStore(Store):
-    """A folder of this machine, or one that is mounted here; made at the first write."""
+    """A folder of this machine, or one that is mounted here. The first write makes it."""
 
     def __init__(self, base: str) -> None:
         if "\0" in base:
@@ -272,8 +279,9 @@ class LocalStore(Store):
         self._with_lock(path, add, lambda: data)
 
     def _with_lock(self, path: str, do: Callable[[int], None], new: Callable[[], bytes]) -> None:
-        """Call ``do`` with a file that no other process holds; one that is not there is made, of
-        ``new()``.
+        """Call ``do`` with a file that no other process holds.
+
+        A file that is not there is made with the content ``new()``.
         """
         until = time.monotonic() + _LOCK_S
         while True:
@@ -304,7 +312,7 @@ class LocalStore(Store):
         return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
 
     def _make(self, path: str, data: bytes) -> bool:
-        """Make a file, whole; False if there is one."""
+        """Make a file, whole, and return False if there is one."""
         target = self._root + path
         aside = target[: target.rindex("/") + 1] + aside_name()
         self._create(aside, data)
@@ -332,8 +340,9 @@ class LocalStore(Store):
             os.close(fd)
 
     def write_in_new_folder(self, folder: str, name: str, data: bytes) -> None:
-        """Write ``folder/name``; if the folder is new it appears together with its first file,
-        never empty.
+        """Write ``folder/name``.
+
+        A new folder appears together with its first file, never empty.
         """
         target = self._root + folder
         if os.path.isdir(target):
@@ -391,8 +400,9 @@ class LocalStore(Store):
 
 
 class OneFileStore(Store):
-    """The result files of a replica as lines of one file, which is written in place; other lines of
-    it are kept.
+    """The result files of a replica as lines of one file, which is written in place.
+
+    Other lines of it are kept.
     """
 
     def __init__(self, base: str) -> None:
@@ -421,7 +431,7 @@ class OneFileStore(Store):
         self.update(path, lambda _: data)
 
     def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
-        """Put what ``change`` makes of the line of a key in its place; errors as in `write`."""
+        """Replace the line of a key by what ``change`` makes of it, with the errors of `write`."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             _lock(fd, time.monotonic() + _LOCK_S)
@@ -449,8 +459,9 @@ class OneFileStore(Store):
 
     @staticmethod
     def _lines(text: bytes) -> Iterator[tuple[str, bytes]]:
-        """Yield each line with the name of the result file that it is the body of, ``""`` for other
-        lines.
+        """Yield each line with the name of the result file that it is the body of.
+
+        The name is ``""`` for other lines.
         """
         import json
 
@@ -473,8 +484,9 @@ def whole_lines(text: bytes) -> bytes:
 
 
 def _lock(fd: int, until: float) -> None:
-    """Lock a file against other processes that do; without a lock after a time, or where there are
-    none.
+    """Lock a file against other processes that do.
+
+    It stays without a lock after a time, or where there are no locks.
     """
     import fcntl
 

@@ -1,8 +1,8 @@
-"""Environments: the packages that a job needs, made once for their content where it runs.
+"""Make the packages that a job needs once for their content, where it runs.
 
 `recipe` reads the files that name packages, and `header` the inline metadata of a script. `provide`
-is the seam between runner and schedulers. `program` makes environments, here or on another machine.
-`wheels` fetches what is installed where there is no index.
+connects runner and schedulers. `program` makes environments, here or on another machine. `wheels`
+fetches what is installed where there is no index.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The inline metadata of a script: the comment block that says which packages it needs.
+"""Read the inline metadata of a script, which say what packages it needs.
 
-The format is that of the PyPA specification "Inline script metadata" (PEP 723): a block of comment
-lines between ``# /// script`` and ``# ///``, whose content is TOML.
+The format is that of the PyPA specification "Inline script metadata" (PEP 723). It is a block of
+comment lines between ``# /// script`` and ``# ///``, whose content is TOML.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ class Header:
 
     @property
     def requires_python(self) -> str:
-        """The versions of Python that it runs with; ``""``: any."""
+        """Return the versions of Python that it runs with, or ``""`` for any."""
         return str(self.table.get("requires-python", ""))
 
     def tool(self, name: str) -> dict[str, Any]:
-        """Return the table of a tool (``[tool.NAME]``); an empty one if there is none.
+        """Return the table of a tool (``[tool.NAME]``), or an empty one if there is none.
 
         Raises:
             SpecError: if it is no table.
@@ -68,7 +68,7 @@ class Header:
         return found
 
     def line_of(self, word: str) -> int:
-        """Return the number of the first line of the block that holds a word; else the block's."""
+        """Return the number of the first line of the block that holds a word, else the block's."""
         for number, line in enumerate(self.text.splitlines(), self.line + 1):
             if word in line:
                 return number
@@ -76,7 +76,7 @@ class Header:
 
 
 def read_header(path: str) -> Header | None:
-    """Return the inline metadata of a script; None if it has none.
+    """Return the inline metadata of a script, or None if it has none.
 
     Args:
         path: the file. One that cannot be read, or is no text, has none.
@@ -95,8 +95,9 @@ def read_header(path: str) -> Header | None:
 
 
 def parse_header(text: str, path: str) -> Header | None:
-    """Return the inline metadata in the text of a script; None if it has none. Errors as in
-    `read_header`.
+    """Return the inline metadata in the text of a script, or None if it has none.
+
+    The errors are those of `read_header`.
     """
     text = text.replace("\r\n", "\n")
     begins = [_line_at(text, found.start()) for found in re.finditer(_BEGIN, text)]

@@ -105,7 +105,10 @@ class Failure(Exception):
 
 
 def key_of(recipe: dict[str, Any], python: str = "", packed: bool = False) -> str:
-    """Return the name of an environment: 32 hex digits of its content, its Python and this kind of
+    """Return the name of an environment.
+
+    It is 32 hex digits of its content, its Python and this kind of machine.
+
     machine.
 
     Args:
@@ -128,9 +131,12 @@ def key_of(recipe: dict[str, Any], python: str = "", packed: bool = False) -> st
 
 
 def find(root: str, key: str) -> str | None:
-    """Return the folder of a finished environment, and note that it is used; None if there is none.
+    """Return the folder of a finished environment, and note that it is used.
 
     One whose Python is missing counts as none.
+
+    Returns:
+        The folder, or None if there is none.
     """
     link = os.path.join(root, key)
     try:
@@ -153,13 +159,13 @@ def is_whole(folder: str) -> bool:
 
 
 def hold(root: str, key: str, shared: bool = False, wait: bool = True) -> int | None:
-    """Return a descriptor that holds the lock of an environment; to be closed.
+    """Return a descriptor that holds the lock of an environment. The caller closes it.
 
     Args:
         root: the folder of all environments.
         key: which one.
-        shared: as one who uses it; else as one who makes or removes it.
-        wait: wait for it; else None if somebody else has it.
+        shared: lock it for use, else for making or removing it.
+        wait: wait for it. Otherwise return None if another process has it.
 
     Raises:
         OSError: if the folder cannot be written.
@@ -197,15 +203,18 @@ def _is_same(fd: int, path: str) -> bool:
 
 
 def make(order: dict[str, Any], say: Say, child: Child | None = None) -> dict[str, Any]:
-    """Make an environment, unless it is there; return ``{"made", "path", "key", "seconds"}``.
+    """Make an environment, unless it is there.
 
     Args:
-        order: ``root``, ``recipe`` (of `Recipe.to_dict`); optional: ``python`` (the interpreter to
-            use), ``place`` (which one it will be, as far as that is known), ``uv`` (its path;
-            "": do not use it), ``wheels`` (a folder, in place of any index), ``variables`` (for the
-            installer, never kept), ``packed`` (keep it as one file).
+        order: ``root``, ``recipe`` (of `Recipe.to_dict`). Optional are ``python`` (the interpreter
+            to use), ``place`` (which one it will be, as far as that is known), ``uv`` (its path, or
+            "" to do without it), ``wheels`` (a folder, in place of any index), ``variables`` (for
+            the installer, never kept), ``packed`` (keep it as one file).
         say: takes the lines of the installer.
         child: ends the installer when it is asked to.
+
+    Returns:
+        The keys ``made`` (False if it was there), ``path``, ``key`` and ``seconds``.
 
     Raises:
         Failure: if it cannot be made.
@@ -242,7 +251,7 @@ def make(order: dict[str, Any], say: Say, child: Child | None = None) -> dict[st
 
 
 def _make_anew(root: str, key: str, order: dict[str, Any], say: Say, child: Child) -> str:
-    """Make an environment under its lock, and let the link lead to it; return its folder."""
+    """Make an environment under its lock, link its name to it, and return its folder."""
     for name in os.listdir(root):
         if name.startswith(key + ".") and name != key + ".lock":
             shutil.rmtree(os.path.join(root, name), ignore_errors=True)
@@ -282,7 +291,7 @@ def _fill_packed(folder: str, order: dict[str, Any], say: Say, child: Child) -> 
 
 
 def _fill(folder: str, order: dict[str, Any], say: Say, child: Child) -> dict[str, Any]:
-    """Install the packages; return what is kept of how."""
+    """Install the packages, and return the record of how."""
     recipe = order["recipe"]
     began = time.monotonic()
     files = os.path.join(folder, "files")
@@ -340,7 +349,7 @@ def _write(path: str, text: str) -> None:
 
 
 def find_uv() -> str:
-    """Return the path of uv; "" if it is not here."""
+    """Return the path of uv, or "" if it is not here."""
     found = shutil.which("uv")
     for folder in ("~/.local/bin", "~/.cargo/bin"):
         if found is None:
@@ -429,7 +438,7 @@ class Installer:
         self._environ.update(order.get("variables") or {})
 
     def install(self) -> str:
-        """Install them; return the version of Python.
+        """Install the packages, and return the version of Python.
 
         Raises:
             Failure: if they cannot be installed.
@@ -519,7 +528,7 @@ class Installer:
         return satisfies(version, self._recipe.get("requires_python") or "")
 
     def _look_at(self, python: str) -> tuple[str, str]:
-        """Return the path and the version of an interpreter; "" if there is none that runs.
+        """Return the path and the version of an interpreter, or "" if there is none that runs.
 
         The path is the interpreter's own answer, since a script may have started it.
         """
@@ -543,7 +552,7 @@ class Installer:
         return path or python, version
 
     def _from_uv(self) -> str:
-        """Return the path of a Python that uv knows, or fetches; "" if there is none."""
+        """Return the path of a Python that uv knows, or fetches, or "" if there is none."""
         wanted = self._recipe.get("python") or self._recipe.get("requires_python") or ""
         find_it = [self._uv, "python", "find", "--no-project", wanted]
         for words in (find_it, [self._uv, "python", "install", wanted], find_it):
@@ -556,7 +565,7 @@ class Installer:
         return ""
 
     def _run(self, words: list[str]) -> list[str]:
-        """Run a program to its end; return its last lines.
+        """Run a program to its end, and return its last lines.
 
         Raises:
             Failure: if it fails.
@@ -659,8 +668,9 @@ def _allows(operator: str, have: list[int], want: list[int], star: bool) -> bool
 
 
 def listed(root: str) -> list[dict[str, Any]]:
-    """Return the finished environments: their records, with ``path``, ``bytes``, ``files`` and
-    ``last_used``.
+    """Return the records of the finished environments.
+
+    Each also has ``path``, ``bytes``, ``files`` and ``last_used``.
     """
     found = []
     root = os.path.expanduser(root)
@@ -713,12 +723,15 @@ def _size_of(folder: str) -> tuple[int, int]:
 
 
 def remove(root: str, key: str, is_used: Callable[[str], bool]) -> bool:
-    """Remove an environment that is not in use, nor being made; tell whether it was removed.
+    """Remove an environment that is not in use, nor being made.
 
     Args:
         root: the folder of all environments.
         key: which one.
         is_used: whether a job uses the environment in this folder. It is asked under the lock.
+
+    Returns:
+        Whether it was removed.
 
     Raises:
         OSError: if it cannot be removed.
@@ -832,7 +845,7 @@ def _put(out: IO[str], value: dict[str, Any]) -> None:
 
 
 def main() -> int:
-    """Read an order, carry it out, and write the result; return 1 if it failed."""
+    """Read an order, carry it out, and write the result. Return 1 if it failed."""
     line = b""
     while not line.endswith(b"\n"):
         piece = os.read(0, 65536)

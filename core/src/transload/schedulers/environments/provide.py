@@ -1,4 +1,4 @@
-"""The seam: how the packages that a job needs come to where it runs, on every scheduler."""
+"""Bring the packages that a job needs to where it runs, on every scheduler."""
 
 from __future__ import annotations
 
@@ -81,17 +81,17 @@ def provide_environments(
     cfg: Mapping[str, CfgVal],
     secrets: Mapping[str, Mapping[str, str]],
 ) -> AppDef:
-    """Have a scheduler make what the roles of a job need installed; return the job to go on with.
+    """Let a scheduler make what the roles of a job need installed, and return the changed job.
 
     Args:
         scheduler: makes them, each once for its content.
-        app: the job; it is not changed.
+        app: the job, which is not changed.
         cfg: its run options.
         secrets: role → variable → value, for an index that wants a password.
 
     Raises:
         SpecError: if a file has changed since the dry-run.
-        SubmitError: if one cannot be made; the message has the installer's last lines.
+        SubmitError: if one cannot be made. The message has the installer's last lines.
     """
     roles = []
     for role in app.roles:
@@ -147,7 +147,7 @@ def order_to_make(
 
 
 def program_text() -> str:
-    """Return the program that makes environments: Python 3.8, standard library only."""
+    """Return the program that makes environments, in Python 3.8 and the standard library alone."""
     with open(program.__file__, encoding="utf-8") as file:
         return file.read()
 
@@ -155,8 +155,7 @@ def program_text() -> str:
 def follow_making(
     lines: Iterable[bytes], environment: Environment, *, without_index: str = ""
 ) -> dict[str, Any]:
-    """Read what the program writes while it makes an environment, and show it; return its last
-    word.
+    """Show what the program writes while it makes an environment, and return its last message.
 
     Args:
         lines: lines of its stdout, as they come.
@@ -164,7 +163,7 @@ def follow_making(
         without_index: what to do if its installer reaches no index, for the message.
 
     Returns:
-        ``made`` (False: it was there), ``path``, ``key``, ``seconds``.
+        The keys ``made`` (False if it was there), ``path``, ``key`` and ``seconds``.
 
     Raises:
         SubmitError: if it failed, with the installer's last lines, or ended without a word.
@@ -208,10 +207,9 @@ def make_here(
     variables: Mapping[str, str],
     packed: bool = False,
 ) -> tuple[str, int]:
-    """Return the folder of an environment on this machine, made if it is not there, and a
-    descriptor.
+    """Return the folder of an environment on this machine, and a descriptor.
 
-    As long as the descriptor is open, nobody removes it.
+    It is made if it is not there. As long as the descriptor is open, nobody removes it.
 
     Args:
         root: folder of all environments.
@@ -241,7 +239,7 @@ def make_here(
 
 
 def _begin_to_use(root: str, key: str) -> tuple[str, int] | None:
-    """Return the folder of a finished environment, and a descriptor that keeps it; else None."""
+    """Return the folder of a finished environment, and a descriptor that keeps it, else None."""
     if program.find(root, key) is None:
         return None
     lock = program.hold(root, key, shared=True)
@@ -255,7 +253,7 @@ def _begin_to_use(root: str, key: str) -> tuple[str, int] | None:
 
 @contextmanager
 def _running(order: Mapping[str, Any]) -> Iterator[IO[bytes]]:
-    """Run the program here with an order; give its stdout. It ends with this block."""
+    """Run the program here with an order, and give its stdout. It ends with this block."""
     import subprocess
 
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""The recipe of an environment: the content of the files that name its packages."""
+"""Read the files that name an environment's packages, whose content is its recipe."""
 
 from __future__ import annotations
 
@@ -238,8 +238,9 @@ def _script(environment: Environment) -> Recipe:
 
 
 def _project_of(header: Header, uv: Mapping[str, Any]) -> str:
-    """Return the ``pyproject.toml`` that says what a header says: its keys become those of
-    ``[project]``.
+    """Return the ``pyproject.toml`` that says what a header says.
+
+    The keys of the header become those of ``[project]``.
     """
     import tomllib
 

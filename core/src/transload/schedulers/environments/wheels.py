@@ -1,4 +1,4 @@
-"""Wheels for a Python elsewhere that reaches no index: they are fetched here, and then travel."""
+"""Fetch wheels here for a Python elsewhere that reaches no index. Then they travel."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WheelTarget:
 
     @staticmethod
     def of_platform(version: str, platform: str) -> WheelTarget | None:
-        """Return the target that a platform of wheels names; None if it does not have that form.
+        """Return the target that a platform of wheels names, or None if it has another form.
 
         Args:
             version: of Python.
@@ -77,17 +77,20 @@ class WheelTarget:
 def fetch_wheels(
     recipe: Recipe, target: WheelTarget, variables: Mapping[str, str], folder: str
 ) -> str:
-    """Fetch the wheels of an environment, by the pip of this Python; return the folder with them.
+    """Fetch the wheels of an environment, by the pip of this Python.
 
     Args:
-        recipe: what is to be installed: requirements (`as_requirements`).
+        recipe: what is to be installed, as requirements (`as_requirements`).
         target: the Python that they must fit.
         variables: for the installer alone.
-        folder: an empty one, in which that folder is made.
+        folder: an empty one, in which the folder of the wheels is made.
+
+    Returns:
+        The folder with the wheels.
 
     Raises:
         SubmitError: if the packages do not fit that Python or cannot travel, this Python has no
-            pip, or they cannot be fetched; with the last lines of pip.
+            pip, or they cannot be fetched. The message has the last lines of pip.
     """
     title = f"environment {recipe.environment}"
     if recipe.needs_uv:
@@ -134,7 +137,7 @@ def fetch_wheels(
 
 
 def _refuse_addresses(recipe: Recipe, title: str) -> None:
-    """Refuse a package that is named by its address: an installer would ask there again."""
+    """Refuse a package that is named by its address, since an installer would ask there again."""
     for text in recipe.files.values():
         for line in text.splitlines():
             words = line.strip()

@@ -1,6 +1,4 @@
-"""The local scheduler: jobs as processes of this machine that outlive the program which submitted
-them.
-"""
+"""Run jobs as processes of this machine that outlive the program which submitted them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The client of the fork server: it finds or starts the server, and submits jobs through it."""
+"""Find or start the fork server, and submit jobs through it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SOCKET: Final = f"spawner-{transload.__version__}-{protocol.VERSION}.sock"
 
 
 def submit(local: str, request: dict[str, Any]) -> dict[str, Any]:
-    """Send a request to the fork server; return the supervisor's answer.
+    """Send a request to the fork server, and return the supervisor's answer.
 
     It is sent again if the connection breaks. The token in the job's record makes that safe. After
     an exception, the job may still be started by a request that was sent. `creation.withdraw`
@@ -176,9 +176,13 @@ def import_fork_server() -> str:
 
 
 def _has_ended(pid: int, longest: float) -> bool:
-    """Wait for the end of a process, ``longest`` seconds at most; tell whether it has ended.
+    """Wait for the end of a process, and tell whether it has ended.
 
     A system without pidfd cannot tell, and the answer is True.
+
+    Args:
+        pid: the process.
+        longest: the longest wait in seconds.
     """
     try:
         fd = os.pidfd_open(pid)

@@ -42,7 +42,7 @@ CAPABILITIES: Final = Capabilities(
     reachable_from="host",
     environments=True,
 )
-"""Ports are the host's own: a replica that listens on one is reached there."""
+"""The features of the scheduler. A replica is reached at the ports of this machine."""
 
 VIRTUAL_ENV: Final = "VIRTUAL_ENV"
 """The variable with the folder of the packages that a process uses, as programs know it."""
@@ -63,8 +63,10 @@ _ALLOWED_NAMES: Final = b"""
     TRANSLOAD_HOME PYTHONHASHSEED PYTHONUNBUFFERED
 """
 _ALLOWED: Final = frozenset(_ALLOWED_NAMES.split())
-"""Variables that every job gets; of others only those whose name begins as `_ALLOWED_PREFIXES`
-say."""
+"""Variables that every job gets.
+
+Others are passed on only if their names begin as `_ALLOWED_PREFIXES` say.
+"""
 
 _OF_THE_SUBMITTER: Final = frozenset(
     (
@@ -75,8 +77,10 @@ _OF_THE_SUBMITTER: Final = frozenset(
         b"TRANSLOAD_PROGRESS_FILE",
     )
 )
-"""Variables of a job that has checkpoints, a notice or progress: one that it submits may have none,
-and is not to write to its submitter's."""
+"""Variables of a job that has checkpoints, a notice or progress.
+
+A job that it submits may have none of these, and must not write to its submitter's.
+"""
 
 _ALLOWED_PREFIXES: Final = (b"LC_", b"CUDA", b"NVIDIA_", b"ROCR_", b"HIP_", b"NCCL_", b"GLOO_")
 
@@ -154,7 +158,7 @@ def _environments(app: AppDef, root: str) -> list[str]:
 
 
 def _absolute(path: CfgVal) -> str | None:
-    """Return an absolute path, ``~`` replaced; None for none."""
+    """Return an absolute path, with ``~`` replaced, or None for none."""
     if not path:
         return None
     return os.path.abspath(os.path.expanduser(str(path)))
@@ -195,7 +199,10 @@ def image_root(role: Role, always_cwd: bool, copies: str, working_dir: CfgVal = 
 
 
 def format_request(request: LocalRequest) -> str:
-    """Return a request as text for a person: commands, environment (secrets masked), options."""
+    """Return a request as text for a person.
+
+    It has commands, environment (secrets masked) and options.
+    """
     lines = [f"job: {request.name}"]
     for each in request.roles:
         role = each.role
@@ -322,7 +329,7 @@ def _role_body(
 
 
 def _signals(role: Role) -> dict[str, Any]:
-    """Return the signals that a role gets before its end, and when it stalls; None for none."""
+    """Return the signals that a role gets before its end and when it stalls, None for none."""
     found: dict[str, Any] = {
         "notice": None,
         "notice_signal": None,
@@ -342,11 +349,12 @@ def _signal_number(name: str) -> int:
 
 
 def _find_program(role: Role, index: int, cwd: str, search: str) -> str:
-    """Return the absolute path of a role's program, found as ``execvpe`` finds it from its working
-    directory.
+    """Return the absolute path of a role's program.
+
+    It is found as ``execvpe`` finds it from the role's working directory.
 
     Raises:
-        SpecError: if the working directory or the program is not there or cannot be used; it names
+        SpecError: if the working directory or the program is not there or cannot be used. It names
             role and file.
     """
     where = f"role {role.name!r}: roles[{index}].entrypoint={role.entrypoint!r}"
@@ -452,7 +460,10 @@ def _gpus(request: LocalRequest) -> list[str] | None:
 
 
 def machine_gpus() -> list[str]:
-    """Return the ids of this machine's GPUs: those that `ENV_GPUS` names, that whoever submits may
+    """Return the ids of this machine's GPUs.
+
+    They are those that `ENV_GPUS` names, else those that the submitter may use, else all.
+
     use, or all.
 
     Raises:
@@ -478,10 +489,10 @@ def machine_gpus() -> list[str]:
 
 
 def inherited(environ: Mapping[bytes, bytes], everything: bool) -> dict[str, str]:
-    """Return what a job gets of the submitter's environment: everything, or what an allow-list
-    names.
+    """Return what a job gets of the submitter's environment.
 
-    Where the submitter is a job itself, what is that job's alone is left out.
+    This is everything, or what an allow-list names. Where the submitter is a job itself, what is
+    that job's alone is left out.
     """
     names = [each for each in environ if each not in _OF_THE_SUBMITTER]
     if not everything:
@@ -494,8 +505,9 @@ def _text(data: bytes) -> str:
 
 
 def _limits() -> dict[str, Any]:
-    """Return the submitter's umask, resource limits, niceness and CPUs, as the supervisor gives
-    them to replicas.
+    """Return the submitter's umask, resource limits, niceness and CPUs.
+
+    The supervisor gives them to replicas.
     """
     import resource
 

@@ -1,5 +1,6 @@
-"""The virtual environments of this machine's jobs: made once for their content, removed when no job
-uses them.
+"""Make the virtual environments of this machine's jobs, once for their content.
+
+They are removed when no job uses them.
 """
 
 from __future__ import annotations
@@ -81,9 +82,7 @@ class LocalEnvironments:
         return replace(role, env={**role.env, **added})
 
     def release(self, folders: Iterable[str]) -> None:
-        """Let environments be removed that a job was given, unless its record says that it uses
-        them.
-        """
+        """Let environments be removed that a job was given, unless its record names them."""
         with self._lock:
             locks = [self._held[folder].pop() for folder in folders if self._held.get(folder)]
         for lock in locks:
@@ -136,5 +135,5 @@ class LocalEnvironments:
 
 
 def _place_of_python() -> str:
-    """Return the path of the Python that jobs find: another one makes another environment."""
+    """Return the path of the Python that jobs find. Another path makes another environment."""
     return os.path.realpath(shutil.which("python3") or sys.executable)

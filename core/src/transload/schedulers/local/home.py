@@ -1,4 +1,4 @@
-"""The state folder: where it is, and whether it can be trusted and used."""
+"""Find the state folder, and check whether it can be trusted and used."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ _NETWORK_NAMES: Final = """
     fuse.rclone fuse.gcsfuse
 """
 _NETWORK: Final = frozenset(_NETWORK_NAMES.split())
-"""File systems where flock, FIFOs and notifications do not reach other machines, as the kernel
-names them."""
+"""Network file systems, by their names in the kernel.
+
+On them flock, FIFOs and notifications do not reach other machines.
+"""
 
 FALLBACK: Final = "/var/tmp/transload-{}"  # noqa: S108 - checked before each use
 """Where local jobs are kept if the state folder lies on a network file system, by user."""
 
 
 def state_home() -> str:
-    """Return the state folder: ``TRANSLOAD_HOME``, else
-    ``${XDG_STATE_HOME:-~/.local/state}/transload``.
+    """Return the state folder.
+
+    It is ``TRANSLOAD_HOME``, else ``${XDG_STATE_HOME:-~/.local/state}/transload``.
     """
     home = os.environ.get(ENV_HOME)
     if not home:
@@ -41,11 +44,10 @@ def state_home() -> str:
 
 
 def local_home(name: str = "local") -> str:
-    """Return the folder of the local scheduler, or of one of its kind with another name, whether it
-    exists or not.
+    """Return the folder of the local scheduler, or of one of its kind with another name.
 
-    It is below the state folder, or below `FALLBACK` where that lies on a network file system by
-    default: there locks and notifications do not reach far enough.
+    The folder need not exist. It is below the state folder, or below `FALLBACK` where that lies on
+    a network file system by default. Locks and notifications do not reach far enough there.
 
     Raises:
         ConfigError: if the folder of this machine is not safe to use.
@@ -59,15 +61,17 @@ def local_home(name: str = "local") -> str:
 
 
 def network_home() -> str | None:
-    """Return the type of the network file system of the state folder; None if it may be used."""
+    """Return the type of the network file system of the state folder, or None if it may be used."""
     if os.environ.get(ENV_ALLOW_NETWORK, "") not in ("", "0"):
         return None
     return network_file_system(state_home())
 
 
 def network_file_system(path: str) -> str | None:
-    """Return the type of the file system that holds ``path``, or would, if it is a network one,
-    else None (Linux).
+    """Return the type of the network file system that holds ``path``, or would (Linux).
+
+    Returns:
+        The type, or None if it is no network file system.
     """
     while not os.path.exists(path) and path not in ("", "/"):
         path = os.path.dirname(path)

@@ -1,4 +1,4 @@
-"""Replicas' logs: whole lines from a cursor, in constant memory, while the logs grow.
+"""Read whole lines of replicas' logs from a cursor, in constant memory, while the logs grow.
 
 A replica's streams are plain files that only grow at their end. A size limit makes holes at their
 beginning. The index (see ``supervisor/logindex.py``) says how long each stream was at which time.
@@ -22,26 +22,27 @@ __all__ = ["read_log"]
 
 
 LONGEST_LINE: Final = 16 << 20
-"""Bytes; a line that is longer comes in pieces."""
+"""Bytes of a line. One that is longer comes in pieces."""
 
 _FEW: Final = ENTRY.size * 256
 _BACK: Final = 1 << 16
 _LONGEST_STATE: Final = 4096
 _REPLACED: Final = -2
 _FARTHEST: Final = 32 << 20
-"""Bytes that are searched for the beginnings of lines: a file may have holes of any size."""
+"""Bytes that are searched for the beginnings of lines, since holes may have any size."""
 _MOST_MARKS: Final = 4 << 20
 
 
 def read_log(folder: str, query: LogQuery, ended: bool, *, limited: bool = False) -> LogPage:
-    """Return the next page of a replica's log; never blocks. Lines of other times are skipped by
-    the index.
+    """Return the next page of a replica's log, without ever blocking.
+
+    Lines of other times are skipped by the index.
 
     Args:
         folder: that of the replica.
         query: what is wanted.
-        ended: nothing will be written any more, as was found out *before* this call: the last line
-            may lack its newline.
+        ended: nothing will be written any more, as was found out *before* this call. So the last
+            line may lack its newline.
         limited: the log has a size limit, so that there may be holes.
 
     Raises:
@@ -99,8 +100,10 @@ def _unfinished(fd: int, start: int, end: int) -> str:
 
 
 def _open(path: str, files: contextlib.ExitStack) -> int:
-    """Return a descriptor for as long as ``files`` is open; below 0: there is no such file, or a
-    job replaced it.
+    """Return a descriptor for as long as ``files`` is open.
+
+    Returns:
+        The descriptor. Below 0 there is no such file, or a job replaced it.
     """
     try:
         fd = layout.open_own(path, os.O_RDONLY)
@@ -129,7 +132,11 @@ def _read(
     ended: bool,
     limited: bool,
 ) -> tuple[int, int]:
-    """Add whole lines from ``at`` to ``end`` to a page; return its end and the remaining budget."""
+    """Add whole lines from ``at`` to ``end`` to a page.
+
+    Returns:
+        Where the page ends, and the remaining budget.
+    """
     while budget > 0 and at < end:
         data, at = _block(fd, at, end, budget, page, limited)
         cut = _cut(data, at + len(data) >= end, ended)
@@ -166,7 +173,7 @@ def _cut(data: bytes, at_end: bool, ended: bool) -> int:
 def _block(
     fd: int, start: int, end: int, budget: int, page: LogPage, limited: bool
 ) -> tuple[bytes, int]:
-    """Read a block; jump over what a size limit has taken. Returns it and where it begins."""
+    """Read a block, and skip what a size limit has removed. Return it and where it begins."""
     while True:
         data = os.pread(fd, min(budget, end - start), start)
         hole = _hole_end(fd) if limited else 0
@@ -215,8 +222,9 @@ def _size_at(index: int, number: int, moment: float) -> int:
 
 
 def _marks(index: int, number: int, start: int, end: int) -> list[tuple[int, float]]:
-    """Return how long a stream was at which time, from ``start`` to ``end``, as far as the index
-    reaches.
+    """Return how long a stream was at which time, as far as the index reaches.
+
+    The lengths are from ``start`` to ``end``.
     """
     at = _first(index, lambda time, *sizes: sizes[number] > start) * ENTRY.size
     found: list[tuple[int, float]] = []
@@ -237,8 +245,9 @@ def _marks(index: int, number: int, start: int, end: int) -> list[tuple[int, flo
 def _stamp(
     page: LogPage, data: bytes, cut: int, start: int, marks: list[tuple[int, float]], latest: float
 ) -> None:
-    """Note when the lines in ``data[:cut]``, which begins at ``start``, were whole; ``latest`` if
-    no mark tells.
+    """Note when the lines in ``data[:cut]``, which begins at ``start``, were whole.
+
+    The time is ``latest`` if no mark gives it.
     """
     index = len(page.lines)
     at = 0
@@ -260,8 +269,9 @@ def _stamp(
 
 
 def _lines_back(fd: int, first: int, end: int, count: int) -> int:
-    """Return the beginning of the last ``count`` whole lines before ``end``: what lies before them
-    is not read.
+    """Return the beginning of the last ``count`` whole lines before ``end``.
+
+    What lies before them is not read.
     """
     at = end
     wanted = count + 1  # the newline before the first of them, and one for each

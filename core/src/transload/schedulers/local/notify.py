@@ -1,4 +1,7 @@
-"""Which jobs have changed, and whose logs have grown: their supervisors tell, through a FIFO."""
+"""Find out through a FIFO which jobs have changed, and whose logs have grown.
+
+Their supervisors write to it.
+"""
 
 from __future__ import annotations
 
@@ -15,17 +18,20 @@ from transload.schedulers.api import Change
 from transload.schedulers.local.supervisor import kernel, layout
 
 SAFETY_S: Final = 1.0
-"""A supervisor that was killed together with all who would have noticed writes nothing: waiters ask
-for it that often."""
+"""Seconds between two looks of a client that waits for changes.
+
+A supervisor that was killed together with all who would have noticed writes nothing.
+"""
 
 
 class AppWatch:
-    """Tells which of any number of jobs may have changed: one FIFO for all (see
-    `transload.schedulers.Watch`).
+    """Reports which of any number of jobs may have changed, through one FIFO for all.
+
+    See `transload.schedulers.Watch`.
 
     Args:
-        local: folder of the local scheduler; its ``events`` must exist.
-        logs: hear of logs that grow, too.
+        local: folder of the local scheduler, whose ``events`` must exist.
+        logs: report logs that grow, too.
 
     Raises:
         OSError: if no FIFO can be made.

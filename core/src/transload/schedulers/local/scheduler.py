@@ -1,5 +1,6 @@
-"""The local scheduler: `transload.schedulers.SchedulerBase` over supervisors, a fork server and a
-state folder.
+"""Implement `transload.schedulers.SchedulerBase` for this machine.
+
+It uses supervisors, a fork server and a state folder.
 """
 
 from __future__ import annotations
@@ -165,11 +166,12 @@ class LocalScheduler(SchedulerBase):
         cfg: Mapping[str, CfgVal],
         variables: Mapping[str, str],
     ) -> Role:
-        """Have a virtual environment made for a role, once for its content; return the role that
-        runs in it.
+        """Make a virtual environment for a role, and return the role that runs in it.
+
+        It is made once for its content.
 
         Raises:
-            SubmitError: if it cannot be made; with the installer's last lines.
+            SubmitError: if it cannot be made, with the installer's last lines.
         """
         self._ensure()
         return self._environments.provide(role, recipe, str(cfg.get("python") or ""), variables)
@@ -185,7 +187,10 @@ class LocalScheduler(SchedulerBase):
         return self._environments.delete(older_than, dry_run=dry_run)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
-        """Copy the roles' workspaces: each different one once, for all replicas and roles that have
+        """Copy the roles' workspaces.
+
+        Each different one is copied once, for all replicas and roles that have it.
+
         it.
 
         Raises:
@@ -274,7 +279,10 @@ class LocalScheduler(SchedulerBase):
         raise self._refusal(app_id, answer)
 
     def _withdraw(self, app_id: str, token: str) -> bool:
-        """Take a submit back, so that no supervisor starts the job; False if it is there already.
+        """Take a submit back, so that no supervisor starts the job.
+
+        Returns:
+            False if the job is there already.
 
         Raises:
             SubmitError: if that cannot be written down.
@@ -312,7 +320,7 @@ class LocalScheduler(SchedulerBase):
     # -- afterwards
 
     def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job; None if there is no such job."""
+        """Return what is known of a job, or None if there is no such job."""
         return store.describe(self._local, app_id)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
@@ -335,7 +343,7 @@ class LocalScheduler(SchedulerBase):
         )
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch, one descriptor for all jobs; None if no descriptor is free."""
+        """Return a new watch, one descriptor for all jobs, or None if no descriptor is free."""
         self._ensure()
         try:
             return AppWatch(self._local, logs)
@@ -347,7 +355,11 @@ class LocalScheduler(SchedulerBase):
         return store.list_apps(self._local, self.name)
 
     def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job, without waiting; False if there is none. An ended job stays."""
+        """Request the end of a job, without waiting. A job that has ended stays as it is.
+
+        Returns:
+            False if there is no such job.
+        """
         state = store.true_state(self._local, app_id)
         if state is None or state.get("state") in layout.TERMINAL:
             return state is not None
@@ -359,9 +371,12 @@ class LocalScheduler(SchedulerBase):
         return True
 
     def delete(self, app_id: str) -> bool:
-        """Delete a job, after ending it if it runs; False if there is none.
+        """Delete a job, after ending it if it runs.
 
         The record of an id that the caller gave stays.
+
+        Returns:
+            False if there is no such job.
 
         Raises:
             SchedulerUnavailable: if the job does not end.
@@ -425,8 +440,9 @@ class LocalScheduler(SchedulerBase):
         return removed
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
-        """Return what ``transload doctor`` shows: where jobs are kept, and what their fork server
-        shares.
+        """Return what ``transload doctor`` shows of this scheduler.
+
+        It says where jobs are kept, and what their fork server shares.
         """
         fit, kept = home.explain()
         return [
@@ -452,7 +468,10 @@ class LocalScheduler(SchedulerBase):
         )
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a log; never blocks. Lines of other times are skipped by the
+        """Return the next page of a log, without ever blocking.
+
+        Lines of other times are skipped by the index.
+
         index.
 
         Raises:
@@ -484,7 +503,7 @@ class LocalScheduler(SchedulerBase):
         return found
 
     def checkpoint_store(self, app_id: str, role: str) -> Store | None:
-        """Return the checkpoints of a role; None if it has none."""
+        """Return the checkpoints of a role, or None if it has none."""
         folder = self._checkpoint_folders(app_id).get(role)
         if folder is None:
             return None
@@ -514,12 +533,13 @@ class LocalScheduler(SchedulerBase):
 
 
 def create_local(session_name: str, name: str = "local") -> LocalScheduler:
-    """Make a scheduler of kind ``local``: an image that is an existing folder is the working
-    directory.
+    """Make a scheduler of kind ``local``.
+
+    An image that is an existing folder is the working directory.
     """
     return LocalScheduler(session_name, name)
 
 
 def create_local_cwd(session_name: str, name: str = "local_cwd") -> LocalScheduler:
-    """Make a scheduler of kind ``local_cwd``: replicas run in the current directory."""
+    """Make a scheduler of kind ``local_cwd``, whose replicas run in the current directory."""
     return LocalScheduler(session_name, name, always_cwd=True)

@@ -1,5 +1,6 @@
-"""A scope of the fork server's own, by systemd: stopping the service or session of who submits
-first spares other jobs.
+"""Give the fork server a scope of its own, by systemd.
+
+So stopping the service or session of who submits first spares other jobs.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ LINGERING: Final = "/var/lib/systemd/linger"
 
 
 def command() -> list[str]:
-    """Return the command that runs a program in a separate scope; [] if none can last here."""
+    """Return the command that runs a program in a separate scope, or [] if none can last here."""
     if not os.path.exists(f"{runtime_folder()}/systemd/private") or not _lasts():
         return []
     import shutil
@@ -27,8 +28,9 @@ def runtime_folder() -> str:
 
 
 def _lasts() -> bool:
-    """Tell whether the user's manager outlives what this process is in: else a log-out would end
-    what it holds.
+    """Tell whether the user's service manager outlives the session or service of this process.
+
+    Otherwise a log-out would end what it holds.
     """
     import pwd
 

@@ -52,8 +52,9 @@ class DamagedState(Dict[str, Any]):
 
 
 def safe_id(app_id: str) -> bool:
-    """Tell whether a job id can name a folder: no ``/``, no control characters, no leading dot, at
-    most 200 bytes.
+    """Tell whether a job id can name a folder.
+
+    It may have no ``/``, no control characters, no leading dot, and at most 200 bytes.
     """
     try:
         size = len(os.fsencode(app_id))
@@ -63,7 +64,7 @@ def safe_id(app_id: str) -> bool:
 
 
 def read_record(local: str, app_id: str) -> dict[str, Any] | None:
-    """Return the record of a submit; ``{}`` if it is damaged, None if there is no such job.
+    """Return the record of a submit, ``{}`` if it is damaged, or None if there is no such job.
 
     Raises:
         SchedulerUnavailable: if a newer version of transload wrote it.
@@ -90,7 +91,7 @@ def read_record(local: str, app_id: str) -> dict[str, Any] | None:
 
 
 def true_state(local: str, app_id: str) -> dict[str, Any] | None:
-    """Return the true state of a job; None if there is none.
+    """Return the true state of a job, or None if there is no such job.
 
     A job whose supervisor is gone is made FAILED first.
     """
@@ -224,7 +225,7 @@ def _check_schema(data: dict[str, Any], path: str) -> None:
 
 
 def describe(local: str, app_id: str) -> AppDescription | None:
-    """Return what is known of a job; None if there is no such job."""
+    """Return what is known of a job, or None if there is no such job."""
     state = true_state(local, app_id)
     record = read_record(local, app_id) if state is not None else None
     if state is None or record is None:
@@ -263,7 +264,7 @@ def _status_of(local: str, app_id: str, state: dict[str, Any]) -> AppStatus:
 
 
 def _app_of(app_id: str, record: dict[str, Any]) -> AppDef | None:
-    """Return the app definition of a record: the same object each time, never to be changed."""
+    """Return the app definition of a record, the same object each time, never to be changed."""
     cached = _apps.get(app_id)
     if cached is None or cached[0] is not record:
         app = None
@@ -454,7 +455,7 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _age(entry: os.DirEntry[str]) -> float:
-    """Return the seconds since something in a folder was made or removed; 0 if it is gone."""
+    """Return the seconds since something in a folder was made or removed, or 0 if it is gone."""
     try:
         return time.time() - entry.stat(follow_symlinks=False).st_mtime
     except FileNotFoundError:

@@ -135,7 +135,7 @@ class FsspecTracker(TrackerBase):
         self._write(check_run_id(run_id), {"artifact": artifact})
 
     def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
-        """Return the artifacts of a run by name; empty for an unknown run."""
+        """Return the artifacts of a run by name, which are none for an unknown run."""
         found = {}
         for record in self._records(run_id):
             item = record.get("artifact")
@@ -146,15 +146,15 @@ class FsspecTracker(TrackerBase):
         return found
 
     def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
-        """Record metadata of a run in one write; names not given now keep their values.
+        """Record metadata of a run in one write. Names not given now keep their values.
 
         Raises:
-            TrackingError: if a value cannot be stored; the message names it.
+            TrackingError: if a value cannot be stored. The message names it.
         """
         self._write(check_run_id(run_id), {"metadata": check_values(kwargs)})
 
     def metadata(self, run_id: str) -> dict[str, object]:
-        """Return the metadata of a run by name; empty for an unknown run."""
+        """Return the metadata of a run by name, which are none for an unknown run."""
         found: dict[str, object] = {}
         for record in self._records(run_id):
             values = record.get("metadata")
@@ -178,7 +178,7 @@ class FsspecTracker(TrackerBase):
         self._write(run_id, {"source": {"run_id": source_id, "artifact_name": name}})
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
-        """Return the direct sources of a run; with ``artifact_name`` only those under that name."""
+        """Return the direct sources of a run, with ``artifact_name`` only those of that name."""
         found: dict[tuple[str, str | None], None] = {}
         for record in self._records(run_id):
             item = record.get("source")
@@ -242,7 +242,7 @@ class FsspecTracker(TrackerBase):
         ]
 
     def _run_id_of_folder(self, name: str) -> str | None:
-        """Return the run of a folder whose name is a digest; its files have the run id."""
+        """Return the run of a folder whose name is a digest. Its files have the run id."""
         if name not in self._known_ids:
             for file, _, _ in self._store.entries(f"{RUNS}/{name}"):
                 path = f"{RUNS}/{name}/{file}"

@@ -1,9 +1,9 @@
-"""The record files of ``FsspecTracker``: JSON lines, with one file for each writer of a run.
+"""Read and write the record files of ``FsspecTracker``, one for each writer of a run.
 
-The first line has the schema and the run. Each further line has a time ``t`` and a record. The
-times order the records of all writers of a run. A writer uses its clock, or one more than the
-largest time in the run, if that is later. So a write that starts after another one has ended comes
-after it, even if clocks differ.
+The files are JSON lines. The first line has the schema and the run. Each further line has a time
+``t`` and a record. The times order the records of all writers of a run. A writer uses its clock, or
+one more than the largest time in the run, if that is later. So a write that starts after another
+one has ended comes after it, even if clocks differ.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def encode(record: Record) -> bytes:
 
 
 def _parse(data: bytes) -> list[Record]:
-    """Return the complete lines of a file; a killed writer may leave an incomplete last line."""
+    """Return the complete lines of a file. A killed writer may leave an incomplete last line."""
     lines = data[: max(0, data.rfind(b"\n"))].split(b"\n")
     try:
         records = json.loads(b"[" + b",".join(lines) + b"]")
@@ -78,7 +78,7 @@ def _read(data: bytes, where: str) -> tuple[str | None, list[Record]]:
 
 
 def run_id_of(data: bytes, where: str) -> str | None:
-    """Return the run of a file; None if it is not a record file."""
+    """Return the run of a file, or None if it is not a record file."""
     return _read(data[: data.find(b"\n") + 1], where)[0]
 
 
@@ -104,7 +104,7 @@ def merge(run_id: str, files: Iterable[tuple[str, bytes]]) -> list[Record]:
 
 
 def latest_time(tail: bytes) -> int | None:
-    """Return the time of the last complete line in ``tail``, the end of a file; None if unknown."""
+    """Return the time of the last complete line in the end of a file, or None if unknown."""
     start = tail.rfind(b"\n" + _TIME, 0, max(0, tail.rfind(b"\n"))) + 1
     if start == 0:
         return None
@@ -159,7 +159,7 @@ class Writer:
         self._seen: dict[str, tuple[object, int]] = {}
 
     def latest_of_others(self) -> int:
-        """Return the largest time in other writers' files; only changed files are read again."""
+        """Return the largest time in other writers' files. Only changed files are read again."""
         latest = 0
         for name, is_dir, stamp in self._store.entries(self._folder, stamps=True):
             if is_dir or name == self._name or not name.endswith(SUFFIX):

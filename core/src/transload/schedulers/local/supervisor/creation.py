@@ -1,4 +1,7 @@
-"""Making a job's folder, all or nothing: who was first, who gave up, where its checkpoints are."""
+"""Make a job's folder, all or nothing.
+
+This also finds out who was first, who gave up, and where checkpoints are.
+"""
 
 from __future__ import annotations
 
@@ -79,8 +82,10 @@ _WITHDRAWN: dict[str, object] = {
 def create_app(
     home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]
 ) -> tuple[int, int, int]:
-    """Make the job's folder; return the descriptors that hold its lock, read its FIFO, and are the
-    folder's own.
+    """Make the job's folder.
+
+    Returns:
+        The descriptors that hold its lock, read its FIFO, and are the folder's own.
 
     Raises:
         Refused: if there is such a job, there was one, its client gave up, or the folder cannot be
@@ -158,7 +163,11 @@ def create_app_with_checkpoints(
 
 
 def _make_checkpoints(folder: str) -> list[str]:
-    """Make a folder for checkpoints, and those above it; return what was made, outermost first."""
+    """Make a folder for checkpoints, and those above it.
+
+    Returns:
+        The folders that were made, outermost first.
+    """
     missing: list[str] = []
     path = folder
     while not os.path.isdir(path):
@@ -202,7 +211,7 @@ def _fill(
 
 
 def _compare(target: str, record: dict[str, object]) -> dict[str, object]:
-    """Return the answer to a submit whose job id is taken: by this very job, or by another one."""
+    """Return the answer to a submit whose job id is taken by this very job, or by another one."""
     there = layout.read_json(f"{target}/record.json")
     if there is None or there.get("digest") != record["digest"]:
         return {"error": "exists"}

@@ -51,13 +51,13 @@ class ForkServer:
                 return
 
     def _timeout(self) -> float | None:
-        """Return how many milliseconds to wait for something to happen; None while a job runs."""
+        """Return the milliseconds to wait for something to happen, or None while a job runs."""
         if self.guards:
             return None
         return max(0.0, self.idle_until - time.monotonic()) * 1000 + 1
 
     def _accept(self) -> bool:
-        """Fork for each new connection; True if there was one."""
+        """Fork for each new connection, and return True if there was one."""
         accepted = False
         while True:
             try:
@@ -87,7 +87,7 @@ class ForkServer:
         self.guards.add(pid)
 
     def _become_guard(self, client: socket.socket) -> None:
-        """Guard a supervisor in the forked child; never returns."""
+        """Guard a supervisor in the forked child. This never returns."""
         signal.set_wakeup_fd(-1)
         try:
             fd = os.dup2(client.detach(), 3, inheritable=False)
@@ -100,7 +100,7 @@ class ForkServer:
             os._exit(0)
 
     def _reap(self) -> bool:
-        """Take note of guards that have ended; True if there was one."""
+        """Forget guards that have ended, and return True if there was one."""
         ended = False
         while self.guards:
             pid, _ = os.waitpid(-1, os.WNOHANG)
@@ -125,8 +125,9 @@ def _listen(home: str, name: str) -> socket.socket:
 
 
 def _lift_limits() -> None:
-    """Be as free as the system lets us: the limits of whoever came first are not those of all later
-    jobs.
+    """Raise this process's limits as far as the system allows.
+
+    The limits of the first submitter are not those of all later jobs.
     """
     for name in dir(resource):
         if name.startswith("RLIMIT_"):
@@ -144,8 +145,9 @@ def _lift_limits() -> None:
 
 
 def main(home: str, name: str) -> None:
-    """Become the fork server of a state folder: the caller's process ends as soon as the socket
-    listens.
+    """Become the fork server of a state folder.
+
+    The caller's process ends as soon as the socket listens.
     """
     kernel.close_from(3)
     os.umask(0o077)

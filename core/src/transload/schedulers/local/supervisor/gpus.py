@@ -1,7 +1,7 @@
-"""Which job has which GPU: one table for all local jobs of the user, first come, first served.
+"""Note which job has which GPU, in one table for all local jobs of the user.
 
-Each job in the table is there only as long as its supervisor lives, so that a killed supervisor
-frees what it had.
+GPUs are given in the order of the requests. Each job in the table is there only as long as its
+supervisor lives, so that a killed supervisor frees what it had.
 """
 
 from __future__ import annotations
@@ -132,8 +132,9 @@ def _nvidia_in_use(path: str) -> set[str]:
 
 
 def _amd_in_use(kfd: str) -> set[str]:
-    """Return the numbers of AMD's GPUs in whose memory a process has something, by the kernel's
-    `kfd` in sysfs.
+    """Return the numbers of AMD's GPUs whose memory a process uses.
+
+    The kernel's `kfd` in sysfs names them.
     """
     used = set()
     for number, gpu in enumerate(amd_gpus(kfd)):

@@ -1,4 +1,4 @@
-"""The guard of a job: a process beside each supervisor, which ends the job should that be killed.
+"""Guard a job by a process beside its supervisor, which ends the job if that is killed.
 
 The fork server forks the guard, and the guard forks the supervisor. So whatever a dead supervisor
 leaves behind becomes the guard's to kill. A guard that is killed is replaced by the supervisor with
@@ -121,8 +121,10 @@ def _left_to_this_process() -> tuple[processes.Snapshot, set[int]]:
 
 
 def replace(home: str, app_id: str) -> tuple[int, int]:
-    """Fork a guard in the place of one that is gone; return its pid, and the descriptor whose
-    closing shows it that this process is dead.
+    """Fork a guard in the place of one that is gone.
+
+    Returns:
+        Its pid, and the descriptor whose closing shows it that this process is dead.
     """
     reader, writer = os.pipe()
     pid = os.fork()

@@ -52,8 +52,10 @@ def set_name(name: bytes) -> None:
 
 
 def punch_hole(fd: int, start: int, length: int) -> bool:
-    """Free the blocks of a part of a file, its size unchanged; False where the file system
-    cannot.
+    """Free the blocks of a part of a file, without changing its size.
+
+    Returns:
+        False where the file system cannot do that.
     """
     if not LINUX or length <= 0:
         return length <= 0
@@ -66,8 +68,9 @@ def punch_hole(fd: int, start: int, length: int) -> bool:
 
 
 def notify(folder: int) -> bool:
-    """Have the kernel send SIGIO when something in a folder (a descriptor) is made, removed or
-    renamed.
+    """Let the kernel send SIGIO when a folder's content changes.
+
+    The folder is a descriptor. Something in it may be made, removed or renamed.
     """
     if not LINUX:
         return False
@@ -82,8 +85,10 @@ def notify(folder: int) -> bool:
 
 
 def boot_id() -> str:
-    """Return what tells one boot of this machine from another; ``""`` where the system does not
-    say.
+    """Return what distinguishes one boot of this machine from another.
+
+    Returns:
+        The text, or ``""`` where the system does not say.
     """
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
@@ -102,8 +107,10 @@ def _mac_boot_time() -> str:
 
 
 def _oom_file() -> str:
-    """Return the file in which the kernel counts what it kills in our control group; empty if there
-    is none.
+    """Return the file in which the kernel counts what it kills in our control group.
+
+    Returns:
+        The path, or ``""`` if there is none.
     """
     try:
         with open("/proc/self/cgroup", encoding="utf-8") as groups:
@@ -123,8 +130,10 @@ _oom: str | None = None
 
 
 def oom_kills() -> int:
-    """Return how many processes of our control group the kernel has killed for want of memory; 0 if
-    it does not say.
+    """Return how many processes of our control group the kernel has killed for want of memory.
+
+    Returns:
+        The number, or 0 if the kernel does not say.
     """
     global _oom
     if _oom is None:
@@ -134,14 +143,14 @@ def oom_kills() -> int:
 
 
 def is_stopped(pid: int) -> bool:
-    """Tell whether a process is stopped by a signal or a debugger; False where that is not known."""
+    """Tell whether a signal or a debugger has stopped a process, False where that is unknown."""
     data = layout.part_of(f"/proc/{pid}/stat", 1024)
     after_name = data.rfind(b")") + 2
     return data[after_name : after_name + 1] in (b"T", b"t")
 
 
 def is_frozen(pid: int) -> bool:
-    """Tell whether the control group of a process is frozen; False where that is not known."""
+    """Tell whether the control group of a process is frozen, False where that is not known."""
     for line in layout.part_of(f"/proc/{pid}/cgroup", 1 << 14).splitlines():
         number, kinds, path = os.fsdecode(line).split(":", 2)
         if number == "0" and not kinds:
@@ -156,7 +165,7 @@ def is_frozen(pid: int) -> bool:
 
 
 def handles(pid: int, number: int) -> bool:
-    """Tell whether a process handles a signal itself; False where that is not known."""
+    """Tell whether a process handles a signal itself, False where that is not known."""
     _, found, rest = layout.part_of(f"/proc/{pid}/status", 8192).partition(b"\nSigCgt:")
     if not found:
         return False
@@ -164,9 +173,7 @@ def handles(pid: int, number: int) -> bool:
 
 
 def close_from(first: int) -> None:
-    """Close all descriptors from ``first`` on; only those that are open, where the kernel has no
-    call for it.
-    """
+    """Close all descriptors from ``first`` on that are open."""
     folder = "/proc/self/fd" if LINUX else "/dev/fd"
     for name in os.listdir(folder):
         if int(name) >= first:
@@ -177,8 +184,9 @@ def close_from(first: int) -> None:
 
 
 def exception_text() -> str:
-    """Return the traceback of the exception that is being handled (its module is loaded in that
-    case only).
+    """Return the traceback of the exception that is being handled.
+
+    The module for it is loaded in that case only.
     """
     import traceback
 

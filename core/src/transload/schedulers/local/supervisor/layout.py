@@ -1,4 +1,4 @@
-"""The folder ``$TRANSLOAD_HOME/local``: its files, and how each is changed in one step.
+"""Define the files of the folder ``$TRANSLOAD_HOME/local``, each changed in one step.
 
 ::
 
@@ -82,14 +82,15 @@ def loads(text: bytes) -> Any:
 
 
 def app_folder(home: str, app_id: str) -> str:
-    """Return the folder of a job; ``home`` is ``$TRANSLOAD_HOME/local`` throughout this
-    package.
+    """Return the folder of a job.
+
+    Throughout this package ``home`` is ``$TRANSLOAD_HOME/local``.
     """
     return f"{home}/apps/{app_id}"
 
 
 class Replaced(OSError):
-    """In the place of a file of ours lies something else: a FIFO, a link, a folder, a device."""
+    """Something else, such as a FIFO, a link or a folder, lies in the place of a file of ours."""
 
 
 _IN_THE_WAY = (errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST)
@@ -117,7 +118,7 @@ def open_own(path: str, flags: int) -> int:
 
 
 def write_file(path: str, data: bytes) -> None:
-    """Replace a file in one step: readers see the old or the new content, never a part."""
+    """Replace a file in one step. Readers see the old or the new content, never a part."""
     aside = f"{path}.{os.urandom(6).hex()}.tmp"
     try:
         write_new(aside, data)
@@ -151,8 +152,10 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 def read_json(path: str) -> dict[str, Any] | None:
-    """Return the JSON object in the last whole line of a file; None if it is damaged (a crash, or a
-    job did it).
+    """Return the JSON object in the last whole line of a file.
+
+    Returns:
+        The object, or None if the file is damaged (by a crash or a job) or is not there.
     """
     try:
         lines, _, piece = _whole(path).rpartition(b"\n")
@@ -182,7 +185,7 @@ def _whole(path: str) -> bytes:
 
 
 def part_of(path: str, most: int) -> bytes:
-    """Return the first bytes of a file, which may be another's; nothing if it cannot be read."""
+    """Return the first bytes of a file, which may be another's, or none if it is unreadable."""
     try:
         return _part(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), most)
     except OSError:
@@ -190,7 +193,7 @@ def part_of(path: str, most: int) -> bytes:
 
 
 def part_of_own(path: str, most: int) -> bytes:
-    """Return the first bytes of a file that a job has written; nothing if it cannot be read."""
+    """Return the first bytes of a file that a job has written, or none if it is unreadable."""
     try:
         return _part(open_own(path, os.O_RDONLY), most)
     except OSError:
@@ -198,7 +201,7 @@ def part_of_own(path: str, most: int) -> bytes:
 
 
 def end_of_own(path: str, most: int, since: int) -> bytes:
-    """Return the last bytes of a file that a job has written; nothing if it cannot be read.
+    """Return the last bytes of a file that a job has written, or none if it is unreadable.
 
     Only bytes from ``since`` on count. A file that is shorter was begun anew, so all of it counts.
     """
@@ -261,7 +264,7 @@ def note_end(folder: str, state: str) -> bool:
 
 
 def noted_end(folder: str) -> str | None:
-    """Return the final state that `note_end` has noted; None if there is none."""
+    """Return the final state that `note_end` has noted, or None if there is none."""
     try:
         state = os.readlink(f"{folder}/end")
     except OSError:
@@ -280,7 +283,7 @@ def end_replicas(state: dict[str, Any], end: str, at: float | None) -> None:
 
 
 def unlink(path: str) -> None:
-    """Remove a file; what is gone already is no error."""
+    """Remove a file. It is no error if it is gone already."""
     try:
         os.unlink(path)
     except OSError:
@@ -295,7 +298,7 @@ GROWN = "/"
 
 
 def announce(home: str, app_id: str, grown: bool = False) -> None:
-    """Write a line into the FIFO of each client: the state of a job has changed, or its logs grew.
+    """Write into each client's FIFO that a job's state has changed, or its logs grew.
 
     It is not inotify, of which a user has few instances. To close one takes the kernel 10 to 20 ms.
     """
@@ -312,7 +315,7 @@ def announce(home: str, app_id: str, grown: bool = False) -> None:
 
 
 def _send(path: str, data: bytes) -> int:
-    """Write to a FIFO; return 0, or the number of the error if it has no reader."""
+    """Write to a FIFO, and return 0, or the number of the error if it has no reader."""
     try:
         fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as exc:
@@ -359,7 +362,7 @@ def is_removed(fd: int) -> bool:
 
 
 def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None:
-    """Return a descriptor that holds a lock; None if it is taken, or there is no such file.
+    """Return a descriptor that holds a lock, or None if it is taken, or there is no such file.
 
     With ``wait`` it waits while the lock is taken.
     """
@@ -392,7 +395,11 @@ def supervisor_lives(folder: str) -> bool:
 
 
 def locked(path: str, patience: float = float("inf")) -> IO[bytes]:
-    """Hold a lock file for the length of a ``with`` block; wait at most ``patience`` seconds.
+    """Hold a lock file for the length of a ``with`` block.
+
+    Args:
+        path: the lock file.
+        patience: seconds to wait at most.
 
     Raises:
         TimeoutError: if somebody else holds it for longer.

@@ -1,4 +1,4 @@
-"""The index of a log: the supervisor notes when each replica's streams grew, at most once per tick.
+"""Note in an index when each replica's streams grew, at most once per tick.
 
 Replicas write to their files themselves. The kernel tells the supervisor that a file in a folder
 was written to (dnotify). That takes one descriptor per folder, and none of the few inotify
@@ -54,7 +54,7 @@ def index_of(folders: list[str], most: int) -> Index:
 
 
 def start(index: Index, now: float) -> None:
-    """Begin to listen; the folders must exist."""
+    """Begin to listen. The folders must exist."""
     for log in index.logs:
         if not index.notified:
             break
@@ -81,8 +81,12 @@ def changed(index: Index, now: float) -> None:
 
 
 def look(index: Index, now: float, wall: float) -> bool:
-    """Note what has grown; tell whether anything has. ``now`` is monotonic, ``wall`` seconds since
-    the epoch.
+    """Note what has grown, and tell whether anything has.
+
+    Args:
+        index: the index.
+        now: the time on the monotonic clock.
+        wall: the time in seconds since the epoch.
     """
     index.last, index.due, grown = now, None, False
     for log in index.logs:
@@ -127,7 +131,7 @@ def end_lines(folder: str) -> None:
 
 
 def size_of(path: str) -> int:
-    """Return the size of a file in bytes; 0 if it is not there."""
+    """Return the size of a file in bytes, or 0 if it is not there."""
     try:
         return os.lstat(path).st_size
     except OSError:
@@ -150,8 +154,9 @@ def _append(path: str, data: bytes) -> None:
 
 
 def _drop(path: str, log: SimpleNamespace, number: int, upto: int) -> None:
-    """Free the oldest part of a stream. Offsets stay as they are: a hole is left, which readers
-    jump over.
+    """Free the oldest part of a stream.
+
+    Offsets stay as they are, since a hole is left, which readers skip.
     """
     upto -= upto % _BLOCK
     try:

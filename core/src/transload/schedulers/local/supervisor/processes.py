@@ -1,4 +1,4 @@
-"""Processes: which of them live and belong to a job, how replicas start, and how they are ended.
+"""Find the living processes of a job, start its replicas, and end them.
 
 A process of another job or program is never signalled.
 
@@ -35,8 +35,10 @@ Snapshot = dict[int, tuple[int, int]]
 
 
 def stat_of(pid: int) -> tuple[int, int] | None:
-    """Return (parent's pid, start time) of a living process, None if there is none (a zombie is
-    none).
+    """Return the parent's pid and the start time of a living process.
+
+    Returns:
+        The two numbers, or None if there is no such process or it is a zombie.
     """
     if not LINUX:
         return _ps().get(pid)
@@ -86,9 +88,7 @@ _HELPERS = (b"tl-spawner\n", b"tl-keeper\n", b"tl-watcher\n")
 
 
 def is_helper(pid: int, started: int) -> bool:
-    """Tell whether the process of that pid and start time is one of ours, of whatever state
-    folder.
-    """
+    """Tell whether the process of that pid and start time is one of ours, of any state folder."""
     try:
         with open(f"/proc/{pid}/comm", "rb") as file:
             if file.read() not in _HELPERS:
@@ -102,8 +102,11 @@ def is_helper(pid: int, started: int) -> bool:
 
 
 def enter(home: str, name: bytes) -> None:
-    """Make this process one of ours for the state folder ``home``, under a short name that process
-    lists show.
+    """Make this process one of ours for the state folder ``home``.
+
+    Args:
+        home: the state folder.
+        name: the short name that process lists show.
     """
     kernel.set_name(name)
     os.chdir(home)
@@ -116,7 +119,7 @@ def enter(home: str, name: bytes) -> None:
 
 
 def leave(home: str, pid: int = 0) -> None:
-    """Take a process of ours (0: this one) out again, just before its end."""
+    """Remove the entry of a process of ours, just before its end. A pid of 0 is this process."""
     layout.unlink(_entry(home, pid or os.getpid()))
 
 
@@ -158,8 +161,10 @@ def below(processes: Snapshot, roots: set[int]) -> set[int]:
 
 
 def cookie_of(pid: int) -> str | None:
-    """Return the cookie that a process was started with (``app:role:replica``); None if it has none
-    or hides it.
+    """Return the cookie that a process was started with (``app:role:replica``).
+
+    Returns:
+        The cookie, or None if it has none or hides it.
     """
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
@@ -174,8 +179,10 @@ def cookie_of(pid: int) -> str | None:
 
 
 def send(pid: int, started: int, number: int) -> bool:
-    """Signal the process of that pid *and* start time; False if it is gone, whoever has the pid
-    now.
+    """Signal the process of that pid *and* start time.
+
+    Returns:
+        False if it is gone, whoever has the pid now.
     """
     try:
         fd = os.pidfd_open(pid)
@@ -196,7 +203,7 @@ def send(pid: int, started: int, number: int) -> bool:
 
 
 def _send_by_pid(pid: int, started: int, number: int) -> bool:
-    """Signal where the system has no pidfd: look at the start time as late as can be."""
+    """Signal where the system has no pidfd, after looking at the start time as late as can be."""
     if start_time(pid) != started:
         return False
     try:
@@ -207,7 +214,7 @@ def _send_by_pid(pid: int, started: int, number: int) -> bool:
 
 
 def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
-    """Signal many processes; a stopped one is woken so that it can act on a request to end."""
+    """Signal many processes. A stopped one is continued so that it can act on a request to end."""
     for pid in pids:
         if send(pid, processes[pid][1], number) and number != signal.SIGKILL:
             send(pid, processes[pid][1], signal.SIGCONT)
@@ -216,7 +223,7 @@ def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
 def kill(
     members: Callable[[], tuple[Snapshot, set[int]]], patience: float = float("inf")
 ) -> set[int]:
-    """Kill the processes that ``members`` finds; return those left after ``patience`` seconds."""
+    """Kill what ``members`` finds, and return what is left after ``patience`` seconds."""
     deadline, pause = time.monotonic() + patience, 0.001
     while True:
         processes, left = members()
@@ -228,7 +235,7 @@ def kill(
 
 
 def cannot_end(pids: set[int]) -> str:
-    """Return what a status says of processes that do not die; empty for none."""
+    """Return what a status says of processes that do not die, or ``""`` for none."""
     named = []
     for pid in sorted(pids)[:5]:
         try:
@@ -271,7 +278,7 @@ _CHANGED = (
 
 
 def start_replica(plan: dict[str, Any], index: int, report: int) -> int:
-    """Fork one replica, which becomes its program by exec; return its pid.
+    """Fork one replica, which becomes its program by exec, and return its pid.
 
     Errors come back through the pipe ``report``.
     """
@@ -294,7 +301,7 @@ def start_replica(plan: dict[str, Any], index: int, report: int) -> int:
 
 
 def failed_starts(reader: int) -> dict[int, str]:
-    """Wait until each child has exec'ed or failed; return what went wrong, by index."""
+    """Wait until each child has exec'ed or failed, and return what went wrong, by index."""
     data = b""
     while part := os.read(reader, 65536):
         data += part
@@ -336,8 +343,9 @@ def _open_streams(folder: str) -> None:
 
 
 def _limits(plan: dict[str, Any]) -> None:
-    """Give the replica the submitter's resource limits, niceness and CPUs, as far as the system
-    lets us.
+    """Give the replica the submitter's resource limits, niceness and CPUs.
+
+    This goes as far as the system allows.
     """
     for number, limits in plan["rlimits"]:
         try:
@@ -414,7 +422,7 @@ class Termination:
         self.due = min(self._deadlines.values())
 
     def finished(self, now: float, childless: bool) -> bool:
-        """Tell whether no process is left; kill those whose time is over."""
+        """Tell whether no process is left, and kill those whose time is over."""
         if childless:
             return True
         living, members = self._members()

@@ -1,4 +1,4 @@
-"""The protocol of clients and supervisors: each connection to the fork server is one request.
+"""Exchange one request and its answer over each connection to the fork server.
 
 The client sends a JSON object and an end of file. The supervisor answers likewise.
 """
@@ -51,7 +51,7 @@ def receive(sock: socket.socket) -> dict[str, Any]:
 
 
 def receive_request(client: socket.socket) -> dict[str, Any] | None:
-    """Return what a client asks for; None if it has broken off."""
+    """Return what a client asks for, or None if it has broken off."""
     client.settimeout(_PATIENCE_S)
     try:
         return receive(client)
@@ -86,8 +86,9 @@ def peer_uid(sock: socket.socket) -> int:
 
 
 def with_address(folder: str, name: str, use: Callable[[str], None]) -> None:
-    """Call ``use(address)`` for a socket in a folder whose path may be longer than an address may
-    be (108 bytes).
+    """Call ``use(address)`` for a socket in a folder.
+
+    The folder's path may be longer than an address may be (108 bytes).
     """
     path = f"{folder}/{name}"
     if len(os.fsencode(path)) < 100:

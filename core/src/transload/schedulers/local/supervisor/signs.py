@@ -1,4 +1,4 @@
-"""Signs of life of replicas: their progress, and whether one of them has stalled.
+"""Watch the progress of replicas, and find out whether one of them has stalled.
 
 The kernel reports each write in a replica's log folder. Then the supervisor looks at the progress
 file, at most once a second. It looks ten times within the allowed silence whether a replica has
@@ -94,7 +94,7 @@ class _Source:
         return True
 
     def read_progress(self) -> bool:
-        """Read the progress file; return True if it says something new."""
+        """Read the progress file, and return True if it says something new."""
         data = layout.end_of_own(self.progress_file, LONGEST_REPORT, 0)
         if not data:
             return False
@@ -104,7 +104,7 @@ class _Source:
 
     @property
     def latest(self) -> dict[str, Any]:
-        """The latest report, with the time that is left; {} if there is none."""
+        """Return the latest report, with the time that is left, or {} if there is none."""
         return {} if self.meter is None else self.meter.latest
 
     def has_shown_life(self, closely: bool) -> bool:
@@ -123,7 +123,7 @@ class _Source:
         return changed
 
     def text(self) -> str:
-        """Return what a status says of it if it has stalled; "" if not."""
+        """Return what a status says of it if it has stalled, else ""."""
         if self.silence is None or not self.silence.stalled:
             return ""
         return stalled_text(self.name, self.silence.stall_after)
@@ -188,7 +188,7 @@ class Signs:
         self._stall_due = min(self._stall_due, source.due)
 
     def end(self, replica: Replica) -> None:
-        """Expect none any more: its attempt has ended."""
+        """Expect no signs any more, since the attempt has ended."""
         self._sources[replica].end()
 
     def changed(self, now: float) -> None:
@@ -212,15 +212,15 @@ class Signs:
         return [replica for replica in living if self._sources[replica].has_progress()]
 
     def read_progress(self, replica: Replica) -> bool:
-        """Read what a replica says of its progress; return True if that is news."""
+        """Read what a replica says of its progress, and return True if that is new."""
         return self._sources[replica].read_progress()
 
     def step(self, replica: Replica) -> float | None:
-        """Return the step that a replica has reported last; None if it has reported none."""
+        """Return the step that a replica has reported last, or None if it has reported none."""
         return self._sources[replica].latest.get("step")
 
     def progress(self) -> dict[str, Any]:
-        """Return the progress of the job, in JSON form; {} if none was reported."""
+        """Return the progress of the job, in JSON form, or {} if none was reported."""
         return furthest_behind(source.latest for source in self._sources.values())
 
     def stalled(self) -> list[str]:
@@ -228,11 +228,14 @@ class Signs:
         return [source.text() for source in self._sources.values() if source.text()]
 
     def look(self, now: float, living: dict[Replica, tuple[int, int]]) -> bool:
-        """See whether a replica has stalled, or goes on; return True if there is something to say.
+        """Find out whether replicas have stalled, or go on.
 
         Args:
             now: the time.
             living: pid and start time of each replica that runs.
+
+        Returns:
+            True if the status of the job changes.
         """
         if now < self._stall_due:
             return False
@@ -248,7 +251,7 @@ class Signs:
 
 
 def _look_at(source: _Source, now: float, pid: int) -> bool:
-    """See whether one replica has stalled, or goes on; return True if that is news."""
+    """Find out whether one replica has stalled, or goes on, and return True if that is new."""
     silence = source.silence
     if silence is None:
         return False

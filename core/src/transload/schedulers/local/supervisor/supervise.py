@@ -1,4 +1,4 @@
-"""The supervisor of a job: starts and looks after its replicas, writes down what they do."""
+"""Start and supervise the replicas of a job, and write down what they do."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class Supervisor:
     # beginning
 
     def begin(self) -> bool:
-        """Make the job's folder and answer the client; False if there is nothing to supervise."""
+        """Make the job's folder and answer the client, or return False if there is no job."""
         self.link.send(os.fsencode(self.app_id))
         try:
             opened = creation.create_app_with_checkpoints(
@@ -152,7 +152,7 @@ class Supervisor:
         self._launch(self.app.replicas)
 
     def _take_gpus(self, machine: list[str]) -> bool:
-        """Take the GPUs of all replicas, of those of the machine; False if the job has to wait."""
+        """Take GPUs of the machine for all replicas, or return False if the job has to wait."""
         wanted = sum(role["gpu"] * len(role["replicas"]) for role in self.app.roles)
         path = self.base_env.get("PATH", os.defpath)
         grant = gpus.acquire(self.home, self.app_id, wanted, machine, path)
@@ -239,7 +239,7 @@ class Supervisor:
         }
 
     def _launch(self, replicas: list[Replica]) -> None:
-        """Start replicas; if one cannot be, the job ends."""
+        """Start replicas. If one cannot be started, the job ends."""
         reader, writer = os.pipe()
         self.childless = False
         failed: dict[int, str] = {}
@@ -332,7 +332,7 @@ class Supervisor:
         self.waiting_for_gpus = False
 
     def _decide(self) -> bool:
-        """Do what follows from all that has happened; True when the job has ended."""
+        """Do what follows from all that has happened, and return True when the job has ended."""
         self._reap()
         now = time.monotonic()
         decided = self.app.final
@@ -388,7 +388,7 @@ class Supervisor:
             self.app.advanced(replica, step)
 
     def _begin_endings(self, now: float) -> None:
-        """Begin to end what the rules say: the whole job, or the replicas of each restart."""
+        """Begin to end what the rules say, the whole job or the replicas of each restart."""
         if self.app.final is not None and not self.ending:
             self.ending = True
             self.endings = {} if self.childless else {None: self._ending(None, now)}
@@ -400,7 +400,7 @@ class Supervisor:
             }
 
     def _ending(self, restart: Restart | None, now: float) -> processes.Termination:
-        """Give notices to replicas, and begin to end them; None: those of the whole job."""
+        """Give notices to replicas, and begin to end them. None means those of the whole job."""
         if restart is None:
             self._give_notices(self.app.replicas, now)
             return processes.Termination(None, self.processes, self.cookie, self.grace, now)
@@ -408,7 +408,7 @@ class Supervisor:
         return processes.Termination(restart.replicas, self.processes, self.cookie, self.grace, now)
 
     def _step_endings(self, now: float) -> None:
-        """Go on with what is being ended; start again what has ended."""
+        """Continue what is being ended, and start again what has ended."""
         for restart, ending in list(self.endings.items()):
             ending.done = ending.done or ending.finished(now, self.childless)
             if not ending.done:
@@ -539,7 +539,7 @@ class Supervisor:
     # writing
 
     def _state(self) -> dict[str, object]:
-        """Return the state as on disk: the JSON form of an AppStatus, with more for `finalise`."""
+        """Return the state in the JSON form of an AppStatus, with more fields for `finalise`."""
         state = self.app.as_json()
         stalled = self._stalled()
         state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck, *stalled)))
@@ -567,7 +567,7 @@ class Supervisor:
         return self._written + _STATE_TICK_S
 
     def _write(self, now: float) -> bool:
-        """Write the state; False if that is not possible now."""
+        """Write the state, and return False if that is not possible now."""
         self._written = now
         self._shown = self.app.state
         try:
@@ -582,7 +582,7 @@ class Supervisor:
         return True
 
     def _finish(self) -> None:
-        """Nothing runs any more: write the end, once."""
+        """Write the end, once, since nothing runs any more."""
         self.app.finish(layout.now())
         data = layout.dumps(self._state())
         while not self.closed:
@@ -615,7 +615,7 @@ class Supervisor:
         return layout.is_removed(self.place)
 
     def _note_end(self) -> None:
-        """Let the end be seen at least; the job may be removed from then on."""
+        """Let at least the end be seen. The job may be removed from then on."""
         assert self.app.final is not None
         if self.lock >= 0 and layout.note_end(self.folder, self.app.final[0]):
             os.close(self.lock)
@@ -655,8 +655,9 @@ class Supervisor:
 
 
 def main(home: str, client: socket.socket, link: socket.socket) -> None:
-    """Supervise the job that a client asks for. Runs in a process of its own, a child of its
-    guard.
+    """Supervise the job that a client asks for.
+
+    This runs in a process of its own, a child of its guard.
     """
     processes.enter(home, b"tl-keeper")
     os.setsid()
