@@ -1,4 +1,7 @@
-"""Jobs as steps of Tinyflow: what is Tinyflow's own. How a job is run is the core's."""
+"""Run jobs as steps of Tinyflow.
+
+This holds what is Tinyflow's own, while the core runs the job.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepContext:
-    """One step that runs: what Tinyflow says of it, and what its user set."""
+    """What Tinyflow says of one step that runs, and what its user set."""
 
     tinyflow: tinyflow.Context
     options: ExecutionOptions
@@ -52,7 +55,7 @@ class TinyflowAdapter(Adapter[StepContext]):
     capabilities = AdapterCapabilities(notes={"deferred": "a step holds the engine while it waits"})
 
     def convert(self, source: Any, **host_options: Any) -> tinyflow.Step:
-        """Return a step; see `step_from_app`."""
+        """Return a step, as `step_from_app` does."""
         return step_from_app(source, **host_options)
 
     def dry_run(
@@ -71,7 +74,7 @@ class TinyflowAdapter(Adapter[StepContext]):
         return dry_run(self.name, made, settings, inherit_env=inherit_env)
 
     def identity(self, context: StepContext) -> Identity:
-        """Return whose job it is: equal for all tries, another one once a person runs it again."""
+        """Return whose job it is, which is equal for all tries until a person runs it again."""
         step = context.tinyflow
         return Identity(self.name, step.flow_run, (step.step,), str(step.round))
 
@@ -95,7 +98,7 @@ class TinyflowAdapter(Adapter[StepContext]):
         yield
 
     def translate(self, error: TransloadError, context: StepContext) -> BaseException:
-        """Return what Tinyflow acts on: the step was stopped, or broke and may be tried again."""
+        """Return the exception by which Tinyflow stops a step, fails it, or tries it again."""
         import tinyflow
 
         if self.endings[Ending.of(error)] == "Stopped":

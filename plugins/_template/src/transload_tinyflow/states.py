@@ -1,4 +1,7 @@
-"""The state table: total over AppState, names of the host's states, no import of the host."""
+"""The state table, total over AppState, with names of Tinyflow's states.
+
+It does not import Tinyflow.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Trials of Ax as jobs: what is Ax's own. How a job is run is the core's. Imports nothing of Ax."""
+"""Run trials of Ax as jobs.
+
+This holds what is Ax's own, while the core runs the job. It imports nothing of Ax.
+"""
 
 from __future__ import annotations
 
@@ -86,18 +89,18 @@ class AxAdapter(Adapter[TrialContext]):
     def convert(
         self, source: Any, *, launch: LaunchSettings | None = None, **host_options: Any
     ) -> TransloadRunner:
-        """Return a runner of trials; see `transload_ax.convert.trial_runner`."""
+        """Return a runner of trials, as `transload_ax.convert.trial_runner` does."""
         # by the package's own names, since runners import this module
         return transload_ax.trial_runner(source, launch=launch, **host_options)
 
     def dry_run(
         self, source: Any, *, launch: LaunchSettings | None = None, **host_options: Any
     ) -> str:
-        """Return what a trial would submit; arguments and errors as of `convert`."""
+        """Return what a trial would submit. Arguments and errors are those of `convert`."""
         return transload_ax.dry_run_trial(source, launch=launch, **host_options)
 
     def identity(self, context: TrialContext) -> Identity:
-        """Return whose job it is: equal whenever a trial is run again with its parameters."""
+        """Return whose job it is, which is equal when a trial runs again with its parameters."""
         return identity_of(context.key, context.namespace, context.generation)
 
     def io(self, context: TrialContext) -> AdapterIO:
@@ -114,7 +117,7 @@ class AxAdapter(Adapter[TrialContext]):
     def cancel_on_exit(
         self, context: TrialContext, driver: Driver
     ) -> AbstractContextManager[object]:
-        """Return a context without effect: trials are ended together, by `TrialJobs.close`."""
+        """Return a context without effect, since `TrialJobs.close` ends trials together."""
         return nullcontext()
 
     def translate(self, error: TransloadError, context: TrialContext) -> JobEnded:
@@ -131,7 +134,7 @@ ADAPTER: Final = AxAdapter()
 
 
 def identity_of(key: TrialKey, namespace: str, generation: int) -> Identity:
-    """Return whose job a trial's is; arguments as of `TrialContext`."""
+    """Return whose job a trial's is. The arguments are those of `TrialContext`."""
     return Identity(HOST, namespace, key.parts, str(generation))
 
 

@@ -92,8 +92,9 @@ def _samples(parameter: Any) -> list[Any]:
 
 
 def digest(parameters: Mapping[str, Any]) -> str:
-    """Return a digest of an arm's parameters: 16 hexadecimal digits, equal for equal values on
-    every machine.
+    """Return a digest of an arm's parameters, which is 16 hexadecimal digits.
+
+    It is equal for equal values on every machine.
     """
     canonical = json.dumps(dict(parameters), sort_keys=True, default=repr)
     return hashlib.sha256(canonical.encode()).hexdigest()[:16]

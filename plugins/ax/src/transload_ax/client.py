@@ -1,5 +1,6 @@
-"""The same trials for Ax's newer API: ``Client.configure_runner``, ``configure_metrics``,
-``run_trials``.
+"""Run the same trials with Ax's newer API.
+
+That is ``Client.configure_runner``, ``configure_metrics`` and ``run_trials``.
 """
 
 from __future__ import annotations
@@ -22,17 +23,15 @@ from transload_search.check import check_missing
 
 
 class TransloadClientRunner(TransloadRunner, IRunner):
-    """Runs each trial as a job; for ``ax.api.client.Client``. Arguments and errors are those of
-    `TransloadRunner`.
+    """Runs each trial as a job, for ``ax.api.client.Client``.
 
-    ``Client.run_trials`` goes the way of `TransloadRunner`: trials are known by their experiment,
-    and stored with it. Called directly, `run_trial` knows an experiment only by this runner's
-    namespace.
+    Arguments and errors are those of `TransloadRunner`. ``Client.run_trials`` goes the way of
+    `TransloadRunner`, where trials are known by their experiment, and stored with it. Called
+    directly, `run_trial` knows an experiment only by this runner's namespace.
     """
 
     def run_trial(self, trial_index: int, parameterization: Mapping[str, Any]) -> dict[str, Any]:
-        """Submit the trial's job, or reattach to it if it was submitted before; return handle and
-        tracker base.
+        """Submit the trial's job, or reattach to it. Return its handle and tracker base.
 
         Raises:
             SpecError: if the parameters are not what the component needs.
@@ -48,8 +47,9 @@ class TransloadClientRunner(TransloadRunner, IRunner):
         }
 
     def poll_trial(self, trial_index: int, trial_metadata: Mapping[str, Any]) -> TrialStatus:
-        """Return the status of a trial. Never raises; what is not known is RUNNING, for as long as
-        ``patience`` says.
+        """Return the status of a trial, and never raise.
+
+        What is not known is RUNNING, for as long as ``patience`` says.
         """
         view = _view(trial_index, "RUNNING", trial_metadata)
         return TrialStatus[self.trials.poll([view])[trial_index]]
@@ -91,7 +91,7 @@ class TransloadClientMetric(IMetric):
     def fetch(
         self, trial_index: int, trial_metadata: Mapping[str, Any]
     ) -> tuple[int, float | tuple[float, float]]:
-        """Return how far the trial is, and the value there: a float, or mean and standard error.
+        """Return how far the trial is, and the value there, a float or mean and standard error.
 
         Raises:
             MetricMissing: if there is no finite value.

@@ -64,7 +64,7 @@ def dry_run_trial(
     launch: LaunchSettings | None = None,
     **host_options: Unpack[TrialRunnerOptions],
 ) -> str:
-    """Return what a trial would submit; arguments and errors as of `trial_runner`.
+    """Return what a trial would submit. Arguments and errors are those of `trial_runner`.
 
     Arguments that are left to the search have values for show.
     """

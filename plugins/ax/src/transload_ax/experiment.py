@@ -1,4 +1,4 @@
-"""A whole search: make an experiment, run it to the end, go on after a crash."""
+"""Make an experiment for a whole search, run it to the end, and go on after a crash."""
 
 from __future__ import annotations
 
@@ -66,22 +66,22 @@ def make_experiment(
     metrics: Sequence[Metric] = (),
     **runner_options: Unpack[RunnerOptions],
 ) -> Experiment:
-    """Return an experiment that searches a component's arguments for the best value of one of its
-    results.
+    """Return an experiment that searches a component's arguments for the best result.
 
     Args:
         component: the component, a name or a function of a module.
-        parameters: `transload_search.Parameter`, or texts: ``lr:float:1e-4:1e-1:log``,
+        parameters: `transload_search.Parameter`, or texts such as ``lr:float:1e-4:1e-1:log``,
             ``layers:int:1:5``, ``solver:choice:adam,sgd``.
-        objective: name of the result; or `transload_search.Objective`, one or several.
-        tracker_base: where trials report, see `TransloadRunner`; a folder is made absolute.
+        objective: name of the result, or `transload_search.Objective`, one or several.
+        tracker_base: where trials report, see `TransloadRunner`. A folder is made absolute.
         minimize: make a result that is given by its name small, or (False) large.
         name: of the experiment.
-        curve: the result is a learning curve (`TransloadCurveMetric`); early stopping needs one.
+        curve: the result is a learning curve (`TransloadCurveMetric`). Early stopping needs one.
         constants: arguments that are the same in all trials.
-        constraints: bounds on other results: ``latency<=20``, or `transload_search.Constraint`.
+        constraints: bounds on other results, as ``latency<=20`` or `transload_search.Constraint`.
         metrics: more metrics to record.
-        runner_options: more arguments of `TransloadRunner`: ``scheduler``, ``cfg``, ``patience`` …
+        runner_options: more arguments of `TransloadRunner`, such as ``scheduler``, ``cfg``,
+            ``patience`` …
 
     Raises:
         SpecError: if the search does not fit the component, by name.
@@ -212,8 +212,9 @@ def run_experiment(
 def _kept(
     runner: TransloadRunner, experiment: Experiment, keeper: Keeper, keep_running: bool | None
 ) -> Iterator[None]:
-    """Have what runs within it stored; if its end was asked for, leave no job, not even an earlier
-    process's.
+    """Have what runs within this context stored.
+
+    If its end was asked for, no job is left, not even an earlier process's.
     """
     before = runner.trials.keep
     runner.trials.keep = keeper.before_submit
@@ -301,8 +302,9 @@ def _check_settings(
 
 
 def outcome(experiment: Experiment) -> Outcome:
-    """Return the best of the completed trials of an experiment; of one that has not just one
-    objective, none.
+    """Return the best of the completed trials of an experiment.
+
+    An experiment that does not have exactly one objective has no best trial.
     """
     best: tuple[float, int] | None = None
     config = experiment.optimization_config

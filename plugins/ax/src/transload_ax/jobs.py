@@ -135,7 +135,7 @@ class TrialJobs:
 
     @property
     def live(self) -> dict[TrialKey, str]:
-        """The jobs that have not been seen to end: trial → handle."""
+        """The handle of each trial's job that has not been seen to end."""
         return {key: live.handle for key, live in self._live.items()}
 
     # -- start
@@ -143,13 +143,13 @@ class TrialJobs:
     def start(
         self, key: TrialKey, launch: TrialLaunch, notes: TrialNotes, args: Mapping[str, Any]
     ) -> str:
-        """Submit the job of a trial or attach to it; return its handle.
+        """Submit the job of a trial or reattach to it, and return its handle.
 
         A second call with equal values changes nothing.
 
         Args:
             key: the trial, or an arm of it.
-            launch: what to submit; ``tracker_base`` is the trial's own.
+            launch: what to submit. Its ``tracker_base`` is the trial's own.
             notes: what is kept of it.
             args: arguments that the component may declare.
 
@@ -202,7 +202,7 @@ class TrialJobs:
         return TrialContext(key, self.namespace, generation, self.runner, notes, args)
 
     def find(self, key: TrialKey) -> str | None:
-        """Return the handle of the key's latest job, known by its id alone; None if there is none.
+        """Return the handle of the key's latest job, by its id alone, or None if there is none.
 
         Raises:
             SchedulerUnavailable: if that cannot be said.
@@ -228,8 +228,9 @@ class TrialJobs:
         return handle
 
     def _generation(self, key: TrialKey, launch: TrialLaunch) -> int:
-        """Return the first generation that no job of other parameters has; such a job is ended
-        first.
+        """Return the first generation that no job of other parameters has.
+
+        A job of other parameters is ended first.
 
         An optimiser that died after a submit and before it was saved may give the same number to
         another trial.
@@ -303,7 +304,7 @@ class TrialJobs:
     # -- look
 
     def poll(self, keys: Iterable[TrialKey]) -> dict[TrialKey, JobView]:
-        """Look at the jobs of trials once; one query per scheduler. Never raises.
+        """Look at the jobs of trials once, with one query per scheduler, and never raise.
 
         A job that has ended is looked at no more.
         """
@@ -322,7 +323,7 @@ class TrialJobs:
         return seen
 
     def _ask(self, handles: list[str]) -> dict[str, AppStatus | None]:
-        """Return the status of each job; note when jobs are out of reach, and when no more."""
+        """Return the status of each job, and note when jobs get out of reach, and back."""
         if not handles:
             return {}
         try:
@@ -368,8 +369,9 @@ class TrialJobs:
             store.put(values)
 
     def wait(self, seconds: float) -> bool:
-        """Block until something changed with one of the live jobs, or time ran out; return True for
-        a change.
+        """Block until something changed with one of the live jobs, or time ran out.
+
+        Return True for a change.
         """
         if not self._watching:
             self._watching = True
@@ -400,14 +402,15 @@ class TrialJobs:
     # -- stop
 
     def stop(self, key: TrialKey) -> None:
-        """Cancel the job of a trial that is followed; if it is out of reach, `poll` tries again."""
+        """Cancel the job of a trial that is followed. If it is out of reach, `poll` tries again."""
         driver = self._live[key].driver
         driver.options = replace(driver.options, on_kill="cancel")
         driver.give_up(asked=True)
 
     def end_was_asked_for(self) -> bool:
-        """Tell whether what ends this process is its own doing (it is done, or failed) or
-        somebody's wish (Ctrl-C).
+        """Tell whether somebody or this process itself wants this process to end.
+
+        The process itself ends if it is done or has failed, and somebody may press Ctrl-C.
 
         An exit that a signal brought about is neither: who sent the signal is not known.
         """

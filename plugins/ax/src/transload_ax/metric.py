@@ -24,7 +24,7 @@ from transload_ax.units import BASE, HANDLE, HOST, PROGRESS, RECORD, base_of
 Results = Mapping[str, Any]
 
 Reader = Callable[[Results, str, float], "list[Row]"]
-"""Takes the results of an arm, their place and the step that its job is at; returns rows."""
+"""Takes the results of an arm, their place and the step that its job is at, and returns rows."""
 
 SHOWN: Final = 10
 """How many names of results a message shows."""
@@ -65,7 +65,7 @@ class TransloadMetric(Metric):
     """
 
     def fetch_trial_data(self, trial: BaseTrial, **kwargs: object) -> MetricFetchResult:
-        """Return the metric's value for each arm of a trial; ``kwargs`` mean nothing to it."""
+        """Return the metric's value for each arm of a trial. The ``kwargs`` mean nothing to it."""
 
         def read(results: Results, place: str, reached: float) -> list[Row]:
             mean, sem = read_value(results, place, self.name)
@@ -75,16 +75,17 @@ class TransloadMetric(Metric):
 
 
 class TransloadCurveMetric(MapMetric):
-    """Reads a learning curve, while its trial runs: what the job reported as ``name`` with a step
-    (``transload.runtime.report(step=…)``), or the results ``name/<step>``. Early stopping works on it.
+    """Reads a learning curve, while its trial runs. Early stopping works on it.
 
-    A trial that reports only the latest value, as ``name``, gives one point for each look. Its step
-    is what the result ``step_name`` says, else what the job says of its progress
+    The curve is what the job reported as ``name`` with a step
+    (``transload.runtime.report(step=…)``), or the results ``name/<step>``. A trial that reports
+    only the latest value, as ``name``, gives one point for each look. Its step is what the result
+    ``step_name`` says, else what the job says of its progress
     (``transload.runtime.progress(step=…)``), else 0. Points that are NaN or infinite are left out.
 
     Args:
         name: name of the result.
-        lower_is_better: True if small is good; kept when stored. Early stopping needs it.
+        lower_is_better: True if small is good, which is kept when stored. Early stopping needs it.
         properties: see ``ax.core.metric.Metric``.
         signature_override: see ``ax.core.metric.Metric``.
         step_name: name of the result that says how far a trial is.
@@ -103,12 +104,13 @@ class TransloadCurveMetric(MapMetric):
 
     @classmethod
     def is_available_while_running(cls) -> bool:
-        """True: a curve grows while its trial runs."""
+        """Return True, since a curve grows while its trial runs."""
         return True
 
     def fetch_trial_data(self, trial: BaseTrial, **kwargs: object) -> MetricFetchResult:
-        """Return the curve of each arm of a trial, as far as it goes; ``kwargs`` mean nothing to
-        it.
+        """Return the curve of each arm of a trial, as far as it goes.
+
+        The ``kwargs`` mean nothing to it.
         """
 
         def read(results: Results, place: str, reached: float) -> list[Row]:
@@ -194,14 +196,13 @@ def _finite(value: Any, name: str, place: str) -> float:
 def reported(
     index: int, metadata: Mapping[str, Any], name: str, arm: str = "", with_steps: bool = False
 ) -> tuple[Results, str]:
-    """Return results of a trial among which is one of a name, its mean or its curve; and where they
-    are.
+    """Return results of a trial that have one of a name, its mean or its curve, and their place.
 
     Args:
         index: the trial.
         metadata: its run metadata.
         name: name of the result.
-        arm: name of the arm; ``""``: the trial has one job.
+        arm: name of the arm, or ``""`` if the trial has one job.
         with_steps: what the job itself reported with a step is added, as ``name/<step>``.
 
     Raises:
@@ -242,11 +243,11 @@ def reported(
 
 
 def progress_step(metadata: Mapping[str, Any], arm: str = "") -> float:
-    """Return the step at which the job of a trial, or of an arm, says that it is; 0: it does not.
+    """Return the step that the job of a trial or arm has reported, or 0 if it has not.
 
     Args:
         metadata: the trial's run metadata.
-        arm: name of the arm; ``""``: the trial has one job.
+        arm: name of the arm, or ``""`` if the trial has one job.
     """
     said = metadata.get(_key(PROGRESS, arm)) or {}
     return float(said.get("step", 0))
@@ -260,7 +261,7 @@ def _key(name: str, arm: str) -> str:
 
 
 def _handle(metadata: Mapping[str, Any], arm: str) -> str | None:
-    """Return the job of a trial, or of one arm of a batch trial; None if there is none."""
+    """Return the job of a trial, or of one arm of a batch trial, or None if there is none."""
     handle = metadata.get(HANDLE)
     if isinstance(handle, Mapping):
         return handle.get(arm)
@@ -282,8 +283,9 @@ def _has(results: Results, name: str) -> bool:
 def _fetch(
     metric: Metric, trial: BaseTrial, read: Reader, with_steps: bool = False
 ) -> MetricFetchResult:
-    """Return a row for each mean, standard error and perhaps step that is read of an arm that has
-    not been given up.
+    """Return a row for each mean and standard error that is read of an arm.
+
+    A row may have a step. Arms that were given up have no row.
     """
     try:
         rows = list(_rows(metric, trial, read, with_steps))

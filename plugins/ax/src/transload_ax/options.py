@@ -16,7 +16,9 @@ class TrialSettings(JobSettings, ExecutionSettings, total=False):
 
 
 class RunnerOptions(TrialSettings, total=False):
-    """The arguments of `TransloadRunner` beside tracker base, component and constants; see there.
+    """The arguments of `TransloadRunner` beside tracker base, component and constants.
+
+    `TransloadRunner` describes them.
 
     Of the options of every job, ``durable`` and ``resubmit_on`` are refused. A trial has one job.
     """
@@ -37,7 +39,7 @@ class RunnerOptions(TrialSettings, total=False):
 
 
 class TrialRunnerOptions(RunnerOptions, total=False):
-    """The arguments of `TransloadRunner` beside the component; see there."""
+    """The arguments of `TransloadRunner` beside the component, described there."""
 
     component_const_params: Mapping[str, Any] | None
     tracker_base: str | None

@@ -17,8 +17,10 @@ if TYPE_CHECKING:
     from ax.storage.sqa_store.structs import DBSettings
 
 LONGEST_WAIT: Final = 1.0
-"""Seconds after which metrics that grow while trials run are looked at again, and what has changed
-is stored."""
+"""Seconds after which metrics that grow while trials run are looked at again.
+
+What has changed is stored then.
+"""
 
 
 class TransloadOrchestrator(Orchestrator):
@@ -54,7 +56,7 @@ class TransloadOrchestrator(Orchestrator):
         timeout_hours: float | None = None,
         idle_callback: Callable[[Orchestrator], None] | None = None,
     ) -> Generator[dict[str, Any], None, None]:
-        """Run trials; see Ax. A timeout is kept to while trials hang, too."""
+        """Run trials as Ax does. A timeout is kept to while trials hang, too."""
         self._limit_hours = timeout_hours
         yield from super().run_trials_and_yield_results(
             max_trials, ignore_global_stopping_strategy, timeout_hours, idle_callback
@@ -63,8 +65,9 @@ class TransloadOrchestrator(Orchestrator):
     def wait_for_completed_trials_and_report_results(
         self, idle_callback: Callable[[Orchestrator], None] | None = None, force_refit: bool = False
     ) -> dict[str, Any]:
-        """Wait until a trial has ended, or the search must. Jobs report their ends, and none is
-        asked in between.
+        """Wait until a trial has ended, or the search must.
+
+        Jobs report their ends, and none is asked in between.
         """
         runner = self.runner
         assert isinstance(runner, TransloadRunner)

@@ -1,4 +1,4 @@
-"""The hook implementations; named by the entry point, imports no Ax."""
+"""The hook implementations, which the entry point names. They import no Ax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Going on with a stored experiment: what must be as it was, and what is not stored with it."""
+"""Go on with a stored experiment, after checking what must be as it was.
+
+What is not stored with it is added.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,10 @@ from transload_ax.runner import ARGUMENTS, TransloadRunner
 from transload_ax.snapshot import Snapshot
 
 SAME: Final = tuple(name for name in ARGUMENTS if name not in ("component", "namespace"))
-"""Arguments of the runner that must be as they were; the component, too, by its name. ``namespace``
-is always the stored one, by which the jobs are known."""
+"""Arguments of the runner that must be as they were. The component must be, too, by its name.
+
+``namespace`` is always the stored one, by which the jobs are known.
+"""
 
 logger = logging.getLogger("transload_ax")
 
@@ -24,7 +29,7 @@ logger = logging.getLogger("transload_ax")
 def resume(
     experiment: Experiment | None, strategy: GenerationStrategy | None, kept: Snapshot | None
 ) -> tuple[Experiment, GenerationStrategy | None]:
-    """Return the experiment to run and what proposes its trials: the stored ones, if there are any.
+    """Return the stored experiment and what proposes its trials, or those given if none is stored.
 
     Raises:
         ConfigError: if there is none, or the stored one is another search than the given one.
@@ -117,6 +122,6 @@ def _word(value: object) -> str:
 
 
 def _lend_secrets(given: Experiment, stored: Experiment) -> None:
-    """Give the stored runner what is not stored: run options whose name looks secret."""
+    """Give the stored runner run options whose name looks secret, which are not stored."""
     if isinstance(given.runner, TransloadRunner) and isinstance(stored.runner, TransloadRunner):
         stored.runner.trials.jobs.cfg.update(given.runner.trials.jobs.cfg)

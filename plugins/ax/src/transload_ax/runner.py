@@ -66,41 +66,42 @@ _lock = threading.Lock()
 
 
 class TransloadRunner(Runner):
-    """Runs each trial as an app: the component called with the trial's parameters.
+    """Runs each trial as a job, by the component called with the trial's parameters.
 
     The names and types of the experiment's parameters must match the component's arguments.
     ``trial_idx`` (int), ``experiment_name`` and ``tracker_base`` (str) are given to a component
     that declares them.
 
     Args:
-        tracker_base: where trials report: under the key ``trial_idx``, by
-            `transload.runtime.tracking`; None: each where its scheduler keeps a job's results,
-            which needs nothing that jobs and this process share.
+        tracker_base: where trials report under the key ``trial_idx``, by
+            `transload.runtime.tracking`. With None, each reports where its scheduler keeps a job's
+            results, which needs nothing that jobs and this process share.
         component: the component, a name (``train.py:trainer``) or a function of a module.
         component_const_params: arguments that are the same in all trials.
         scheduler: where trials run.
-        cfg: run options of the scheduler; those whose name looks secret are used, but neither shown
+        cfg: run options of the scheduler. Those whose name looks secret are used, but neither shown
             nor stored.
         orchestrator: another name for ``scheduler``.
-        namespace: tells this experiment's jobs from those of others of the same name; default: a
+        namespace: tells this experiment's jobs from those of others of the same name, by default a
             new uuid. It is stored with the experiment.
         workspace: local folder that travels with the job.
-        arms_as_apps: accept batch trials: one job for each arm, each with the tracker base
+        arms_as_apps: accept batch trials, with one job for each arm, each with the tracker base
             ``<tracker_base>/<arm>``.
-        max_running: how many jobs may run at once; None: as many as Ax likes.
+        max_running: how many jobs may run at once, or None for as many as Ax likes.
         inherit_env: give jobs the whole environment of this process, not an allow-list of it.
-        parent_run_id: the run that all trials derive from; default: the job around this, else
-            ``search/NAMESPACE``.
-        pass_env: variables of this process that jobs get, by patterns: ``["HF_*"]``.
+        parent_run_id: the run that all trials derive from. By default it is the job around this,
+            else ``search/NAMESPACE``.
+        pass_env: variables of this process that jobs get, by patterns such as ``["HF_*"]``.
         folder: what relative paths (component file, ``workspace``) are relative to, and where
-            trials work on this machine's disk; default: the folder of the file that calls this.
-        environment: what must be installed where trials run: a file (``requirements.txt``,
+            trials work on this machine's disk. By default it is the folder of the file that calls
+            this.
+        environment: what must be installed where trials run, as a file (``requirements.txt``,
             ``uv.lock``, a script with a header), or ``none``.
         overrides: what is set over what the job of each trial says, by the names of
             `transload.components.OverrideOptions`. It is stored with the experiment.
-        options: the same by the names of `transload.pipelines.JobSettings` (``gpu=1``); and those
-            of `transload.pipelines.ExecutionOptions`: ``patience``, ``on_kill`` …; not ``durable``
-            and ``resubmit_on``, since a trial has one job.
+        options: the same by the names of `transload.pipelines.JobSettings` (``gpu=1``), and those
+            of `transload.pipelines.ExecutionOptions`, such as ``patience``, ``on_kill`` …, but not
+            ``durable`` and ``resubmit_on``, since a trial has one job.
 
     Raises:
         ConfigError: for a wrong option.
@@ -176,8 +177,9 @@ class TransloadRunner(Runner):
 
     @property
     def trials(self) -> Trials:
-        """The trials, as this process sees them; shared with this runner's copies (a loaded
-        experiment has several).
+        """The trials, as this process sees them.
+
+        This runner's copies share them. A loaded experiment has several copies.
         """
         if not hasattr(self, "_trials"):
             key = (os.getpid(), repr([getattr(self, name) for name in ARGUMENTS]))
@@ -203,8 +205,9 @@ class TransloadRunner(Runner):
         )
 
     def check_scheduler(self) -> None:
-        """Check that there is such a scheduler, and that it has the run options; it is not asked
-        anything.
+        """Check that there is such a scheduler, and that it has the run options.
+
+        The scheduler is not asked anything.
 
         Raises:
             ConfigError: for an unknown scheduler or option, or a value of the wrong type.
@@ -222,8 +225,9 @@ class TransloadRunner(Runner):
         return Launch(component=self.component, folder=self.folder or None).resolve_component()
 
     def dry_run(self, parameters: Mapping[str, Any]) -> str:
-        """Return what a trial of these parameters would submit, as text for a person; errors as of
-        `run`.
+        """Return what a trial of these parameters would submit, as text for a person.
+
+        Errors are those of `run`.
         """
         known = {"trial_idx": 0, "experiment_name": "dry-run"}
         launch = self._launch("", parameters, None)
@@ -235,7 +239,7 @@ class TransloadRunner(Runner):
 
     @property
     def run_metadata_report_keys(self) -> list[str]:
-        """The metadata that is of interest to people: the job's handle."""
+        """The keys of the metadata that is of interest to people, which is the job's handle."""
         return [TRANSLOAD_APP_HANDLE]
 
     def run(self, trial: BaseTrial) -> dict[str, Any]:
@@ -265,7 +269,7 @@ class TransloadRunner(Runner):
             )
 
     def run_multiple(self, trials: Iterable[BaseTrial]) -> dict[int, dict[str, Any]]:
-        """Do what `run` does for each of the trials, side by side; return trial index → metadata.
+        """Do what `run` does for each of the trials, side by side. Return their metadata by index.
 
         If one cannot be submitted, the others still are. Called again, it reattaches to the
         submitted jobs, and starts none twice.
@@ -277,13 +281,13 @@ class TransloadRunner(Runner):
         return {index: submit.result() for index, submit in submits.items()}
 
     def poll_available_capacity(self) -> int:
-        """Return how many more jobs may run; -1: no limit of this runner's own."""
+        """Return how many more jobs may run, or -1 if this runner sets no limit."""
         if self.max_running is None:
             return -1
         return max(0, self.max_running - len(self.trials.jobs.live))
 
     def poll_trial_status(self, trials: Iterable[BaseTrial]) -> dict[TrialStatus, set[int]]:
-        """Look at the jobs of trials once; return status → trial indices. Never raises.
+        """Look at the jobs of trials once, and never raise. Return the trials' indices by status.
 
         A trial whose job waits, for the first time or again (pre-emption), is RUNNING. Otherwise Ax
         would believe that nothing runs. While a state is not known, the status stays, for as long
@@ -302,7 +306,7 @@ class TransloadRunner(Runner):
         return found
 
     def poll_exception(self, trial: BaseTrial) -> str:
-        """Return why a trial did not end well: replica, exit code, last lines of its log."""
+        """Return why a trial did not end well, with replica, exit code, last lines of its log."""
         return self.trials.reason(self._view(trial))
 
     def stop(self, trial: BaseTrial, reason: str | None = None) -> dict[str, Any]:
@@ -314,11 +318,12 @@ class TransloadRunner(Runner):
 
     def follow(self, trials: Iterable[BaseTrial], *, candidates: bool = False) -> None:
         """Follow the jobs that an earlier process left running, so that `close` knows of them.
-        Never raises.
+
+        This never raises.
 
         Args:
             trials: the trials.
-            candidates: also those of trials that were not stored as started; for the end only.
+            candidates: also those of trials that were not stored as started, for the end only.
         """
         self.trials.follow([self._view(trial) for trial in trials], candidates=candidates)
 
@@ -345,8 +350,9 @@ class TransloadRunner(Runner):
 
     @classmethod
     def serialize_init_args(cls, obj: Any) -> dict[str, Any]:
-        """Return the constructor's arguments as JSON values; options whose name looks secret are
-        left out.
+        """Return the constructor's arguments as JSON values.
+
+        Options whose name looks secret are left out.
         """
         args = {name: getattr(obj, name) for name in ARGUMENTS}
         args["component"] = component_path(obj.component)
@@ -360,8 +366,9 @@ class TransloadRunner(Runner):
     def deserialize_init_args(
         cls, args: dict[str, Any], decoder_registry: Any = None, class_decoder_registry: Any = None
     ) -> dict[str, Any]:
-        """Return constructor arguments from what `serialize_init_args` returned; the component is
-        not looked up.
+        """Return constructor arguments from what `serialize_init_args` returned.
+
+        The component is not looked up.
         """
         known = {name: args[name] for name in ARGUMENTS if name in args and name != "options"}
         if isinstance(known.get("environment"), Mapping):
@@ -369,7 +376,7 @@ class TransloadRunner(Runner):
         return {**known, **args["options"]}
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out what belongs to this process: the slots."""
+        """Return the state without the slots, which belong to this process."""
         return dict(self.__dict__)
 
     # -- inside
@@ -404,7 +411,7 @@ class TransloadRunner(Runner):
 
     @staticmethod
     def _arm_name(trial: BaseTrial, name: str) -> str:
-        """Return the name of an arm whose job is its own; ``""``: the trial has one job."""
+        """Return the name of an arm whose job is its own, or ``""`` if the trial has one job."""
         if isinstance(trial, BatchTrial):
             return name
         return ""
@@ -421,4 +428,4 @@ ARGUMENTS: Final = tuple(
     for name in inspect.signature(TransloadRunner.__init__).parameters
     if name not in ("self", "orchestrator")
 )
-"""The constructor's: public attributes, and what is stored."""
+"""The constructor's arguments, which are public attributes, and what is stored."""

@@ -28,8 +28,10 @@ from transload_search.places import locked
 
 SCHEMA: Final = 1
 SHARE: Final = 0.05
-"""Of the time: what storing may take where it can wait. After a save of 5 ms the next one comes 95
-ms later."""
+"""The part of the time that storing may take where it can wait.
+
+After a save of 5 ms the next one comes 95 ms later.
+"""
 
 
 class Snapshot:
@@ -163,7 +165,7 @@ class Snapshot:
         return self.path.with_name(f"{self.path.name}.trials")
 
     def _lines(self) -> list[dict[str, Any]]:
-        """Return what was added; the last line may be half of one, if its writer was killed."""
+        """Return what was added. The last line may be half of one, if its writer was killed."""
         try:
             text = self._added.read_text(encoding="utf-8")
         except FileNotFoundError:

@@ -99,8 +99,9 @@ def _ax_parameter(
 def _choice(
     value: Any, name: str, component: Component | str | Callable[..., AppDef] | None
 ) -> Any:
-    """Return a choice as the component's argument wants it: 1 is 1.0 for a float, and a text is
-    read.
+    """Return a choice as the component's argument wants it.
+
+    1 is 1.0 for a float, and a text is read.
     """
     if component is None:
         return value
@@ -112,7 +113,7 @@ def _choice(
 
 
 def _kind_of(values: Sequence[Any], name: str) -> ParameterType:
-    """Return the one type that all choices have; whole numbers beside others are floats.
+    """Return the one type that all choices have. Whole numbers beside others are floats.
 
     Raises:
         SpecError: if they have several.
@@ -152,8 +153,9 @@ def optimization(
     constraints: Iterable[Constraint],
     metrics: Mapping[str, Metric],
 ) -> OptimizationConfig:
-    """Return the aim: one objective, or several that are traded off, and what bounds the results
-    must keep.
+    """Return the aim of a search, with its objectives and the bounds that results must keep.
+
+    Several objectives are traded off.
 
     Raises:
         SpecError: for a bound on an objective, which Ax does not take.

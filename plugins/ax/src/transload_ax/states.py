@@ -1,4 +1,4 @@
-"""The state table: total over AppState, names of Ax's states, no import of Ax."""
+"""The state table, total over AppState, with names of Ax's states. It does not import Ax."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""Storage: letting Ax's own, JSON and SQL, store what is of this package; experiments as JSON
-values.
+"""Let Ax's own storage, JSON and SQL, store what is of this package.
+
+Experiments become JSON values.
 """
 
 from __future__ import annotations
@@ -51,8 +52,9 @@ _SPECIAL: Final = ("start_time", "end_time", "n")
 
 
 def register() -> None:
-    """Let Ax's own JSON functions (``Client.save_to_json_file``, ``save_experiment`` …) store these
-    classes.
+    """Let Ax's own JSON functions store these classes.
+
+    These are ``Client.save_to_json_file``, ``save_experiment`` and such.
     """
     for kind in _RUNNERS:
         CORE_ENCODER_REGISTRY[kind] = runner_to_dict
@@ -99,9 +101,7 @@ def is_stored(name: str, settings: DBSettings) -> bool:
 
 
 def decode_experiment(stored: Any, strategy: Any) -> tuple[Experiment, GenerationStrategy | None]:
-    """Return an experiment and its generation strategy from their JSON values, which are used
-    up.
-    """
+    """Return an experiment and its generation strategy from JSON values, which are used up."""
     register()
     registries: dict[str, Any] = {"decoder_registry": CORE_DECODER_REGISTRY}
     registries["class_decoder_registry"] = CORE_CLASS_DECODER_REGISTRY
@@ -122,8 +122,9 @@ def encode(thing: Any) -> Any:
 
 
 def encode_experiment(experiment: Experiment) -> dict[str, Any]:
-    """Return an experiment as the JSON values that Ax's decoder reads; Ax itself takes 80 ms a
-    trial for data.
+    """Return an experiment as the JSON values that Ax's decoder reads.
+
+    Ax itself takes 80 ms a trial for data.
     """
     light = copy.copy(experiment)
     light.data = Data()
@@ -131,8 +132,9 @@ def encode_experiment(experiment: Experiment) -> dict[str, Any]:
 
 
 def encode_strategy(strategy: GenerationStrategy, runs_from: int = 0) -> dict[str, Any]:
-    """Return a generation strategy as JSON values, without its experiment and its first generator
-    runs.
+    """Return a generation strategy as JSON values.
+
+    Its experiment is left out, and so are its first generator runs.
     """
     light = copy.copy(strategy)
     light._experiment, light._generator_runs = None, strategy._generator_runs[runs_from:]
@@ -141,7 +143,7 @@ def encode_strategy(strategy: GenerationStrategy, runs_from: int = 0) -> dict[st
 
 
 def _data_by_trial(data: Data) -> Any:
-    """Return the data as Ax stores it: trial → a table, as JSON inside of JSON."""
+    """Return the data as Ax stores it, with a table for each trial, as JSON inside of JSON."""
     rows = getattr(data, "_data_rows", None)
     # what our own metrics never report is left to Ax
     if rows is None or any(

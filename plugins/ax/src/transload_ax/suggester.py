@@ -1,4 +1,4 @@
-"""Ax as a suggester of searches: proposes trials, whoever runs them."""
+"""Let Ax suggest the trials of searches, whoever runs them."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ SCHEMA: Final = 2
 
 
 class AxSuggester:
-    """Proposes trials by Bayesian optimisation, after some quasi-random ones. Ax is imported when
-    it is first asked.
+    """Proposes trials by Bayesian optimisation, after some quasi-random ones.
+
+    Ax is imported when it is first asked.
 
     Args:
         search: the search.
@@ -39,8 +40,9 @@ class AxSuggester:
         self._ax()
 
     def suggest(self, count: int = 1) -> list[SearchTrial]:
-        """Return new trials, at most as many as the search has left; fewer if the model wants to
-        see results first.
+        """Return new trials, at most as many as the search has left.
+
+        They are fewer if the model wants to see results first.
         """
         if isinstance(count, bool) or not isinstance(count, int) or count < 0:
             raise SpecError(f"count={count!r}: must be an int, 0 or more")
@@ -62,7 +64,7 @@ class AxSuggester:
         return made
 
     def observe(self, index: int, values: Values | None) -> None:
-        """Take the value of a trial; None if it failed."""
+        """Take the value of a trial, or None if it failed."""
         experiment, _ = self._ax()
         if index not in experiment.trials:
             raise SpecError(
@@ -141,8 +143,9 @@ class AxSuggester:
         return self._made[0], self._made[1]
 
     def _points(self) -> float:
-        """Return how many points the space has. Ax proposes none twice, and looks for another one
-        for minutes.
+        """Return how many points the space has.
+
+        Ax proposes no point twice, and looks for another one for minutes.
         """
         points = 1.0
         for each in self._search.parameters:
@@ -186,8 +189,9 @@ class AxSobolSuggester(AxSuggester):
 
 
 def _quiet() -> None:
-    """Have Ax, PyTorch and what lies between them warn of nothing that users of a search could
-    change.
+    """Have Ax and PyTorch warn of nothing that users of a search could not change.
+
+    What lies between them is silenced, too.
     """
     # Ax sets the levels of its loggers when they are made, and tells at once that it has SQL
     # storage

@@ -1,5 +1,6 @@
-"""How the optimiser's models compute: with how many threads, without a compiler, and from which
-random numbers.
+"""Set how the optimiser's models compute.
+
+They get a number of threads and a seed of random numbers, and use no compiler.
 """
 
 from __future__ import annotations

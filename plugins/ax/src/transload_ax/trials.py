@@ -1,4 +1,4 @@
-"""The steps of a trial: run it, look at it, stop it, by its status and run metadata.
+"""Do the steps of a trial, to run it, look at it and stop it, by its status and run metadata.
 
 It imports nothing of Ax.
 """
@@ -80,15 +80,17 @@ class Trials:
     def run(
         self, trial: TrialView, launch: Callable[[str, Mapping[str, Any]], TrialLaunch]
     ) -> str | dict[str, str]:
-        """Submit a trial's job, or reattach to it if it was submitted before; return its handle, or
-        arm → handle.
+        """Submit a trial's job, or reattach to it if it was submitted before.
 
         Args:
             trial: the trial.
-            launch: arm, parameters → what to submit.
+            launch: returns what to submit for an arm and its parameters.
+
+        Returns:
+            The job's handle, or the handle of each arm.
 
         Raises:
-            TransloadError: if it was not taken; see `TrialJobs.start`.
+            TransloadError: if it was not taken, as in `TrialJobs.start`.
         """
         known = {"trial_idx": trial.index, "experiment_name": trial.experiment}
         handles = {
@@ -98,15 +100,15 @@ class Trials:
         return handles.get("", handles)
 
     def poll(self, trials: Iterable[TrialView], *, given_up: Iterable[int] = ()) -> dict[int, str]:
-        """Look at the jobs of trials once; return trial → name of its status. Never raises.
+        """Look at the jobs of trials once, and never raise. Return the name of each trial's status.
 
         A trial whose job waits, for the first time or again (pre-emption), is RUNNING. Otherwise Ax
         would believe that nothing runs. While a state is not known, the status stays, for as long
         as ``patience`` says.
 
         Args:
-            trials: the trials; those that have ended are passed over.
-            given_up: trials of the experiment that Ax counts as ended badly; their jobs are
+            trials: the trials. Those that have ended are left out.
+            given_up: trials of the experiment that Ax counts as ended badly. Their jobs are
                 cancelled.
         """
         pending = [trial for trial in trials if trial.status not in ENDED]
@@ -122,7 +124,7 @@ class Trials:
         return {trial.index: self._status(trial, seen.get(trial.index, [])) for trial in pending}
 
     def reason(self, trial: TrialView) -> str:
-        """Return why a trial did not end well: replica, exit code, last lines of its log."""
+        """Return why a trial did not end well, with replica, exit code, last lines of its log."""
         known = self.reasons.get(trial.index)
         if known is not None:
             return known
@@ -133,14 +135,15 @@ class Trials:
             return f"no reason is known: {exc}"
 
     def follow(self, trials: Iterable[TrialView], *, candidates: bool = False) -> None:
-        """Follow the jobs of trials that an earlier process left running, and look at none. Never
-        raises.
+        """Follow the jobs of trials that an earlier process left running, and look at none.
+
+        This never raises.
 
         Args:
-            trials: the trials; those that have ended are passed over.
+            trials: the trials. Those that have ended are left out.
             candidates: also of trials that were killed between submit and store. While a search
-                goes on these are left to the submit that will reattach to them, or they would count as
-                running.
+                goes on these are left to the submit that will reattach to them, or they would count
+                as running.
         """
         for trial in trials:
             if trial.status not in ENDED and (trial.status != "CANDIDATE" or candidates):
@@ -155,7 +158,7 @@ class Trials:
     def _each(
         self, trial: TrialView, what: str, act: Callable[[TrialKey], None] | None = None
     ) -> None:
-        """Follow each job of a trial, and do something about it; what cannot be done is logged."""
+        """Follow each job of a trial, and act on it. What cannot be done is logged."""
         try:
             keys = self._jobs_of(trial)
         except Exception as exc:
@@ -183,8 +186,9 @@ class Trials:
         ]
 
     def _stop(self, given_up: Iterable[int]) -> None:
-        """Cancel the jobs of trials that Ax has given up, for their time to live is over, or somebody
-        marked them.
+        """Cancel the jobs of trials that Ax has given up.
+
+        Their time to live is over, or somebody marked them.
         """
         gone = set(given_up) - self.left
         keys = [key for key in self.jobs.live if key.trial in gone]

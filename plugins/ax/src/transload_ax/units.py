@@ -24,7 +24,7 @@ HOST: Final = "ax"
 """Session name of all handles."""
 
 MARK: Final = "transload-ax-arm"
-"""Metadata of a trial's job: a digest of its parameters."""
+"""Key of a job's metadata with a digest of its trial's parameters."""
 
 HANDLE: Final = "transload_app_handle"
 BASE: Final = "transload_tracker_base"
@@ -77,7 +77,7 @@ def base_of(tracker_base: str | None, arm: str = "") -> str | None:
 
 
 def log_sink(key: TrialKey) -> LogSink | None:
-    """Return what takes the log lines of a trial's job; None if its logger is off.
+    """Return what takes the log lines of a trial's job, or None if its logger is off.
 
     That is the logger ``transload_ax.<experiment>.<trial>``.
     """
@@ -95,8 +95,9 @@ def log_sink(key: TrialKey) -> LogSink | None:
 
 @dataclass
 class MetadataStore:
-    """A store under one key of a trial's run metadata: it survives as the experiment does, when it
-    is saved.
+    """A store under one key of a trial's run metadata.
+
+    It survives as the experiment does, when it is saved.
 
     Args:
         metadata: of the trial.
@@ -151,12 +152,13 @@ class TrialNotes:
 
 @dataclass(kw_only=True)
 class TrialLaunch(Launch):
-    """A launch whose job carries a digest of its parameters, and ends with the trial's time to
-    live.
+    """A launch whose job carries a digest of its parameters.
+
+    The job ends with the trial's time to live.
 
     Args:
         mark: the digest.
-        ttl: seconds; None: no limit.
+        ttl: seconds, or None for no limit.
     """
 
     mark: str = ""
@@ -167,7 +169,7 @@ class TrialLaunch(Launch):
         context_args: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> AppDef:
-        """Return the definition, validated; see `Launch.build`."""
+        """Return the definition, validated, as `Launch.build` does."""
         app = Launch.build(self, context_args, defaults)
         limits = [limit for limit in (app.timeout, self.ttl) if limit is not None]
         metadata = app.metadata

@@ -1,5 +1,6 @@
-"""What a launcher's container form runs: ``python3 -m transload_kfp SPEC EXECUTOR_INPUT FOLDER
-[PATH …]``.
+"""Run what a launcher's container form calls.
+
+The command is ``python3 -m transload_kfp SPEC EXECUTOR_INPUT FOLDER [PATH …]``.
 """
 
 from __future__ import annotations

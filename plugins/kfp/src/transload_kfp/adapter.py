@@ -1,6 +1,7 @@
-"""Jobs as tasks of Kubeflow Pipelines: what is Kubeflow's own. How a job is run is the core's.
+"""Run jobs as tasks of Kubeflow Pipelines.
 
-Imports no KFP, since the image of a launcher need not have it.
+This holds what is Kubeflow's own, while the core runs the job. It imports no KFP, since the image
+of a launcher need not have it.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def log_line(role: str, replica: int, stream: Stream, line: str) -> None:
 
 @dataclass(frozen=True)
 class TaskContext:
-    """A task that runs: whose job it looks after, where that is submitted, where its lines go.
+    """A task that runs, with its job, where that is submitted, and where its lines go.
 
     Args:
         identity: see `identity_of` for a launcher's.
@@ -74,7 +75,7 @@ class TaskContext:
 
 
 class TaskFailed(SystemExit):
-    """Ends the task's process with an exit code; what happened has been said."""
+    """Ends the task's process with an exit code. What happened has been said."""
 
 
 class KfpAdapter(Adapter[TaskContext]):
@@ -180,14 +181,14 @@ ADAPTER: Final = KfpAdapter()
 
 
 def identity_of(context: Mapping[str, str], title: str, arguments: Mapping[str, Any]) -> Identity:
-    """Return whose job it is: equal for every try of a task, another one in another run.
+    """Return whose job it is, which is equal for every try of a task in one run.
 
     Args:
-        context: what Kubeflow Pipelines says of the task: ``job_id``, ``job_name``, ``task_name``;
-            ``path``, which tells it from others of its pipeline; ``key``, the user's, which tells
-            it from others of its loop.
+        context: what Kubeflow Pipelines says of the task as ``job_id``, ``job_name``,
+            ``task_name``. Its ``path`` tells it from others of its pipeline, and ``key``, the
+            user's, from others of its loop.
         title: the job's name, where the task has none.
-        arguments: input → value.
+        arguments: value of each input.
     """
     canonical = json.dumps(dict(arguments), sort_keys=True, default=str)
     digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Runs on a backend of Kubeflow Pipelines, seen through transload's states: look, wait, end."""
+"""Look at, wait for and end runs on a backend of Kubeflow Pipelines, in transload's states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 FIRST_PAUSE: Final = 0.25
 ANSWER: Final = 15.0
-"""Longest time in seconds that an answer is waited for; KFP's client itself waits for ever."""
+"""Longest time in seconds that an answer is waited for. KFP's client itself waits for ever."""
 _TRIES: Final = 4
 """How often the HTTP library asks before it gives up."""
 _NOT_FOUND: Final = 404
@@ -94,15 +94,15 @@ def wait_for_run(
     patience: float = 300.0,
     on_change: Callable[[RunDescription], object] | None = None,
 ) -> RunDescription:
-    """Wait until a run has ended, in whatever state; return it with all of its tasks.
+    """Wait until a run has ended, in whatever state, and return it with all of its tasks.
 
     Cancelled runs end too.
 
     Args:
         client: a ``kfp.Client``.
         run_id: the run.
-        timeout: seconds; None: no limit. The run goes on when it passes. It holds for a silent
-            backend too.
+        timeout: seconds, or None for no limit. The run goes on when it passes. It holds for a
+            silent backend too.
         poll_interval: longest pause in seconds between two questions.
         patience: seconds that the backend may be out of reach, or not know, without a break.
         on_change: gets the run whenever its state, or a task's, has changed.
@@ -280,7 +280,7 @@ def _status(task: Any, path: str) -> AppStatus:
 
 
 def _restarts(history: Iterable[Any]) -> int:
-    """Return how often a task was tried again: a try begins after a failure."""
+    """Return how often a task was tried again. A try begins after a failure."""
     words = [_word(each.state) for each in history]
     pairs = pairwise(words)
     return sum(before == "FAILED" and after != "FAILED" for before, after in pairs)
@@ -298,7 +298,7 @@ def _message(error: Any) -> str:
 
 
 def _seconds(moment: datetime | None) -> float | None:
-    """Return a moment in seconds since the epoch; None if it has not come."""
+    """Return a moment in seconds since the epoch, or None if it has not come."""
     # a backend writes the year 1 or 1970 for what has not happened
     if moment is None or moment.year <= 1970:
         return None

@@ -1,4 +1,7 @@
-"""``transload kfp``: pipelines of one job from the command line. Importing this imports no KFP."""
+"""Make pipelines of one job from the command line, with ``transload kfp``.
+
+Importing this imports no KFP.
+"""
 
 from __future__ import annotations
 
@@ -172,7 +175,7 @@ _OPEN: Final = object()
 
 
 def _fixed(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
-    """Return the arguments that were typed, decoded; what was left open is not among them.
+    """Return the arguments that were typed, decoded, without what was left open.
 
     Raises:
         ComponentHelpRequested: if ``--help`` is among them.

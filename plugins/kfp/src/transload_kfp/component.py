@@ -1,5 +1,7 @@
-"""Components as objects of KFP, which give each of their tasks its settings and its identity;
-pipelines of one.
+"""Give components the form of objects of KFP.
+
+A component gives each of its tasks its settings and its identity. A pipeline may be made of one
+component.
 """
 
 from __future__ import annotations
@@ -32,19 +34,20 @@ PLACEHOLDERS: Final = {
     "transload_job_name": dsl.PIPELINE_JOB_NAME_PLACEHOLDER,
     "transload_task_name": dsl.PIPELINE_TASK_NAME_PLACEHOLDER,
 }
-"""Input → what a backend replaces by the value; only where it is the whole of an input."""
+"""What a backend replaces by the value of an input, only where it is the whole of the input."""
 
 
 class AppComponent(BaseComponent):
-    """A component made from a job, or a search. Call it in a pipeline function, with the job's own
-    argument names.
+    """A component made from a job, or a search.
+
+    Call it in a pipeline function, with the job's own argument names.
 
     Args:
         component_spec: the component as KFP has it, or as the content of component YAML.
-        ports: name of an argument → name of its input.
+        ports: name of the input of each argument.
         identity: inputs that take what KFP knows of the task.
         settings: of each task.
-        constants: input → value, unless the call gives another.
+        constants: value of each input, unless the call gives another.
     """
 
     def __init__(
@@ -123,7 +126,11 @@ class AppComponent(BaseComponent):
         return "" if pipeline is None else f"{pipeline.name}/{len(pipeline.tasks)}"
 
     def execute(self, **kwargs: Any) -> Any:
-        """Not possible: a job runs as a container."""
+        """Refuse, since a job runs as a container.
+
+        Raises:
+            NotImplementedError: always.
+        """
         raise NotImplementedError
 
 
@@ -142,13 +149,14 @@ def _rename_component(spec: Any, task: Any, name: str) -> None:
 
 
 def python_component(source: str, function: str, image: str, packages: Sequence[str] = ()) -> Any:
-    """Return a lightweight Python component: KFP takes a function's source, so the function is
-    written and compiled.
+    """Return a lightweight Python component.
+
+    KFP takes a function's source, so the function is written and compiled.
 
     Args:
-        source: the text of one function; what it needs it imports itself.
+        source: the text of one function, which itself imports what it needs.
         function: its name.
-        image: the image that runs it; it needs KFP.
+        image: the image that runs it, which needs KFP.
         packages: installed when it starts.
     """
     source = "from typing import *\n" + source
@@ -182,11 +190,11 @@ _BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def pipeline_from_component(component: AppComponent, name: str | None = None) -> Any:
-    """Return a pipeline that runs one component; the component's inputs are its parameters.
+    """Return a pipeline that runs one component, whose inputs are the pipeline's parameters.
 
     Args:
-        component: what to run; its inputs must be parameters, for nothing upstream makes artifacts.
-        name: name of the pipeline; default: the component's.
+        component: what to run. Its inputs must be parameters, for nothing upstream makes artifacts.
+        name: name of the pipeline, by default the component's.
 
     Raises:
         SpecError: if an input is an artifact.

@@ -1,5 +1,6 @@
-"""From a job to a component of Kubeflow Pipelines. Pure: nothing runs, and KFP is imported only
-where it is used.
+"""Convert a job to a component of Kubeflow Pipelines.
+
+This is pure. Nothing runs, and KFP is imported only where it is used.
 """
 
 from __future__ import annotations
@@ -33,11 +34,11 @@ def component_spec_from_app(
     results: Results | None = None,
     python: str = "python3",
 ) -> str:
-    """Return the component YAML of a job; ``kfp.components.load_component_from_text`` takes it.
+    """Return the component YAML of a job.
 
-    The YAML holds image, command, arguments, variables, inputs and outputs. Resources, retries,
-    mounts and labels are settings of a task, for which component YAML has no place:
-    `component_from_app` applies them.
+    ``kfp.components.load_component_from_text`` takes it. The YAML holds image, command, arguments,
+    variables, inputs and outputs. Resources, retries, mounts and labels are settings of a task, for
+    which component YAML has no place. `component_from_app` applies them.
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
@@ -67,8 +68,9 @@ def component_from_app(
     python: str = "python3",
     **settings: Unpack[TaskOptions],
 ) -> AppComponent:
-    """Return a component that runs a job as its container. The job is built now; inputs are texts
-    of its command.
+    """Return a component that runs a job as its container.
+
+    The job is built now. Inputs are texts of its command.
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
@@ -132,8 +134,9 @@ def _output(name: str, kind: str, description: str) -> dict[str, str]:
 
 
 def _container(plan: Plan, python: str, variables: Iterable[str]) -> dict[str, Any]:
-    """Return the job's own command, or the same inside a few lines of Python that collect its
-    results.
+    """Return the job's own command.
+
+    If its results are collected, a few lines of Python run the command.
     """
     role = plan.role
     refuse_reinterpreted(role, wrapped=plan.wrapped, variables=variables)
@@ -192,7 +195,7 @@ def _encoded(plan: Plan) -> str:
 
 
 def _numbered(text: str, order: Sequence[str]) -> list[str | int]:
-    """Return a text's pieces; a mark is the place of its value in an order."""
+    """Return a text's pieces. A mark becomes the place of its value in an order."""
     found: list[str | int] = []
     for piece in pieces(text):
         if isinstance(piece, str):
@@ -226,8 +229,9 @@ def component_yaml(component: Mapping[str, Any]) -> str:
 
 
 def shown_component(component: Mapping[str, Any]) -> str:
-    """Return a component as YAML for a person: values of variables whose name looks secret are
-    masked.
+    """Return a component as YAML for a person.
+
+    The values of variables whose name looks secret are masked.
     """
     container = dict(component["implementation"]["container"])
     if "env" in container:

@@ -1,4 +1,4 @@
-"""Fields of an app definition by path: what inputs may set."""
+"""Find fields of an app definition by path, which inputs may set."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def field_at(app: AppDef, path: str, *value: Any) -> Any:
 
 
 def _field(role: Role, name: str, kind: type, *value: Any) -> Any:
-    """Return a field of a role or of its resource; set it if a value is given."""
+    """Return a field of a role or of its resource, and set it if a value is given."""
     owner: Any = role
     if name.startswith("resource."):
         role.resource = copy.copy(role.resource)
@@ -116,7 +116,7 @@ def _role(app: AppDef, name: str | None, path: str) -> Role:
 
 
 def _env(role: Role, key: str, path: str, text: str | None) -> str:
-    """Return the value of a variable; replace it if a text is given."""
+    """Return the value of a variable, and replace it if a text is given."""
     if key not in role.env:
         raise SpecError(
             f"{path!r}: there is no such variable; env has {', '.join(role.env) or 'none'}"
@@ -128,7 +128,7 @@ def _env(role: Role, key: str, path: str, text: str | None) -> str:
 
 
 def _arg(role: Role, key: str, path: str, text: str | None) -> str:
-    """Return an argument, by number or by the option it is the value of; replace it likewise."""
+    """Return an argument, by number or by its option, and replace it if a text is given."""
     args = list(role.args)
     at, prefix = _place_of_arg(args, key)
     if at >= len(args):

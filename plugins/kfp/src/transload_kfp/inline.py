@@ -32,8 +32,9 @@ def say(text: str) -> None:
 
 
 def last_word(text: str) -> None:
-    """Write to the task's log, and where a cluster looks for a pod's last word, which it shows as
-    the task's error.
+    """Write to the task's log, and to where a cluster looks for a pod's last word.
+
+    The cluster shows that as the task's error.
     """
     say(text)
     try:
@@ -45,10 +46,10 @@ def last_word(text: str) -> None:
 
 
 def content(path: str, limit: int = LARGEST) -> bytes:
-    """Return what is in a file of the program: a regular one, up to a size.
+    """Return what is in a regular file of the program, up to a size, without waiting.
 
     Raises:
-        OSError: if it is something else, or cannot be read; nothing is waited for.
+        OSError: if it is something else, or cannot be read.
     """
     with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
         found = os.fstat(file.fileno())
@@ -61,7 +62,7 @@ def content(path: str, limit: int = LARGEST) -> bytes:
 
 
 def cause(path: str) -> str:
-    """Return the error that the program has left in its error file; nothing if it has left none."""
+    """Return the error that the program has left in its error file, or "" if it has left none."""
     try:
         message = json.loads(content(path).decode("utf-8"))["message"]
         if isinstance(message, dict):
@@ -72,12 +73,12 @@ def cause(path: str) -> str:
 
 
 def text_of(pieces: list[Any], values: list[str]) -> str:
-    """Return a text with the values of its inputs; a number among the pieces says which."""
+    """Return a text with the values of its inputs. A number among the pieces says which."""
     return "".join(piece if isinstance(piece, str) else values[piece] for piece in pieces)
 
 
 def run(argv: list[str], environment: dict[str, str]) -> int:
-    """Run the program to its end, passing signals on; return its exit code."""
+    """Run the program to its end, passing signals on, and return its exit code."""
     children: list[Any] = []
     early: list[int] = []
 
@@ -107,16 +108,18 @@ def run(argv: list[str], environment: dict[str, str]) -> int:
 
 
 def empty(folder: str) -> None:
-    """Make a folder, or remove what an earlier try has left there: a retry on one machine has the
-    same place.
+    """Make a folder, or remove what an earlier try has left there.
+
+    A retry on one machine has the same place.
     """
     shutil.rmtree(folder, ignore_errors=True)
     os.makedirs(folder, exist_ok=True)
 
 
 def read_results(folder: str) -> dict[str, dict[str, Any]]:
-    """Return key → name → value of what was reported in the public format of results; other files
-    are let be.
+    """Return by key and name the values that were reported in the public format of results.
+
+    Other files are ignored.
     """
     found = {}
     for name in sorted(os.listdir(folder)):
@@ -150,7 +153,7 @@ def allowed(results: dict[str, Any], file: str) -> dict[str, Any]:
 
 
 def parse(data: bytes) -> dict[str, Any]:
-    """Return the body of a file of results; nothing if it is none."""
+    """Return the body of a file of results, or {} if it is none."""
     try:
         body = json.loads(data.decode("utf-8"))
     except (ValueError, RecursionError):
@@ -201,7 +204,7 @@ def output_text(value: Any, kind: str, name: str) -> str:
 
 
 def metrics_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the numbers among the results; NaN and infinities as text, for JSON has none."""
+    """Return the numbers among the results. NaN and infinities are text, for JSON has none."""
     metrics: dict[str, Any] = {}
     for key, values in sorted(found.items()):
         for name, value in values.items():
@@ -218,8 +221,9 @@ def metrics_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def table_of(body: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata of ClassificationMetrics, of the arguments that KFP's own ``log_…``
-    functions take.
+    """Return the metadata of ClassificationMetrics.
+
+    They are made from the arguments that KFP's own ``log_…`` functions take.
 
     Raises:
         LookupError: if there are none.
@@ -241,7 +245,7 @@ def table_of(body: dict[str, Any]) -> dict[str, Any]:
 
 
 def metadata_of(kind: str, path: str) -> dict[str, Any]:
-    """Return what an artifact of some class says of its file: for metrics, what KFP's page shows.
+    """Return what an artifact of some class says of its file, as KFP's page shows it for metrics.
 
     Raises:
         LookupError: if the file has another form.
@@ -266,10 +270,10 @@ def metadata_of(kind: str, path: str) -> dict[str, Any]:
 
 
 def hand_over(folder: str, name: str, kind: str, path: str) -> dict[str, Any]:
-    """Move a file of the job, or a folder, to an artifact's place; return the artifact's metadata.
+    """Move a file or folder of the job to an artifact's place, and return its metadata.
 
     Raises:
-        LookupError: if it is not there, or of another form; the message says what there is.
+        LookupError: if it is not there, or of another form. The message says what there is.
     """
     source = os.path.join(folder, *name.split("/"))
     if not os.path.exists(source):
@@ -314,8 +318,10 @@ def collect(
 
 
 def main(words: list[str]) -> int:
-    """Take the encoded spec, KFP's executor input, the folders of results and files, a path per
-    output, the inputs.
+    """Run the program of an encoded spec, and collect its results.
+
+    The words are the spec, KFP's executor input, the folders of results and files, a path per
+    output, and the inputs.
     """
     spec = json.loads(base64.b64decode(words[0]).decode("utf-8"))
     request = json.loads(words[1])

@@ -1,4 +1,6 @@
-"""The contents of a launcher component: the launch, its options, and the fields that inputs set.
+"""Describe what a launcher component carries.
+
+That is the launch, its options, and the fields that inputs set.
 
 Nothing runs here, and no KFP is imported.
 """
@@ -65,7 +67,7 @@ class LaunchSpec:
 
     @property
     def made_artifacts(self) -> dict[str, str]:
-        """The artifacts that come out: name → class."""
+        """The class of each artifact that comes out, by name."""
         made = {"results": "Artifact", "metrics": "Metrics"}
         made.update({port.name: port.type for port in self.outputs if port.is_artifact})
         return made
@@ -117,8 +119,9 @@ class LaunchSpec:
             raise SpecError(f"launcher: not a spec that this adapter has made: {exc!r}") from exc
 
     def execution_options(self) -> ExecutionOptions:
-        """Return how the job is run: a failed one is answered by a new attempt, a cancelled one
-        stays cancelled.
+        """Return how the job is run.
+
+        A failed job is answered by a new attempt, and a cancelled one stays cancelled.
 
         Raises:
             ConfigError: for a wrong option.
@@ -172,9 +175,12 @@ _OPTIONS: Final = {each.name for each in fields(ExecutionOptions)} - {"resubmit_
 def how_and_where(
     given: Mapping[str, Any], cluster: Cluster | Mapping[str, Any] | None
 ) -> tuple[dict[str, Any], dict[str, Any] | None, TaskSettings]:
-    """Divide a user's settings: how the job is run, the cluster as JSON values, the task's own.
+    """Divide a user's settings into those of the run, the cluster, and the task.
 
     A cluster's ``k8s:`` secrets become variables of the task.
+
+    Returns:
+        How the job is run, the cluster as JSON values, and the task's own settings.
 
     Raises:
         ConfigError: for an unknown setting, a wrong value, or what is no cluster.

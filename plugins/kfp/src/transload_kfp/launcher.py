@@ -1,6 +1,4 @@
-"""The launcher as a component: a job of any size, submitted through a scheduler by a small task of
-its own.
-"""
+"""Make the launcher, a component whose small task submits a job of any size through a scheduler."""
 
 from __future__ import annotations
 
@@ -42,7 +40,7 @@ PUBLIC: Final = "python:3.11-slim"
 
 
 class LauncherSettings(ExecutionSettings, TaskOptions, total=False):
-    """Settings of a launcher: of the launch, of how the job is run, of the launcher's own tasks."""
+    """Settings of a launcher, for the launch, how the job is run, and the launcher's own tasks."""
 
     cfg: Mapping[str, CfgVal]
     tracker_base: str | None
@@ -55,7 +53,7 @@ class LauncherSettings(ExecutionSettings, TaskOptions, total=False):
 
 
 class LauncherOptions(LauncherSettings, total=False):
-    """The arguments of `launcher_from_app` beside what is to run; see there."""
+    """The arguments of `launcher_from_app` beside what is to run, described there."""
 
     command: Sequence[str] | None
     scheduler: str | None
@@ -84,42 +82,42 @@ def launcher_from_app(
     packages: Sequence[str] = (),
     **settings: Unpack[LauncherSettings],
 ) -> AppComponent:
-    """Return a component that submits a job through a scheduler, waits for its end and reports its
-    results.
+    """Return a component that submits a job through a scheduler, and reports its results.
 
-    The job may have any number of roles and replicas. It is built when the pipeline runs, so an
-    upstream's output can set anything in it: replicas, image, resources. A task that is started
-    again reattaches to its job; a cancelled one stays so.
+    It waits for the job's end. The job may have any number of roles and replicas. It is built when
+    the pipeline runs, so an upstream's output can set anything in it, such as replicas, image or
+    resources. A task that is started again reattaches to its job. A cancelled job stays cancelled.
 
     Args:
-        source: an AppDef, its JSON, or a component: a name or function that the launcher's image
-            can import.
-        command: in place of ``source``: a program and its arguments, to be run as they are.
-        scheduler: where the job runs; None: the one configured in the launcher's image, else
-            ``local``.
-        cluster: in place of ``scheduler``: a `transload.runner.Cluster`, or its JSON form. Its
+        source: an AppDef, its JSON, or a component, which is a name or function that the launcher's
+            image can import.
+        command: in place of ``source``, a program and its arguments, to be run as they are.
+        scheduler: where the job runs. With None it is the one configured in the launcher's image,
+            else ``local``.
+        cluster: in place of ``scheduler``, a `transload.runner.Cluster`, or its JSON form. Its
             secrets are Kubernetes secrets of the pipeline's namespace (``{"kubeconfig":
-            "k8s:SECRET/KEY"}``); others are the launcher's own.
-        name: name of the component; default: the job's.
+            "k8s:SECRET/KEY"}``). Others are the launcher's own.
+        name: name of the component, by default the job's.
         component_args: arguments of the component function that are fixed now.
-        inputs: of a component function: the arguments that become inputs, names alone or name →
-            type (a class of artifacts of ``kfp.dsl`` gives the function a path in the launcher);
-            None: all. Of an AppDef or a command: name → path of a field
-            (``"roles[trainer].num_replicas"``, ``"resource.cpu"``, ``"args[--lr]"``, ``"env[A]"``),
-            a type (of the program's option of that name), or a pair of both.
-        results: results, and files, that become outputs; see `component_from_app`.
+        inputs: of a component function, the arguments that become inputs, by names alone or with a
+            type for each (a class of artifacts of ``kfp.dsl`` gives the function a path in the
+            launcher). With None, all do. Of an AppDef or a command, for each name the path of a
+            field (``"roles[trainer].num_replicas"``, ``"resource.cpu"``, ``"args[--lr]"``,
+            ``"env[A]"``), a type (of the program's option of that name), or a pair of both.
+        results: results, and files, that become outputs, as in `component_from_app`.
         form: ``container`` (the image needs transload, this adapter and the scheduler's) or
             ``python``, a lightweight Python component (the image needs KFP as well, and KFP's local
             subprocess runner can run it).
         image: of the launcher. Must be given, unless ``packages`` of the Python form bring this
             adapter.
         packages: installed when the Python form starts.
-        settings: of the launch (``cfg``, ``tracker_base``, ``workspace``, ``pass_env``,
-            ``environment`` (a file in the launcher's image, or ``none``), ``overrides`` (what is
-            set over what the job says: ``{"image": …, "gpu": 1, "mem": "8G"}``, see
-            `transload.components.OverrideOptions`) of `transload.pipelines.Launch`;
-            ``inherit_env``; ``dry_run``: print what would be submitted), of how the job is run, see
-            `transload.pipelines.ExecutionOptions`, and of the launcher's own tasks, see
+        settings: of the launch, of how the job is run, and of the launcher's own tasks. Those of
+            the launch are ``cfg``, ``tracker_base``, ``workspace``, ``pass_env``, ``environment``
+            and ``overrides`` of `transload.pipelines.Launch`, and ``inherit_env``. The file of
+            ``environment`` is in the launcher's image. What ``overrides`` has is set over what the
+            job says, as ``{"image": …, "gpu": 1, "mem": "8G"}``
+            (`transload.components.OverrideOptions`). With ``dry_run`` the launcher only prints
+            what would be submitted. For the others see `transload.pipelines.ExecutionOptions` and
             `TaskSettings`.
 
     Raises:
@@ -496,7 +494,7 @@ def _python(spec: LaunchSpec, title: str, image: str, packages: Sequence[str]) -
 
 
 def _source(spec: LaunchSpec, function: str) -> str:
-    """Return the source of the Python form: a function that calls the launcher."""
+    """Return the source of the Python form, which is a function that calls the launcher."""
     outputs = [(port.name, _PYTHON[port.type]) for port in spec.outputs if not port.is_artifact]
     if spec.dry_run:
         outputs = []
@@ -525,7 +523,7 @@ def _source(spec: LaunchSpec, function: str) -> str:
 
 
 def _parameters_source(spec: LaunchSpec) -> list[str]:
-    """Return a line for each parameter of the Python form; those with a default come last."""
+    """Return a line for each parameter of the Python form. Those with a default come last."""
     lines = [f"    {name}: str," for name in IDENTITY]
     for port in spec.inputs:
         if not port.optional:
@@ -540,13 +538,13 @@ def _parameters_source(spec: LaunchSpec) -> list[str]:
 
 
 def _dict_source(names: Mapping[str, str]) -> str:
-    """Return the source of a dict: key → an expression."""
+    """Return the source of a dict from the expression of each key."""
     items = [f'"{key}": {expression}' for key, expression in names.items()]
     return f"{{{', '.join(items)}}}"
 
 
 def _value_of(port: InputPort) -> str:
-    """Return the expression for an input's value; of an artifact, for its path."""
+    """Return the expression for an input's value, or for the path of an artifact."""
     return f"{port.name}.path" if port.is_artifact else port.name
 
 

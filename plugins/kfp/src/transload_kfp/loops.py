@@ -1,4 +1,4 @@
-"""Loops of a pipeline around a task: which of them its inputs depend on."""
+"""Find the loops of a pipeline around a task on which its inputs depend."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from transload.errors import SpecError
 
 
 def refuse_equal_jobs(name: str, inputs: Mapping[str, Any]) -> None:
-    """Refuse a task of a loop whose inputs are equal for all items: a backend shows nothing that
-    tells these apart.
+    """Refuse a task of a loop whose inputs are equal for all items.
+
+    A backend shows nothing that tells such tasks apart.
 
     Args:
         name: of the component.
-        inputs: input → value, the user's key among them.
+        inputs: value of each input, the user's key among them.
 
     Raises:
         SpecError: if no input depends on the item of a loop around the call.
@@ -38,8 +39,9 @@ def refuse_equal_jobs(name: str, inputs: Mapping[str, Any]) -> None:
 
 
 def _loops_of(value: Any, pipeline: Any, around: list[Any]) -> Iterator[Any]:
-    """Yield the loops that a value depends on: on their item, or on what a task inside of them
-    returned.
+    """Yield the loops that a value depends on.
+
+    It depends on the item of a loop, or on what a task inside of the loop returned.
     """
     for channel in extract_pipeline_channels_from_any(value):
         for loop in around:

@@ -10,14 +10,14 @@ from typing import Final
 
 _DIGEST: Final = 6
 MAX_NAME: Final = 60
-"""Longest name of a component or pipeline, in characters: it becomes part of names of pods."""
+"""Longest name of a component or pipeline, in characters, as names of pods contain it."""
 
 
 def component_name(name: str) -> str:
-    """Return a name of lower-case letters, digits and ``-``; one that had to lose characters ends
-    in a digest.
+    """Return a name of lower-case letters, digits and ``-``.
 
-    KFP drops what it does not know, so that ``größe`` and ``grüße`` would be the same component.
+    A name that had to lose characters ends in a digest. KFP drops what it does not know, so that
+    ``größe`` and ``grüße`` would be the same component.
     """
     slug = re.sub("-+", "-", re.sub("[^0-9a-z]", "-", name.lower())).strip("-")
     lost = re.sub("[^0-9a-z]", "", slug) != re.sub(r"[\s._/:-]", "", name.lower())

@@ -1,5 +1,7 @@
-"""A job as one component: which of its texts wait for run time, what goes in, what comes out.
-Pure.
+"""Plan a job as one component.
+
+The plan says which of the job's texts wait for run time, what goes in, and what comes out. This is
+pure.
 """
 
 from __future__ import annotations
@@ -35,8 +37,10 @@ TRACKER: Final = "tracker_base"
 FILES: Final = "transload_output_dir"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 IDENTITY: Final = ("transload_job_id", "transload_job_name", "transload_task_name")
-"""Inputs that take what Kubeflow Pipelines knows of the task; a backend resolves it only as a whole
-input."""
+"""Inputs that take what Kubeflow Pipelines knows of the task.
+
+A backend resolves it only as a whole input.
+"""
 
 Inputs = Mapping[str, Any] | Sequence[str]
 """Input → path of a text of the job, type, or both."""
@@ -74,8 +78,9 @@ class Plan:
 
     @property
     def wrapped(self) -> bool:
-        """Whether ``python3`` in the image starts the program: for results, files, or variables of
-        run time.
+        """Whether ``python3`` in the image starts the program.
+
+        It does for results, files, or variables of run time.
         """
         return self.declared or bool(self.late_env) or FILES in self.marks
 
@@ -104,8 +109,9 @@ def make_plan(
     inputs: Inputs | None = None,
     results: Results | None = None,
 ) -> Plan:
-    """Return the plan of a component. The arguments are those of
-    `transload_kfp.component_from_app`.
+    """Return the plan of a component.
+
+    The arguments are those of `transload_kfp.component_from_app`.
 
     Raises:
         UnsupportedFeature: for what one component cannot express, by field name.
@@ -142,7 +148,7 @@ def make_plan(
 
 
 def found_here(source: Any) -> Any:
-    """Return a component's name; a relative path in it is looked for beside the pipeline's file."""
+    """Return a component's name. A relative path in it is looked for beside the pipeline's file."""
     if not isinstance(source, str) or not source.partition(":")[0].endswith(".py"):
         return source
     path = os.path.join(caller_folder("transload_kfp") or "", source)
@@ -195,7 +201,7 @@ def _wanted(name: str, given: Any, parameter: Parameter | None) -> tuple[str | N
 
 
 def _input(app: AppDef, name: str, port: str, path: str | None, kind: Any) -> InputPort:
-    """Put a mark in the place of a text of the job; return the input for that place."""
+    """Put a mark in the place of a text of the job, and return the input for that place."""
     where = f"inputs[{name!r}]"
     try:
         before = str(field_at(app, path or option_path(app, name), mark(name)))

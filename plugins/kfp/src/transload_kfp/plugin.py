@@ -1,4 +1,4 @@
-"""The hook implementations; named by the entry point, imports no host."""
+"""The hook implementations, which the entry point names. They import no KFP."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ _CHANNEL: Final = re.compile(r'\{\{channel:task=[\w\s-]*;name=[\w\s-]+;type=[\w\
 
 _MARK: Final = re.compile("\ue000late:([^\ue000\ue001]*)\ue001")
 Piece = str | tuple[str]
-"""A piece of a text: a literal, or ``(name,)`` of a value that is known at run time."""
+"""A literal piece of a text, or ``(name,)`` of a value that is known at run time."""
 
 
 def mark(name: str) -> str:
@@ -129,15 +129,14 @@ class InputPort(_Port):
 
 @dataclass(frozen=True, slots=True)
 class OutputPort(_Port):
-    """An output: a parameter for a result that the job reports, or an artifact for a file that it
-    writes.
+    """An output, as a parameter for a reported result, or an artifact for a written file.
 
     Args:
-        source: name of the result; of an artifact, the file's path below the job's folder for
+        source: name of the result, or for an artifact the file's path below the job's folder for
             files.
         name: its name in KFP.
         type: ``String``, ``Integer``, ``Float``, or one of `ARTIFACTS`.
-        key: key that the result is reported under; None: the only one that has it.
+        key: key that the result is reported under, or None for the only one that has it.
     """
 
     key: str | None = None
@@ -155,8 +154,10 @@ class OutputPort(_Port):
 
 
 OUTPUTS: Final = ("results", "metrics", "files")
-"""Outputs of every component that collects results: its tracker base, its numbers, its folder for
-files."""
+"""Outputs of every component that collects results.
+
+They are its tracker base, its numbers, and its folder for files.
+"""
 
 
 def output_ports(results: Results | None, taken: Iterable[str] = ()) -> list[OutputPort]:
@@ -196,7 +197,7 @@ def output_ports(results: Results | None, taken: Iterable[str] = ()) -> list[Out
 
 
 def _typed_results(results: Results) -> dict[Any, Any]:
-    """Return result → type; names alone are floats."""
+    """Return the type of each result. Names alone are floats."""
     if isinstance(results, Mapping):
         return dict(results)
     names = [results] if isinstance(results, str) else results
@@ -222,7 +223,7 @@ def _output(name: str, kind: Any, port: str) -> OutputPort:
 
 
 def artifact_type(kind: object) -> str | None:
-    """Return the name of a class of artifacts of ``kfp.dsl``; None if it is none.
+    """Return the name of a class of artifacts of ``kfp.dsl``, or None if it is none.
 
     Args:
         kind: the class, or its name.
@@ -244,11 +245,11 @@ def input_type(kind: object) -> str | None:
 
 
 def read_as_placeholder(value: object) -> str | None:
-    """Return the part of a constant that KFP would read as a placeholder; None if there is none.
+    """Return the part of a constant that KFP would read as a placeholder, or None.
 
     Args:
-        value: a constant; outputs and parameters that were formatted into its texts are none, KFP
-            finds them again.
+        value: a constant. Outputs and parameters that were formatted into its texts are none, as
+            KFP finds them again.
     """
     if isinstance(value, str):
         match = TEMPLATE.search(_CHANNEL.sub("\0", value)) or STRUCT.match(value)
@@ -269,7 +270,7 @@ def read_as_placeholder(value: object) -> str | None:
 
 
 def can_be_default(value: object) -> bool:
-    """Tell whether KFP can have a value as a default: not None, nor NaN or an infinity."""
+    """Tell whether KFP can have a value as a default, which None, NaN and infinities cannot be."""
     if isinstance(value, float):
         return math.isfinite(value)
     return value is not None

@@ -24,8 +24,10 @@ LAUNCHER: Final = "launcher_from_app runs it through a scheduler"
 _WORKSPACE: Final = "/kfp-workspace"
 _K8S_VARIABLE: Final = re.compile(r"\$\(([^()\s]+)\)")
 _KFP_VARIABLE: Final = "KFP_"
-"""How variables begin that a backend gives to every container: the pod's name, the number of the
-try."""
+"""How variables begin that a backend gives to every container.
+
+They hold the pod's name, or the number of the try.
+"""
 
 
 def _kinds_of_accelerators(role: Role) -> int:

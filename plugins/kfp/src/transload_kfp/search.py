@@ -74,7 +74,7 @@ _NEEDS: Final = ("kfp", "search")
 
 
 class SearchSettings(ExecutionSettings, TaskOptions, total=False):
-    """Settings of a search: of how each trial's job is run, and of every task."""
+    """Settings of a search, for how each trial's job is run, and for every task."""
 
 
 def search_pipeline(
@@ -168,8 +168,9 @@ def _step(loaded: Any, settings: TaskSettings, constants: Mapping[str, Any]) -> 
 
 
 def _rounds(search: Search, steps: Sequence[AppComponent], tracker_base: Any, *, own: bool) -> Any:
-    """Make the tasks of every round, in a pipeline function; return the last one's output
-    ``best``.
+    """Make the tasks of every round, in a pipeline function.
+
+    Return the last one's output ``best``.
     """
     from kfp import dsl
 
@@ -194,7 +195,7 @@ def _rounds(search: Search, steps: Sequence[AppComponent], tracker_base: Any, *,
 
 
 def _labelled(step: AppComponent, task: Any, label: str) -> Any:
-    """Show a task of a step under a label; what the user has set of it stays."""
+    """Show a task of a step under a label. What the user has set of it stays."""
     if step.settings.caching is None:
         task.set_caching_options(False)
     return task.set_display_name(step.settings.display_name or label)
@@ -212,14 +213,14 @@ def search_component(
     inherit_env: bool = False,
     **settings: Unpack[SearchSettings],
 ) -> AppComponent:
-    """Return a component that runs a whole search in one task: the number of rounds may be known
-    only at run time.
+    """Return a component that runs a whole search in one task.
 
-    Killed and started again, it goes on where it was. Its outputs are those of `search_pipeline`.
+    The number of rounds may be known only at run time. Killed and started again, the task goes on
+    where it was. Its outputs are those of `search_pipeline`.
 
     Args:
         search: what to search.
-        tracker_base: as in `search_pipeline`; an input of the component too.
+        tracker_base: as in `search_pipeline`. It is an input of the component too.
         own: likewise.
         image: of the task, as in `search_pipeline`.
         packages: installed when the task starts.

@@ -1,5 +1,7 @@
-"""The steps of a search at run time: suggest a round, run a trial, sum up, or all of it in one
-task. Imports no KFP.
+"""Do the steps of a search at run time.
+
+They are to suggest a round, to run a trial, and to sum up. One task may do all of it. This imports
+no KFP.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ if TYPE_CHECKING:
     from transload_search import SearchTrial
 
 NOTHING = "none"
-"""The only item of a round without trials: a loop over nothing has no outputs to collect."""
+"""The only item of a round without trials, since a loop over nothing has no outputs to collect."""
 
 
 def encode_search(
@@ -75,7 +77,7 @@ class Steps:
         self._inherit_env: bool = data["inherit_env"]
 
     def suggest(self, number: int) -> list[str]:
-        """Return the items of a round's loop: ``number@base`` of each trial."""
+        """Return the items of a round's loop, which are ``number@base`` of each trial."""
         trials = self.ledger.suggest(number)
         for trial in trials:
             say(f"trial {trial.index}: {json.dumps(trial.parameters)}")
@@ -83,8 +85,9 @@ class Steps:
         return [f"{each}@{self.ledger.tracker_base}" for each in numbers]
 
     def run_trial(self, number: int, item: str) -> dict[str, Any]:
-        """Run a trial's job to its end, or reattach to it, and write its objective down; a failed one
-        is no error.
+        """Run a trial's job to its end, or reattach to it, and write its objective down.
+
+        A trial that fails raises no error.
         """
         index, _, base = item.partition("@")
         if index == NOTHING:
@@ -125,8 +128,9 @@ class Steps:
                 self.ledger.observe(trial.index, results)
 
     def run_all(self) -> dict[str, Any]:
-        """Run the search to its end, round after round; return its summary. SIGTERM does what
-        ``on_kill`` says.
+        """Run the search to its end, round after round, and return its summary.
+
+        SIGTERM does what ``on_kill`` says.
 
         Raises:
             TaskFailed: after SIGTERM.
@@ -162,8 +166,9 @@ def base_of(item: str) -> str:
 
 
 def run_base(base: str, job_id: str, job_name: str, *, own: bool) -> str:
-    """Return the tracker base of a search in one run: a folder of the run's own, or the base
-    itself.
+    """Return the tracker base of a search in one run.
+
+    It is a folder of the run's own, or the base itself.
     """
     if not own:
         return base
@@ -172,8 +177,9 @@ def run_base(base: str, job_id: str, job_name: str, *, own: bool) -> str:
 
 
 def best_text(summary: Mapping[str, Any]) -> str:
-    """Return the best trial as JSON: ``index``, ``parameters``, ``value``; ``{}`` if no trial has
-    an objective.
+    """Return the best trial as JSON, with ``index``, ``parameters`` and ``value``.
+
+    It is ``{}`` if no trial has an objective.
     """
     return json.dumps(summary["best"] or {})
 
@@ -190,7 +196,7 @@ def log_best(metrics: Any, summary: Mapping[str, Any]) -> None:
 
 
 def ending(step: Callable[[], Any]) -> Any:
-    """Call a step; a failure is one line in the log and an exit code."""
+    """Call a step. A failure becomes one line in the log and an exit code."""
     with failing_the_task():
         return step()
 

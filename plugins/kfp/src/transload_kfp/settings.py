@@ -1,4 +1,4 @@
-"""The settings of a task besides its component: resources, retries, mounts, labels, nodes.
+"""Set what a task has besides its component, as resources, retries, mounts, labels and nodes.
 
 Settings that no pod can have are refused.
 """
@@ -91,7 +91,7 @@ _ENTRIES: Final[Mapping[str, tuple[Callable[[Any, Any], bool], str]]] = {
 
 
 class TaskOptions(TypedDict, total=False):
-    """The arguments of `TaskSettings`; see there."""
+    """The arguments of `TaskSettings`, described there."""
 
     retries: int
     backoff: float | None
@@ -214,11 +214,11 @@ class TaskSettings:
     def updated(
         self, others: Collection[str] = (), /, **given: Unpack[TaskOptions]
     ) -> TaskSettings:
-        """Return the settings with those that were given; mappings are added to.
+        """Return the settings with those that were given. Mappings are added to.
 
         Args:
             others: settings that the user may give besides, for the message.
-            given: name → value.
+            given: value of each setting.
 
         Raises:
             ConfigError: for an unknown setting or a wrong value.
@@ -243,7 +243,7 @@ class TaskSettings:
         return made
 
     def apply(self, task: PipelineTask) -> PipelineTask:
-        """Give a task these settings; return it."""
+        """Give a task these settings, and return it."""
         self._apply_own(task)
         of_pods = (
             self.claims,

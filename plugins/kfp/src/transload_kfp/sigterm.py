@@ -1,9 +1,8 @@
-"""A SIGTERM that comes while the launcher is still being imported: noted, and answered once there
-is a job to cancel.
+"""Note a SIGTERM that comes while the launcher is still being imported.
 
-Imports nothing but the standard library, so that the time before it counts is short. It matters
-where the program is the first process of a container, which ignores a signal that it has no handler
-for: the job would go on.
+It is answered once there is a job to cancel. This imports nothing but the standard library, so that
+the time before it counts is short. It matters where the program is the first process of a
+container. Such a process ignores a signal that it has no handler for, and the job would go on.
 """
 
 from __future__ import annotations

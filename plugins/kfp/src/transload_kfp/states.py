@@ -1,5 +1,6 @@
-"""The state tables: total over AppState and over the host's states, by name, without importing
-KFP.
+"""The state tables, total over AppState and over KFP's states, by name.
+
+This imports no KFP.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ EXIT_CANCELLED: Final = 79
 """Exit code of a launcher whose job was cancelled."""
 
 EXIT_UNKNOWN: Final = 76
-"""Exit code of a launcher that gave up asking: the job goes on, and a retry reattaches to it."""
+"""Exit code of a launcher that gave up asking. The job goes on, and a retry reattaches to it."""
 
 ENDINGS: Final[Mapping[Ending, int]] = {
     Ending.FAILED: 1,

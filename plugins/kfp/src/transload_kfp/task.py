@@ -1,7 +1,7 @@
-"""A launcher's task: the inputs and outputs of Kubeflow Pipelines. Imports no KFP.
+"""Run a launcher's task, with the inputs and outputs of Kubeflow Pipelines.
 
 The container form runs ``python3 -m transload_kfp SPEC EXECUTOR_INPUT PATH …``, which calls `main`.
-The Python form calls `launch_in_component` from a few generated lines.
+The Python form calls `launch_in_component` from a few generated lines. This imports no KFP.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def run_task(
     context: Mapping[str, str],
     made: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Run the launcher; return output → value.
+    """Run the launcher, and return the value of each output.
 
     Args:
         spec: what the component carries.
-        arguments: input → value; None: not given.
+        arguments: value of each input, or None if it was not given.
         context: see `transload_kfp.adapter.identity_of`.
         made: artifacts that come out, with ``path`` and ``metadata``, by name.
 
@@ -61,8 +61,9 @@ def run_task(
 
 
 def _write_artifacts(driver: Driver, results: AppResults, made: Mapping[str, Any]) -> None:
-    """Make the results artifact a tracker base with what the job reported, so that a downstream job
-    reads it by key.
+    """Make the results artifact a tracker base with what the job reported.
+
+    A downstream job then reads it by key.
     """
     folder = made["results"].path
     empty(folder)
@@ -79,8 +80,9 @@ def _write_artifacts(driver: Driver, results: AppResults, made: Mapping[str, Any
 def _fetch_files(
     driver: Driver, results: AppResults, ports: Sequence[OutputPort], made: Mapping[str, Any]
 ) -> None:
-    """Copy the files that were declared into their artifacts; where all files are is noted at the
-    results artifact.
+    """Copy the files that were declared into their artifacts.
+
+    Where all files are is noted at the results artifact.
     """
     places = {name: str(each["path"]) for name, each in results.artifacts.items()}
     if places:
@@ -103,15 +105,17 @@ def _fetch_files(
 def launch_in_component(
     spec: str, arguments: Mapping[str, Any], context: Mapping[str, str], made: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Run the launcher inside a Python component: `run_task` with the encoded spec."""
+    """Run the launcher inside a Python component, as `run_task` with the encoded spec."""
     with failing_the_task():
         decoded = LaunchSpec.decode(spec)
     return run_task(decoded, arguments, context, made)
 
 
 def main(words: list[str]) -> int:
-    """Run the container form: the encoded spec, KFP's executor input as JSON, paths of artifacts,
-    made ones first.
+    """Run the container form.
+
+    The words are the encoded spec, KFP's executor input as JSON, and the paths of artifacts, made
+    ones first.
     """
     try:
         with failing_the_task():

@@ -100,7 +100,7 @@ class LastEnd:
 
     @classmethod
     def read(cls, tags: Mapping[str, str]) -> LastEnd | None:
-        """Return what the tags of a run say; None if no end was written."""
+        """Return what the tags of a run say, or None if no end was written."""
         job, _, created = tags.get(ENDED, "").partition(" ")
         try:
             return cls(job, float(created))
@@ -155,7 +155,7 @@ def read(tags: Mapping[str, str], kind: str) -> list[dict[str, Any]]:
 
 
 def shown_tag(name: str, value: object) -> tuple[str, str] | None:
-    """Return a tag for people; None if MLflow does not allow the name or uses it itself."""
+    """Return a tag for people, or None if MLflow does not allow the name or uses it itself."""
     if not _SHOWN_NAME.fullmatch(name) or name.startswith(_RESERVED) or name.endswith((".", " ")):
         return None
     return name, _text(value)
@@ -253,14 +253,14 @@ def _is_result_name(name: str) -> bool:
 
 
 def shown_metric(name: str, value: object) -> float | None:
-    """Return a metric's value for people; None if no metric can have that name or value."""
+    """Return a metric's value for people, or None if no metric can have that name or value."""
     if shown_tag(name, 0) is None:
         return None
     return _number(value)
 
 
 def _number(value: object) -> float | None:
-    """Return a value as a finite number; None if it is not one."""
+    """Return a value as a finite number, or None if it is not one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if not abs(value) <= sys.float_info.max:

@@ -1,4 +1,4 @@
-"""Write the end of a job into MLflow: its results as metrics, and the state of its run."""
+"""Write the end of a job into MLflow, with its results as metrics and the state of its run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _READING: Final = 600.0  # seconds after which an end is written without unreada
 _TRYING: Final = 3600.0
 _log = logging.getLogger("transload_mlflow")
 _ends: dict[str, threading.Thread | None] = {}
-"""Event → the thread that writes its end; None once it is written."""
+"""The thread that writes the end of each event, or None once it is written."""
 
 
 def note_end(event: AppEvent) -> None:
@@ -90,7 +90,7 @@ def _keep_trying(event: AppEvent, tracker: MlflowTracker) -> None:
 
 @dataclass
 class _End:
-    """The end of a job; if the scheduler cannot be asked, only what the event says."""
+    """The end of a job. If the scheduler cannot be asked, it has only what the event says."""
 
     run_id: str
     status: AppStatus

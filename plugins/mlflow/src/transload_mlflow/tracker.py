@@ -75,12 +75,12 @@ Status = Literal["FINISHED", "FAILED", "KILLED"]
 
 
 class MlflowTracker(TrackerBase):
-    """Keeps runs in an experiment of MLflow; creating a tracker connects to no server.
+    """Keeps runs in an experiment of MLflow. Creating a tracker connects to no server.
 
     Args:
         tracking_uri: a database, a server or a folder, in MLflow's form. None uses
             ``MLFLOW_TRACKING_URI``.
-        experiment_name: the experiment; the first write creates it if it does not exist. None uses
+        experiment_name: the experiment. The first write creates it if it does not exist. None uses
             ``MLFLOW_EXPERIMENT_NAME``, else ``transload``.
     """
 
@@ -102,7 +102,7 @@ class MlflowTracker(TrackerBase):
         return MlflowClient(tracking_uri=self.tracking_uri)
 
     def _experiment(self) -> str | None:
-        """Return the id of the experiment; None if it does not exist yet."""
+        """Return the id of the experiment, or None if it does not exist yet."""
         with self._lock:
             if self._experiment_id is None:
                 found = self.client.get_experiment_by_name(self.experiment_name)
@@ -142,7 +142,7 @@ class MlflowTracker(TrackerBase):
                 return found
 
     def _runs_of(self, run_id: str) -> list[Run]:
-        """Return the MLflow runs of a run; there are several if processes created it together.
+        """Return the MLflow runs of a run. There are several if processes created it together.
 
         A job that goes on with the checkpoints of another one goes on in its MLflow run.
         """
@@ -178,7 +178,7 @@ class MlflowTracker(TrackerBase):
         return str(runs[0].info.run_id)
 
     def _join(self, run: Run, run_id: str, sharing: Sharing) -> None:
-        """Make an MLflow run that of a job, too; it runs again if another job has ended in it."""
+        """Make an MLflow run that of a job, too. It runs again if another job has ended in it."""
         tags = {SHARED: sharing.key}
         if run.data.tags.get(RUN_KEY) != digest(run_id):
             tags[f"{JOB}{digest(run_id)}"] = "1"
@@ -190,7 +190,7 @@ class MlflowTracker(TrackerBase):
             self.client.update_run(run.info.run_id, status="RUNNING")
 
     def _create_run(self, run_id: str, sharing: Sharing | None = None) -> str:
-        """Create the MLflow run of a run; return its id, or that of a process that was first."""
+        """Create the MLflow run of a run. Return its id, or that of a process that was first."""
         tags = {RUN_KEY: digest(run_id), RUN_ID: json.dumps(run_id)}
         if sharing is not None:
             tags[SHARED] = sharing.key
@@ -256,13 +256,13 @@ class MlflowTracker(TrackerBase):
         self._write(self._run_to_write(run_id), tags, points)
 
     def metadata(self, run_id: str) -> dict[str, object]:
-        """Return the metadata of a run by name; empty for an unknown run."""
+        """Return the metadata of a run by name, or {} for an unknown run."""
         return {record["name"]: record["value"] for record in self._read(run_id, "metadata")}
 
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
-        """Record the name and the path of a run's artifact; the file is not copied."""
+        """Record the name and the path of a run's artifact. The file is not copied."""
         check_run_id(run_id)
         check_text(name, "name")
         path = check_text(os.fspath(path), "path")
@@ -275,12 +275,12 @@ class MlflowTracker(TrackerBase):
         self._write(self._run_to_write(run_id), tags)
 
     def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
-        """Return the artifacts of a run by name; empty for an unknown run."""
+        """Return the artifacts of a run by name, or {} for an unknown run."""
         records = self._read(run_id, "artifact")
         return {r["name"]: TrackerArtifact(r["name"], r["path"], r["metadata"]) for r in records}
 
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
-        """Record that a run came from another one; MLflow shows it nested in its parent run."""
+        """Record that a run came from another one. MLflow shows it nested in its parent run."""
         check_run_id(run_id)
         tags = self._source_tags(source_id, artifact_name)
         if not artifact_name and source_id == os.environ.get(ENV_TRANSLOAD_PARENT_RUN_ID):
@@ -309,7 +309,10 @@ class MlflowTracker(TrackerBase):
         return uuid
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
-        """Return the direct sources of a run; with ``artifact_name`` only those under that name."""
+        """Return the direct sources of a run.
+
+        With ``artifact_name``, only those of that name count.
+        """
         found = {(r["run_id"], r["artifact_name"]): None for r in self._read(run_id, "source")}
         return [
             TrackerSource(source, name)
@@ -351,21 +354,21 @@ class MlflowTracker(TrackerBase):
         parent: str | None = None,
         sharing: Sharing | None = None,
     ) -> None:
-        """Set the state that MLflow shows for a run; a run that has already ended is not changed.
+        """Set the state that MLflow shows for a run. A run that has already ended is not changed.
 
         A run that several jobs share ends with each of them, in the order in which they were
         submitted.
 
         Args:
-            run_id: the run; it is created if it is unknown.
+            run_id: the run, which is created if it is unknown.
             status: the state.
-            results: the job's results, key → name → value. Numbers become metrics, other values become
-                tags. Names start with the key, except for the keys ``final`` and ``first``.
-            usage: its resource usage; each number becomes a system metric, ``system/<name>``.
-            steps: its results with steps, key → name → step → value; they become the points of a
+            results: the job's results, as key → name → value. Numbers become metrics, other values
+                become tags. Names start with the key, except for the keys ``final`` and ``first``.
+            usage: its resource usage. Each number becomes a system metric, ``system/<name>``.
+            steps: its results with steps, as key → name → step → value. They become the points of a
                 metric before the last.
             first: the key of replica 0 of the first role.
-            parent: the run that launched it; it becomes its source, and MLflow nests the run in it.
+            parent: the run that launched it. It becomes its source, and MLflow nests the run in it.
             sharing: which jobs it is one run with.
         """
         shown = shown_results(results, steps, first)
@@ -401,7 +404,7 @@ def _oldest_first(runs: list[Run]) -> list[Run]:
 
 
 def _own_job() -> str | None:
-    """Return the handle of the job that this process belongs to; None if there is none."""
+    """Return the handle of the job that this process belongs to, or None if there is none."""
     return os.environ.get(ENV_TRANSLOAD_JOB_ID)
 
 
@@ -422,7 +425,7 @@ def _can_end(run: Run, run_id: str, sharing: Sharing | None) -> bool:
 
 
 def _shown_tags(name: str, value: object) -> dict[str, str]:
-    """Return the tag for people; empty if no tag can have that name."""
+    """Return the tag for people, or {} if no tag can have that name."""
     shown = shown_tag(name, value)
     return {} if shown is None else dict([shown])
 

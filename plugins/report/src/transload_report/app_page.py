@@ -121,7 +121,7 @@ def _sections(data: AppData, progress: ProgressShown | None) -> dict[str, str]:
 
 
 def worth_filtering(problems: int, rows: int) -> int:
-    """Return the number of rows that a filter for problems shows; 0 if no filter is needed."""
+    """Return the number of rows that a filter for problems shows, or 0 if no filter is needed."""
     is_long = rows > _MIN_FILTERED
     return problems if is_long and 0 < problems < rows else 0
 
@@ -134,7 +134,7 @@ def _opened_logs(data: AppData) -> int:
 
 
 def _waited(created: float | None, started: float | None) -> float | None:
-    """Return the seconds from the submit to the first start; None if they are unknown."""
+    """Return the seconds from the submit to the first start, or None if they are unknown."""
     if created is None or started is None or started < created:
         return None
     return started - created
@@ -143,7 +143,7 @@ def _waited(created: float | None, started: float | None) -> float | None:
 def _most_telling(
     replicas: Sequence[ReplicaStatus], problems: Sequence[ReplicaStatus]
 ) -> list[ReplicaStatus]:
-    """Return the replicas for the table; those with a problem take precedence."""
+    """Return the replicas for the table. Those with a problem take precedence."""
     marked = {id(each) for each in problems}
     others = [each for each in replicas if id(each) not in marked]
     return [*problems, *others][:MAX_REPLICAS]
@@ -162,7 +162,7 @@ def _failures(replicas: Sequence[ReplicaStatus], message: str) -> list[str]:
 
 
 def _failure_rank(replica: ReplicaStatus) -> tuple[bool, float]:
-    """Return a sort key: first replicas that ended by themselves, then those killed; by time."""
+    """Return a sort key that puts replicas that ended by themselves before killed ones, by time."""
     was_killed = replica.exit_code is None or replica.exit_code < 0
     return was_killed, replica.end_time or 0.0
 
@@ -263,7 +263,7 @@ def _results(data: AppData) -> dict[str, Any]:
 
 
 def _results_note(data: AppData, series_count: int) -> str:
-    """Return why results are missing or not all drawn; ``""`` if there is nothing to say."""
+    """Return why results are missing or not all drawn, or ``""`` if there is nothing to say."""
     results = data.results
     if series_count > MAX_PLOTS:
         return f"{series_count} series were reported; the first {MAX_PLOTS} are drawn."
@@ -277,7 +277,7 @@ def _results_note(data: AppData, series_count: int) -> str:
 
 
 def _tables(series: Sequence[Series]) -> list[tuple[list[str], list[list[Any]], int]]:
-    """Return a table for each group of keys: its head, its rows, the number of rows left out."""
+    """Return a table for each group of keys, as its head, its rows, and the number left out."""
     groups: dict[str, list[Series]] = {}
     for each in series:
         groups.setdefault(each.group, []).append(each)

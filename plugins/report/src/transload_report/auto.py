@@ -19,7 +19,7 @@ __all__ = ["link", "note"]
 
 @lru_cache(maxsize=8)
 def _settings_of(folder: str, home: str) -> Settings:
-    """Return the settings for a folder; cached, because every event needs them."""
+    """Return the settings for a folder, which are cached, because every event needs them."""
     return load_settings(folder)
 
 
@@ -29,7 +29,7 @@ def _settings() -> Settings:
 
 
 def link(handle: str) -> str | None:
-    """Return the link to a job's page; None if there is no page."""
+    """Return the link to a job's page, or None if there is no page."""
     return page_link(handle, _settings())
 
 

@@ -74,7 +74,7 @@ def tick_text(value: float, neighbours: Sequence[float] = ()) -> str:
 
 
 def _decimal_text(value: float, step: float) -> str:
-    """Write a number with the decimals that a step between marks needs; step 0 is unknown."""
+    """Write a number with the decimals that a step between marks needs. Step 0 is unknown."""
     if step > 0:
         digits = max(0, -math.floor(math.log10(step) + 1e-9))
         return f"{value:.{min(digits, 12)}f}"
@@ -82,7 +82,7 @@ def _decimal_text(value: float, step: float) -> str:
 
 
 def _scientific_text(value: float, step: float) -> str:
-    """Write a number with the digits that a step between marks needs; step 0 is unknown."""
+    """Write a number with the digits that a step between marks needs. Step 0 is unknown."""
     digits = 3
     if step > 0:
         needed = math.ceil(math.log10(abs(value) / step)) + 1

@@ -196,7 +196,7 @@ def _at(point: tuple[float, float]) -> str:
 
 
 def search_plot(data: SearchData, key: str = "search") -> Markup | None:
-    """Draw the objective of each trial and the best so far; None if no trial has one."""
+    """Draw the objective of each trial and the best so far, or return None if no trial has one."""
     good = measured(data)
     if not good:
         return None
@@ -304,7 +304,7 @@ def measured(data: SearchData) -> list[TrialData]:
 
 
 def best_trial(data: SearchData) -> TrialData | None:
-    """Return the best trial, the first if several are equal; None if none has an objective."""
+    """Return the best trial, the first if several are equal, or None if none has an objective."""
     sign = 1 if data.minimize else -1
     return min(measured(data), key=lambda trial: sign * (trial.value or 0.0), default=None)
 
@@ -371,7 +371,7 @@ def _thinned(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]
 
 
 def _mark_texts(marks: Sequence[float], log: bool) -> list[str]:
-    """Return the text at each mark; all texts of a linear axis have the same decimals."""
+    """Return the text at each mark. All texts of a linear axis have the same decimals."""
     neighbours: Sequence[float] = () if log else marks
     return [tick_text(mark, neighbours) for mark in marks]
 

@@ -101,7 +101,7 @@ def command(
 
 
 def _target(runner: Runner, handles: Sequence[str], output: str | None) -> Path | None:
-    """Return the file to write; None for stdout."""
+    """Return the file to write, or None for stdout."""
     if output == "-":
         return None
     if output is not None:

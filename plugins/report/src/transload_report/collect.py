@@ -95,7 +95,7 @@ def _collect(runner: Runner, handle: str) -> AppData:
 
 
 def collect_runs(runner: Runner, handles: Sequence[str], *, title: str = "") -> RunsData:
-    """Read the data of a page about several runs; the page names those that do not exist.
+    """Read the data of a page about several runs. The page names those that do not exist.
 
     Args:
         runner: asks the schedulers.
@@ -119,7 +119,7 @@ def collect_runs(runner: Runner, handles: Sequence[str], *, title: str = "") -> 
 
 
 def collect_lineage(runner: Runner, run_id: str) -> LineageData | None:
-    """Read the data of a lineage's page; None if no configured tracker has the run.
+    """Read the data of a lineage's page, or return None if no configured tracker has the run.
 
     Args:
         runner: knows the trackers, and asks for the states of the runs that are jobs.

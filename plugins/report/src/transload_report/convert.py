@@ -89,14 +89,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A start and an end, in seconds since the epoch; None if it is unknown."""
+    """A start and an end, in seconds since the epoch, or None if unknown."""
 
     start: float | None
     end: float | None
 
     @property
     def seconds(self) -> float | None:
-        """Its length in seconds; None if it is unknown."""
+        """Its length in seconds, or None if it is unknown."""
         if self.start is None or self.end is None:
             return None
         return max(0.0, self.end - self.start)
@@ -119,7 +119,7 @@ class Series:
 
     @property
     def joined(self) -> bool:
-        """Whether a line joins the points: true for steps and epochs, false for replicas.
+        """Whether a line joins the points, which holds for steps and epochs, but not for replicas.
 
         The keys of replicas are ``0``, ``1``, ``trainer/0`` and so on.
         """
@@ -127,7 +127,7 @@ class Series:
 
     @property
     def across(self) -> str:
-        """The unit of its numbers: step, epoch or key."""
+        """The unit of its numbers, which is step, epoch or key."""
         return self.group.rstrip("-_/.: ") or "key"
 
 
@@ -176,7 +176,7 @@ def _waits_again(replica: ReplicaStatus) -> bool:
 
 
 def _waited_since(created: float | None, bars: Sequence[Bar]) -> float | None:
-    """Return when the wait for the first bar began; None if it is unknown."""
+    """Return when the wait for the first bar began, or None if it is unknown."""
     if created is None or not bars or created > bars[0].start:
         return None
     return created
@@ -197,7 +197,7 @@ def is_interrupted(attempt: ReplicaAttempt) -> bool:
 
 
 def _bar(state: AppState, code: int | None, span: Span, written: float) -> Bar | None:
-    """Return the bar of an attempt; None if its start is unknown."""
+    """Return the bar of an attempt, or None if its start is unknown."""
     if span.start is None:
         return None
     if span.end is not None:
@@ -274,7 +274,7 @@ def _evenly(items: Sequence[int], count: int) -> list[int]:
 def series_of(
     results: AppResults, steps: Mapping[str, Mapping[str, Mapping[float, float]]] | None = None
 ) -> list[Series]:
-    """Return the series of a job: first its results with steps, then numbers under numbered keys.
+    """Return the series of a job, first its results with steps, then numbers under numbered keys.
 
     Args:
         results: the results of the job.
@@ -318,7 +318,7 @@ def _numbered_series(results: AppResults) -> list[Series]:
 
 
 def _numbered(key: str) -> tuple[str, int] | None:
-    """Split a key into a text and the number at its end; None if there is no number."""
+    """Split a key into a text and the number at its end, or return None if there is no number."""
     match = _NUMBERED.match(key)
     if match is None:
         return None
@@ -365,7 +365,7 @@ def last_values(results: AppResults) -> dict[str, int | float | str]:
 
 
 def earlier_counts(status: AppStatus) -> Mapping[AppState, int]:
-    """Return state → the number of earlier attempts that ended in it; no interruptions."""
+    """Return how many earlier attempts ended in each state, without interruptions."""
     states: list[AppState] = []
     for replica in replicas_of(status):
         states += [attempt.state for attempt in replica.earlier if not is_interrupted(attempt)]

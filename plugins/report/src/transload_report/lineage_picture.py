@@ -87,7 +87,7 @@ class _Box:
 
 
 def _boxes(lineage: Lineage, columns: Sequence[Sequence[str]], tallest: float) -> dict[str, _Box]:
-    """Return run → box; the columns are side by side, and each is centred vertically."""
+    """Return the box of each run. The columns are side by side, and each is centred vertically."""
     boxes = {}
     for index, column in enumerate(columns):
         x = _MARGIN_X + index * (_BOX_WIDTH + _GAP_X)
@@ -155,7 +155,7 @@ def _untangled(columns: list[list[str]], links: list[tuple[str, str]]) -> list[l
 def _middle_of_sources(
     run: str, links: Sequence[tuple[str, str]], place: Mapping[str, float]
 ) -> float:
-    """Return the mean place of the sources that have one; 0 if none has."""
+    """Return the mean place of the sources that have one, or 0 if none has."""
     places = [place[source] for source, child in links if child == run and source in place]
     if not places:
         return 0.0
@@ -201,11 +201,11 @@ def _named_links(edges: Iterable[LineageEdge]) -> dict[tuple[str, str], str]:
 def _drawn_links(
     links: Mapping[tuple[str, str], str], boxes: Mapping[str, _Box], bottom: float
 ) -> list[str]:
-    """Draw the links: direct ones to the next column, the others in lanes below all boxes.
+    """Draw direct links to the next column, and the others in lanes below all boxes.
 
     Args:
-        links: ``(source, child)`` → the label.
-        boxes: run → box.
+        links: the label of each ``(source, child)``.
+        boxes: the box of each run.
         bottom: where the first lane is.
     """
     drawn = []

@@ -1,4 +1,4 @@
-"""The plain data of a page; `collect` reads it and `page` draws it."""
+"""The plain data of a page, which `collect` reads and `page` draws."""
 
 from __future__ import annotations
 

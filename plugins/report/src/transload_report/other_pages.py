@@ -151,7 +151,7 @@ def _differing(given: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def _comparable(runs: Sequence[AppData]) -> dict[str, dict[int, Any]]:
-    """Return result → place of a run → number; results of the most runs come first."""
+    """Return the numbers of each result by the run's place. Results of most runs come first."""
     found: dict[str, dict[int, Any]] = {}
     for place, run in enumerate(runs):
         if run.results is None:
@@ -165,7 +165,7 @@ def _comparable(runs: Sequence[AppData]) -> dict[str, dict[int, Any]]:
 def _run_plot(
     name: str, values: Mapping[int, Any], runs: Sequence[AppData], k: int
 ) -> Markup | None:
-    """Draw one result of all runs; None if fewer than two runs have a number for it."""
+    """Draw one result of all runs, or return None if fewer than two runs have a number for it."""
     points = {
         place: float(value)
         for place, value in values.items()

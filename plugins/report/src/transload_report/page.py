@@ -89,7 +89,7 @@ def render(
 
 
 def graph_of(lineage: Lineage) -> Markup | None:
-    """Draw a lineage; None if it is too large for a picture."""
+    """Draw a lineage, or return None if it is too large for a picture."""
     runs = {lineage.run_id}
     for edge in lineage.edges:
         runs |= {edge.run_id, edge.source_run_id}
@@ -175,7 +175,7 @@ def _exit(attempt: ReplicaStatus | ReplicaAttempt) -> str:
 
 
 def _took(attempt: ReplicaStatus | ReplicaAttempt, written: float) -> str:
-    """Return the duration of an attempt, up to now if it runs; ``""`` if it is unknown."""
+    """Return the duration of an attempt, up to now if it runs, or ``""`` if it is unknown."""
     if attempt.start_time is None:
         return ""
     end = attempt.end_time

@@ -72,7 +72,7 @@ def page_path(handle: str, settings: Settings) -> Path:
 
 
 def page_link(handle: str, settings: Settings) -> str | None:
-    """Return the link to a job's page, a URL or a path; None if there is no page."""
+    """Return the link to a job's page, a URL or a path, or None if there is no page."""
     path = page_path(handle, settings)
     if not path.is_file():
         return None

@@ -21,7 +21,7 @@ def transload_cli_commands(register: Register) -> None:
 
 @hookimpl
 def transload_app_link(handle: str) -> str | None:
-    """Return the link to a job's page; None if no page was written."""
+    """Return the link to a job's page, or None if no page was written."""
     from transload_report.auto import link
 
     return link(handle)

@@ -1,4 +1,4 @@
-"""Draw how far a job is: a bar with its interruptions, and a curve over time."""
+"""Draw how far a job is, with a bar that has its interruptions, and a curve over time."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CURVE_HEIGHT: Final = 260.0
 _MAX_MARKS: Final = 200
 """The largest number of interruptions in a picture."""
 _MAX_LINES: Final = 50
-"""The largest number of interruptions in a list; it has the last ones."""
+"""The largest number of interruptions in a list, which has the last ones."""
 _LONGEST: Final = 10.0
 """The expected end is drawn if it is at most so many times as far away as the start."""
 
@@ -73,7 +73,7 @@ class _Point:
 
 
 def progress_shown(status: AppStatus, span: Span, written: float) -> ProgressShown | None:
-    """Return what a page shows of a job's progress; None if the job says nothing of it.
+    """Return what a page shows of a job's progress, or None if the job reports none.
 
     Args:
         status: the status of the job.
@@ -109,7 +109,7 @@ def _drawable(progress: Progress) -> Progress:
 
 
 def short_progress(status: AppStatus, written: float) -> str:
-    """Return ``83 %, 1 h 53 min left``, or the step; ``""`` if the job says nothing of it."""
+    """Return ``83 %, 1 h 53 min left``, or the step, or ``""`` if the job reports neither."""
     if status.progress is None:
         return ""
     progress = _drawable(status.progress)
@@ -162,7 +162,7 @@ def _step_text(progress: Progress) -> str:
 
 
 def _done(progress: Progress) -> float | None:
-    """Return the part of the work that is done, 0 to 1; None if that is not known."""
+    """Return the part of the work that is done, 0 to 1, or None if that is not known."""
     if progress.fraction is not None:
         return min(1.0, max(0.0, progress.fraction))
     if progress.step is None or not progress.total:
@@ -171,7 +171,10 @@ def _done(progress: Progress) -> float | None:
 
 
 def _scale(progress: Progress) -> float | None:
-    """Return what a step is on the axis: percent, or 1 without a total; None if it has no place."""
+    """Return what a step is on the axis, or None if it has no place.
+
+    It is percent, or 1 without a total.
+    """
     if progress.step is None:
         return None
     if progress.total:
@@ -284,7 +287,7 @@ def _bar_mark(point: _Point) -> Markup:
 def _curve(
     status: AppStatus, progress: Progress, points: Sequence[_Point], span: Span, written: float
 ) -> Markup | None:
-    """Draw the known points, joined; None if there is nothing between the start and the end."""
+    """Draw the known points, joined, or return None if the start and the end are all there is."""
     end = _expected_end(status, progress, points, written)
     if len(points) + (end is not None) < 2 or span.start is None:
         return None
@@ -326,7 +329,7 @@ def _curve(
 def _expected_end(
     status: AppStatus, progress: Progress, points: Sequence[_Point], written: float
 ) -> _Point | None:
-    """Return when all of the work will be done at the present rate; None if that is not known."""
+    """Return when all of the work will be done at the present rate, or None if that is unknown."""
     left = progress.left(written)
     if status.is_terminal() or left is None or not points or _done(progress) is None:
         return None
@@ -338,7 +341,7 @@ def _expected_end(
 
 
 def _limit_after(status: AppStatus, span: Span, last: float) -> float | None:
-    """Return when the limit of time passes, in seconds since the start; None if it is far away."""
+    """Return when the time limit passes, in seconds since the start, or None if it is far away."""
     if status.ends_by is None or span.start is None or status.is_terminal():
         return None
     after = status.ends_by - span.start

@@ -31,10 +31,10 @@ _NARROW: Final = 1.5  # smallest width of a bar, in px
 
 
 def timeline(rows: Sequence[Row], what: str, key: str = "timeline") -> Markup | None:
-    """Draw a timeline; None if no times are known.
+    """Draw a timeline, or return None if no times are known.
 
     Args:
-        rows: the rows; if there are too many, only some are drawn.
+        rows: the rows. If there are too many, only some are drawn.
         what: the subject of the rows for the description, ``replicas`` or ``runs``.
         key: a text that no other picture of the page has.
     """
@@ -202,7 +202,7 @@ def _note_text(row: Row) -> str:
 
 
 def _short(text: str) -> str:
-    """Return a label that fits; of a long one, the beginning and the end are kept."""
+    """Return a label that fits. Of a long one, the beginning and the end are kept."""
     if len(text) <= _MAX_LABEL:
         return text
     return f"{text[: _MAX_LABEL - 12]}…{text[-11:]}"

@@ -47,7 +47,7 @@ def _spelled(found: re.Match[str]) -> str:
 
 
 def shown(text: str) -> str:
-    """Return a text for display: cleaned by `clean`, with passwords in URLs masked."""
+    """Return a text for display, cleaned by `clean`, with passwords in URLs masked."""
     return clean(masked_url(text))
 
 
@@ -83,7 +83,7 @@ def value_text(value: Any) -> str:
 
 
 def moment_text(seconds: float | None) -> str:
-    """Return a point in time as ``2025-01-31 08:00:00 UTC``, in local time; ``""`` for None."""
+    """Return a point in time as ``2025-01-31 08:00:00 UTC``, in local time, or ``""`` for None."""
     if seconds is None:
         return ""
     return datetime.fromtimestamp(seconds).astimezone().strftime("%Y-%m-%d %H:%M:%S %Z")

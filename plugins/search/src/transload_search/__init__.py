@@ -1,4 +1,4 @@
-"""Search: run a component many times with different arguments to optimize one of its results.
+"""Run a component many times with different arguments to optimize one of its results.
 
 Orchestrators run a `Search` as their own steps. `run_search` and ``transload search`` need no
 orchestrator.

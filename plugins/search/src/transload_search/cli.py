@@ -79,7 +79,7 @@ to them. With --cancel-running, Ctrl-C ends them, and the next command runs them
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of ``transload search run``; those that were not given are None or empty.
+    """The options of ``transload search run``. Those that were not given are None or empty.
 
     Args:
         given: names of the options that were given.
@@ -299,7 +299,7 @@ def cancel(name: str, as_json: bool) -> int:
 @click.option("--force", is_flag=True, help="Also if trials run: they are ended first.")
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 def delete(name: str, force: bool, as_json: bool) -> int:
-    """Delete the search NAME: the jobs of its trials, its results and what is kept of it.
+    """Delete the search NAME with the jobs of its trials, its results and what is kept of it.
 
     Files in a --tracker-base of your own stay.
     """
@@ -333,7 +333,7 @@ def _alone(name: str) -> AbstractContextManager[None]:
 
 
 def _ledger_if_there(base: str) -> SearchLedger | None:
-    """Return the ledger in a tracker base; None if somebody has removed it."""
+    """Return the ledger in a tracker base, or None if somebody has removed it."""
     try:
         return SearchLedger.open(base)
     except ConfigError:
@@ -499,7 +499,7 @@ def _absolute_environment(text: str) -> str:
 def _typed_constants(
     component: str | Callable[..., Any] | None, texts: Sequence[str]
 ) -> dict[str, Any]:
-    """Return name → value of constants given as ``NAME=VALUE``; the last one of a name counts."""
+    """Return the value of each constant given as ``NAME=VALUE``. The last one of a name counts."""
     plain: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -613,7 +613,7 @@ class _Line:
         self._write()
 
     def show_progress(self, index: int, status: AppStatus) -> None:
-        """Show on a terminal how far a running trial is; a log has a line for each trial only."""
+        """Show on a terminal how far a running trial is. A log has a line for each trial only."""
         if status.progress is None or status.progress.fraction is None:
             return
         self._fractions[index] = status.progress.fraction
@@ -630,7 +630,7 @@ async def _until_interrupted(
     line: _Line | None,
     signals: list[int],
 ) -> dict[str, Any]:
-    """Run a search until it ends or a signal arrives; the signal is added to ``signals``."""
+    """Run a search until it ends or a signal arrives, which is added to ``signals``."""
     task = asyncio.current_task()
     assert task is not None
 

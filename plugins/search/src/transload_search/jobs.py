@@ -27,7 +27,10 @@ def running_jobs(ledger: SearchLedger, runner: Runner) -> dict[str, AppStatus]:
 
 
 def all_jobs(ledger: SearchLedger, runner: Runner) -> dict[str, AppStatus]:
-    """Return handle → status of all jobs that exist; arguments and errors as of `running_jobs`."""
+    """Return the status of all jobs that exist, by handle.
+
+    Arguments and errors as in `running_jobs`.
+    """
     rows = ledger.summary()["trials"]
     found = _submitted(ledger, runner, [row["index"] for row in rows])
     # the search may have gone on with another scheduler
@@ -36,7 +39,7 @@ def all_jobs(ledger: SearchLedger, runner: Runner) -> dict[str, AppStatus]:
 
 
 def _submitted(ledger: SearchLedger, runner: Runner, trials: Iterable[int]) -> dict[str, AppStatus]:
-    """Return handle → status of the jobs of trials; a trial that was cancelled may have several."""
+    """Return the status of the jobs of trials, by handle. A cancelled trial may have several."""
     search = ledger.search
     scheduler = search.scheduler or runner.settings.scheduler
     found: dict[str, AppStatus] = {}

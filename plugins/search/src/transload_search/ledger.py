@@ -99,7 +99,7 @@ class SearchLedger:
         return math.ceil(self.search.trials / self.search.parallelism)
 
     def suggest(self, number: int) -> list[SearchTrial]:
-        """Return the trials of a round, the same ones at each call; none after the last trial.
+        """Return the trials of a round, the same at each call, or none after the last trial.
 
         Args:
             number: the round, from 0. The suggester knows the observations of earlier rounds.
@@ -210,7 +210,7 @@ class SearchLedger:
         return os.path.join(self.tracker_base, "trials", str(index))
 
     def launch(self, trial: SearchTrial) -> Launch:
-        """Return the launch of a trial: the component, the constants and the parameters."""
+        """Return the launch of a trial, with the component, the constants and the parameters."""
         search = self.search
         own_run = f"search/{self.name}/{self.id}"
         return Launch(
@@ -306,7 +306,7 @@ class SearchLedger:
         return state is not None
 
     def ended(self, index: int) -> dict[str, Any] | None:
-        """Return the observation of a trial; None if there is none yet.
+        """Return the observation of a trial, or None if there is none yet.
 
         It has ``value``, ``state``, ``handle`` and ``reason``.
         """
@@ -352,7 +352,7 @@ class SearchLedger:
     # -- the end
 
     def best(self) -> tuple[SearchTrial, float] | None:
-        """Return the best trial so far; the first one if several are equal.
+        """Return the best trial so far, or the first one if several are equal.
 
         It satisfies the constraints. None if no trial has an objective, or if the search has several
         objectives (see `front`).
@@ -465,7 +465,7 @@ class SearchLedger:
     # -- files
 
     def _claim(self) -> str:
-        """Record the search in the tracker base, or update it; return its id.
+        """Record the search in the tracker base, or update it, and return its id.
 
         Raises:
             SpecError: if the base has another search, or a new one does not fit its component.
@@ -502,7 +502,7 @@ class SearchLedger:
         return values
 
     def _numbers(self, folder: str) -> list[int]:
-        """Return the numbers of the records in a folder; that of ``12.json`` is 12."""
+        """Return the numbers of the records in a folder, such as 12 for ``12.json``."""
         files = [name for name, is_folder, _ in self._store.entries(folder) if not is_folder]
         stems = [name.removesuffix(".json") for name in files]
         return [int(stem) for stem in stems if stem.isdecimal()]

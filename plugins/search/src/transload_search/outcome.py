@@ -41,7 +41,7 @@ def trial_values(
 
 
 def _usual_key(results: AppResults, index: int, name: str) -> str | None:
-    """Return the usual key that has a trial's result; None if neither has it."""
+    """Return the usual key that has a trial's result, or None if neither has it."""
     for key in (str(index), "final"):
         if name in results.results.get(key, {}):
             return key

@@ -37,7 +37,7 @@ def search_folder(name: str) -> Path:
 
 
 def kept_base(name: str) -> str | None:
-    """Return the tracker base of the search with a name; None if there is none."""
+    """Return the tracker base of the search with a name, or None if there is none."""
     folder = search_folder(name)
     try:
         return (folder / _ELSEWHERE).read_text(encoding="utf-8")

@@ -47,10 +47,10 @@ class Picture:
 
 
 def plot_search(summary: Mapping[str, Any], file: Path) -> None:
-    """Write a picture of a search; of several objectives, the first is drawn.
+    """Write a picture of a search. Of several objectives, the first is drawn.
 
     Args:
-        summary: the summary of the search, in any state; see `SearchLedger.summary`.
+        summary: the summary of the search, in any state, as of `SearchLedger.summary`.
         file: ``name.png``, ``name.svg`` or ``name.pdf``.
 
     Raises:

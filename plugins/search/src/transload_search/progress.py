@@ -34,7 +34,7 @@ def progress_line(
 
 
 def _percent_words(rows: Sequence[Mapping[str, Any]], fractions: Mapping[int, float]) -> str:
-    """Return how far the running trials are, in brackets; ``""`` if none says so."""
+    """Return how far the running trials are, in brackets, or ``""`` if none reports it."""
     running = [row["index"] for row in rows if trial_word(row) == "running"]
     percents = [int(fractions[index] * 100 + 1e-9) for index in running if index in fractions]
     if not percents:
@@ -61,7 +61,7 @@ def trial_word(row: Mapping[str, Any]) -> str:
 
 
 def best_words(summary: Mapping[str, Any]) -> list[str]:
-    """Return the best result of a summary, in words; empty if there is none."""
+    """Return the best result of a summary, in words, or [] if there is none."""
     best = summary["best"]
     if best is not None:
         name = first_objective(summary)["name"]

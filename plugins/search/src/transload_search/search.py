@@ -134,7 +134,7 @@ class Parameter:
 
 
 def plain_number(value: Any) -> Any:
-    """Convert a number of numpy or torch to Python's own type; return other values unchanged."""
+    """Convert a number of numpy or torch to Python's own type. Return other values unchanged."""
     if isinstance(value, (int, float, str)) and type(value).__module__ == "builtins":
         return value
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
@@ -147,7 +147,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _choice(value: Any, where: str) -> Value:
-    """Return one choice as a number or text; a list or dict becomes JSON text.
+    """Return one choice as a number or text. A list or dict becomes JSON text.
 
     Raises:
         SpecError: for a value of another type.
@@ -166,7 +166,7 @@ def _choice(value: Any, where: str) -> Value:
 
 
 def _split_choices(text: str) -> tuple[Value, ...]:
-    """Split a text into choices; it is a JSON list, or has commas between them."""
+    """Split a text into choices, from a JSON list, or at its commas."""
     if text.startswith("["):
         try:
             found = json.loads(text)
@@ -408,7 +408,7 @@ class Search:
 
     @property
     def results(self) -> dict[str, str | None]:
-        """The results that a trial must report → their key (None: see `Objective`)."""
+        """The key of each result that a trial must report, or None as `Objective` explains."""
         keys: dict[str, str | None] = {each.name: None for each in self.constraints}
         keys.update({each.name: each.key for each in self.objectives})
         return keys
@@ -511,16 +511,17 @@ class Suggester(Protocol):
         """
 
     def suggest(self, count: int = 1) -> list[SearchTrial]:
-        """Return up to ``count`` new trials; fewer, or none, if it wants to see results first or is
-        done.
+        """Return up to ``count`` new trials.
+
+        They are fewer, or none, if it wants to see results first or is done.
         """
 
     def observe(self, index: int, values: Values | None) -> None:
-        """Take what a trial came to; a second call replaces the first.
+        """Take what a trial came to. A second call replaces the first.
 
         Args:
             index: the trial.
-            values: each objective and each constrained result, finite numbers; None: the trial
+            values: each objective and each constrained result, finite numbers, or None if the trial
                 failed.
         """
 

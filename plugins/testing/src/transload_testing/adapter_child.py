@@ -1,5 +1,6 @@
-"""Entry point of the child process of `ChildDriver`: ``python -m transload_testing.adapter_child
-module:function``.
+"""Run the child process of `ChildDriver`.
+
+The command is ``python -m transload_testing.adapter_child module:function``.
 """
 
 from __future__ import annotations

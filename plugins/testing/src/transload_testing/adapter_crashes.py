@@ -1,4 +1,4 @@
-"""Scenarios in which the orchestrator's process dies at some point; there is always one job."""
+"""Scenarios in which the orchestrator's process dies at some point. There is always one job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ class CrashScenarios(AdapterSuite):
     """Crashes of the orchestrator, failed submits, and what a run after them does."""
 
     def test_crash_between_submit_and_store(self, stage: Stage) -> None:
-        """The process dies after a submit, before it gets the answer; the next run reattaches."""
+        """A run after a process that died between submit and answer reattaches to the job."""
         stage.start(held(crash="after", results={"0": {"x": 1}}))
         stage.dead()
         assert len(stage.started) == 1
@@ -24,7 +24,7 @@ class CrashScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_crash_before_submit(self, stage: Stage) -> None:
-        """The process dies before the submit; the next run submits the job."""
+        """A run after a process that died before the submit submits the job."""
         stage.start({"crash": "before"})
         stage.dead()
         assert stage.started == []
@@ -33,7 +33,7 @@ class CrashScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_crash_while_polling(self, stage: Stage) -> None:
-        """The process dies while it waits: the next run attaches, and delivers the results."""
+        """A run after a process that died while it waited reattaches, and delivers the results."""
         stage.start(held(results={"0": {"x": 1}}))
         app_id = stage.running()
         stage.driver.crash()
@@ -160,7 +160,7 @@ class CrashScenarios(AdapterSuite):
         assert found == [*lines, "line 20."]
 
     def test_transient_submit_error(self, stage: Stage) -> None:
-        """A submit that may work later is a failure that the orchestrator retries; nothing runs."""
+        """A submit that may work later is a failure to retry, and nothing runs."""
         stage.start({"submit_error": "transient"})
         seen = stage.ended()
         self.is_failure(seen, self.submit_failed_state)

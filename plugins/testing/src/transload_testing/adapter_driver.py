@@ -110,8 +110,9 @@ class AdapterDriver(ABC):
 
 
 class ChildDriver(AdapterDriver):
-    """Runs ``entry(ChildJob)`` in a child process; an adapter's driver often is no more than that
-    function.
+    """Runs ``entry(ChildJob)`` in a child process.
+
+    An adapter's driver often is no more than that function.
 
     Attributes:
         entry: ``module:function``.

@@ -28,7 +28,7 @@ class EndingScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_success_needs_no_results(self, stage: Stage) -> None:
-        """The state decides about success; without results, the searched places are named."""
+        """The state alone decides about success. Without results, the searched places are named."""
         stage.start()
         seen = stage.ended()
         self.is_state(seen, AppState.SUCCEEDED)
@@ -61,7 +61,7 @@ class EndingScenarios(AdapterSuite):
         assert "Traceback" in lines
 
     def test_any_command(self, stage: Stage) -> None:
-        """A command runs unchanged; its lines, exit code and variables arrive."""
+        """A command runs unchanged, and its lines, exit code and variables arrive."""
         command = ["sh", "-c", 'echo "said $SUITE_PASSED ${OTHER-none}"; exit 5']
         stage.start(
             job=HostJob(scheduler="local", launch={"command": command, "pass_env": ["SUITE_*"]})
@@ -74,8 +74,9 @@ class EndingScenarios(AdapterSuite):
     def test_packages_of_a_command(
         self, stage: Stage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """A file beside the unit's definition names the packages that a job needs; the log says
-        that they are installed, and how long it takes.
+        """A file beside the job's definition names the packages that a job needs.
+
+        The log says that they are installed, and how long it takes.
         """
         (tmp_path / "project").mkdir()
         (tmp_path / "project" / "packages.txt").write_text("tiny\n", encoding="utf-8")
@@ -226,8 +227,9 @@ class EndingScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_cancel_racing_the_end(self, stage: Stage) -> None:
-        """A job that ends well although its end was asked for has succeeded; running it again
-        collects that.
+        """A job that ends well although its end was asked for has succeeded.
+
+        Running the step again collects its results.
         """
         stage.start(
             held(
@@ -328,7 +330,7 @@ class EndingScenarios(AdapterSuite):
         return AppDef.from_json(record["app"]).roles[0].max_retries
 
     def test_refused_spec_is_one_clear_line(self, stage: Stage) -> None:
-        """An unsupported field is refused by name; nothing is started or retried."""
+        """An unsupported field is refused by name, and nothing is started or retried."""
         app = AppDef("app", [Role("main", "none", entrypoint="none", port_map={"web": 80})])
         stage.start(app)
         seen = stage.ended()

@@ -27,7 +27,7 @@ Steps = Sequence[str | Mapping[str, Any]]
 
 
 class ScriptFields(TypedDict, total=False):
-    """Fields of a script besides its steps; see `transload_testing.Script`."""
+    """Fields of a script besides its steps, as `transload_testing.Script` describes them."""
 
     on_cancel: Steps
     results: Mapping[str, Mapping[str, Any]]
@@ -40,8 +40,9 @@ def held(
     lines: Sequence[str | Mapping[str, Any]] = (),
     **more: Unpack[ScriptFields],
 ) -> dict[str, Any]:
-    """Return a script that runs until the gate ``go`` is opened, then goes on with ``after``
-    (default: succeeds).
+    """Return a script that runs until the gate ``go`` is opened, then goes on with ``after``.
+
+    By default it succeeds then.
     """
     steps = [
         {"state": "RUNNING", "until": RUNNING_UNTIL, "lines": lines},
@@ -112,7 +113,7 @@ class Stage:
             pause = min(pause * 1.3, 0.05)
 
     def running(self) -> str:
-        """Wait until the orchestrator watches a job that was started; return its id."""
+        """Wait until the orchestrator watches a job that was started, and return its id."""
         app_id = self.until(self.control.started, "a job is started")[-1]
         self.watched(app_id)
         return app_id
@@ -152,7 +153,7 @@ class Stage:
         self.until(lambda: set(lines) <= set(self.driver.observe().logs), f"the log has {lines}")
 
     def reported(self, text: str) -> None:
-        """Wait until the orchestrator's log has a line with a text; it has it once."""
+        """Wait until the orchestrator's log has a line with a text, which must be there once."""
         lines = self.until(
             lambda: [line for line in self.driver.observe().logs if text in line],
             f"the log says {text!r}",
@@ -196,7 +197,7 @@ class AdapterSuite:
     timeout: ClassVar[float] = TIMEOUT
 
     def make_driver(self, folder: Path, environment: Mapping[str, str]) -> AdapterDriver:
-        """Return a driver of the adapter; to be overridden.
+        """Return a driver of the adapter. Override this.
 
         Args:
             folder: where it may keep files, the orchestrator's store among them.
@@ -208,7 +209,7 @@ class AdapterSuite:
 
     @pytest.fixture
     def stage(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Stage]:
-        """A new stage for each scenario; an impossible one is skipped with its reason."""
+        """Make a new stage for each scenario. An impossible scenario is skipped with its reason."""
         reason = self.cannot.get(request.function.__name__)
         if reason is not None:
             pytest.skip(f"this host cannot have it: {reason}")

@@ -25,7 +25,7 @@ class UnknownScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_unknown_longer_than_patience(self, stage: Stage) -> None:
-        """A longer UNKNOWN is a failure; the job is neither cancelled nor started again."""
+        """A longer UNKNOWN is a failure, and the job is neither cancelled nor started again."""
         stage.start({"steps": [{"state": "RUNNING"}, {"state": "UNKNOWN"}]}, patience=0.3)
         seen = stage.ended()
         self.is_failure(seen, self.unknown_state)
@@ -50,7 +50,7 @@ class UnknownScenarios(AdapterSuite):
         assert len(stage.started) == 1
 
     def test_outage_while_attaching(self, stage: Stage) -> None:
-        """A restart that meets an outage waits; it never submits on a guess."""
+        """A restart that meets an outage waits, and never submits on a guess."""
         stage.start(held())
         app_id = stage.running()
         stage.driver.crash()
@@ -76,7 +76,7 @@ class UnknownScenarios(AdapterSuite):
         assert stage.cancelled == []
 
     def test_app_vanishes_while_polling(self, stage: Stage) -> None:
-        """A job that is provably gone is lost: a failure, and no silent resubmit."""
+        """A job that is provably gone is lost, which is a failure without a silent resubmit."""
         stage.start(held())
         app_id = stage.running()
         stage.control.vanish(app_id)
@@ -94,7 +94,7 @@ class UnknownScenarios(AdapterSuite):
         assert stage.started == [app_id]
 
     def test_app_vanishes_while_the_host_is_down(self, stage: Stage) -> None:
-        """Gone is not the same as never existed: a restart reports the loss and submits nothing."""
+        """A restart reports a job that is gone as lost, and submits nothing."""
         stage.start(held())
         app_id = stage.running()
         stage.driver.crash()

@@ -1,4 +1,4 @@
-"""The conformance suite for adapters: subclass `AdapterConformance` in your tests."""
+"""The conformance suite for adapters. Subclass `AdapterConformance` in your tests."""
 
 from __future__ import annotations
 

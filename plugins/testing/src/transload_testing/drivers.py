@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Surroundings(TypedDict, total=False):
-    """Arguments of `AdapterIO` beside the runner; see there."""
+    """Arguments of `AdapterIO` beside the runner, described there."""
 
     store: AttachStore | None
     log_store: AttachStore | None
@@ -34,11 +34,11 @@ def driver_of(
     options: ExecutionOptions | None = None,
     **io: Unpack[Surroundings],
 ) -> Driver:
-    """Return what looks after a job; nothing is asked or submitted.
+    """Return what looks after a job. Nothing is asked or submitted.
 
     Args:
         runner: submits and asks.
-        launch: what to submit; None: the job is known by its handle.
+        launch: what to submit, or None if the job is known by its handle.
         identity: whose job it is.
         options: how it is run.
         io: what surrounds it.

@@ -33,7 +33,7 @@ ODD_TEXTS: Final = {
     "1 kB": "k" * 1024,
     "1 kB unicode": "雪" * 341 + "x",
 }
-"""Texts that must all work and come back unchanged; no two are the same."""
+"""Texts that must all work and come back unchanged. No two are the same."""
 
 BAD_TEXTS: Final = {
     "empty": "",
@@ -91,7 +91,10 @@ METADATA_VALUES: Final[dict[str, object]] = {
 
 
 def same(left: object, right: object) -> bool:
-    """Tell whether two values are equal in type and value; NaN equals NaN, and 0.0 is not -0.0."""
+    """Tell whether two values are equal in type and value.
+
+    NaN equals NaN, and 0.0 is not -0.0.
+    """
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same(left[name], right[name]) for name in left)
     if isinstance(left, list) and isinstance(right, list):

@@ -1,4 +1,4 @@
-"""A small index of Python packages on loopback, for tests that install some: wheels are made here."""
+"""Serve a small index of Python packages on loopback, with wheels made here, for tests."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ class PackageIndex:
         tag: str = "py3-none-any",
         requires: tuple[str, ...] = (),
     ) -> str:
-        """Make a wheel of one module, ``NAME.py``; return its sha256.
+        """Make a wheel of one module, ``NAME.py``, and return its sha256.
 
         Args:
-            name: of the package and its module: lower-case letters.
+            name: of the package and its module, in lower-case letters.
             version: of the package.
             code: what is in the module, behind ``VERSION = …``.
             tag: Python, ABI and platform that it is for.

@@ -10,7 +10,8 @@ __all__ = ["transload_schedulers"]
 
 @hookimpl
 def transload_schedulers(register: Register) -> None:
-    """Register the scheduler that plays scripts; a string, so that it costs nothing until it is
-    asked for.
+    """Register the scheduler that plays scripts.
+
+    It is named by a string, so that it costs nothing until it is asked for.
     """
     register("scripted", "transload_testing.scripted:create_scheduler")

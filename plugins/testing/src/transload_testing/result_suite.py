@@ -31,18 +31,20 @@ _BAD_VALUES = {
 
 
 class ResultTrackerConformance:
-    """What must hold for a ``ResultTracker``. Subclass it, name your factory, and give an empty
-    place to each test::
+    """What must hold for a ``ResultTracker``.
+
+    Subclass it, name your factory, and give an empty place to each test::
 
         class TestMine(ResultTrackerConformance):
             factory = "my_package:MyResultTracker"
 
-            @pytest.fixture def tracker_base(self, tmp_path):
+            @pytest.fixture
+            def tracker_base(self, tmp_path):
                 return str(tmp_path / "results")
 
     Attributes:
-        factory: ``module:attribute``, called with the base; other processes call it too.
-        processes: False if other processes cannot see the store: threads take their place, and
+        factory: ``module:attribute``, called with the base, in other processes too.
+        processes: whether other processes can see the store. If not, threads take their place, and
             nothing is killed.
         writers: how many write at once.
         writes: how much each of them writes.

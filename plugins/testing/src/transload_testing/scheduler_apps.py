@@ -28,7 +28,7 @@ class AppTests(SchedulerSuite):
     """Ends, roles and replicas, cancel, retries, timeouts."""
 
     def test_success(self, stage: SchedulerStage) -> None:
-        """A job whose program succeeds is SUCCEEDED; its replica has exit code 0 and times."""
+        """A job whose program succeeds is SUCCEEDED, and its replica has exit code 0 and times."""
         before = time.time()
         status = stage.ended(stage.submit(stage.app(Program(seconds=0.05))))
         assert status.state is AppState.SUCCEEDED, status
@@ -87,9 +87,7 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_macros(self, stage: SchedulerStage) -> None:
-        """The macros that are the scheduler's are replaced in arguments; any other ``$`` is the
-        program's.
-        """
+        """The scheduler replaces its macros in arguments, and leaves other ``$`` to the program."""
         command = f'x=kept; echo "{macros.replica_id} $x ${{x}}"; printenv {macros.rank0_env} > /dev/null && echo rank0'
         replicas = 2 if stage.scheduler.capabilities.replicas else 1
         app_id = stage.submit(stage.app(Program(command=command), replicas=replicas))
@@ -98,7 +96,7 @@ class AppTests(SchedulerSuite):
             assert stage.everything(app_id, k=k) == [f"{k} kept kept\n", "rank0\n"]
 
     def test_cancel(self, stage: SchedulerStage) -> None:
-        """A cancel does not wait; the job ends CANCELLED, and its status has the request."""
+        """A cancel does not wait. The job ends CANCELLED, and its status has the request."""
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(app_id, said="up")
         assert stage.scheduler.cancel(app_id) is True
@@ -186,8 +184,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_program_that_does_not_exist(self, stage: SchedulerStage) -> None:
-        """An entrypoint that cannot be started is refused, or fails the job; no other role is left
-        running.
+        """An entrypoint that cannot be started is refused, or fails the job.
+
+        No other role is left running.
         """
         roles = {"main": Program()}
         if stage.scheduler.capabilities.roles:
@@ -204,8 +203,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_environment(self, stage: SchedulerStage) -> None:
-        """``Role.env`` reaches the job byte for byte; the submitter's own environment only if it is
-        told to.
+        """``Role.env`` reaches the job byte for byte.
+
+        The submitter's own environment does so only if that was asked for.
         """
         os.environ["SUITE_OUTSIDE"] = "outside"
         try:
@@ -242,8 +242,9 @@ class AppTests(SchedulerSuite):
     def test_variables_are_passed_by_pattern(
         self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """``pass_env`` brings variables of the submitter to the job, a secret one too, which is
-        shown nowhere.
+        """``pass_env`` brings variables of the submitter to the job.
+
+        A secret one is passed too, and shown nowhere.
         """
         monkeypatch.setenv("SUITE_PLAIN", "plain value")
         monkeypatch.setenv("SUITE_TOKEN", "hunter3-value")
@@ -298,8 +299,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_exception_of_a_program(self, stage: SchedulerStage) -> None:
-        """The exception that a Python program ends with is why the job failed, though nobody wrote
-        it to a file.
+        """The exception that a Python program ends with is why the job failed.
+
+        Nobody has to write it to a file.
         """
         text = 'Traceback (most recent call last):\\n  File "x.py", line 3, in main\\n    f()\\nKeyError: 7\\n'
         app_id = stage.submit(stage.app(Program(command=f"printf '{text}' >&2; exit 1")))
@@ -312,8 +314,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_a_python_program_tells_what_it_died_of(self, stage: SchedulerStage) -> None:
-        """What ``utils.python`` starts writes its exception itself, with nothing installed, and
-        whatever it prints.
+        """What ``utils.python`` starts writes its exception itself.
+
+        This needs nothing installed, and works whatever the program prints.
         """
         (role,) = utils.python(c="raise ValueError('no such thing')").roles
         python = "exec $(command -v python3 || echo true)"  # an image may have none
@@ -330,8 +333,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_reason_of_the_last_attempt(self, stage: SchedulerStage) -> None:
-        """An attempt that ends without a word is not explained by the exception of the one before,
-        nor by its lines.
+        """An attempt that ends without a word is not explained by the one before.
+
+        Neither the exception nor the lines of that attempt count.
         """
         if RetryPolicy.REPLICA not in stage.scheduler.capabilities.retries:
             pytest.skip("no retries")
@@ -384,8 +388,9 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_each_apps_results_are_its_own(self, stage: SchedulerStage) -> None:
-        """Jobs that share a tracker base do not see each other's results, steps and files; replicas
-        overwrite none.
+        """Jobs that share a tracker base do not see each other's results, steps and files.
+
+        Replicas overwrite none.
         """
         body = '{"schema": 1, "key": "%s", "results": {"x": %s}}'
         command = (

@@ -34,8 +34,9 @@ class IdentityTests(SchedulerSuite):
 
     @submits_once
     def test_same_id_same_app_is_adopted(self, stage: SchedulerStage) -> None:
-        """A second submit of the same job under the same id starts nothing, while it runs and after
-        its end.
+        """A second submit of the same job under the same id starts nothing.
+
+        This holds while it runs and after its end.
         """
         app = stage.app(Program(out=("once",), seconds=0.2))
         app_id = stage.submit(app)
@@ -60,8 +61,9 @@ class IdentityTests(SchedulerSuite):
         assert stage.start(stage.app(Program()), "suite-first") is True
 
     def test_delete_forgets_the_app_and_keeps_the_record(self, stage: SchedulerStage) -> None:
-        """A deleted job is gone; that its given id was used is remembered. Deleting again does
-        nothing.
+        """A deleted job is gone, but the scheduler remembers that its given id was used.
+
+        Deleting it again does nothing.
         """
         app_id = stage.submit(stage.app(Program()), id_given=True)
         assert stage.scheduler.existed(app_id)
@@ -82,8 +84,9 @@ class IdentityTests(SchedulerSuite):
         stage.until(lambda: stage.scheduler.describe(app_id) is None, "the job is gone")
 
     def test_description(self, stage: SchedulerStage) -> None:
-        """A job is described as it was submitted: definition, digest, session, parent run,
-        options, time.
+        """A job is described as it was submitted.
+
+        The description has its definition, digest, session, parent run, options and time.
         """
         before = time.time()
         app = stage.app(Program(), env={"API_TOKEN": "hunter2-value", "PLAIN": "shown"})
@@ -121,8 +124,9 @@ class IdentityTests(SchedulerSuite):
 
     @pytest.mark.parametrize("damage", get_args(Damage))
     def test_damaged_record(self, stage: SchedulerStage, damage: Damage) -> None:
-        """A job whose record is damaged hides no other, is listed, says what to type, and can be
-        deleted.
+        """A job whose record is damaged hides no other, and can be deleted.
+
+        It is listed, and says what to type.
         """
         good = stage.submit(stage.app(Program()))
         bad = stage.submit(stage.app(Program()))
@@ -189,7 +193,7 @@ class IdentityTests(SchedulerSuite):
         assert stage.ended(app_id).state is AppState.CANCELLED
 
     def test_app_goes_on_when_the_scheduler_object_is_closed(self, stage: SchedulerStage) -> None:
-        """Closing the scheduler object does not end the job; closing twice is allowed."""
+        """Closing the scheduler object, even twice, does not end the job."""
         if stage.scheduler.capabilities.reachable_from == "process":
             pytest.skip("jobs end with the submitting process")
         app_id = stage.submit(stage.app(Program(seconds=0.2, out=("done",))))

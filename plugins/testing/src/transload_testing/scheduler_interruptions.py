@@ -126,8 +126,9 @@ class InterruptionTests(SchedulerSuite):
 
     @needs_programs
     def test_segment(self, stage: SchedulerStage) -> None:
-        """At the end of a segment the job gets its notice, and goes on in the next one: no retry is
-        spent.
+        """At the end of a segment the job gets its notice, and goes on in the next one.
+
+        No retry is spent.
         """
         _needs(stage, "segment", "notice", "interruptions", "checkpoints")
         notice = self._notice(stage)
@@ -170,7 +171,7 @@ class InterruptionTests(SchedulerSuite):
 
     @needs_programs
     def test_checkpoints_go_with_the_last_job(self, stage: SchedulerStage) -> None:
-        """Two jobs of one name share a folder; it is there until the second one is deleted."""
+        """Two jobs of one name share a folder, which is there until the second one is deleted."""
         _needs(stage, "checkpoints", "delete")
         name = self._name()
         write = Program(command='echo x > "$TRANSLOAD_CHECKPOINT_DIR/kept"')

@@ -17,7 +17,7 @@ class LogTests(SchedulerSuite):
     """Tests of streams, filters, cursors and last lines."""
 
     def test_streams(self, stage: SchedulerStage) -> None:
-        """Stdout and stderr are kept apart; combined has both."""
+        """Stdout and stderr are kept apart, and the combined log has both."""
         if Stream.STDOUT not in stage.scheduler.capabilities.streams:
             pytest.skip("stdout and stderr are not told apart")
         app_id = stage.submit(stage.app(Program(out=("a", "b"), err=("c",))))
@@ -78,8 +78,9 @@ class LogTests(SchedulerSuite):
             stage.scheduler.log_read("suite-never-was", LogQuery("main", 0, stage.stream))
 
     def test_pages(self, stage: SchedulerStage) -> None:
-        """Read page by page, with small pages, the log is the same: no line lost, none twice, none
-        torn.
+        """Read page by page, with small pages, the log is the same.
+
+        No line is lost, none comes twice, and none is torn.
         """
         lines = tuple(f"line {number} {'x' * (number % 37)}" for number in range(300))
         app_id = stage.submit(stage.app(Program(out=lines)))
@@ -93,8 +94,9 @@ class LogTests(SchedulerSuite):
         assert isinstance(pages[0].cursor, str)
 
     def test_cursor_in_another_process(self, stage: SchedulerStage) -> None:
-        """A cursor is text that another scheduler object goes on from; a complete log stays
-        complete.
+        """A cursor is text that another scheduler object goes on from.
+
+        A complete log stays complete.
         """
         lines = tuple(f"line {number}" for number in range(100))
         app_id = stage.submit(stage.app(Program(out=lines)))
@@ -116,7 +118,7 @@ class LogTests(SchedulerSuite):
             stage.scheduler = mine
 
     def test_read_while_it_runs(self, stage: SchedulerStage) -> None:
-        """Reading does not wait; it returns complete lines of a log that is not complete."""
+        """Reading does not wait, and returns complete lines of a log that is not complete."""
         app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(app_id, said="up")
         page = stage.scheduler.log_read(app_id, LogQuery("main", 0, stage.stream))
@@ -131,7 +133,7 @@ class LogTests(SchedulerSuite):
 
     @pytest.mark.parametrize("ends", [True, False])
     def test_last_lines(self, stage: SchedulerStage, ends: bool) -> None:
-        """The last lines are those at the end; reading on from there repeats no line."""
+        """The last lines are those at the end, and reading on from there repeats no line."""
         lines = [f"line {number}\n" for number in range(200)]
         app_id = stage.submit(
             stage.app(Program(out=tuple(line.rstrip() for line in lines), hold=not ends))
@@ -150,8 +152,9 @@ class LogTests(SchedulerSuite):
         assert found == lines[-len(found) :]
 
     def test_a_log_that_grows_as_fast_as_it_is_read(self, stage: SchedulerStage) -> None:
-        """Read without following, a log is what it was when its reading began: it ends, and lacks
-        nothing.
+        """Read without following, a log is what it was when its reading began.
+
+        The reading ends, and lacks nothing.
         """
         if not self.runs_programs:
             pytest.skip("this scheduler runs no programs")

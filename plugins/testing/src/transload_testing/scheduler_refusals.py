@@ -52,8 +52,9 @@ class RefusalTests(SchedulerSuite):
         assert "shown" in text
 
     def test_options_describe_themselves(self, stage: SchedulerStage) -> None:
-        """Every option and connection setting has a help text, and none is both; a misspelt one is
-        refused.
+        """Every option and connection setting has a help text, and none is both.
+
+        A misspelt one is refused.
         """
         options, settings = (
             dict(stage.scheduler.run_opts()),
@@ -108,8 +109,9 @@ class RefusalTests(SchedulerSuite):
         self._offered_or_refused(stage, app, stage.scheduler.capabilities.timeout, "timeout")
 
     def test_environments_are_offered_or_refused(self, stage: SchedulerStage) -> None:
-        """``Role.environment`` is offered, and shown with its digest in a dry-run, or refused by its
-        path.
+        """``Role.environment`` is offered and shown in a dry-run, or refused by its path.
+
+        The dry-run has its digest.
         """
         wanted = Environment("requirements.txt", "packages.txt", "0123456789abcdef" * 4)
         app = stage.app(Program(), environment=wanted)

@@ -1,4 +1,4 @@
-"""The common parts of the scheduler suite: programs, jobs of them, and waits with a deadline."""
+"""The common parts of the scheduler suite, as programs, jobs of them, and waits with a deadline."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Damage = Literal["empty", "truncated", "no JSON", "deep JSON", "other JSON", "fo
 
 
 def damaged_text(text: str, damage: Damage) -> str | None:
-    """Return a damaged text; None for damage that only a file can have."""
+    """Return a damaged text, or None for damage that only a file can have."""
     damaged: dict[str, str] = {
         "empty": "",
         "truncated": text[: len(text) // 2],
@@ -122,7 +122,7 @@ class Program:
 
 
 class AppFields(TypedDict, total=False):
-    """Fields of a job's first role; ``timeout`` is the job's own."""
+    """Fields of a job's first role, except ``timeout``, which is the job's own."""
 
     timeout: float | None
     entrypoint: str
@@ -145,7 +145,7 @@ class AppFields(TypedDict, total=False):
 
 
 class SubmissionFields(TypedDict, total=False):
-    """Fields of a submission; see `transload.schedulers.Submission`."""
+    """Fields of a submission, as `transload.schedulers.Submission` describes them."""
 
     session: str
     cfg: Mapping[str, CfgVal]
@@ -178,7 +178,10 @@ class SchedulerStage:
         replicas: int = 1,
         **fields: Unpack[AppFields],
     ) -> AppDef:
-        """Return a job; ``fields`` are the first role's, save ``timeout``, which is the job's."""
+        """Return a job.
+
+        The ``fields`` are the first role's, save ``timeout``, which is the job's.
+        """
         if isinstance(programs, Program):
             programs = {"main": programs}
         return self.suite.make_app(programs, replicas, self.folder, fields)
@@ -203,13 +206,13 @@ class SchedulerStage:
     def submit(
         self, app: AppDef, app_id: str | None = None, **more: Unpack[SubmissionFields]
     ) -> str:
-        """Submit a job; return its id."""
+        """Submit a job, and return its id."""
         app_id = app_id or f"suite-{uuid.uuid4().hex[:12]}"
         self.start(app, app_id, **more)
         return app_id
 
     def start(self, app: AppDef, app_id: str, **more: Unpack[SubmissionFields]) -> bool:
-        """Submit a job under an id; return what the scheduler returned."""
+        """Submit a job under an id, and return what the scheduler returned."""
         self.submitted.append(app_id)
         name = more.get("checkpoints")
         if name is not None:
@@ -230,8 +233,9 @@ class SchedulerStage:
         return app
 
     def status(self, app_id: str) -> AppStatus:
-        """Return the status of a job that must be there; what is due for it is done, as by any
-        owner that waits.
+        """Return the status of a job that must be there.
+
+        What is due for it is done, as by any owner that waits.
         """
         found = self.scheduler.describe(app_id)
         reconcile(self.scheduler, found)
@@ -253,8 +257,9 @@ class SchedulerStage:
             pause = min(pause * 1.4, self.suite.longest_pause)
 
     def ended(self, app_id: str) -> AppStatus:
-        """Wait for the end of a job; return its final status, in which every replica has an
-        end.
+        """Wait for the end of a job, and return its final status.
+
+        Every replica must have an end in it.
         """
         __tracebackhide__ = True
         status = self.until(
@@ -270,8 +275,9 @@ class SchedulerStage:
         return status
 
     def running(self, app_id: str, *, said: str | None = None) -> AppStatus:
-        """Wait until a job runs, and has written a line to the stdout of its first replica if one
-        is named.
+        """Wait until a job runs.
+
+        If a line is named, wait until the first replica has written it to stdout, too.
         """
         status = self.until(
             lambda: (status := self.status(app_id)).state is AppState.RUNNING and status,
@@ -307,7 +313,7 @@ class SchedulerStage:
         until: float | None = None,
         follow: bool = False,
     ) -> list[str]:
-        """Return the lines that are there now; arguments as of `transload.runner.log_lines`."""
+        """Return the lines that are there now. Arguments are as of `transload.runner.log_lines`."""
         found = log_lines(
             self.scheduler,
             app_id,
@@ -342,7 +348,7 @@ class SchedulerStage:
     def everything(
         self, app_id: str, stream: Stream | None = None, *, role: str = "main", k: int = 0
     ) -> list[str]:
-        """Wait until a log is complete; return its lines."""
+        """Wait until a log is complete, and return its lines."""
         lines: list[str] = []
         reader = LogReader(self.scheduler, app_id, LogQuery(role, k, stream or self.stream))
 
@@ -384,8 +390,9 @@ class SchedulerSuite:
     cannot: ClassVar[Mapping[str, str]] = {}
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
-        """Return a scheduler; to be overridden. Two made of one folder are as two processes of one
-        user would have.
+        """Return a scheduler. Override this.
+
+        Two schedulers made of one folder are as two processes of one user would have.
 
         Args:
             folder: a folder of the test's own.
@@ -395,8 +402,9 @@ class SchedulerSuite:
         )
 
     def state_folders(self, folder: Path) -> list[Path]:
-        """Return where the scheduler keeps state that the test may read: no secret may be found
-        there.
+        """Return where the scheduler keeps state that the test may read.
+
+        No secret may be found there.
 
         Args:
             folder: the test's own folder.
@@ -404,14 +412,16 @@ class SchedulerSuite:
         return [folder]
 
     def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
-        """Damage what is kept of a job, as a crash or a full disk would; False if that cannot be
-        done to it.
+        """Damage what is kept of a job, as a crash or a full disk would.
 
         Args:
             folder: the test's own folder.
             app_id: the job, which has ended or runs.
-            damage: what becomes of its record; `damage_file` does it to a file, `damaged_text` to a
+            damage: what becomes of its record. `damage_file` does it to a file, `damaged_text` to a
                 text.
+
+        Returns:
+            False if that cannot be done to it.
         """
         return False
 
@@ -448,8 +458,9 @@ class SchedulerSuite:
 
     @pytest.fixture
     def stage(self, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SchedulerStage]:
-        """A scheduler of its own for each test; one that it cannot have is skipped with its
-        reason.
+        """Make a scheduler of its own for each test.
+
+        A test that the scheduler cannot have is skipped with its reason.
         """
         reason = self.cannot.get(request.function.__name__)
         if reason is not None:
@@ -480,6 +491,6 @@ def needs_programs(function: F) -> F:
 
 
 def submits_once(function: F) -> F:
-    """Mark a test that no scheduler may leave out: one id is one job."""
+    """Mark a test that no scheduler may leave out, since one id is one job."""
     function.submits_once = True  # type: ignore[attr-defined]
     return function

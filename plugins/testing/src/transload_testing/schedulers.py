@@ -1,4 +1,4 @@
-"""The conformance suite for schedulers: subclass `SchedulerConformance` in your tests."""
+"""The conformance suite for schedulers. Subclass `SchedulerConformance` in your tests."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ __all__ = [
 
 
 class SchedulerConformance(AppTests, IdentityTests, InterruptionTests, LogTests, RefusalTests):
-    """The rules for every scheduler. Subclass it; override ``make_scheduler``, ``image``, ``cfg``.
+    """The rules for every scheduler.
+
+    Subclass it, and override ``make_scheduler``, ``image``, ``cfg``.
 
     A feature that ``Capabilities`` exclude is not tested, but must be refused. A feature that a
     scheduler lacks for another reason is declared in ``cannot``, with the reason, and published in

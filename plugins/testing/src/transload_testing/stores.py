@@ -1,4 +1,4 @@
-"""Stores of an orchestrator's facts, for tests: in memory, and in a file."""
+"""Keep an orchestrator's facts in memory, or in a file, for tests."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class JsonFileStore:
         return record
 
     def put(self, record: dict[str, Any]) -> None:
-        """Keep ``record``; a reader sees the old or the new one."""
+        """Keep ``record``. A reader sees the old or the new one."""
         aside = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         with open(aside, "w", encoding="utf-8") as file:
             json.dump(record, file)

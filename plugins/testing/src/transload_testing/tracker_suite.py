@@ -36,19 +36,21 @@ _BAD_VALUES = {
 
 
 class TrackerConformance:
-    """What must hold for a ``TrackerBase``. Subclass it, name your factory, and give an empty place
-    to each test::
+    """What must hold for a ``TrackerBase``.
+
+    Subclass it, name your factory, and give an empty place to each test::
 
         class TestMine(TrackerConformance):
             factory = "mine"  # as registered by a plugin, or "my_package:factory"
 
-            @pytest.fixture def tracker_config(self, tmp_path):
+            @pytest.fixture
+            def tracker_config(self, tmp_path):
                 return str(tmp_path / "runs")
 
     Attributes:
-        factory: name of the tracker or ``module:factory``, called with the configuration; other
-            processes call it too.
-        processes: False if other processes cannot see the store: threads take their place, and
+        factory: name of the tracker or ``module:factory``, called with the configuration, in other
+            processes too.
+        processes: whether other processes can see the store. If not, threads take their place, and
             nothing is killed.
         writers: how many write at once.
         writes: how much each of them writes.
@@ -93,8 +95,9 @@ class TrackerConformance:
     # metadata and artifacts
 
     def test_unknown_run_is_empty(self, tracker: TrackerBase) -> None:
-        """Of a run that nobody has written about nothing is known, and asking does not make it
-        known.
+        """Nothing is known of a run that nobody has written about.
+
+        Asking does not make it known.
         """
         assert dict(tracker.metadata("nobody")) == {}
         assert dict(tracker.artifacts("nobody")) == {}
@@ -220,8 +223,9 @@ class TrackerConformance:
     # lineage
 
     def test_sources(self, tracker: TrackerBase, open_tracker: Callable[[], TrackerBase]) -> None:
-        """All sources are kept, each once; one source may be used in several ways, and they can be
-        filtered.
+        """All sources are kept, each once, and they can be filtered.
+
+        One source may be used in several ways.
         """
         tracker.add_source("run", "prep", "data")
         tracker.add_source("run", "prep", "vocabulary")
@@ -241,8 +245,9 @@ class TrackerConformance:
         assert list(other.sources("run", artifact_name="none such")) == []
 
     def test_run_ids_by_parent(self, tracker: TrackerBase) -> None:
-        """The filter gives the direct children, and only these; the parent need not be a run
-        itself.
+        """The filter gives the direct children, and only these.
+
+        The parent need not be a run itself.
         """
         for child, parent in (("b", "a"), ("c", "a"), ("d", "b"), ("e", "elsewhere")):
             tracker.add_source(child, parent)
@@ -307,8 +312,9 @@ class TrackerConformance:
     # many writers, and kills
 
     def test_no_torn_read(self, tracker: TrackerBase, tracker_config: str | None) -> None:
-        """While four writers replace one value, every read is whole, and in the end one of the last
-        writes is there.
+        """While four writers replace one value, every read is whole.
+
+        In the end one of the last writes is there.
         """
         tracker.add_metadata("run", state=state(0))
         reads: list[Any] = []
@@ -358,8 +364,9 @@ class TrackerConformance:
     def test_killed_writers_do_no_harm(
         self, tracker: TrackerBase, tracker_config: str | None
     ) -> None:
-        """A writer killed at any moment leaves the old value or the new one, and the run goes
-        on.
+        """A writer killed at any moment leaves the old value or the new one.
+
+        The run goes on.
         """
         if not self.processes:
             pytest.skip("the store lives in one process: there is nobody to kill")

@@ -1,8 +1,8 @@
-"""The work of other processes in the tracking suites: to write a lot, and to be killed meanwhile.
+"""Do the work of other processes in the tracking suites, which write a lot, and are killed.
 
-Run as ``python -m transload_testing.tracking_workers SPEC``, SPEC a JSON object with ``worker``,
+Run as ``python -m transload_testing.tracking_workers SPEC``. SPEC is a JSON object with ``worker``,
 ``factory`` (``module:attribute`` or, for trackers, a name), ``config`` and the worker's own
-parameters. Prints one JSON line.
+parameters. It prints one JSON line.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _DEADLINE = 300.0
 
 
 def state(number: int, writer: int = 0) -> dict[str, int | str]:
-    """Return a value that shows whether it is whole: what it says twice agrees, and the padding is
-    all there.
+    """Return a value that shows whether it is whole.
+
+    What it says twice agrees, and the padding is all there.
     """
     return {"n": number, "writer": writer, "pad": PAD, "copy": number}
 
@@ -107,8 +108,9 @@ def _write_until_killed(
 
 
 def _read_apart(spec: Mapping[str, Any], read: Callable[..., Any]) -> dict[str, Any]:
-    """Read in a child: the process that forks the writers must itself have opened nothing that a
-    fork would break.
+    """Read in a child process.
+
+    The process that forks the writers must itself have opened nothing that a fork would break.
     """
     ours, theirs = os.pipe()
     pid = os.fork()
@@ -132,7 +134,7 @@ def _read_apart(spec: Mapping[str, Any], read: Callable[..., Any]) -> dict[str, 
 def _kill_writers(
     spec: Mapping[str, Any], write: Callable[..., None], read: Callable[..., Any]
 ) -> list[str]:
-    """Kill a writer repeatedly, at any moment; return what a reader then saw that it must not see.
+    """Kill a writer repeatedly, at any moment. Return what a reader then saw that it must not see.
 
     A writer numbers its values, and reports each one that it has written. So the value found must
     be the last one reported, or the one that was being written.
@@ -185,7 +187,7 @@ def _process(spec: Mapping[str, Any]) -> subprocess.Popen[str]:
 
 
 def run_worker(spec: Mapping[str, Any]) -> Any:
-    """Run one worker in a process and return what it printed; it is ended with the test."""
+    """Run one worker in a process, and return what it printed. It is ended with the test."""
     with _process(spec) as process:
         try:
             out, err = process.communicate(timeout=_DEADLINE)
@@ -201,8 +203,9 @@ def run_worker(spec: Mapping[str, Any]) -> Any:
 def run_workers(
     specs: list[dict[str, Any]], processes: bool, meanwhile: Callable[[], None] | None = None
 ) -> None:
-    """Run workers side by side, in processes or threads, calling ``meanwhile`` at least once, until
-    all have ended.
+    """Run workers side by side, in processes or threads, until all have ended.
+
+    ``meanwhile`` is called at least once.
     """
     failures: list[str] = []
 

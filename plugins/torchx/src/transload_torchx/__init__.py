@@ -1,4 +1,4 @@
-"""Moves TorchX components and settings to transload: `transload migrate`."""
+"""Move TorchX components and settings to transload, with `transload migrate`."""
 
 from __future__ import annotations
 

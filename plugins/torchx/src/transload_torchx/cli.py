@@ -60,7 +60,7 @@ def command(path: Path, write: bool) -> int:
 
 
 def _text_of(file: Path) -> str:
-    """Return what is in a file; ``""`` if there is no such file."""
+    """Return what is in a file, or ``""`` if there is no such file."""
     if not file.exists():
         return ""
     return file.read_text(encoding="utf-8")
@@ -101,7 +101,7 @@ def _batch_script(source: Path, text: str) -> Iterator[_File]:
 
 
 def _own(source: Path, target: Path, text: str, left: list[Left]) -> _File:
-    """Return a new file; an existing one with other content is not changed."""
+    """Return a new file. An existing one with other content is not changed."""
     before = _text_of(target)
     if target.exists() and before != text:
         wanted = "; ".join(line for line in text.splitlines() if line)

@@ -268,7 +268,7 @@ def _replicas(script: _Script) -> int:
 
 
 def _resource(script: _Script) -> str:
-    """Return the arguments of the `Resource` of a replica; ``""`` if the script names none."""
+    """Return the arguments of the `Resource` of a replica, or ``""`` if the script names none."""
     options = script.options
     parts = []
     cpus = _whole(script, "cpus-per-task", 1)
@@ -317,7 +317,7 @@ def _gpus(script: _Script) -> int:
 
 
 def _gpu_type(options: Mapping[str, str]) -> str:
-    """Return the type of GPUs that is asked for, as in ``gpu:a100:2``; ``""`` for any."""
+    """Return the type of GPUs that is asked for, as in ``gpu:a100:2``, or ``""`` for any."""
     for option in ("gpus-per-task", "gpus-per-node", "gpus", "gres"):
         parts = options.get(option, "").removeprefix("gpu:").split(":")
         if len(parts) > 1 or (parts[0] and not parts[0].isdecimal() and option != "gres"):
@@ -337,7 +337,7 @@ def _megabytes(script: _Script, option: str) -> int:
 
 
 def _seconds(script: _Script) -> int:
-    """Return the limit of time in seconds: ``minutes``, ``[h:]m:s`` or ``d-h[:m[:s]]``."""
+    """Return in seconds a limit of time, given as ``minutes``, ``[h:]m:s`` or ``d-h[:m[:s]]``."""
     value = script.options["time"]
     found = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", value)
     if found is None:
@@ -354,7 +354,7 @@ def _seconds(script: _Script) -> int:
 
 
 def _notice(script: _Script) -> str:
-    """Return the `Notice` that stands for ``--signal=[B:]SIGNAL[@SECONDS]``; ``""`` for none."""
+    """Return the `Notice` that stands for ``--signal=[B:]SIGNAL[@SECONDS]``, or ``""`` for none."""
     value = script.options.get("signal")
     if value is None:
         return ""

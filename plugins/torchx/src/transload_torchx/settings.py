@@ -61,7 +61,7 @@ def _rows(values: Mapping[str, str]) -> list[str]:
 
 
 def _run_settings(values: Mapping[str, str], line: int, left: list[Left]) -> list[str]:
-    """Return the lines of ``[cli:run]``; what has no place in the settings is left."""
+    """Return the lines of ``[cli:run]``. What has no place in the settings is left."""
     rows = []
     for key, value in values.items():
         if key in ("scheduler", "workspace"):

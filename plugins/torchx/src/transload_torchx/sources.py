@@ -1,4 +1,4 @@
-"""Python sources: imports and names of TorchX become those of transload."""
+"""Rename imports and names of TorchX in Python sources to those of transload."""
 
 from __future__ import annotations
 
@@ -31,8 +31,10 @@ MODULES: Final = {
     "ax.runners.torchx": "transload_ax",
     "ax.metrics.torchx": "transload_ax",
 }
-"""Module of TorchX, or of Ax for TorchX → ours, None if there is none; the longest that fits
-counts."""
+"""Our module for each module of TorchX, or of Ax for TorchX, or None if there is none.
+
+The longest name that fits counts.
+"""
 
 NAMES: Final = {
     "torchx.version.TORCHX_IMAGE": "IMAGE",
@@ -149,7 +151,7 @@ def _home(dotted: str) -> tuple[str, str | None]:
 
 
 def _translated(dotted: str) -> str | None:
-    """Return transload's name for a name of TorchX; None if there is none."""
+    """Return transload's name for a name of TorchX, or None if there is none."""
     theirs, ours = _home(dotted)
     if ours is None:
         return None
@@ -241,7 +243,7 @@ def _is_elsewhere(dotted: str, module: str | None) -> bool:
 
 
 def _dotted(node: ast.expr) -> str:
-    """Return the dotted name that an expression is; ``""`` if it is another expression."""
+    """Return the dotted name that an expression is, or ``""`` if it is another expression."""
     parts: list[str] = []
     while isinstance(node, ast.Attribute):
         parts.append(node.attr)

@@ -1,5 +1,6 @@
-"""A scheduler that runs nothing and plays a script: any course of events, the same each time, seen
-by any process.
+"""A scheduler that runs nothing and plays a script.
+
+A script is any course of events, the same each time, and seen by any process.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""The stage director of scripted jobs: opens gates, plays outages, makes jobs vanish, and counts
-what was asked.
+"""Control scripted jobs from a test.
+
+It opens gates, plays outages, makes jobs vanish, and counts what was asked.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ class ScriptedControl:
             self.folder.forget(app_id)
 
     def calls(self, call: str | None = None, app_id: str | None = None) -> list[dict[str, Any]]:
-        """Return what was asked of the scheduler, oldest first: dicts with ``call``, ``time``,
-        ``pid``, ``app_id`` …
+        """Return what was asked of the scheduler, oldest first.
+
+        Each is a dict with ``call``, ``time``, ``pid``, ``app_id`` …
         """
         return [
             each

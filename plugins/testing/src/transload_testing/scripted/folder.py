@@ -1,5 +1,6 @@
-"""The folder that scripted jobs live in: every change is one atomic step, so that any number of
-processes may look.
+"""Keep scripted jobs in a folder.
+
+Every change is one atomic step, so that any number of processes may look.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from urllib.parse import quote, unquote
 from transload.schedulers.local.home import make_private
 
 ENV_DIR: Final = "TRANSLOAD_SCRIPTED_DIR"
-"""Environment variable: the folder of the scripted scheduler; default: below ``TRANSLOAD_HOME``."""
+"""Environment variable with the folder of the scripted scheduler.
+
+By default it is below ``TRANSLOAD_HOME``.
+"""
 
 
 def default_folder() -> str:
@@ -47,7 +51,7 @@ class Folder:
         return self.root / "apps" / quote(app_id, safe="")
 
     def add(self, app_id: str, record: dict[str, Any]) -> bool:
-        """Add a job; return False if a job with that id exists already."""
+        """Add a job, and return False if a job with that id exists already."""
         target = self._app(app_id)
         make_private(target.parent)
         aside = Path(tempfile.mkdtemp(prefix=".new-", dir=self.root))
@@ -61,7 +65,7 @@ class Folder:
         return True
 
     def record(self, app_id: str) -> dict[str, Any] | None:
-        """Return the record of a job; None if there is none."""
+        """Return the record of a job, or None if there is none."""
         path = self._app(app_id)
         known = self._records.get(app_id)
         if known is not None and path.is_dir():
@@ -109,8 +113,9 @@ class Folder:
         return (self.root / "records" / quote(app_id, safe="")).exists()
 
     def mark(self, name: str, app_id: str | None = None) -> None:
-        """Leave a mark with the present time, of a job or of the whole folder. The first one
-        counts.
+        """Leave a mark with the present time, of a job or of the whole folder.
+
+        The first one counts.
         """
         folder = self.root if app_id is None else self._app(app_id)
         if app_id is None or folder.is_dir():
@@ -123,7 +128,7 @@ class Folder:
         path.unlink(missing_ok=True)
 
     def marks(self, app_id: str) -> dict[str, float]:
-        """Return the marks of a job and of the folder: name → seconds since the epoch."""
+        """Return the time of each mark of a job and of the folder, in seconds since the epoch."""
         found = {}
         for folder in (self.root, self._app(app_id)):
             try:

@@ -44,7 +44,7 @@ from transload_testing.scripted.script import GONE, UNAVAILABLE, Line, Moment, S
 OUTAGE: Final = "outage"
 CANCEL: Final = "cancel"
 ENV_REACH: Final = "TRANSLOAD_SCRIPTED_REACH"
-"""Environment variable: the scheduler's ``reachable_from``; default ``network``."""
+"""Environment variable with the scheduler's ``reachable_from``, by default ``network``."""
 
 
 _app_of = functools.lru_cache(4096)(AppDef.from_json)  # of a job that is asked for again and again
@@ -59,16 +59,16 @@ class ScriptedRequest:
 
 
 class ScriptedScheduler(SchedulerBase):
-    """Runs nothing; the states of each job follow its script.
+    """Runs nothing. The states of each job follow its script.
 
     The script is JSON, in the run option ``script`` or in the metadata ``scripted`` of the first
     role.
 
     Args:
         session_name: name of the session.
-        scripted_dir: the folder; default: ``TRANSLOAD_SCRIPTED_DIR``, else below
+        scripted_dir: the folder, by default ``TRANSLOAD_SCRIPTED_DIR``, else below
             ``TRANSLOAD_HOME``.
-        reachable_from: what its capabilities say; default: ``TRANSLOAD_SCRIPTED_REACH``, else
+        reachable_from: what its capabilities say, by default ``TRANSLOAD_SCRIPTED_REACH``, else
             ``network``.
         name: under which it is asked for.
     """
@@ -291,7 +291,7 @@ class ScriptedScheduler(SchedulerBase):
         return record is not None
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next lines; the cursor counts lines."""
+        """Return the next lines. The cursor counts lines."""
         if self.folder.marked(OUTAGE):
             raise SchedulerUnavailable("the scripted scheduler plays an outage")
         lines, ended = self._source(app_id, query.role, query.replica, query.stream)
@@ -390,5 +390,5 @@ def create_scheduler(
     reachable_from: Visibility | None = None,
     name: str = "scripted",
 ) -> ScriptedScheduler:
-    """Return a scripted scheduler; the factory that is registered."""
+    """Return a scripted scheduler. This is the factory that is registered."""
     return ScriptedScheduler(session_name, scripted_dir, reachable_from, name)

@@ -120,8 +120,9 @@ class Script:
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Script:
-        """Read what `to_dict` returned, or what a person wrote: only what differs from the
-        defaults, states by name.
+        """Read what `to_dict` returned, or what a person wrote.
+
+        It has only what differs from the defaults, and names of states.
 
         Raises:
             SpecError: for an unknown state or field.
@@ -162,7 +163,7 @@ class Script:
         gates: Mapping[str, float],
         reached: list[tuple[Step, float]],
     ) -> bool:
-        """Collect the steps reached; return True unless a cancel interrupted them."""
+        """Collect the steps reached, and return True unless a cancel interrupted them."""
         start = began
         for index, step in enumerate(steps):
             reached.append((step, start))
