@@ -10,13 +10,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypedDict, TypeVar, cast
 
+from transload.components.setting_values import READERS, stall_action
 from transload.errors import SpecError
-from transload.specs import AppDef, Mount, Notice, Resource, Role, nearest, parse_mounts
-from transload.specs.app import OnStall, mount_from
-from transload.specs.checks import check_int, check_number, shorten
-from transload.specs.interruptions import notice_from, signal_name
-from transload.specs.serialization import build
-from transload.specs.text import parse_bool, parse_duration, parse_size
+from transload.specs import AppDef, Mount, Notice, Resource, Role, nearest
+from transload.specs.app import OnStall
+from transload.specs.checks import shorten
 
 __all__ = [
     "JOB_SETTINGS",
@@ -71,9 +69,6 @@ class OverrideOptions(JobSettings, total=False):
 
 JOB_SETTINGS: Final = tuple(JobSettings.__annotations__)
 """The names of `JobSettings`."""
-
-_UNSET: Final = -1
-"""What the fields of a resource say of what nobody asks for."""
 
 SETTING_HELP: Final[Mapping[str, str]] = {
     "name": "Name of the job.",
@@ -264,151 +259,12 @@ def overrides_of(
     check_names(values)
     found: dict[str, Any] = {}
     for name, value in values.items():
-        read = _READERS.get(name)
+        read = READERS.get(name)
         if value is None:
             continue
         if read is not None:
             value = read(value, spelled(name))
         found[name] = value
     if "on_stall" in found:
-        found.update(_stall_action(found["on_stall"], spelled("on_stall")))
+        found.update(stall_action(found["on_stall"], spelled("on_stall")))
     return Overrides(**found)
-
-
-def _stall_action(value: Any, path: str) -> dict[str, str]:
-    """Return the settings that ``note``, ``dump`` or ``dump:USR2`` means."""
-    word, _, signal = str(value).partition(":")
-    if word not in ("note", "dump") or (signal and word == "note"):
-        raise SpecError(f"{path}={shorten(value)}: must be note, dump, or dump:SIGNAL")
-    if not signal:
-        return {"on_stall": word}
-    return {"on_stall": word, "stall_signal": signal_name(signal, path)}
-
-
-def _whole(value: Any, path: str) -> Any:
-    if isinstance(value, str):
-        try:
-            value = int(value)
-        except ValueError:
-            raise SpecError(f"{path}={shorten(value)}: must be a whole number") from None
-    return value
-
-
-def _count(value: Any, path: str) -> Any:
-    value = _whole(value, path)
-    check_int(value, path, 0)
-    return value
-
-
-def _at_least_one(value: Any, path: str) -> Any:
-    value = _whole(value, path)
-    check_int(value, path, 1)
-    return value
-
-
-def _gpus(value: Any, path: str) -> Any:
-    value = _whole(value, path)
-    if value != _UNSET:
-        check_int(value, path, 0)
-    return value
-
-
-def _cores(value: Any, path: str) -> Any:
-    if isinstance(value, str):
-        try:
-            value = float(value)
-        except ValueError:
-            raise SpecError(f"{path}={shorten(value)}: must be a number") from None
-    if value != _UNSET:
-        check_number(value, path, low=0)
-    return value
-
-
-def _seconds(value: Any, path: str) -> Any:
-    if isinstance(value, str):
-        value = parse_duration(value, path)
-    check_number(value, path, above=0)
-    return value
-
-
-def _pause(value: Any, path: str) -> Any:
-    if isinstance(value, str):
-        value = parse_duration(value, path)
-    check_number(value, path, low=0)
-    return value
-
-
-def _flag(value: Any, path: str) -> Any:
-    if isinstance(value, str):
-        return parse_bool(value, path)
-    return value
-
-
-def _bytes(value: Any, path: str) -> int:
-    if isinstance(value, str):
-        return parse_size(value, path)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise SpecError(f"{path}={shorten(value)}: must be a size such as 500M or 10G")
-    if 0 < value < 1 << 20:
-        raise SpecError(
-            f"{path}={value}: is a number of bytes: write it with a unit, such as '{value}M' or "
-            f"'{value}G'"
-        )
-    return value
-
-
-def _notice(value: Any, path: str) -> Notice | None:
-    if isinstance(value, str):
-        value = parse_duration(value, path)
-    if isinstance(value, Mapping):
-        return build(Notice, value, path)
-    return notice_from(value, path)
-
-
-def _mounts(value: Any, path: str) -> list[Mount]:
-    if isinstance(value, str):
-        value = [value]
-    if isinstance(value, Mapping) or not isinstance(value, Sequence):
-        raise SpecError(f"{path}={shorten(value)}: must be a list of mounts")
-    mounts: list[Mount] = []
-    words: list[str] = []
-    for index, each in enumerate(value):
-        if isinstance(each, str):
-            words += each.split(",")
-        elif isinstance(each, Mapping):
-            mounts.append(mount_from(each, f"{path}[{index}]"))
-        elif isinstance(each, Mount):
-            mounts.append(each)
-        else:
-            raise SpecError(f"{path}[{index}]={shorten(each)}: must be a mount, or a text of one")
-    return [*mounts, *parse_mounts(words)]
-
-
-def _texts(value: Any, path: str) -> Mapping[str, str]:
-    if not isinstance(value, Mapping):
-        raise SpecError(f"{path}={shorten(value)}: must be name → value")
-    return value
-
-
-_READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
-    "replicas": _at_least_one,
-    "retries": _count,
-    "gpu": _gpus,
-    "max_interruptions": _count,
-    "cpu": _cores,
-    "time_limit": _seconds,
-    "segment": _seconds,
-    "retry_delay": _pause,
-    "stall_after": _seconds,
-    "checkpoints": _flag,
-    "progress_server": _flag,
-    "mem": _bytes,
-    "notice": _notice,
-    "mounts": _mounts,
-    "env": _texts,
-    "secrets": _texts,
-}
-"""Setting → what reads a user's value of it. All others are taken as they are.
-
-It refuses a value that no job can have, by the name that the user gave.
-"""
