@@ -14,9 +14,11 @@ import pytest
 import yaml
 from kfp import dsl
 
+from transload.cli import main
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.pipelines import get_adapter
 from transload.pipelines.adapter import describe_adapters
+from transload.specs import BindMount, Notice
 
 TRAIN = f"{Path(__file__).with_name('apps.py')}:train"
 
@@ -165,6 +167,7 @@ def test_dry_run_of_a_launcher_is_what_compile_makes(tmp_path: Path, transload_h
         (["nothing.here"], "nothing"),
         ([TRAIN, "--result", "x:list"], "--result"),
         ([TRAIN, "--scheduler", "local"], "--launcher"),
+        ([TRAIN, "--image", "i"], "or --job-image for the image of the job"),
         ([TRAIN, "--input", "image"], "no argument --image"),
         ([TRAIN, "--input", "lr="], "NAME=PATH"),
         ([TRAIN, "--", "--nothing", "1"], "nothing"),
@@ -527,3 +530,82 @@ def test_a_command_in_place_of_a_component(tmp_path: Path) -> None:
     lacking = transload("kfp", "compile", *words, *command, cwd=tmp_path)
     assert lacking.returncode == 2
     assert "give -o FILE, or --dry-run" in lacking.stderr
+
+
+LAUNCHER = ["kfp", "compile", "--launcher", "-s", "local", "--image", "launcher:1"]
+
+
+def test_settings_of_the_job(
+    tmp_path: Path, transload_home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Options of `run` are settings of a command, a component and a container; an input goes over
+    them.
+    """
+    from transload_kfp.launch_spec import LaunchSpec
+
+    needs = [
+        "--gpu",
+        "2",
+        "--mem",
+        "8G",
+        "--job-image",
+        "train:1",
+        "--env",
+        "A=1",
+        "--replicas",
+        "3",
+    ]
+    needs += ["--retries", "2", "--job-name", "fit", "--notice", "5m", "--notice-signal", "USR1"]
+    needs += ["--checkpoints", "--time-limit", "2h", "--mount", "type=bind,src=/d,dst=/d"]
+    file = tmp_path / "pipeline.yaml"
+    words = [*LAUNCHER, *needs, "-o", str(file)]
+    assert main([*words, "--input", "n=num_replicas", "--", "python", "train.py"]) == 0
+    spec = yaml.safe_load(file.read_text(encoding="utf-8"))
+    assert spec["root"]["inputDefinitions"]["parameters"]["n"]["defaultValue"] == 3
+    (executor,) = spec["deploymentSpec"]["executors"].values()
+    assert executor["container"]["image"] == "launcher:1"
+    launch = LaunchSpec.decode(executor["container"]["command"][3])
+    app = launch.launch_with({"n": 4}).build()
+    (role,) = app.roles
+    assert (app.name, app.timeout, role.image) == ("fit", 7200, "train:1")
+    assert (role.resource.gpu, role.resource.memMB, role.num_replicas) == (2, 8192, 4)
+    assert (role.env, role.max_retries, role.checkpoints) == ({"A": "1"}, 2, True)
+    assert role.notice == Notice(300, "USR1")
+    assert role.mounts == [BindMount("/d", "/d")]
+    assert main([*words, TRAIN]) == 0
+    spec = yaml.safe_load(file.read_text(encoding="utf-8"))
+    (executor,) = spec["deploymentSpec"]["executors"].values()
+    launch = LaunchSpec.decode(executor["container"]["command"][3])
+    (role,) = launch.launch_with({}).build().roles
+    assert (role.image, role.resource.gpu, role.notice) == ("train:1", 2, Notice(300, "USR1"))
+    own = ["kfp", "compile", "-o", str(file), "--job-image", "train:1", "--mem", "8G", "--gpu", "1"]
+    assert main([*own, "--", "python", "train.py"]) == 0
+    spec = yaml.safe_load(file.read_text(encoding="utf-8"))
+    (executor,) = spec["deploymentSpec"]["executors"].values()
+    assert executor["container"]["image"] == "train:1"
+    assert executor["container"]["resources"]["accelerator"]["resourceCount"] == "1"
+    capsys.readouterr()
+    assert main([*LAUNCHER, "--replicas", "3", "--dry-run", "--", "python", "train.py"]) == 0
+    assert "role main: 3 replica(s)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gpus", "2"], "No such option '--gpus'. (Did you mean one of: '--cpu', '--gpu'"),
+        (["--gpu", "-2"], "--gpu=-2: must be 0 or more"),
+        (["--stall-after", "0s"], "'--stall-after': '0s': must be above 0"),
+        (["--mem", "8"], "--mem='8': must have a unit"),
+        (["--time-limit", "2"], "must have a unit"),
+    ],
+)
+def test_wrong_settings_of_the_job(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each is refused in one line by the option, a component's too, and nothing is written."""
+    file = tmp_path / "pipeline.yaml"
+    for source in ([TRAIN], ["--", "python", "train.py"]):
+        assert main([*LAUNCHER, "-o", str(file), *words, *source]) == 2
+        shown = capsys.readouterr()
+        assert said in shown.err
+        assert (shown.out, shown.err.count("\n"), file.exists()) == ("", 1, False)

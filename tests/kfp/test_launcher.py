@@ -17,9 +17,10 @@ from typing import Any
 
 import launched
 import pytest
-from kfp import dsl, local
+from kfp import components, dsl, local
 from test_convert import compiled
 
+from transload import cli
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch, app_id_of, host_runner
 from transload.runner import Runner
@@ -184,6 +185,25 @@ def test_container_form(docker_kfp: Path, image: str, capfd: pytest.CaptureFixtu
     assert "right/2 I am right-2" in shown
     (folder,) = docker_kfp.iterdir()
     assert len(list((folder / "group" / "results").glob("*.json"))) == 5
+
+
+def test_a_command_with_settings_is_compiled_and_runs(
+    docker_kfp: Path, image: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """What the command line compiles runs as it says there: a variable, two replicas, a retry."""
+    file = tmp_path / "pipeline.yaml"
+    script = 'echo "$WORD from $TRANSLOAD_REPLICA_ID"; test "$TRANSLOAD_RETRY" = 1'
+    words = ["kfp", "compile", "-o", str(file), "--launcher", "-s", "local", "--image", image]
+    words += ["--env", "WORD=hello", "--replicas", "2", "--retries", "1", "--retry-delay", "0s"]
+    words += ["--name", "greetings", "--job-name", "greet"]
+    assert cli.main([*words, "--", "sh", "-c", script]) == 0
+    pipeline = components.load_component_from_file(str(file))
+    pipeline()
+    shown = capfd.readouterr().out
+    for k in range(2):
+        assert shown.count(f"main/{k} hello from {k}") == 2
+    (folder,) = docker_kfp.iterdir()
+    assert (folder / "greet").is_dir()
 
 
 def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -823,6 +843,8 @@ def test_refused_fields(path: str) -> None:
         ({"inputs": []}, SpecError, "missing: image"),
         ({"results": {"handle": str}}, SpecError, "handle"),
         ({"retry": 3}, ConfigError, "retries"),
+        ({"overrides": {"gpus": 2}}, SpecError, "gpus: no setting of a job: did you mean 'gpu'"),
+        ({"overrides": {"gpu": -2}}, SpecError, "gpu=-2: must be 0 or more"),
         (
             {"args": {"cpu": 1}},
             ConfigError,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from transload.cli.job_options import job_options, job_settings
 from transload.errors import ConfigError
 from transload_kfp.ports import ARTIFACTS
 
@@ -25,11 +26,18 @@ APP is a file with an AppDef as JSON, or a component: a name, FILE[:FUNCTION] or
 after -- are the component's, and fixed now. Those that --input names become parameters of the pipeline. Without APP,
 any command stands after --.
 
+Options that `transload run` has too are settings of the job, over what APP says. Its name and image are --job-name
+and --job-image here.
+
 \b
   transload kfp compile train.py -o pipeline.yaml --input lr --result accuracy:float -- --epochs 3
   transload kfp compile app.json -o pipeline.yaml --launcher --scheduler kubernetes
-  transload kfp compile -o pipeline.yaml --launcher --scheduler kubernetes -- python train.py
+  transload kfp compile -o pipeline.yaml --launcher --scheduler kubernetes --gpu 1 -- python train.py
 """
+
+_JOB_IMAGE: Final = "--job-image"
+_SPELLED: Final = {"name": "--job-name", "image": _JOB_IMAGE}
+"""Option of a job → how it is typed here, where the pipeline has a name and the launcher an image."""
 
 
 @click.group(short_help="Make pipelines for Kubeflow Pipelines that run jobs.")
@@ -73,6 +81,7 @@ def command() -> None:
     metavar="FILE|none",
     help="With --launcher: what must be installed for the job, by a file in the launcher's image.",
 )
+@job_options(_SPELLED)
 @click.option("--dry-run", is_flag=True, help="Show what would run, write nothing.")
 @click.pass_context
 def compile(  # noqa: A001
@@ -108,6 +117,7 @@ def compile(  # noqa: A001
     except ComponentHelpRequested as exc:
         click.echo(str(exc))
         return 0
+    launch = launch.with_overrides(job_settings(ctx))
     from transload_kfp.adapter import KfpAdapter
 
     adapter = KfpAdapter()
@@ -144,8 +154,12 @@ def _is_command(ctx: click.Context, words: list[str]) -> bool:
 
 def _refuse_launcher_options(options: Mapping[str, object]) -> None:
     for name, value in options.items():
-        if value:
-            raise ConfigError(f"--{name} is the launcher's: give --launcher too")
+        if not value:
+            continue
+        cure = "give --launcher too"
+        if name == "image":
+            cure += f", or {_JOB_IMAGE} for the image of the job"
+        raise ConfigError(f"--{name} is the launcher's: {cure}")
 
 
 def _launch(app: str, arguments: tuple[str, ...]) -> Launch:

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args, get_ori
 
 from transload.components import Component, Parameter, as_component
 from transload.errors import ConfigError, SpecError
-from transload.pipelines import JOB_SETTINGS, ExecutionSettings, Launch, OverrideOptions
+from transload.pipelines import (
+    JOB_SETTINGS,
+    ExecutionSettings,
+    Launch,
+    OverrideOptions,
+    overrides_of,
+)
 from transload.specs import AppDef, CfgVal, Environment, Workspace
 from transload.specs.checks import shorten
 from transload_kfp.fields import field_at, field_type, option_path
@@ -215,6 +221,7 @@ def _planned(
         source = Launch(command=command, app=source)
     launch = Launch.of(source, **{key: value for key, value in launched.items() if value})
     launch = with_arguments(launch, component_args)
+    overrides_of(launch.overrides)  # a component is built when the pipeline runs: too late
     paths: dict[str, str] = {}
     if launch.component is None:
         # the JSON of a command does not tell its name
