@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from transload.runner import Runner
-from transload.specs import AppDef, AppState, AppStatus, macros, parse_app_handle
+from transload.specs import AppDef, AppState, AppStatus, Notice, macros, parse_app_handle
 
 Eventually = Callable[..., Any]
 ShellApp = Callable[..., AppDef]
@@ -102,3 +102,12 @@ def test_cancelled_array_is_cancelled(waiting_element: Any, runner: Runner) -> N
     status = ended(runner, handle)
     assert status.state is AppState.CANCELLED, status
     assert (status.cancel_requested, status.msg) == (True, "cancelled on request")
+
+
+def test_the_last_element_has_its_own_time(runner: Runner, shell_app: ShellApp) -> None:
+    """Asked for the last element, Slurm also tells of those that have ended: not its times."""
+    app = shell_app("sleep 1", num_replicas=2, notice=Notice(30))
+    app.timeout = 600
+    handle = runner.run(app, "slurm", {"gang": False, "array_parallel": 1})
+    status = ended(runner, handle)
+    assert status.state is AppState.SUCCEEDED, status

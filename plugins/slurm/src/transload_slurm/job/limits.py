@@ -65,11 +65,7 @@ class SlurmLimit:
         self.answer = None
         self._process.stdout.close()
         self._process.wait()
-        words = dict(
-            word.split("=", 1)
-            for word in self._said.decode("utf-8", "replace").split()
-            if "=" in word
-        )
+        words = _own_row(self._said.decode("utf-8", "replace"))
         self.began = _time(words.get("StartTime", ""))
         self._take(_time(words.get("EndTime", "")))
         return True
@@ -77,6 +73,20 @@ class SlurmLimit:
     def _take(self, end: float | None) -> None:
         if end is not None and end - time.time() < _FAR_S:
             self.end = end
+
+
+def _own_row(answer: str) -> dict[str, str]:
+    """Return what ``scontrol`` says of this job.
+
+    The last element of an array has the number of the array. Asked for it, Slurm answers with a
+    line for each element.
+    """
+    rows = [
+        dict(word.split("=", 1) for word in line.split() if "=" in word)
+        for line in answer.splitlines()
+    ]
+    own = os.environ.get("SLURM_JOB_ID", "")
+    return next((row for row in rows if row.get("JobId") == own), {})
 
 
 def _number(text: str | None) -> float | None:
