@@ -70,7 +70,7 @@ PICTURES = {
     "kfp": ("kfp",),
     "prefect": ("prefect",),
 }
-PICTURES["ax"] = ("ax", "search", "report", "run", "preempted", "benchmarks")
+PICTURES["ax"] = ("search", "report", "run", "preempted", "benchmarks")
 """What `docs/make_pictures.py` makes, by the host whose environment it needs."""
 nox.options.sessions = [
     "lint",

@@ -1,10 +1,13 @@
 """Make the pictures and recordings of the pages anew, from real runs: `python3 run_tests.py -s
 pictures`.
 
-After ``--``, names choose: ``airflow``, ``prefect``, ``kfp``, ``ax`` (the hosts of the README and
-of their pages), ``engines``, ``search``, ``report``, ``run``, ``preempted``, ``kill`` (the recordings),
-``benchmarks``. Chromium must be there. ``architecture.svg`` is drawn by hand, and is its own
-source.
+After ``--``, names choose: ``airflow``, ``prefect``, ``kfp``, ``search`` (the pages of the
+orchestrators), ``report``, ``engines``, ``run``, ``preempted``, ``kill`` (recordings of terminals),
+``benchmarks``. Chromium and jq must be there. ``architecture.svg`` and ``concepts.svg`` are drawn by
+hand, and are their own source.
+
+Each picture is there in light and in dark colours: a page of a browser as two files, a drawing as
+one file that follows its reader. A terminal is dark for everybody.
 """
 
 from __future__ import annotations
@@ -26,6 +29,10 @@ ROOT = HERE.parent
 IMAGES = HERE / "images"
 SHOW = runpy.run_path(str(ROOT / "examples" / "everywhere" / "show.py"))
 RECORD = runpy.run_path(str(HERE / "make_recordings.py"))
+PLOTS = runpy.run_path(str(HERE / "make_plots.py"))
+COLOURS = ("light", "dark")
+PREFECT_COLOURS = "localStorage.setItem('color-scheme', '\"{colours}\"')"
+"""Prefect's page is dark for everybody who has not chosen."""
 KEPT = ("HOME", "LANG", "PATH", "TMPDIR", "REAL_CLUSTER", "REAL_KUBECONFIG")
 """All that is left of the environment: nothing of this machine's belongs into a picture."""
 SEARCH = "--suggester ax --name booth --component utils.booth --param x1:float:-10:10 --param x2:float:-10:10"
@@ -60,71 +67,58 @@ def main(chosen: list[str]) -> None:
 
 
 def airflow(folder: Path) -> None:
-    """The README's job, and the example with three replicas, in one Airflow."""
+    """Make the log of a training with three replicas, in a real Airflow."""
     dags = folder / "dags"
-    for name in ("airflow", "digits", "everywhere"):
+    for name in ("airflow", "digits"):
         shutil.copytree(ROOT / "examples" / name, dags / name)
-    with SHOW["airflow_server"](folder, dags) as (url, token), browser() as open_page:
-        for dag, task, name in (
-            ("everywhere", "digits", "everywhere-airflow"),
-            ("digits", "retrain", "airflow-log"),
-        ):
-            page = open_page(f"{SHOW['run_dag'](url, token, dag)}/tasks/{task}", 1280)
-            page.get_by_text("epoch").last.wait_for()
-            page.wait_for_timeout(1000)  # lines are laid out once more when the last has come
-            page.screenshot(path=IMAGES / f"{name}.png")
+    with SHOW["airflow_server"](folder, dags) as (url, token):
+        address = f"{SHOW['run_dag'](url, token, 'digits')}/tasks/retrain"
+        for colours in COLOURS:
+            with browser(colours) as open_page:
+                page = open_page(address, 1280)
+                page.get_by_text("epoch").last.wait_for()
+                page.wait_for_timeout(1000)  # lines are laid out once more when the last has come
+                page.screenshot(path=IMAGES / f"airflow-log-{colours}.png")
 
 
 def prefect(folder: Path) -> None:
-    """The README's job, and the example of four trainings and a last one, on one Prefect server."""
-    with SHOW["prefect_server"](folder) as url, browser() as open_page:
-        flows = (
-            ("everywhere/prefect_flow.py", "everywhere-prefect"),
-            ("prefect/flow.py", "prefect-flow-run"),
-        )
-        for flow, name in flows:
-            page = open_page(SHOW["run_flow"](url, ROOT / "examples" / flow))
-            page.get_by_text("joined").first.wait_for()
-            if flow.startswith("everywhere"):  # room for the epochs
-                page.set_viewport_size({"width": 1100, "height": 1060})
-            page.wait_for_timeout(3000)  # the timeline slides to its place
-            page.screenshot(path=IMAGES / f"{name}.png")
-
-
-def ax(folder: Path) -> None:
-    """The README's search."""
-    program = [sys.executable, str(ROOT / "examples" / "everywhere" / "show.py"), "ax"]
-    subprocess.run(program, cwd=folder, check=True)
-    shutil.copy(folder / "everywhere-ax" / "search.svg", IMAGES / "everywhere-ax.svg")
+    """Make the page of a flow run of four trainings and a last one, on a real Prefect server."""
+    with SHOW["prefect_server"](folder) as url:
+        address = SHOW["run_flow"](url, ROOT / "examples" / "prefect" / "flow.py")
+        for colours in COLOURS:
+            with browser(colours) as open_page:
+                page = open_page(address, script=PREFECT_COLOURS.format(colours=colours))
+                page.get_by_text("joined").first.wait_for()
+                page.wait_for_timeout(3000)  # the timeline slides to its place
+                page.screenshot(path=IMAGES / f"prefect-flow-run-{colours}.png")
 
 
 def search(_folder: Path) -> None:
     """Search with Ax, and draw it."""
     more = ["--minimize", "booth_eval", "--trials", "16", "--parallel", "4"]
     transload("search", "run", *SEARCH.split(), *more)
-    transload("search", "plot", "booth", "-o", str(IMAGES / "ax-search.png"))
+    picture = IMAGES / "ax-search.svg"
+    transload("search", "plot", "booth", "-o", str(picture))
+    PLOTS["add_dark_colours"](picture)
 
 
 def report(folder: Path) -> None:
-    """A job of three replicas, one of which starts again: the top of its page in light and in dark
-    colours, and its results.
+    """Make the top of the page about a job of three replicas, one of which starts again, and its
+    results.
     """
     (folder / "train.py").write_text(JOB, encoding="utf-8")
     command = ["--", "python", str(folder / "train.py")]
     transload("run", "--app-id", "digits", "--replicas", "3", "--retries", "1", *command)
     written = folder / "report.html"
     transload("report", "digits", "-o", str(written))
-    for colours in ("light", "dark"):
-        with browser(colours=colours) as open_page:
+    for colours in COLOURS:
+        with browser(colours) as open_page:
             page = open_page(written.as_uri())
             page.set_viewport_size({"width": 1100, "height": 1000})
             page.screenshot(path=IMAGES / f"report-{colours}.png")
-    with browser(colours="light") as open_page:
-        page = open_page(written.as_uri())
-        page.locator("nav").evaluate_all(
-            "all => all.forEach(each => each.remove())"
-        )  # they stay on top
-        page.locator("#results").screenshot(path=IMAGES / "report-results.png")
+            # the menu stays on top of what is scrolled to
+            page.locator("nav").evaluate_all("all => all.forEach(each => each.remove())")
+            page.locator("#results").screenshot(path=IMAGES / f"report-results-{colours}.png")
 
 
 def engines(_folder: Path) -> None:
@@ -145,20 +139,17 @@ def record(name: str) -> Callable[[Path], None]:
 
 
 def benchmarks(_folder: Path) -> None:
-    """The figures of the last benchmarks, and of the simulation."""
+    """Draw the figures of the last benchmarks, and of the simulation."""
     subprocess.run([sys.executable, str(HERE / "make_plots.py")], check=True)
-    simulation = [
-        sys.executable,
-        str(ROOT / "benchmarks" / "scale.py"),
-        "--plot",
-        str(ROOT / "benchmarks" / "scale.svg"),
-    ]
+    picture = ROOT / "benchmarks" / "scale.svg"
+    simulation = [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--plot", str(picture)]
     subprocess.run(simulation, stdout=subprocess.DEVNULL, check=True)
+    PLOTS["add_dark_colours"](picture)
 
 
 @contextmanager
-def browser(colours: str = "light") -> Iterator[Callable[..., Any]]:
-    """Have the system's Chromium; give a function that opens a page."""
+def browser(colours: str) -> Iterator[Callable[..., Any]]:
+    """Have the system's Chromium, and give a function that opens a page in these colours."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
@@ -166,8 +157,9 @@ def browser(colours: str = "light") -> Iterator[Callable[..., Any]]:
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
 
-        def open_page(url: str, width: int = 1100) -> Any:
+        def open_page(url: str, width: int = 1100, script: str = "") -> Any:
             page = chromium.new_page(viewport={"width": width, "height": 760}, color_scheme=colours)
+            page.add_init_script(script)
             page.goto(url)
             return page
 
@@ -184,7 +176,6 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "airflow": airflow,
     "prefect": prefect,
     "kfp": record("kfp"),
-    "ax": ax,
     "search": search,
     "report": report,
     "engines": engines,

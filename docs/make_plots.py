@@ -18,6 +18,25 @@ from typing import Any
 
 HERE = Path(__file__).parent
 BETTER, WITHIN, BEYOND, MARK = "#2a7f62", "#c29a2d", "#b3411e", "#444444"
+DARK = {
+    # paper, ink and lines
+    "#ffffff": "#0d1117",
+    "#000000": "#c9d1d9",
+    "#444444": "#c9d1d9",
+    "#24303c": "#d7dee6",
+    "#b0b0b0": "#8b949e",
+    "#cccccc": "#30363d",
+    "#dfe5ea": "#30363d",
+    # green, red, blue, violet, brown
+    "#2a7f62": "#3fb98f",
+    "#12876f": "#3fb9a0",
+    "#b3411e": "#f0703f",
+    "#2a6fb0": "#58a6ff",
+    "#0967d2": "#58a6ff",
+    "#8a5a9e": "#b98fd0",
+    "#b44d12": "#f08a4b",
+}
+"""What a colour of a drawing is for a reader who prefers dark pages. The others stay."""
 LEAST = 1e-3
 """A share below this is drawn so long: nothing at all has no place on a logarithmic axis."""
 
@@ -95,6 +114,20 @@ def draw(group: str, path: Path) -> None:
         path, bbox_inches="tight", facecolor="white", metadata={"Date": None, "Creator": None}
     )
     pyplot.close(figure)
+    add_dark_colours(path)
+
+
+def add_dark_colours(path: Path) -> None:
+    """Let a drawing of matplotlib (SVG) follow the colours that its reader prefers."""
+    drawing = path.read_text(encoding="utf-8")
+    used = {light: dark for light, dark in DARK.items() if light in drawing}
+    rules = [f"text {{ fill: {DARK['#000000']} }}"]
+    for light, dark in used.items():
+        for painted in ("fill", "stroke"):
+            rules.append(f'[style*="{painted}: {light}"] {{ {painted}: {dark} !important }}')
+    style = f"<style>@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>"
+    first, head, rest = drawing.partition(" <defs>\n")
+    path.write_text(f"{first}{head}  {style}\n{rest}", encoding="utf-8")
 
 
 if __name__ == "__main__":

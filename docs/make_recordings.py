@@ -1,7 +1,8 @@
 """Recordings of terminals, from real runs; `make_pictures.py` asks for them.
 
 A recording is an SVG that shows each line when it came, with pauses cut to a second; it moves in
-any browser, and asks the network for nothing.
+any browser, and asks the network for nothing. Each line is a command that was typed to a shell, or
+what programs printed then on a terminal of 100 columns.
 
 - ``run``: `transload run` with live progress.
 - ``kill``: a task of a real Airflow trains; its process is killed by SIGKILL; the retry finds the
@@ -10,19 +11,24 @@ any browser, and asks the network for nothing.
   undisturbed.
 - ``docker``, ``slurm``, ``kubernetes``: `transload run` on that engine; pictures that stand still,
   as the next one.
-- ``kfp``: what `quickstart.py --host kfp` shows, without the executor's input.
+- ``kfp``: what KFP's runner prints of the example, without the executor's input.
 """
 
 from __future__ import annotations
 
-import datetime as dt
+import fcntl
 import os
+import pty
 import re
 import runpy
-import signal
+import shlex
+import struct
 import subprocess
-import sys
+import termios
+import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -33,23 +39,35 @@ WIDE, HIGH, MARGIN = 8.4, 20, 16
 PAUSE_S, HOLD_S = 1.0, 4.0
 COLUMNS = 100
 """How wide a terminal is."""
-KFP_SAYS = re.compile(r"^\$|INFO - [^S]|trainer/|\[transload\] local|    (handle|accuracy):")
+EXAMPLE = "examples/digits/component.py --replicas 2"
+KFP_SHOWS = "INFO - [^S]|trainer/|\\[transload\\] local|    (handle|accuracy):"
 PROGRESS = re.compile(r"transload: \d+ %, step ")
 COLOURS = {"": "#d4d4d4", "$": "#7ec699", "!": "#ff7b72", "*": "#79c0ff"}
 DAG = """
 import datetime as dt, sys
 from airflow.sdk import DAG
 from transload_airflow import TransloadOperator
-with DAG("training", schedule=None, start_date=dt.datetime(2024, 1, 1), catchup=False):
+with DAG(
+    "training",
+    schedule=None,
+    start_date=dt.datetime(2024, 1, 1),
+    catchup=False,
+    is_paused_upon_creation=False,
+):
     TransloadOperator(
         task_id="train",
         component={component!r},
-        component_args={{"replicas": 2, "epochs": 15, "hidden": 1024, "batch": 4, "lr": 0.02}},
+        component_args={{"replicas": 2, "epochs": 12, "hidden": 3000, "batch": 4, "lr": 0.01}},
         scheduler="local",
         retries=2,
-        retry_delay=dt.timedelta(seconds=1),
+        retry_delay=dt.timedelta(seconds=15),
     )
 """
+AIRFLOW_LOG = (
+    "tail -qF attempt={1,2}.log 2>/dev/null | jq --unbuffered -r .event "
+    "| grep -E '^(job|trainer)' &"
+)
+"""Shows the lines of the job in the log of both attempts of a task."""
 
 Line = tuple[float, str, str]
 """When it came (seconds), how it is shown (a key of `COLOURS`), and its text."""
@@ -71,149 +89,146 @@ def record(name: str, folder: Path) -> None:
 
 def record_run(_folder: Path) -> list[Line]:
     """Run the first example as the command line shows it."""
-    command = [
-        "transload",
-        "run",
-        "examples/digits/component.py",
-        "--replicas",
-        "2",
-        "--epochs",
-        "8",
-    ]
-    return _terminal(" ".join(command), [sys.executable, "-m", *command], ROOT)
+    terminal = Terminal(ROOT)
+    terminal.type(f"transload run {EXAMPLE} --epochs 8")
+    return terminal.lines
 
 
 def record_preempted(_folder: Path) -> list[Line]:
     """Run the two commands of the page of examples/preempted; without the lines on progress."""
     page = (ROOT / "examples" / "preempted" / "README.md").read_text(encoding="utf-8")
     commands = re.findall(r"^\$ (transload run .*examples/preempted.*)$", page, re.MULTILINE)
-    lines: list[Line] = []
+    terminal = Terminal(ROOT)
     for command in commands[:2]:
-        began = lines[-1][0] + PAUSE_S if lines else 0.0
-        program = [sys.executable, "-m", *command.split()]
-        found = _terminal(command, program, ROOT)
-        for when, kind, text in found:
-            if not PROGRESS.match(text):
-                lines += [(began + when, kind, part) for part in _wrapped(text)]
-    return lines
-
-
-def _wrapped(text: str) -> list[str]:
-    """Break a line as a terminal does."""
-    return [text[begin : begin + COLUMNS] for begin in range(0, max(1, len(text)), COLUMNS)]
+        terminal.type(command)
+    return [line for line in terminal.lines if not PROGRESS.match(line[2])]
 
 
 def record_engine(engine: str) -> list[Line]:
     """Run the first example on an engine."""
-    command = [
-        "transload",
-        "run",
-        "-s",
-        engine,
-        "examples/digits/component.py",
-        "--replicas",
-        "2",
-        "--epochs",
-        "4",
-    ]
-    return _terminal(" ".join(command), [sys.executable, "-m", *command], ROOT)
+    terminal = Terminal(ROOT)
+    terminal.type(f"transload run -s {engine} {EXAMPLE} --epochs 4")
+    return terminal.lines
 
 
 def record_kfp(folder: Path) -> list[Line]:
-    """Run the example of the README by KFP's runner."""
-    program = [sys.executable, str(ROOT / "examples" / "everywhere" / "show.py"), "kfp"]
-    lines = _terminal("python3 quickstart.py --host kfp", program, folder)
-    return [
-        (when, "*" if "INFO" in text else kind, text[:84])
-        for when, kind, text in lines
-        if KFP_SAYS.search(text)
-    ]
-
-
-def _terminal(shown: str, program: list[str], folder: Path) -> list[Line]:
-    """Run a program, and note when each of its lines came."""
-    lines: list[Line] = [(0.0, "$", f"$ {shown}")]
-    began = time.monotonic()
-    with subprocess.Popen(
-        program, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as running:
-        assert running.stdout is not None
-        for line in running.stdout:
-            text = re.sub(r"\x1b\[[\d;]*m", "", line.rstrip())
-            lines.append(
-                (time.monotonic() - began, "*" if text.startswith("transload:") else "", text)
-            )
-    return lines
+    """Run the example with KFP's runner."""
+    (folder / "examples").symlink_to(ROOT / "examples")
+    terminal = Terminal(folder)
+    program = "python3 examples/everywhere/show.py kfp"
+    terminal.type(f"{program} 2>&1 | grep -E {shlex.quote(KFP_SHOWS)}", shown=program)
+    return terminal.lines
 
 
 def record_kill(folder: Path) -> list[Line]:
     """Kill the process of a training task of Airflow, and follow what its log and its state say."""
     show = runpy.run_path(str(ROOT / "examples" / "everywhere" / "show.py"))
-    call, dags = show["call"], folder / "dags"
+    dags = folder / "dags"
     dags.mkdir()
     component = f"{ROOT / 'examples' / 'digits' / 'component.py'}:digits"
     (dags / "training.py").write_text(DAG.format(component=component))
     with show["airflow_server"](folder, dags) as (url, token):
         dag = f"{url}/api/v2/dags/training"
-        show["wait_for"](lambda: call(dag, token=token), "the DAG is known")
-        call(dag, {"is_paused": False}, token=token, method="PATCH")
-        began = time.monotonic()
-        lines: list[Line] = [(0.0, "$", "$ airflow dags trigger training")]
-        run = call(f"{dag}/dagRuns", {"logical_date": None}, token=token)["dag_run_id"]
-        task = f"{dag}/dagRuns/{run}/taskInstances/train"
-        seen: set[tuple[int, float, str]] = set()
-        killed, state = False, ""
-        while state not in ("success", "failed"):
-            time.sleep(0.2)
-            now = time.monotonic() - began
-            said = call(task, token=token) or {}
-            number = max(1, said.get("try_number") or 1)
-            if said.get("state") not in (None, state):
-                state = said["state"]
-                lines.append((now, "*", f"task train: {state.replace('_', ' ')}, try {number}"))
-            for attempt in range(1, number + 1):
-                for when, text in _log(call, task, attempt, token):
-                    if (attempt, when, text) not in seen:
-                        seen.add((attempt, when, text))
-                        came = max(now - 1, when - _epoch(began))
-                        lines += [(came, "", part) for part in _wrapped(text)]
-            if not killed and sum("epoch" in text for _, _, text in lines) >= 4:
-                killed = True
-                pid = _task_process(said["id"])
-                os.kill(pid, signal.SIGKILL)
-                lines.append(
-                    (
-                        time.monotonic() - began,
-                        "!",
-                        f"$ kill -9 {pid}      # the process of the task",
-                    )
-                )
-        lines.append((time.monotonic() - began, "$", "$ transload list"))
-        jobs = subprocess.run(
-            [sys.executable, "-m", "transload", "list"], capture_output=True, text=True, check=True
-        ).stdout
-        for line in jobs.splitlines():
-            lines.append((time.monotonic() - began, "", "  ".join(line.split("\t"))))
-    return lines
+        task = f"{dag}/dagRuns/first/taskInstances/train"
+
+        def state() -> tuple[str, int]:
+            found = show["call"](task, token=token) or {}
+            return found.get("state") or "", found.get("try_number") or 0
+
+        show["wait_for"](lambda: show["call"](dag, token=token), "the DAG is known")
+        logs = folder / "airflow" / "logs" / "dag_id=training" / "run_id=first" / "task_id=train"
+        logs.mkdir(parents=True)
+        terminal = Terminal(logs)
+        terminal.type("airflow dags trigger training --run-id first > /dev/null")
+        with terminal.following(AIRFLOW_LOG):
+            show["wait_for"](lambda: terminal.count("epoch") >= 4, "it trains")
+            process = _task_process(show["call"](task, token=token)["id"])
+            terminal.type(f"kill -9 {process}      # the process of the task", kind="!")
+            show["wait_for"](lambda: state() == ("up_for_retry", 1), "the task is to be retried")
+            terminal.type("airflow tasks state training train first 2> /dev/null")
+            show["wait_for"](lambda: state()[0] in ("success", "failed"), "the task has ended")
+            show["wait_for"](lambda: terminal.count("held-out"), "its last line is shown")
+        terminal.type("airflow tasks state training train first 2> /dev/null")
+        terminal.type("transload list")
+        return terminal.lines
 
 
-def _epoch(began: float) -> float:
-    return time.time() - (time.monotonic() - began)
+class Terminal:
+    """A terminal of a shell, and all that was typed and printed there.
 
-
-def _log(call: Any, task: str, attempt: int, token: str) -> list[tuple[float, str]]:
-    """Return the lines of the job in the log of a try, with the moment at which each was
-    written.
+    Args:
+        folder: The folder of the shell.
     """
-    content = (call(f"{task}/logs/{attempt}?full_content=true", token=token) or {}).get(
-        "content"
-    ) or []
-    found = []
-    for entry in content if isinstance(content, list) else []:
-        text = str(entry.get("event", ""))
-        if entry.get("timestamp") and text.startswith(("trainer/", "job ")):
-            found.append((dt.datetime.fromisoformat(entry["timestamp"]).timestamp(), text))
-    return found
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lines: list[Line] = []
+        self._began = time.monotonic()
+
+    def type(self, command: str, *, shown: str = "", kind: str = "$") -> None:
+        """Run a command to its end.
+
+        Args:
+            command: What the shell is given.
+            shown: What is shown in its place.
+            kind: How it is shown, a key of `COLOURS`.
+        """
+        self._note(kind, f"$ {shown or command}")
+        with self._started(command) as (process, reader):
+            reader()
+            process.wait()
+
+    @contextmanager
+    def following(self, command: str) -> Iterator[None]:
+        """Have a command run in the background, as its last character `&` says."""
+        self._note("$", f"$ {command}")
+        with self._started(command.removesuffix("&")) as (process, reader):
+            thread = threading.Thread(target=reader)
+            thread.start()
+            try:
+                yield
+            finally:
+                os.killpg(process.pid, 15)
+                process.wait()
+                thread.join()
+
+    def count(self, text: str) -> int:
+        """Return how many lines have this text."""
+        return sum(text in line for _, _, line in self.lines)
+
+    @contextmanager
+    def _started(
+        self, command: str
+    ) -> Iterator[tuple[subprocess.Popen[bytes], Callable[[], None]]]:
+        """Start a command on a terminal of its own; give it, and what notes its lines to the end."""
+        ours, its = pty.openpty()
+        fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 50, COLUMNS, 0, 0))
+        process = subprocess.Popen(
+            ["/bin/bash", "-c", command],
+            cwd=self.folder,
+            env=os.environ | {"TERM": "dumb"},
+            stdin=subprocess.DEVNULL,
+            stdout=its,
+            stderr=its,
+            start_new_session=True,
+        )
+        os.close(its)
+        with open(ours, "rb") as output:
+            yield process, lambda: self._read(output)
+
+    def _read(self, output: Any) -> None:
+        try:
+            for line in output:
+                text = re.sub(r"\x1b\[[\d;]*m", "", line.decode().rstrip())
+                self._note("*" if text.startswith("transload:") else "", text)
+        except OSError:
+            return  # Linux's answer when no program has the terminal any more
+
+    def _note(self, kind: str, text: str) -> None:
+        """Keep a line, broken as a terminal does."""
+        when = time.monotonic() - self._began
+        for begin in range(0, max(1, len(text)), COLUMNS):
+            self.lines.append((when, kind, text[begin : begin + COLUMNS]))
 
 
 def _task_process(task: str) -> int:

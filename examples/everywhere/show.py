@@ -151,7 +151,7 @@ def run_dag(url: str, token: str, name: str) -> str:
 @contextmanager
 def airflow_server(folder: Path, dags: Path) -> Iterator[tuple[str, str]]:
     """Have an Airflow: scheduler, triggerer, DAG processor and API server; give its address and a
-    token.
+    token. Programs that this process starts meanwhile use it.
     """
     port = free_port()
     url = f"http://127.0.0.1:{port}"
@@ -169,13 +169,9 @@ def airflow_server(folder: Path, dags: Path) -> Iterator[tuple[str, str]]:
     }
     environment = {"AIRFLOW_HOME": str(folder / "airflow"), "NO_PROXY": "*"}
     environment |= {f"AIRFLOW__{name}": value for name, value in settings.items()}
+    os.environ |= environment
     program = [sys.executable, "-m", "airflow"]
-    subprocess.run(
-        [*program, "db", "migrate"],
-        env=os.environ | environment,
-        check=True,
-        stdout=subprocess.DEVNULL,
-    )
+    subprocess.run([*program, "db", "migrate"], check=True, stdout=subprocess.DEVNULL)
     api_server = [
         *program,
         "api-server",
