@@ -1,6 +1,4 @@
-"""An engine for the tests that need one, started once; what is left on it by a test is that test's
-failure.
-"""
+"""Start an engine once for the tests that need one. What a test leaves on it fails that test."""
 
 from __future__ import annotations
 
@@ -32,8 +30,9 @@ def python_image(private_engine: Any) -> str:
 def engine(
     private_engine: Any, busybox: str, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:
-    """The engine as a test uses it: DOCKER_HOST set; of its workspaces' images, and what is no
-    image, nothing stays.
+    """Return the engine with DOCKER_HOST set, and fail if the test leaves something on it.
+
+    Images of workspaces are removed afterwards.
     """
     monkeypatch.setenv("DOCKER_HOST", private_engine.url)
     import docker  # noqa: TID251 - the tests of the plugin may
@@ -52,8 +51,9 @@ def engine(
 
 @pytest.fixture
 def runner(engine: Any) -> Iterator[Runner]:
-    """A runner with the docker scheduler; every app on the engine is deleted when the test is
-    over.
+    """Make a runner with the docker scheduler.
+
+    All jobs on the engine are deleted after the test.
     """
     from transload_docker.scheduler import create_docker, create_local_docker
 

@@ -35,7 +35,7 @@ def lines(runner: Runner, handle: str, role: str = "main", k: int = 0) -> list[s
 
 
 def ends(runner: Runner, handle: str, state: AppState = AppState.SUCCEEDED) -> Any:
-    """Wait for the end of an app, which must be that state; return its status."""
+    """Wait for the end of a job, which must be in that state, and return its status."""
     status = runner.wait(handle, timeout=60)
     assert status is not None and status.state is state, (
         status,
@@ -113,9 +113,7 @@ def test_network_is_removed_at_the_end(
 def test_more_networks_than_the_engine_has_pools(
     engine: Any, runner: Runner, shell: Any, transload_home: Path
 ) -> None:
-    """An engine gives some thirty networks a pool each; those of apps share one, and an app still
-    runs.
-    """
+    """A job still runs when jobs have more networks than the engine has address pools."""
     from transload_docker import networks
     from transload_docker.engine import Engine
     from transload_docker.home import Home
@@ -165,8 +163,9 @@ def test_cpu_limit_reaches_the_engine(runner: Runner, shell: Any, engine: Any) -
 def test_what_never_fits_is_refused(
     runner: Runner, shell: Any, engine: Any, want: Resource, field: str, words: str
 ) -> None:
-    """More than the machine has is refused by the field's name, with what is there; nothing is
-    left.
+    """More than the machine has is refused by the field's name and what is there.
+
+    Nothing is left.
     """
     from transload.errors import UnsupportedFeature
 
@@ -201,7 +200,7 @@ def test_mounts(runner: Runner, shell: Any, engine: Any, tmp_path: Path) -> None
 
 
 def test_mount_that_is_not_there(runner: Runner, shell: Any) -> None:
-    """A bind mount of a path that does not exist is refused; nothing is left."""
+    """A bind mount of a path that does not exist is refused, and nothing is left."""
     from transload.errors import SubmitError
 
     with pytest.raises(SubmitError, match="/no/such/place"):
@@ -209,9 +208,7 @@ def test_mount_that_is_not_there(runner: Runner, shell: Any) -> None:
 
 
 def test_ports(runner: Runner, shell: Any, engine: Any, free_port: int, eventually: Any) -> None:
-    """A single replica's port answers on the engine's machine; a second app on it is refused, and
-    leaves nothing.
-    """
+    """A single replica's port answers. A second job on that port is refused, and leaves nothing."""
     from transload.errors import SubmitError
 
     serve = f"while true; do echo hello | nc -l -p {free_port}; done"
@@ -265,9 +262,7 @@ def gpus(engine: Any, tmp_path: Path) -> Iterator[None]:
 def test_gpus_are_disjoint_between_apps(
     runner: Runner, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each app gets GPUs that no other one has, as long as it has not ended; more than are free is
-    busy, not wrong.
-    """
+    """Unfinished jobs share no GPU. A job that wants more than are free is refused as busy."""
     from transload.errors import SubmitError, UnsupportedFeature
 
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "3")
@@ -371,9 +366,7 @@ def test_a_gpu_is_kept_between_two_tries(
 def test_what_the_engine_does_not_have(
     runner: Runner, shell: Any, engine: Any, fields: dict[str, Any], cfg: dict[str, Any], words: str
 ) -> None:
-    """It answers as if the fault were its own and passing; trying again would not help, and the
-    error says so.
-    """
+    """What an engine does not have is refused for good, though it reports a passing fault."""
     from transload.errors import SubmitError
 
     with pytest.raises(SubmitError, match=words) as caught:
@@ -402,7 +395,7 @@ def test_user(runner: Runner, shell: Any) -> None:
 
 
 def test_results(runner: Runner, shell: Any) -> None:
-    """Results written inside reach the runner; deleting the app removes the folder."""
+    """Results written inside reach the runner, and deleting the job removes the folder."""
     result = json.dumps({"schema": 1, "key": "final", "results": {"accuracy": 0.5}})
     handle = runner.run(
         shell(f"printf %s '{result}' > $TRANSLOAD_TRACKER_BASE/final.json"), "docker"
@@ -473,7 +466,7 @@ def test_timestamps_and_container_name(runner: Runner, shell: Any) -> None:
 
 
 def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
-    """A paused container has not ended; a cancel ends it all the same."""
+    """A paused container has not ended, and a cancel ends it all the same."""
     handle = runner.run(shell("sleep 60"), "docker")
     (row,) = engine.client.containers()
     engine.client.pause(row["Id"])
@@ -484,7 +477,7 @@ def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
 
 
 def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
-    """SIGTERM is ignored: killed after the time of its notice; the cancel itself returned at once."""
+    """A cancel returns at once, and what ignores SIGTERM is killed after the time of its notice."""
     handle = runner.run(
         shell("trap '' TERM; echo up; while true; do sleep 1; done", notice=Notice(3)), "docker"
     )
@@ -520,7 +513,7 @@ def test_a_failure_names_one_replica_once_with_its_last_lines(runner: Runner, sh
 
 
 def test_restart_count_is_told_to_the_replica(runner: Runner, shell: Any) -> None:
-    """TRANSLOAD_RETRY counts up; all attempts are in one log, the status tells of the last."""
+    """TRANSLOAD_RETRY counts up, one log has all attempts, and the status is that of the last."""
     from transload.specs import RetryPolicy
 
     app = shell(
@@ -539,7 +532,7 @@ def test_restart_count_is_told_to_the_replica(runner: Runner, shell: Any) -> Non
 
 
 def test_existing_network(runner: Runner, shell: Any, engine: Any) -> None:
-    """An app can join a network that is there; it stays. One that is not there is a clear error."""
+    """A job can join a network that is there, and leaves it. A missing network is a clear error."""
     from transload.errors import SubmitError
 
     made = engine.client.create_network("tl-shared")
@@ -568,8 +561,9 @@ def test_prune(runner: Runner, shell: Any) -> None:
 
 
 def test_prune_by_size(runner: Runner, shell: Any) -> None:
-    """The oldest ended apps go until the others take no more than the limit; what is small enough
-    stays.
+    """The oldest ended jobs are deleted until the others fit the limit.
+
+    What is small enough stays.
     """
     handles = []
     for megabytes in (3, 1, 2):

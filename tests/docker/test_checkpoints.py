@@ -16,7 +16,7 @@ COUNT = 'cd "$TRANSLOAD_CHECKPOINT_DIR"; echo x >> steps; [ "$(wc -l < steps)" -
 
 
 def ends(runner: Runner, handle: str) -> Any:
-    """Wait for the end of a job; return its status."""
+    """Wait for the end of a job, and return its status."""
     status = runner.wait(handle, timeout=90)
     assert status is not None
     return status
@@ -33,8 +33,9 @@ def kept(home: Path) -> list[str]:
 def test_attempts_of_a_job_share_their_checkpoints(
     runner: Runner, shell: Any, transload_home: Path
 ) -> None:
-    """What an attempt has kept, the next one finds, as any user of a container; another role has a
-    folder of its own, and a role that does not ask has none.
+    """An attempt finds what the one before has kept, as any user of a container.
+
+    Each role that asks for a folder has its own.
     """
     app = shell(
         {
@@ -68,7 +69,7 @@ def test_attempts_of_a_job_share_their_checkpoints(
 def test_kept_until_the_last_job_that_names_them_is_deleted(
     runner: Runner, shell: Any, transload_home: Path
 ) -> None:
-    """A second job goes on with the folder of the first; it goes with the last of the two."""
+    """A second job uses the folder of the first, which is removed with the last of the two."""
     first = runner.run(shell(COUNT.format(2), checkpoints=True), "docker", app_id="first")
     assert ends(runner, first).state is AppState.FAILED
     launch = Launch(app=shell(COUNT.format(2)), checkpoints=first)
@@ -99,7 +100,7 @@ def test_a_submit_that_fails_leaves_none(
 
 
 def test_no_room_for_checkpoints(runner: Runner, shell: Any, transload_home: Path) -> None:
-    """Where the folder cannot be made, the submit is refused and says so; nothing was started."""
+    """A submit whose folder cannot be made is refused and says so. Nothing was started."""
     (transload_home / "docker").mkdir(parents=True)
     (transload_home / "docker" / "checkpoints").write_text("in the way")
     with pytest.raises(SubmitError, match=r"checkpoints"):

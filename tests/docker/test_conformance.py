@@ -25,14 +25,15 @@ class TestDocker(SchedulerConformance):
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
-        """Return a scheduler on the test engine; state goes to the test's TRANSLOAD_HOME."""
+        """Return a scheduler on the test engine, with its state in the test's TRANSLOAD_HOME."""
         from transload_docker.scheduler import create_docker
 
         return create_docker("suite")
 
     def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
-        """Replace the volume of the record by one with a damaged label; no volume can be a folder
-        or a FIFO.
+        """Replace the volume of the record by one with a damaged label.
+
+        No volume can be a folder or a FIFO.
         """
         if damaged_text("{}", damage) is None:
             return False

@@ -71,7 +71,7 @@ class Breaking(BaseHTTPRequestHandler):
         """Say nothing."""
 
     def do_GET(self) -> None:
-        """Tell the version; nothing else is there."""
+        """Answer with the version, and refuse all else."""
         status, body = (
             (200, b'{"ApiVersion": "1.41"}')
             if self.path == "/version"
@@ -171,9 +171,7 @@ def over_tcp(engine: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 
 
 def test_an_engine_over_tcp(engine: Any, over_tcp: str, shell: Any, tmp_path: Path) -> None:
-    """Submit, watch, follow, cancel and delete over the network; results go where both sides were
-    told.
-    """
+    """Submit, watch, follow, cancel and delete work over the network, and so do results."""
     from transload_docker.scheduler import create_docker
 
     with Runner("tests", {"docker": create_docker}) as runner:

@@ -37,7 +37,7 @@ def request(
 
 
 def role(**fields: Any) -> Role:
-    """Return a role; it has what every role must have."""
+    """Return a role with what every role must have."""
     return Role(**({"name": "main", "image": "img:1", "entrypoint": "python"} | fields))
 
 
@@ -72,7 +72,7 @@ def test_unset_resources_set_nothing() -> None:
 
 
 def test_gpus_are_disjoint_within_an_app() -> None:
-    """No GPU is handed out twice; named ones are used in order; too few are refused."""
+    """No GPU is handed out twice, named ones are used in order, and too few are refused."""
     app = AppDef("test", [role(num_replicas=2, resource=Resource(cpu=-1, gpu=2, memMB=-1))])
     ids = [c.body["HostConfig"]["DeviceRequests"][0]["DeviceIDs"] for c in request(app).containers]
     assert ids == [["0", "1"], ["2", "3"]]
@@ -120,9 +120,7 @@ def test_ports() -> None:
 
 
 def test_names_and_network() -> None:
-    """Replicas share a network of the app's own in which they find rank 0 by name; a single one
-    needs none.
-    """
+    """Replicas find rank 0 by name in a network of their job. A single replica needs none."""
     app = AppDef("test", [role(name="a_b", num_replicas=2), role(name="a.b")])
     made = request(app)
     assert made.network == "transload.app-1"
@@ -137,7 +135,7 @@ def test_names_and_network() -> None:
 
 
 def test_given_network() -> None:
-    """On a network that others use too, host names tell the app; on the host's there are none."""
+    """On a shared network host names contain the job. On the host's network there are none."""
     made = request(role(num_replicas=2), network="shared")
     assert made.network == ""
     host = made.containers[0].body["Hostname"]
@@ -151,9 +149,7 @@ def test_given_network() -> None:
 
 
 def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """copy_env, then env, then the role's; the submitter's own is not passed on; macros are
-    replaced.
-    """
+    """copy_env, env and the role's env count in this order, without other variables."""
     monkeypatch.setenv("FOO_A", "copied")
     monkeypatch.setenv("FOO_B", "copied")
     monkeypatch.setenv("BAR", "stays")
@@ -293,8 +289,9 @@ def test_overlay() -> None:
 def test_an_overlay_does_not_replace_what_jobs_are_known_by(
     overlay: dict[str, Any], says: str
 ) -> None:
-    """What the plugin writes itself is refused by name, with what to use in its place; other labels
-    are taken.
+    """What the plugin writes itself is refused by name and with a remedy.
+
+    Other labels are taken.
     """
     with pytest.raises(SpecError, match=says) as caught:
         request(role(metadata={"docker.container": overlay}))
@@ -369,8 +366,9 @@ def test_bind_to_the_real_id() -> None:
 
 
 def test_the_image_of_a_role_whose_packages_are_installed() -> None:
-    """Without any image it is a public Python, as for the built-in components; an option goes
-    before it, and a role without an environment is refused as ever.
+    """Without any image the role gets a public Python, unless an option names another image.
+
+    A role without an environment is refused.
     """
     environment = Environment("script", "train.py", sha256="5" * 64)
     wants = role(image="", environment=environment)

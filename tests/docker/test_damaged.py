@@ -47,9 +47,7 @@ def test_supervisor_leaves_the_job_alone(
 def test_job_is_asked_to_end_first(
     runner: Runner, shell: Any, engine: Any, renote: Any, eventually: Any, tmp_path: Path
 ) -> None:
-    """Deleting such an app gives its programs the time to end; containers, network, notes and
-    results are gone then.
-    """
+    """Deleting a damaged job gives its programs time to end, and removes all that belongs to it."""
     command = f"trap 'echo bye > {tmp_path}/said; exit 0' TERM; echo up; sleep 300 & wait $!"
     app = shell(command, replicas=2, mounts=[BindMount(str(tmp_path), str(tmp_path))])
     handle = runner.run(app, "docker", app_id="broken-1")

@@ -33,7 +33,7 @@ def plan(*roles: RolePlan, **more: Any) -> Plan:
 
 
 def box(k: int = 0, status: str = "running", *, role: str = "main", **more: Any) -> Container:
-    """Return a container; ``code=3`` is short for one that exited."""
+    """Return a container, where ``code=3`` is short for one that exited with 3."""
     if "code" in more:
         more["exit_code"], status = more.pop("code"), "exited"
         more.setdefault("finished", 110.0 + k)
@@ -116,9 +116,7 @@ def test_replica_is_started_again_alone() -> None:
 
 
 def test_the_next_attempt_waits() -> None:
-    """A failure in a row waits longer, by what the container's label says; what else is to start
-    does not.
-    """
+    """A failure after another waits longer, as its container's label says, and delays no other."""
     role = RolePlan("main", 2, 2, 9, "REPLICA")
     last = box(0, code=1, attempt=3, restarts=Restarts(0, 0, 3, 3), finished=120.0, started=119.0)
     facts = Facts(plan(role), [last, box(1, "created", started=None)])
@@ -134,9 +132,7 @@ def test_the_next_attempt_waits() -> None:
 
 
 def test_application_is_started_again_as_a_whole() -> None:
-    """APPLICATION: all others are ended first, then all are made, then all started; counted
-    once.
-    """
+    """With APPLICATION all are ended, then made, then started, which counts as one restart."""
     roles = (RolePlan("a", 1, 1, 1, "APPLICATION"), RolePlan("b", 2, 2, 0, "REPLICA"))
     facts = Facts(
         plan(*roles),
@@ -185,7 +181,7 @@ def test_lost_container_is_a_failure_never_a_success() -> None:
 
 
 def test_the_limit_is_told() -> None:
-    """A job with a limit says how long it may run, and until when; others say neither."""
+    """A job with a limit says how long it may run, and until when. Others say neither."""
     limited = look(Facts(plan(timeout=500.0), [box(0), box(1)])).status
     assert (limited.time_limit, limited.ends_by) == (500.0, 600.0)
     free = look(Facts(plan(), [box(0), box(1)])).status
@@ -225,9 +221,7 @@ def test_cancel_before_the_start() -> None:
 
 
 def test_out_of_memory_is_told_apart() -> None:
-    """The kernel's kill for the memory limit is named; the same exit code without it is a
-    signal.
-    """
+    """A kill for the memory limit is named. The same exit code without it is a signal."""
     assert (
         "out of memory"
         in look(Facts(plan(), [box(0, code=137, oom=True), box(1, code=0)])).status.msg
@@ -269,9 +263,7 @@ def notice(*containers: Container, at: float = 108.0, cause: str = "") -> Notice
 
 
 def test_notice_before_the_limit() -> None:
-    """It is due so long before the limit; what had one gets no other, and is killed at the
-    limit.
-    """
+    """A notice is due that long before the limit. Who had one gets no other, and is killed then."""
     running = box()
     facts = Facts(plan(_ASKING, timeout=100.0), [running])
     assert look(facts, now=169.0).due == 170.0
@@ -328,7 +320,7 @@ def test_interruption() -> None:
     ],
 )
 def test_a_stop_that_was_not_heeded(values: dict[str, Any], cause: str) -> None:
-    """Whoever was stopped, and died of that, was interrupted; any other end is a failure."""
+    """A replica that died of a stop was interrupted. Any other end is a failure."""
     role = replace(_ASKING, max_retries=1)
     facts = Facts(plan(role), [box(**{"asked_to_end": 109.0, **values})])
     (renewal,) = look(facts).renew
@@ -338,7 +330,10 @@ def test_a_stop_that_was_not_heeded(values: dict[str, Any], cause: str) -> None:
 
 
 def test_interruptions_that_come_to_nothing() -> None:
-    """Five in a row without a new checkpoint end the job; a new one begins anew."""
+    """Five interruptions in a row without a new checkpoint end the job.
+
+    A checkpoint resets them.
+    """
     facts = Facts(plan(_ASKING), [box(code=75, asked_to_end=109.0)], mark="")
     marks = ["a", "a", "a", "b", "b", "b", "b", "b"]
     for number, mark in enumerate(marks):
@@ -423,9 +418,7 @@ _ROLES = st.builds(
 def test_every_verdict_is_sound(
     role: RolePlan, containers: list[Container], stop: dict[str, Any] | None, timeout: float | None
 ) -> None:
-    """Whatever is found: final iff nothing may run; nothing is started or made while something is
-    to be ended.
-    """
+    """A state is final only if nothing may run. What is being ended is not started."""
     facts = Facts(
         plan(role, RolePlan("b", 2, 2, 1, "REPLICA"), timeout=timeout), containers, stop=stop
     )

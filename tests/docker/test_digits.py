@@ -15,7 +15,7 @@ ARGUMENTS = {"replicas": 3, "epochs": 5, "seed": 7}
 
 
 def train(runner: Runner, scheduler: str, **cfg: Any) -> float:
-    """Train; return the accuracy."""
+    """Train, and return the accuracy."""
     handle = runner.run_component(str(COMPONENT), ARGUMENTS, scheduler, cfg)
     status = runner.wait(handle, timeout=180)
     assert status is not None

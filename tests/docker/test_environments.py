@@ -68,7 +68,7 @@ class Index:
         return self._process.stdout.readline().strip()
 
     def ask(self, word: str = "") -> list[str]:
-        """Have it ``hang`` or ``answer``; return the paths that it was asked for."""
+        """Have the index ``hang`` or ``answer``, and return the paths that it was asked for."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{word}\n")
         self._process.stdin.flush()
@@ -115,7 +115,7 @@ def image(private_engine: Any, python_image: str, uv: str) -> str:
 
 @pytest.fixture
 def index(engine: Any, tmp_path: Path) -> Iterator[Index]:
-    """An index with the package ``tiny``; the images of this test are removed afterwards."""
+    """Make an index with the package ``tiny``, and remove the images of this test afterwards."""
     served = Index(engine, tmp_path / "index")
     yield served
     served.close()
@@ -162,7 +162,7 @@ def launch(image: str, url: str, environment: str | None, cfg: dict[str, Any]) -
 
 
 def output_of(job: Job) -> list[str]:
-    """Wait until a job has succeeded; return its log."""
+    """Wait until a job has succeeded, and return its log."""
     status = job.wait(60)
     lines = [line.rstrip() for line in job.logs("main", 0)]
     assert status.state.name == "SUCCEEDED", (status, lines)
@@ -190,8 +190,10 @@ def test_made_once_and_used_by_the_next(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is shown how it is made. The script finds its package, as another user too; the next job,
-    and another code, fetch nothing. Nothing of the tools is in the image, which starts as the one below it.
+    """A first job installs its packages in an image, and the next one fetches nothing.
+
+    It is shown how the image is made. The script finds its package, as another user too, and so
+    does other code. Nothing of the tools is in the image, which starts as the one below it.
     """
     caplog.set_level("INFO", "transload")
     first = output_of(submit())
@@ -392,9 +394,7 @@ def test_listed_and_deleted(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It is listed with its size; it stays while a job is kept that uses it, and for those who
-    begin to; and it goes by age.
-    """
+    """An image is listed with its size, and deleted by age once no job uses it or begins to."""
     job = submit()
     output_of(job)
     assert main(["list", "--environments", "-s", "docker", "--json"]) == 0

@@ -18,7 +18,7 @@ from transload.specs import AppState, BindMount, Resource, RetryPolicy, parse_ap
 
 
 def ends(runner: Runner, handle: str) -> Any:
-    """Wait for the end of an app; return its status."""
+    """Wait for the end of a job, and return its status."""
     status = runner.wait(handle, timeout=90)
     assert status is not None
     return status
@@ -95,8 +95,9 @@ def test_one_supervisor_for_many_apps(
 
 
 def test_container_removed_behind_our_back(runner: Runner, shell: Any, engine: Any) -> None:
-    """A replica that somebody removed is lost: FAILED, the rest of the gang ended; never
-    "completed".
+    """A replica that somebody removed is lost.
+
+    The job is FAILED, and its other replicas are ended.
     """
     handle = runner.run(shell("sleep 60", replicas=2), "docker")
     name = f"{parse_app_handle(handle).app_id}.main.1.0"
@@ -245,9 +246,7 @@ def test_network_of_an_app_that_ended_with_the_engine(
 def test_network_of_an_app_whose_supervisor_was_killed_at_its_end(
     runner: Runner, shell: Any, engine: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An app has ended when that is noted; nobody looks after it then, so its network has gone
-    before.
-    """
+    """A network is removed before the job's end is noted, since nobody looks after it then."""
     from transload_docker import supervisor as module
     from transload_docker.engine import Engine
     from transload_docker.home import Home
@@ -303,9 +302,7 @@ def test_a_retry_runs_the_image_that_the_first_try_ran(
 def test_engine_restarted_under_an_app_with_retries(
     runner: Runner, shell: Any, engine: Any, eventually: Any
 ) -> None:
-    """With retries the supervisor starts it again when the engine is back; waiting and tailing go
-    through it.
-    """
+    """With retries a job is started again when the engine is back, and its readers see no break."""
     app = shell(
         'echo "try $TRANSLOAD_RETRY"; test "$TRANSLOAD_RETRY" = 1 || sleep 60',
         max_retries=1,
@@ -347,7 +344,7 @@ def test_watch_survives_a_restart_of_the_engine(
 
 
 def test_watch_has_one_thread(runner: Runner, shell: Any, eventually: Any) -> None:
-    """One thread however many apps; closing ends it."""
+    """A watch has one thread for any number of jobs, and closing it ends the thread."""
     import threading
 
     before = threading.active_count()

@@ -84,8 +84,9 @@ def test_stopped_twice(
     eventually: Callable[..., Any],
     supervisor_dies: bool,
 ) -> None:
-    """Each step is done once, and the weight is that of an undisturbed run to the last bit; also
-    where nobody looked as the container was stopped.
+    """A job stopped twice does each step once, also if nobody watched when it was stopped.
+
+    The weight is that of an undisturbed run to the last bit.
     """
     handle = runner.run(training, "docker")
     app_id = parse_app_handle(handle).app_id

@@ -25,8 +25,9 @@ def place(name: str) -> tuple[str, int]:
 
 
 def test_a_function_in_a_container(runner: Runner, python_image: str) -> None:
-    """Its module travels, its value comes back, its exception too; the image is the scheduler's
-    default one.
+    """A function's module travels, and its value or exception comes back.
+
+    It runs in the default image.
     """
     options: dict[str, Any] = {
         "scheduler": "docker",

@@ -40,7 +40,7 @@ def test_malformed_cursor(text: str) -> None:
 
 
 def test_since_allows_for_disorder_between_streams() -> None:
-    """A silent stream does not make the engine read everything again; it may lag for seconds."""
+    """A silent stream does not make the engine read everything again, and may lag for seconds."""
     second = 1_000_000_000
     cursor = Cursor(0, {STDOUT: Place(99 * second, 1), STDERR: Place()})
     assert cursor.since((STDOUT,)) == 99 * second
@@ -213,9 +213,7 @@ def test_pages_while_it_writes(runner: Runner, shell: Any, max_bytes: int) -> No
 
 
 def test_long_lines_of_both_streams_at_once(runner: Runner, shell: Any) -> None:
-    """The engine cuts lines of more than 16 kB; here they are whole again, also when read line by
-    line.
-    """
+    """Lines of more than 16 kB, which the engine cuts, come back whole, also line by line."""
     piece = "printf '%s' $(head -c 50000 /dev/zero | tr '\\\\0' a)"
     command = f"for i in 1 2 3; do {piece}; {piece} >&2; echo $i; echo $i >&2; done"
     handle = runner.run(shell(command.replace("\\\\0", "\\0")), "docker")

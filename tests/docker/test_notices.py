@@ -28,7 +28,7 @@ ALWAYS_ASKS = 'trap "exit 75" TERM; echo up; while :; do sleep 0.1; done'
 
 
 def ends(runner: Runner, handle: str) -> Any:
-    """Wait for the end of a job; return its status."""
+    """Wait for the end of a job, and return its status."""
     status = runner.wait(handle, timeout=90)
     assert status is not None
     return status
@@ -83,8 +83,9 @@ def test_a_cancel_sends_one_notice(
     up: Callable[..., None],
     eventually: Callable[..., Any],
 ) -> None:
-    """The signal of the notice comes once, though the supervisor is killed in the middle of it;
-    the next one kills when its time is over.
+    """The notice of a cancel comes once, though its supervisor is killed before it can kill.
+
+    The next supervisor kills the program when its time is over.
     """
     handle = runner.run(shell(STUBBORN, notice=Notice(6, "USR1")), "docker")
     up(handle)
@@ -201,7 +202,7 @@ def test_docker_stop_that_is_not_heeded(
 
 
 def test_asking_to_go_on_without_a_notice_is_a_failure(runner: Runner, shell: Any) -> None:
-    """Exit code 75 means nothing by itself; a kill by others is no notice."""
+    """Exit code 75 means nothing by itself, and a kill by others is no notice."""
     status = ends(runner, runner.run(shell("exit 75", checkpoints=True), "docker"))
     assert (status.state, status.roles[0].replicas[0].interruptions) == (AppState.FAILED, 0)
     assert "failed (exit code 75)" in status.msg
@@ -210,8 +211,9 @@ def test_asking_to_go_on_without_a_notice_is_a_failure(runner: Runner, shell: An
 def test_a_stop_by_others_is_named(
     runner: Runner, shell: Any, engine: Any, up: Callable[..., None], eventually: Any
 ) -> None:
-    """A program that its stop signal ended has failed, and the reason says who did it; of one that
-    ends with its job it does not.
+    """A program that somebody's stop has ended has failed, and the reason names the stop.
+
+    There is no such reason where the program ends with its job.
     """
     handle = runner.run(shell("echo up; exec sleep 300"), "docker")
     up(handle)
@@ -227,7 +229,7 @@ def test_a_stop_by_others_is_named(
 def test_interruptions_are_bounded(
     runner: Runner, shell: Any, engine: Any, up: Callable[..., None], eventually: Any
 ) -> None:
-    """When they are used up the job has failed, and says so; its status tells of each before."""
+    """A job has failed when its interruptions are used up, and its status tells of each of them."""
     app = shell(ALWAYS_ASKS, notice=Notice(30), max_interruptions=1, retry_delay=0.0)
     handle = runner.run(app, "docker")
     up(handle)
@@ -263,8 +265,9 @@ def test_an_interruption_of_one_is_that_of_all(
 def test_results_after_an_interruption_are_merged(
     runner: Runner, shell: Any, engine: Any, up: Callable[..., None], interrupted: bool
 ) -> None:
-    """What was reported before an interruption stays, and newer values win; after a failure the
-    results are those of the last attempt.
+    """Results from before an interruption stay, and newer values win.
+
+    After a failure only those of the last attempt count.
     """
     said = (
         'say() { echo "{\\"schema\\": 1, \\"key\\": \\"$1\\", \\"results\\": {\\"x\\": $2}, '

@@ -29,7 +29,10 @@ def status_of(runner: Runner, handle: str) -> Any:
 def test_progress_while_it_runs_and_at_its_end(
     runner: Runner, shell: Any, eventually: Callable[..., Any]
 ) -> None:
-    """Each report comes to the status, with the time that is left; the last one stays."""
+    """Each report of progress reaches the status, with the time that is left.
+
+    The last one stays.
+    """
     program = (
         "for i in $(seq 0 2 100); do echo '{\"step\": '$i', \"total\": 200}' "
         '> "$TRANSLOAD_PROGRESS_FILE"; sleep 0.2; done'
@@ -59,7 +62,7 @@ def test_progress_while_it_runs_and_at_its_end(
 def test_progress_over_an_interruption(
     runner: Runner, shell: Any, engine: Any, eventually: Callable[..., Any]
 ) -> None:
-    """It says at which step it was interrupted; what is new begins with a report of its own."""
+    """The status says at which step a job was interrupted, until the next attempt reports."""
     program = (
         'test -e "$TRANSLOAD_PROGRESS_FILE" && echo old; trap "exit 75" TERM; '
         'if [ "$TRANSLOAD_INTERRUPTIONS" = 0 ]; '
@@ -120,8 +123,9 @@ def test_stalled_and_going_on(
     ids=["log", "bar", "results", "checkpoints", "progress", "stopped"],
 )
 def test_what_shows_life_has_not_stalled(runner: Runner, shell: Any, program: str) -> None:
-    """A line, a part of one, a file in a folder of its own, a report: each is a sign of life; who
-    is stopped cannot show one.
+    """A line or a part of one, a file and a report are signs of life.
+
+    A stopped program shows none.
     """
     handle = runner.run(shell(program, stall_after=1.5, checkpoints=True), "docker")
     end = time.monotonic() + 5
@@ -157,8 +161,9 @@ def python_and_shell(private_engine: Any) -> str:
 def test_stacks_of_what_has_stalled(
     runner: Runner, python_and_shell: str, eventually: Callable[..., Any], wrapped: bool
 ) -> None:
-    """``dump`` has the programs with a handler write their stacks, which stand in the error of the
-    replica; a shell around it has none, and goes on.
+    """With ``dump`` programs with a handler write their stacks, which the replica's error has.
+
+    A shell around such a program has no handler, and goes on.
     """
     code = (
         "import faulthandler, signal, time\n"
@@ -204,9 +209,7 @@ def test_what_cannot_write_its_stacks_goes_on(
 def test_progress_where_nothing_is_mounted(
     runner: Runner, shell: Any, engine: Any, eventually: Callable[..., Any]
 ) -> None:
-    """A job whose results go elsewhere has no folder of this machine, which its engine may not see;
-    its report is read out of its container.
-    """
+    """The report of a job without a mounted folder is read out of its container."""
     program = f"echo '{{\"step\": 3}}' > $TRANSLOAD_PROGRESS_FILE; echo up; {WAIT}"
     handle = runner.run(shell(program), "docker", tracker_base="http://127.0.0.1:9/none")
     progress = eventually(lambda: status_of(runner, handle).progress, timeout=40)

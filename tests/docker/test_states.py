@@ -34,8 +34,9 @@ def test_the_table_is_total() -> None:
     ],
 )
 def test_replica_state(status: str, code: int | None, error: str, state: AppState) -> None:
-    """A container's state, exit code and error make the replica's state; a word of the future is
-    UNKNOWN.
+    """A container's state, exit code and error make the replica's state.
+
+    An unknown word is UNKNOWN.
     """
     assert replica_state(status, code, error) is state
 

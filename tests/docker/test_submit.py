@@ -17,7 +17,7 @@ from transload.specs import AppDef, AppState, Role, parse_app_handle
 
 
 def ends(runner: Runner, handle: str) -> AppState:
-    """Wait for the end of an app; return its state."""
+    """Wait for the end of a job, and return its state."""
     status = runner.wait(handle, timeout=60)
     assert status is not None
     return status.state
@@ -31,7 +31,7 @@ def nothing_left(engine: Any) -> bool:
 
 
 def test_missing_image_is_never_pulled(runner: Runner, shell: Any, engine: Any) -> None:
-    """An image that the engine lacks: one clear line; no role has been started."""
+    """An image that the engine lacks is one clear error line, and no role has been started."""
     app = shell({"one": "sleep 60", "two": "sleep 60"})
     app.roles[1].image = "no.such.registry.invalid/img:1"
     with pytest.raises(SubmitError, match="pull=never"):
@@ -100,7 +100,7 @@ def test_an_interrupted_submit_leaves_nothing(
 
 
 def test_no_engine(runner: Runner, shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An engine that is not there: unavailable, for a submit; UNKNOWN, for a status."""
+    """A missing engine makes a submit fail as unavailable, and a status UNKNOWN."""
     with Runner(
         "x", clusters=[Cluster("docker", connection={"docker_host": "unix:///no/S"})]
     ) as other:
@@ -163,9 +163,7 @@ def test_own_id_leaves_nothing(runner: Runner, shell: Any, engine: Any) -> None:
 def test_cancel_leaves_nothing_behind(
     runner: Runner, shell: Any, engine: Any, eventually: Any
 ) -> None:
-    """A cancelled app runs nothing and keeps no network, only its logs; deleted, it has never
-    been.
-    """
+    """A cancelled job keeps only its logs, and once deleted it leaves no trace."""
     handle = runner.run(shell("echo up; sleep 300", replicas=3), "docker")
     runner.cancel(handle)
     assert ends(runner, handle) is AppState.CANCELLED
@@ -243,8 +241,9 @@ def test_a_submit_that_is_interrupted_at_its_network(
 def test_submitter_dies_after_the_record(
     runner: Runner, shell: Any, busybox: str, engine: Any
 ) -> None:
-    """The app exists: whoever looks next brings a supervisor, which starts it; submitting again
-    adopts.
+    """A job exists once its record does. Whoever looks next starts a supervisor, which starts it.
+
+    Submitting it again reattaches.
     """
     _submit_and_die(busybox, "_start")
     assert {row["State"] for row in engine.client.containers(all=True)} == {"created"}

@@ -26,9 +26,7 @@ def supervisor(transload_home: Path) -> Supervisor:
 def test_an_app_that_nobody_understands(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Facts that no version foresaw are written to the supervisor's log, and looked at again; it goes
-    on.
-    """
+    """The supervisor logs facts that it does not understand, looks at them again, and goes on."""
 
     def look(app_id: str) -> Any:
         raise KeyError("replicas")

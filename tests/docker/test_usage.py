@@ -29,7 +29,7 @@ VERSION_1 = {
 
 
 def group(folder: Path, files: dict[str, str]) -> str:
-    """Make a control group; return its path."""
+    """Make a control group, and return its path."""
     folder.mkdir(parents=True)
     for name, text in files.items():
         (folder / name).write_text(text, encoding="ascii")
@@ -38,9 +38,7 @@ def group(folder: Path, files: dict[str, str]) -> str:
 
 @pytest.mark.parametrize("files", [VERSION_1, VERSION_2], ids=["version 1", "version 2"])
 def test_what_a_group_tells(tmp_path: Path, files: dict[str, str]) -> None:
-    """The watermark without the unused file cache, and the time; what an older kernel does not tell
-    is left out.
-    """
+    """A group's usage is its peak without the unused file cache, and its time, as far as known."""
     assert usage([group(tmp_path / "a", files)]) == {"peak_memory": 100_000_000, "cpu_seconds": 2.5}
     old = {
         name: text
@@ -61,8 +59,9 @@ def test_a_container_is_read_when_its_program_ends(
     eventually: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What a container uses is known at its end, or, where that was missed, a moment before; no
-    unknown one's.
+    """The usage of a container is known at its end, or a moment before if that was missed.
+
+    That of an unknown container is not.
     """
     monkeypatch.setattr("transload_docker.usage.SAMPLE_S", 0.05)
     meter = Meter(str(tmp_path))

@@ -19,7 +19,7 @@ def images(engine: Any) -> dict[str, str]:
 
 
 def run(runner: Runner, app: Any, folder: Path, **cfg: Any) -> list[str]:
-    """Run an app with a workspace; return its log."""
+    """Run a job with a workspace, and return its log."""
     handle = runner.run(app, "docker", cfg, workspace=str(folder))
     status = runner.wait(handle, timeout=60)
     assert status is not None and status.state is AppState.SUCCEEDED, list(
@@ -31,8 +31,9 @@ def run(runner: Runner, app: Any, folder: Path, **cfg: Any) -> list[str]:
 def test_code_travels_and_is_cached(
     runner: Runner, shell: Any, engine: Any, tmp_path: Path
 ) -> None:
-    """The working directory is the workspace; equal content gives the same image, a change
-    another.
+    """The workspace is the working directory.
+
+    Equal content gives the same image, a change another.
     """
     (tmp_path / "code.sh").write_text("echo one\n")
     (tmp_path / "code.sh").chmod(0o600)
@@ -60,8 +61,9 @@ def test_code_travels_and_is_cached(
 def test_an_app_without_an_image(
     runner: Runner, shell: Any, busybox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs in the scheduler's default image with the working folder on top; without one, a line
-    says what to set.
+    """A job without an image runs in the scheduler's default one.
+
+    Without that, an error says what to set.
     """
     (tmp_path / "code.sh").write_text("echo mine\n")
     monkeypatch.chdir(tmp_path)

@@ -20,9 +20,7 @@ FOLDER = str(Path(__file__).parent)
 def fake(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Any]:
-    """A fake cluster, named by KUBECONFIG; its user has the rights that are asked for, and no
-    others.
-    """
+    """Start a fake cluster, named by KUBECONFIG, whose user has only the rights asked for."""
     monkeypatch.syspath_prepend(FOLDER)
     from fake_server import FakeServer
 

@@ -111,7 +111,7 @@ class Cluster:
         self._thread.start()
 
     def heard(self, headers: Any) -> None:
-        """Take note of the headers of a request; for tests to replace."""
+        """Take note of the headers of a request. Tests replace this."""
 
     def may(self, group: str, resource: str, verb: str) -> bool:
         """Tell whether the user may do something, in every namespace."""
@@ -138,7 +138,7 @@ class Cluster:
     def create(
         self, plural: str, namespace: str, item: dict[str, Any], *, only_try: bool = False
     ) -> dict[str, Any]:
-        """Make an object; with ``only_try`` (``dryRun=All``) only say whether it could be made."""
+        """Make an object. With ``only_try`` (``dryRun=All``) only say whether it could be made."""
         item = copy.deepcopy(item)
         metadata = item["metadata"]
         if namespace not in self.namespaces:
@@ -205,8 +205,9 @@ class Cluster:
         return new
 
     def _limit_pod(self, pod: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-        """Give a pod a time limit, which is all that may be changed of one; a kubelet ends it when
-        that is over.
+        """Give a pod a time limit, upon which a kubelet ends it.
+
+        No other field of a pod may change.
         """
         if list(change.get("spec") or ()) != ["activeDeadlineSeconds"]:
             raise ApiError(
@@ -248,8 +249,9 @@ class Cluster:
         return item
 
     def delete(self, plural: str, namespace: str, name: str, policy: str = "Background") -> None:
-        """Delete an object; pods get their grace period, Jobs in the foreground wait for their
-        pods.
+        """Delete an object.
+
+        Pods get their grace period, and Jobs in the foreground wait for their pods.
         """
         item = self.get(plural, namespace, name)
         if plural == "pods":
@@ -282,7 +284,7 @@ class Cluster:
     # -- pods
 
     def end_pod(self, pod: dict[str, Any]) -> None:
-        """Ask a pod to end; it is removed when its process is gone."""
+        """Ask a pod to end. It is removed when its process is gone."""
         uid = pod["metadata"]["uid"]
         process = self.processes.get(uid)
         if process is None:
@@ -363,7 +365,7 @@ class Cluster:
         return self._run_pod(pod, container)
 
     def _has_claim(self, pod: dict[str, Any], name: str) -> bool:
-        """Tell whether a claim exists; what is kept in one is a folder of this machine."""
+        """Tell whether a claim exists. What is kept in one is a folder of this machine."""
         return ("persistentvolumeclaims", pod["metadata"]["namespace"], name) in self.objects
 
     def claim(self, name: str) -> Path:
@@ -592,7 +594,7 @@ class Cluster:
         self._finish_pod(pod, failed=any((code, *codes)))
 
     def _others_ended(self, pod: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return the reports of containers beside the program that have ended; all have by now."""
+        """Return the reports of the containers beside the program, all of which have ended."""
         uid = pod["metadata"]["uid"]
         with self.lock:
             wanted = set(self.beside.get(uid, {}))
@@ -609,7 +611,7 @@ class Cluster:
             return ended()
 
     def _finish_pod(self, pod: dict[str, Any], *, failed: bool) -> None:
-        """Give a pod its last phase, and count it; one that was deleted goes."""
+        """Give a pod its last phase, and count it. A pod that was deleted is removed."""
         with self.lock:
             self.processes.pop(pod["metadata"]["uid"], None)
             late = pod["metadata"]["uid"] in self.late

@@ -25,7 +25,7 @@ def now_text() -> str:
 
 
 def expanded(text: str, env: Mapping[str, str]) -> str:
-    """Replace ``$(NAME)`` and ``$$`` as a kubelet does; an unknown name stays as it is."""
+    """Replace ``$(NAME)`` and ``$$`` as a kubelet does. An unknown name stays as it is."""
     return _REFERENCE.sub(
         lambda match: "$" if match.group(0) == "$$" else env.get(match.group(1), match.group(0)),
         text,
@@ -35,7 +35,7 @@ def expanded(text: str, env: Mapping[str, str]) -> str:
 def container_environment(
     pod: dict[str, Any], container: dict[str, Any], secret: Callable[[str, str], str]
 ) -> dict[str, str]:
-    """Return the environment of a container; variables may refer to those before them."""
+    """Return the environment of a container. Variables may refer to those before them."""
     env: dict[str, str] = {}
     for each in container.get("env") or ():
         source = each.get("valueFrom") or {}

@@ -60,7 +60,7 @@ class Registry:
     def ask(
         self, path: str, accept: str = "*/*", body: bytes | None = None, verb: str = "GET"
     ) -> Any:
-        """Send a request; return the answer."""
+        """Send a request, and return the answer."""
         url = path if "://" in path else f"http://{self.name}/v2/{path}"
         headers = {"Accept": accept, "Content-Type": accept}
         return urllib.request.urlopen(
@@ -68,7 +68,7 @@ class Registry:
         )
 
     def push(self, repository: str, data: bytes) -> dict[str, Any]:
-        """Put a blob; return its descriptor."""
+        """Put a blob, and return its descriptor."""
         digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
         place = self.ask(f"{repository}/blobs/uploads/", body=b"", verb="POST").headers["Location"]
         self.ask(f"{place}&digest={digest}", "application/octet-stream", data, "PUT")
@@ -81,7 +81,7 @@ class Registry:
         folder: str = "/",
         files: Mapping[str, str] | None = None,
     ) -> str:
-        """Put an image of one small layer; for several architectures an index; return its name.
+        """Put an image of one small layer, or an index for several architectures. Return its name.
 
         Args:
             repository: what it is called.

@@ -49,7 +49,7 @@ class TestKubernetes(SchedulerConformance):
         return scheduler
 
     def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
-        """Damage the plan in the ConfigMap of the record; it can be no folder and no FIFO."""
+        """Damage the plan in the ConfigMap of the record, which can be no folder and no FIFO."""
         if damaged_text("{}", damage) is None:
             return False
         cluster = Cluster()

@@ -21,9 +21,7 @@ Change = Callable[[str, str], str]
 
 @pytest.fixture
 def rewrite(fake: Any) -> Change:
-    """``rewrite(name, text)`` → the plan in the record of an app becomes that text; what it was is
-    returned.
-    """
+    """Return ``rewrite(name, text)``, which replaces the plan of a job and returns the old one."""
 
     def replace(name: str, text: str) -> str:
         cluster = Cluster()
@@ -50,7 +48,7 @@ def _kinds(fake: Any, name: str) -> list[str]:
 def test_job_is_ended_first(
     fake: Any, runner: Runner, shell: Any, rewrite: Change, eventually: Any
 ) -> None:
-    """Deleting such an app ends its pods and removes all of it; the id stays taken."""
+    """Deleting a damaged job ends its pods and removes all of it, but its id stays taken."""
     handle = runner.run(
         shell("sleep 300", replicas=2), "kubernetes", {"jobset": "never"}, app_id="broken"
     )

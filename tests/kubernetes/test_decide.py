@@ -59,8 +59,9 @@ def test_enough_replicas_are_enough() -> None:
 
 
 def test_one_role_failed_ends_the_others() -> None:
-    """The reason is noted first, then what is open is ended; the app has failed when nothing is
-    left.
+    """If a role fails, the reason is noted, then others are ended.
+
+    The job fails when none is left.
     """
     roles = [RolePlan("x", 1, 1), RolePlan("y", 1, 1)]
     failed = job("x", condition="Failed", failedIndexes="0")
@@ -96,9 +97,7 @@ def test_whole_app_waits_for_the_old_attempt_to_be_gone() -> None:
 
 
 def test_a_job_of_a_later_attempt_that_somebody_deletes_is_lost() -> None:
-    """It was noted that it was made: it is not made again, whatever retries are left; an old
-    success does not count.
-    """
+    """A Job that was noted as made is never made again, and an old success does not count."""
     roles = [RolePlan("x", 2, 2, 3, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
     failed, good = (
         job("x", condition="Failed", failedIndexes="0"),
@@ -163,9 +162,7 @@ def test_a_cancel_wins_over_what_fails_by_it() -> None:
 
 
 def test_restarts_stay_when_the_last_jobs_are_gone() -> None:
-    """What was noted of later attempts counts, though their Jobs were deleted; no replica of an old
-    one is shown.
-    """
+    """What was noted of later attempts counts, though their Jobs were deleted."""
     failed = job("x", condition="Failed", failedIndexes="0")
     found = decide(
         facts_of(

@@ -31,7 +31,7 @@ def index(tmp_path: Path) -> Any:
 def _run(
     runner: Runner, index: PackageIndex, folder: Path, wanted: str, **fields: Any
 ) -> tuple[Job, str]:
-    """Run a program with packages; return its job, and the address of the index in its file."""
+    """Run a program with packages. Return its job, and the address of the index in its file."""
     address = index.url.replace("//", "//reader:${INDEX_WORD}@")
     file = folder / "requirements.txt"
     file.write_text(f"--index-url {address}\n{wanted}\n")

@@ -42,8 +42,9 @@ NOT_MADE = {
 
 
 def fields(value: Any, path: str) -> Iterator[str]:
-    """Yield the path of every field; conditions by type, status and reason, words with their
-    value.
+    """Yield the path of every field, with conditions by their type, status and reason.
+
+    Words have their value in the path.
     """
     if isinstance(value, dict):
         if not value:

@@ -66,8 +66,9 @@ def squared(n: int) -> tuple[int, bool]:
 
 @pytest.mark.usefixtures("in_pods")
 def test_a_signed_result_comes_with_the_status(runner: Runner, fake: Any) -> None:
-    """The value comes back; a message that somebody with rights on the cluster put in its place
-    does not.
+    """A function's value comes back.
+
+    A forged message that somebody with rights put there does not.
     """
     app = transload.submit(squared, 7, name="square", **options_of(runner))
     assert app.result(timeout=60) == (49, False)
@@ -110,9 +111,7 @@ def test_only_the_last_attempt_speaks(runner: Runner, second: str) -> None:
 
 
 def test_the_attempt_of_a_program() -> None:
-    """As it stands in its pod: a number, or an annotation that the engine fills in; else nothing is
-    known.
-    """
+    """The attempt is a number in the pod, or an annotation that is filled in, else unknown."""
     by_engine = {
         "valueFrom": {"fieldRef": {"fieldPath": f"metadata.annotations['{names.INDEX_FAILURES}']"}}
     }

@@ -22,7 +22,7 @@ JOBSET = pytest.mark.parametrize("jobset", PLURALS)
 
 
 def start(scheduler: Any, app: Any, **cfg: Any) -> bool:
-    """Submit an app under the id ``held``; return whether it was made by this."""
+    """Submit a job under the id ``held``, and return whether this call made it."""
     options = scheduler.run_opts().resolve(cfg)
     request = scheduler.convert(app, options)
     made: bool = scheduler.submit(
@@ -49,9 +49,7 @@ def ended(scheduler: Any, eventually: Any) -> Any:
 
 
 def is_suspended(fake: Any, kind: str = "jobs") -> bool:
-    """Tell whether the controller has seen that the Job, or the JobSet, is suspended; then it would
-    have begun.
-    """
+    """Tell whether the controller has seen that the Job or JobSet is suspended."""
     with fake.cluster.lock:
         found = fake.cluster.items(kind)
         conditions = [each for item in found for each in item["status"].get("conditions", ())]
@@ -153,8 +151,9 @@ def test_one_lost_answer_loses_and_repeats_nothing(
 def test_a_submit_that_gave_up_when_all_was_there(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, impatient: None, jobset: str, then: str
 ) -> None:
-    """Who only looks starts nothing and sees why; who waits as its owner, or submits the same,
-    starts it, once.
+    """Whoever only looks starts nothing and sees why.
+
+    A waiting owner or a second submit starts it once.
     """
     app = shell("echo once")
     fake.cluster.lost, fake.cluster.leaves = ("PATCH", "configmaps"), True
@@ -188,8 +187,9 @@ def test_a_cluster_that_goes_away_at_the_start(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, impatient: None, caplog: Any, jobset: str, arrives: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    """All is there: the submit holds, with a warning; its owner starts it when the cluster is back,
-    if it must.
+    """The submit of a complete job holds, with a warning.
+
+    Its owner starts it when the cluster is back.
     """
     change_if = Cluster.change_if
 
@@ -259,9 +259,7 @@ def test_an_app_that_is_deleted_while_a_second_submit_is_slow(
     monkeypatch: pytest.MonkeyPatch,
     jobset: str,
 ) -> None:
-    """Two submit the same; the app runs, ends and is deleted before the slow one makes its Job:
-    that never runs.
-    """
+    """A job that ends and is deleted during a slow second submit is not run by that submit."""
     app, create = shell("echo once"), Cluster.create
     other = create_scheduler("others")
 

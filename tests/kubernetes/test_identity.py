@@ -37,8 +37,9 @@ def configuration(fake: Any, **user: Any) -> dict[str, Any]:
 
 
 def test_impersonation(fake: Any, tmp_path: Path, seen: list[Any]) -> None:
-    """``as`` of a user in the configuration goes along with each request; what cannot go along is
-    refused.
+    """``as`` of a user in the configuration goes along with each request.
+
+    What cannot is refused.
     """
     path = tmp_path / "config"
     path.write_text(json.dumps(configuration(fake, **{"as": "anna", "as-groups": ["a"]})))
@@ -79,9 +80,7 @@ echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential
 
 
 def test_inside_of_a_cluster(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a configuration the service account of the pod is taken; where there is none either,
-    one line says so.
-    """
+    """Without a configuration the pod's service account is used. Without that, one line says so."""
     from kubernetes import config
     from kubernetes.config import incluster_config
 

@@ -1,6 +1,4 @@
-"""Option ``image_repo``: images with workspaces are pushed to a real registry; no engine is needed
-to make them.
-"""
+"""Push images with workspaces to a real registry by option ``image_repo``, without an engine."""
 
 from __future__ import annotations
 
@@ -74,8 +72,9 @@ def test_pushed_and_used_again(registry: Any, tmp_path: Path) -> None:
 
 
 def test_an_image_for_several_machines(registry: Any, tmp_path: Path) -> None:
-    """The one for the nodes is taken; an architecture that there is not is named, with those that
-    there are.
+    """The image for the nodes' architecture is taken.
+
+    A missing one is named, with those there are.
     """
     app = workspace_app(tmp_path / "code", registry.image(architectures=("arm64", "amd64")))
     for architecture in ("amd64", "arm64"):
@@ -86,9 +85,7 @@ def test_an_image_for_several_machines(registry: Any, tmp_path: Path) -> None:
 
 
 def test_a_submit_uses_the_image(registry: Any, fake: Any, runner: Runner, tmp_path: Path) -> None:
-    """The Job names the image that was pushed; there is no init container; a dry-run has pushed
-    nothing.
-    """
+    """The Job names the pushed image, without an init container. A dry-run has pushed nothing."""
     folder = tmp_path / "code"
     app = workspace_app(folder, "")
     app.roles[0].args = ["${img_root}/train.sh"]
@@ -114,9 +111,7 @@ def test_a_submit_uses_the_image(registry: Any, fake: Any, runner: Runner, tmp_p
 def test_a_registry_that_asks_who_one_is(
     needs_registry: None, tmp_path: Path, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Over TLS, as whom ``docker login`` was done, or as a helper of Docker's settings says; else
-    it is refused.
-    """
+    """A registry over TLS takes the login of ``docker login`` or of Docker's helper alone."""
     key, certificate, users = tmp_path / "key.pem", tmp_path / "cert.pem", tmp_path / "users"
     subject = ("-subj", "/CN=registry", "-addext", "subjectAltName=IP:127.0.0.2")
     files = ("-keyout", str(key), "-out", str(certificate))
@@ -189,7 +184,7 @@ def test_a_client_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_dry_run_shows_the_place_of_the_hash(tmp_path: Path) -> None:
-    """Nothing is asked of anybody; the role without a workspace keeps its image."""
+    """A dry-run asks no registry, and a role without a workspace keeps its image."""
     cfg = run_opts().resolve({"image_repo": "registry.example:5000/team/code"})
     text = format_request(convert(workspace_app(tmp_path / "code", "a:1"), cfg, "kubernetes", "x"))
     assert "image: registry.example:5000/team/code:<content hash>" in text and "image: a:1" in text
@@ -200,7 +195,7 @@ def test_a_dry_run_shows_the_place_of_the_hash(tmp_path: Path) -> None:
     "text", ["registry.example/a:1", "a@sha256:0", "/a", "registry.example:5000/a:b"]
 )
 def test_a_repository_has_no_tag(text: str) -> None:
-    """The tag is the content's; two ways for one workspace are refused too."""
+    """The tag is the content's, and two ways for one workspace are refused too."""
     app = AppDef("a", [Role("r", "i", entrypoint="e")])
     with pytest.raises(ConfigError, match="image_repo"):
         convert(app, run_opts().resolve({"image_repo": text}), "kubernetes", "x")

@@ -37,8 +37,10 @@ COUNT = {
     ],
 )
 def test_what_the_cluster_is_told(fields: dict[str, Any], rules: list[Any] | None) -> None:
-    """A role that says nothing is started again whenever the cluster ends it; one that does, only
-    if its program ended as it was asked to; and one that allows none has failed.
+    """A role without settings is started again whenever the cluster ends it.
+
+    A role with interruptions is so only if its program ended as asked, and one that allows none has
+    failed.
     """
     role = Role("main", "busybox:1", entrypoint="sh", **fields)
     job = convert(AppDef("a", [role]), {"jobset": "never"}, "kubernetes", "a").jobs[0]
@@ -73,15 +75,16 @@ def _pod(why: str, code: int | None = None, **status: Any) -> dict[str, Any]:
     ],
 )
 def test_causes(pod: dict[str, Any], cause: str) -> None:
-    """The cluster's reason says what it was; an exit code of the program's own is a failure."""
+    """The cluster's reason names the cause. An exit code of the program's own is a failure."""
     assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=100), {}) == cause
     assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=0), {}) == ""
 
 
 @pytest.mark.parametrize(("queue", "count"), [("gpus", 1), ("", 0)])
 def test_what_a_queue_takes_back_is_an_interruption(queue: str, count: int) -> None:
-    """A queue that needs the place suspends the Job, whose pods end; an administrator who suspends
-    one interrupts nothing.
+    """A queue that needs the place suspends the Job, which is an interruption.
+
+    An administrator's suspension is none.
     """
     made = Plan("a", "a", "sha256:0", "s", 1.0, [RolePlan("main", 1, 1)], cfg={"queue": queue})
     item = record("a", "default", made, "{}")
@@ -134,9 +137,7 @@ def test_a_job_that_does_not_ask_has_the_record_of_before() -> None:
 def test_interruptions_are_counted_and_bounded(
     fake: Any, runner: Runner, shell: Callable[..., AppDef], eventually: Any
 ) -> None:
-    """The first one is started again and spends no retry; the second one is one too many, though
-    retries are left.
-    """
+    """A first interruption spends no retry. The second is one too many, though retries are left."""
     command = 'echo "$TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS"; while :; do sleep 0.1; done'
     app = shell(command, max_retries=2, max_interruptions=1)
     job = runner.job(runner.run(app, "kubernetes", {"jobset": "never"}))
@@ -236,7 +237,7 @@ def test_replicas_that_belong_together_start_again_together(
 
 
 def test_interruptions_of_roles_are_no_restarts() -> None:
-    """Each role has its own; only what was a failure counts."""
+    """Each role counts its own interruptions, and only failures are restarts."""
     role = RolePlan("main", 1, 1, retries=2, policy="ROLE", interruptions=9)
     views = [RoleView(role, attempt=(0, 2), shared=1), RoleView(role, attempt=(0, 1), shared=1)]
     assert _restarts_of(views) == 1

@@ -110,7 +110,7 @@ def role(name: str, **fields: Any) -> Role:
 
 
 def start(scheduler: Any, app: AppDef, app_id: str = "set", **cfg: Any) -> str:
-    """Submit an app as a JobSet; return its id."""
+    """Submit a job as a JobSet, and return its id."""
     options = scheduler.run_opts().resolve({"jobset": "always", **cfg})
     request = scheduler.convert(app, options)
     scheduler.submit(
@@ -120,7 +120,7 @@ def start(scheduler: Any, app: AppDef, app_id: str = "set", **cfg: Any) -> str:
 
 
 def status(scheduler: Any, app_id: str = "set") -> Any:
-    """Return the status of an app that is there; what is due is done, as by its owner."""
+    """Return the status of a job that is there. What is due is done, as by its owner."""
     found = scheduler.describe(app_id)
     assert found is not None
     reconcile(scheduler, found)
@@ -128,7 +128,7 @@ def status(scheduler: Any, app_id: str = "set") -> Any:
 
 
 def reaches(scheduler: Any, eventually: Any, state: AppState, app_id: str = "set") -> Any:
-    """Wait until an app is in a state; return its status."""
+    """Wait until a job is in a state, and return its status."""
 
     def look() -> Any:
         found = status(scheduler, app_id)
@@ -178,7 +178,7 @@ def test_the_manifest_is_valid(version: str, cfg: Mapping[str, CfgVal]) -> None:
 
 
 def test_one_replicated_job_for_each_role() -> None:
-    """Roles are replicated jobs; the policy says what is started again, and what never is."""
+    """Roles are replicated jobs, and the policy says what is started again, and what never is."""
     retried = role("lead", num_replicas=2, max_retries=3, retry_policy=RetryPolicy.APPLICATION)
     request = request_for(
         AppDef("a", [retried, role("reader")]), app_id="team:x", namespace="team", queue="gpus"
@@ -234,8 +234,9 @@ def test_what_a_jobset_cannot_say_is_refused(fields: dict[str, Any], field: str)
 
 
 def test_roles_run_and_end(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Every replica has its number, its logs and the host name of rank 0; deleting leaves the
-    record alone.
+    """Every replica has its number, logs and the name of rank 0.
+
+    Deleting leaves only the record.
     """
     command = 'echo "$TRANSLOAD_ROLE $TRANSLOAD_REPLICA_ID $TRANSLOAD_RANK0_HOST $TRANSLOAD_RETRY"'
     start(scheduler, shell({"lead": command, "work": command}, replicas=2))
@@ -272,9 +273,7 @@ def test_a_failure_starts_all_roles_again(
 def test_the_last_failure_ends_all_roles(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """Without retries left the app has FAILED with the exit code of who failed; the others are
-    CANCELLED.
-    """
+    """Without retries the job fails with the exit code of the failed role. Others are CANCELLED."""
     app = shell(
         {"bad": "exit 3", "good": "sleep 300"}, max_retries=1, retry_policy=RetryPolicy.APPLICATION
     )
@@ -304,8 +303,9 @@ def test_a_watch_tells_of_the_end(scheduler: Any, shell: Any, eventually: Any) -
 def test_cancel_leaves_nothing_running(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """The JobSet is suspended, so that it makes nothing again; the app is CANCELLED when its pods
-    are gone.
+    """The JobSet is suspended, so that it makes nothing.
+
+    The job is CANCELLED when its pods are gone.
     """
     start(scheduler, shell({"one": "sleep 300", "two": "sleep 300"}, replicas=2))
     reaches(scheduler, eventually, AppState.RUNNING)
@@ -326,8 +326,9 @@ def test_a_timeout_is_final(scheduler: Any, shell: Any, eventually: Any) -> None
 
 
 def test_a_queue_holds_all_of_it(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Suspended as a whole: PENDING with the reason until it is admitted; where to is passed on to
-    the pods.
+    """A queue suspends the whole JobSet, which is PENDING with the reason until it is admitted.
+
+    Where it may run is passed on to the pods.
     """
     start(scheduler, shell({"one": "true", "two": "true"}), queue="gpus")
     eventually(lambda: "suspended" in status(scheduler).msg, 30)

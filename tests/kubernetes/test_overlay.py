@@ -32,7 +32,7 @@ def test_named_lists_merge() -> None:
 
 
 def test_directives() -> None:
-    """Elements can be deleted and mappings replaced; added containers come last."""
+    """Elements can be deleted and mappings replaced, and added containers come last."""
     pod = {"containers": [{"name": "a"}, {"name": "b"}], "selector": {"x": "1"}}
     over = {
         "containers": [{"name": "a", "$patch": "delete"}, {"name": "c"}],

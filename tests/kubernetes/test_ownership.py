@@ -22,7 +22,7 @@ def start(scheduler: Any, app: Any, app_id: str, **cfg: Any) -> None:
 
 
 def reaches(scheduler: Any, eventually: Any, app_id: str, state: AppState) -> Any:
-    """Wait until an app is in a state; return its status."""
+    """Wait until a job is in a state, and return its status."""
 
     def look() -> Any:
         found = scheduler.describe(app_id)

@@ -1,6 +1,4 @@
-"""Who reads changes nothing; what is due is done by whoever waits for an app as its owner. What
-calls that takes.
-"""
+"""Readers change nothing. Whoever waits for a job as its owner does what is due."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ def start(scheduler: Any, app: Any, app_id: str = "x", **cfg: Any) -> None:
 
 
 def read_all(scheduler: Any, app_id: str = "x") -> Any:
-    """Look at an app in every way there is; return its description."""
+    """Look at a job in every way there is, and return its description."""
     scheduler.list()
     scheduler.describe_many([app_id, "other"])
     scheduler.log_read(app_id, LogQuery("bad", 0, Stream.COMBINED))
@@ -46,9 +44,7 @@ def writes(fake: Any) -> list[str]:
 
 
 def test_readers_change_nothing(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """An app of two Jobs, one of which has failed, is left as it is by all who only look; its owner
-    ends it.
-    """
+    """All who only look leave a job with a failed Job as it is. Its owner ends it."""
     start(scheduler, shell({"bad": "exit 3", "good": "sleep 300"}))
     before = len(writes(fake))
     found = eventually(lambda: (it := read_all(scheduler)).needs_reconcile and it, 30)
@@ -73,9 +69,7 @@ def test_readers_change_nothing(fake: Any, scheduler: Any, shell: Any, eventuall
 def test_who_may_only_read_sees_all_of_it(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """An observer's rights are enough to see an app that needs a step; what it waits for in vain is
-    told.
-    """
+    """An observer's rights are enough to see a job that needs a step, and what it waits for."""
     start(scheduler, shell({"bad": "exit 3", "good": "sleep 300"}))
     fake.cluster.rights = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
     found = eventually(lambda: (it := scheduler.describe("x")).needs_reconcile and it, 30)
@@ -86,7 +80,7 @@ def test_who_may_only_read_sees_all_of_it(
 
 
 def test_the_runner_waits_as_the_owner(fake: Any, runner: Runner, shell: Any) -> None:
-    """`Runner.wait` does what is due; `Runner.status` does not."""
+    """`Runner.wait` does what is due, and `Runner.status` does not."""
     handle = runner.run(
         shell({"bad": "sleep 1; exit 3", "good": "sleep 300"}), "kubernetes", {"jobset": "never"}
     )
@@ -170,9 +164,7 @@ def test_calls_and_rights_are_the_same(
 def test_what_keeps_an_app_waiting_wakes_a_watcher(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """A pod's own word, and a warning about it, change neither Job nor JobSet; who watches is told
-    all the same.
-    """
+    """A pod's own word, or a warning about it, wakes a watcher, though no Job or JobSet changes."""
     start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
     start(scheduler, shell("sleep 300"), "y")
     eventually(lambda: scheduler.describe("y").status.state is AppState.RUNNING, 30)
@@ -208,7 +200,7 @@ def test_who_may_not_watch_pods_watches_the_rest(
 def test_who_may_not_list_jobsets_sees_jobs(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """One line says so, once; of an app that is a JobSet its Jobs and pods are shown."""
+    """One line says so, once. Of a JobSet the Jobs and pods are shown."""
     start(scheduler, shell("true"))
     for name, command, retries in (
         ("runs", "sleep 300", 0),
@@ -241,7 +233,7 @@ def test_a_job_that_its_ttl_took_away_is_named(
 def test_an_empty_log_says_why(
     fake: Any, runner: Runner, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """Of a cancelled, a lost and a waiting replica; one that wrote nothing says nothing."""
+    """Cancelled, lost and waiting replicas have a reason. One that wrote nothing has none."""
     made = {
         "cancelled": (shell("echo hello; sleep 300"), {}),
         "lost": (shell("sleep 300"), {}),

@@ -114,9 +114,7 @@ INTERRUPTED = {"drain1": "drained", "evict": "drained", "node3": "node", "pre-lo
 
 @pytest.mark.parametrize("name", ENDS)
 def test_interruptions_are_told_from_failures(name: str) -> None:
-    """What the cluster ended for reasons of its own is counted apart, with its cause; else nothing
-    is.
-    """
+    """What the cluster ended for its own reasons is counted apart, with its cause."""
     seen = list(replay(name))
     causes = [each.cause for status in seen for each in status.roles[0].replicas[0].earlier]
     assert set(causes) == {INTERRUPTED[name]} if name in INTERRUPTED else not causes
@@ -142,9 +140,7 @@ def test_a_last_failure_is_no_new_start(name: str) -> None:
 
 
 def test_a_node_that_does_not_answer_is_told() -> None:
-    """The pod's phase stays Running; the message says that its node does not answer, and that it is
-    to be ended.
-    """
+    """The pod's phase stays Running. The message says that its node does not answer."""
     texts = [status.msg for status in replay("node2") if "does not answer" in status.msg]
     assert texts and any("DeletionByTaintManager" in text for text in texts)
 

@@ -26,7 +26,7 @@ HELPED = {"helper_image": "busybox"}
 
 
 def finished(scheduler: Any, eventually: Any, app: Any, **cfg: Any) -> str:
-    """Submit an app, wait until it has ended; return its id."""
+    """Submit a job, wait until it has ended, and return its id."""
     options = scheduler.run_opts().resolve(cfg)
     base = scheduler.results_folder("test", options)
     submission = Submission(app, app.digest(), "tests", options, tracker_base=base, id_given=True)
@@ -42,8 +42,9 @@ def files(scheduler: Any, app_id: str) -> dict[str, bytes]:
 
 
 def test_results_come_with_the_status(scheduler: Any, eventually: Any, shell: Any) -> None:
-    """Bodies of result files and plain results; a later line of a key wins; the key of plain ones
-    is the replica's.
+    """The status has bodies of result files and plain results, where a later line of a key wins.
+
+    The key of plain results is the replica's.
     """
     body = json.dumps({"schema": 1, "key": "a/b", "results": {"x": 1}})
     command = f"""echo '{{"loss": 3}}' >> $TRANSLOAD_RESULT_FILE; echo '{body}' >> $TRANSLOAD_RESULT_FILE
@@ -65,9 +66,7 @@ def test_long_keys_come_back() -> None:
 
 
 def test_a_key_that_no_text_can_hold_comes_back() -> None:
-    """A program in any language may write an escape that is no character; its results are not lost
-    by it.
-    """
+    """A program may write an escape that is no character without losing its results."""
     store = results.PodStore("here")
     body = '{"schema": 1, "key": "a\\ud800", "results": {"x": 1}}'
     store.take_end({"exitCode": 0, "reason": "Completed", "message": body}, "0", "main/0")
@@ -88,8 +87,9 @@ def test_too_much_for_the_status_is_refused(scheduler: Any, eventually: Any, she
 def test_a_helper_hands_over_the_folder(
     scheduler: Any, eventually: Any, shell: Any, end: str
 ) -> None:
-    """Whole files of any name and content, however the program ended; each attempt has its own, the
-    last one counts.
+    """A helper hands over whole files of any name and content, however the program ended.
+
+    Each attempt has its own, and the last one counts.
     """
     command = f"""cd $TRANSLOAD_TRACKER_BASE; mkdir -p 'a b'; echo $TRANSLOAD_RETRY > 'a b/r'
     head -c 100000 /dev/zero > zeros; {end}"""
@@ -113,7 +113,7 @@ def test_too_much_for_a_helper_is_refused(scheduler: Any, eventually: Any, shell
 def test_large_outputs_do_not_keep_results_back(
     scheduler: Any, eventually: Any, shell: Any
 ) -> None:
-    """What is too much is refused by its name; the rest comes."""
+    """What is too large is refused by its name, and the rest comes."""
     command = (
         """cd $TRANSLOAD_TRACKER_BASE; head -c 300000 /dev/zero > outputs/zeros; echo 1 > 0.json"""
     )
@@ -182,9 +182,7 @@ def test_what_has_not_begun_says_nothing(runner: Any, fake: Any, eventually: Any
 
 
 def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
-    """Nothing is added to a pod unasked, nor where results go elsewhere; without one there is no
-    folder.
-    """
+    """A pod has no helper unless asked, nor where results go elsewhere, and then has no folder."""
     for given, cfg, base, there in (
         ({}, {}, None, False),
         ({}, HELPED, results.FOLDER, True),
@@ -274,8 +272,9 @@ def test_what_ends_from_outside_hands_over(runner: Any, jobset: str) -> None:
 @pytest.mark.parametrize("jobset", ["never", "always"])
 @pytest.mark.parametrize("end", ["by itself", "in its notice"])
 def test_a_cancel_that_comes_after_the_end(runner: Any, fake: Any, jobset: str, end: str) -> None:
-    """What ended well before a kubelet came to end it has SUCCEEDED; what ends so when it is told
-    was cancelled.
+    """What ended well before its kubelet ended it has SUCCEEDED.
+
+    What ends so on request was cancelled.
     """
     fake.cluster.seen_late_s = 1.0
     program = "from transload.runtime import report; report(loss=0.5)"
@@ -383,9 +382,7 @@ def test_a_helper_sees_an_end_before_sigterm(
 def test_the_first_error_is_the_cause(
     scheduler: Any, eventually: Any, shell: Any, message: str, first: str
 ) -> None:
-    """Whatever a failed program wrote to its error file is its error, also cut off; that of who
-    failed first leads.
-    """
+    """Whatever a failed program wrote to its error file is its error. The first failure leads."""
     write = f"""cat > $TRANSLOAD_ERROR_FILE <<'END'
 {message}
 END
@@ -423,9 +420,7 @@ def test_whatever_is_in_the_file(message: str, error: str) -> None:
 
 
 def test_a_helper_hands_over_a_long_error(scheduler: Any, eventually: Any, shell: Any) -> None:
-    """What an error file holds comes whole, though a status takes but 4 KiB of it; it is no file of
-    the results.
-    """
+    """A long error comes whole, though a status takes but 4 KiB of it, and is no result file."""
     write = 'printf \'{"message": "ValueError: no", "more": "%020000d"}\' 0 > $TRANSLOAD_ERROR_FILE; exit 3'
     app_id = finished(scheduler, eventually, shell(write), **HELPED)
     for _ in range(2):
@@ -440,9 +435,7 @@ def test_a_helper_hands_over_a_long_error(scheduler: Any, eventually: Any, shell
 
 
 def test_usage_comes_with_a_helper() -> None:
-    """A helper's last word is what the program used; what it did not see is not known, and no
-    nought.
-    """
+    """A helper reports what the program used. What it did not see is unknown, not zero."""
     for word, usage in (
         ("2048 150\nno", {"peak_memory": 2 << 20, "cpu_seconds": 1.5}),
         ("0 0\nno", {}),
@@ -478,7 +471,7 @@ def test_python_is_found_as_python3(scheduler: Any, eventually: Any, tmp_path: P
 
 @pytest.mark.parametrize("cfg", [{}, HELPED], ids=("message", "helper"))
 def test_report_and_put_reach_the_reader(runner: Any, cfg: dict[str, Any]) -> None:
-    """The same program reports in the same way, whatever brings it here; steps need a folder."""
+    """The same program reports in the same way, whatever brings it here. Steps need a folder."""
     program = (
         "from transload.runtime import report; report(step=1, loss=3); report(step=2, loss=0.5)"
     )
@@ -495,8 +488,9 @@ def test_report_and_put_reach_the_reader(runner: Any, cfg: dict[str, Any]) -> No
 
 
 def test_a_reading_that_broke_is_begun_again(scheduler: Any) -> None:
-    """As long as the helper stays there is another chance; while somebody here reads nobody else
-    begins.
+    """A broken reading is repeated as long as the helper stays.
+
+    Only one reader here reads at a time.
     """
     pod = {
         "metadata": {

@@ -16,8 +16,9 @@ from transload_kubernetes.diagnose import OBSERVE
 
 
 def beside(app: AppDef, command: str, *, first: bool = False) -> AppDef:
-    """Add a container to the pods of an app's first role, as a webhook of the cluster does;
-    ``first``: before it.
+    """Add a container to the pods of a job's first role, as a webhook of the cluster does.
+
+    With ``first`` it comes before the program's.
     """
     container = {"name": "proxy", "image": "proxy:1", "command": ["sh", "-c", command]}
     kind = "initContainers" if first else "containers"
@@ -28,8 +29,9 @@ def beside(app: AppDef, command: str, *, first: bool = False) -> AppDef:
 @pytest.mark.parametrize("jobset", ["never", "always"])
 @pytest.mark.parametrize("code", [0, 7])
 def test_the_end_of_the_program_decides(runner: Runner, shell: Any, jobset: str, code: int) -> None:
-    """A container that runs on does not hold the app, whose owner ends it; its exit code and log
-    stay.
+    """A container that runs on does not hold the job, whose owner ends it.
+
+    Exit code and log stay.
     """
     app = beside(shell(f"echo hello; exit {code}", replicas=2), "sleep 300")
     handle = runner.run(app, "kubernetes", {"jobset": jobset})
@@ -102,9 +104,7 @@ def test_results_of_a_helper_are_waited_for(runner: Runner, shell: Any, jobset: 
 def test_who_only_looks_is_told(
     fake: Any, runner: Runner, scheduler: Any, shell: Any, eventually: Any, jobset: str, code: int
 ) -> None:
-    """Until the owner has ended it the status says what still runs; without the right, it is left,
-    and said.
-    """
+    """The status says what still runs until the owner has ended it, or has no right to."""
     handle = runner.run(
         beside(shell(f"exit {code}"), "sleep 300"), "kubernetes", {"jobset": jobset}
     )
@@ -150,9 +150,7 @@ def test_an_init_container_that_ends_well(runner: Runner, shell: Any) -> None:
 
 
 def test_a_deleted_pod_is_named(fake: Any, runner: Runner, shell: Any, eventually: Any) -> None:
-    """A replica whose pod somebody deleted has failed for that; one with retries is started
-    again.
-    """
+    """A replica whose pod somebody deleted has failed for that. With retries it starts again."""
     handle = runner.run(shell("sleep 300"), "kubernetes", {"jobset": "never"})
     eventually(lambda: runner.status(handle).state is AppState.RUNNING, 30)
     fake.cluster.delete("pods", "default", fake.cluster.items("pods")[0]["metadata"]["name"])

@@ -12,7 +12,7 @@ from transload.specs import AppState
 from transload_kubernetes import states
 
 LETTERS = st.sampled_from(string.printable + "é٣日")
-"""Enough for odd texts; the table of all letters would take a second to make."""
+"""Enough for odd texts. The table of all letters would take a second to make."""
 
 
 @given(st.text(LETTERS))
@@ -58,7 +58,7 @@ def test_times_never_raise(text: str) -> None:
 
 
 def test_times_of_events() -> None:
-    """The latest of the fields that are there; that of its making where there is no other."""
+    """The latest of the fields that are there counts, else the time at which the event was made."""
     made = {"metadata": {"creationTimestamp": "1970-01-01T00:00:09Z"}}
     assert states.event_time(made) == 9
     assert (

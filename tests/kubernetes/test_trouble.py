@@ -27,7 +27,7 @@ from transload_kubernetes.cluster import Cluster
 
 
 def start(scheduler: Any, app: Any, app_id: str = "trouble", **cfg: Any) -> str:
-    """Submit an app as the runner does; return its id."""
+    """Submit a job as the runner does, and return its id."""
     options = scheduler.run_opts().resolve({"jobset": "never", **cfg})
     request = scheduler.convert(app, options)
     scheduler.submit(
@@ -37,7 +37,7 @@ def start(scheduler: Any, app: Any, app_id: str = "trouble", **cfg: Any) -> str:
 
 
 def status(scheduler: Any, app_id: str = "trouble") -> Any:
-    """Return the status of an app that is there; what is due is done, as by its owner."""
+    """Return the status of a job that is there. What is due is done, as by its owner."""
     found = scheduler.describe(app_id)
     assert found is not None
     reconcile(scheduler, found)
@@ -77,9 +77,7 @@ def test_events_explain(scheduler: Any, shell: Any, eventually: Any) -> None:
 
 
 def test_the_last_warning_explains(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A cluster lists events by name; the last one is that with the latest time, whatever field
-    that stands in.
-    """
+    """The warning with the latest time explains, though a cluster lists events by name."""
     start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
     pod = eventually(lambda: fake.cluster.items("pods"), 60)[0]
     eventually(lambda: fake.cluster.items("events"), 60)
@@ -142,9 +140,7 @@ def test_a_job_deleted_by_somebody_is_lost(
 def test_whole_app_starts_again(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Any
 ) -> None:
-    """APPLICATION: one failure ends the Jobs of all roles, and all are made again; rank 0 keeps its
-    host name.
-    """
+    """With APPLICATION one failure starts the Jobs of all roles again. Rank 0 keeps its name."""
     mark = tmp_path / "failed"
     bad = f"test -e {mark} && exit 0; touch {mark}; exit 3"
     good = 'test "$TRANSLOAD_RETRY" = 1 && echo "$TRANSLOAD_RANK0_HOST" && exit 0; sleep 300'
@@ -200,9 +196,7 @@ def test_a_refused_secret_is_told_apart(fake: Any, scheduler: Any, shell: Any) -
 def test_cancel_leaves_nothing_running(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """All Jobs and pods of a cancelled app are gone, also of what ignores SIGTERM; deleted, it
-    leaves its id alone.
-    """
+    """All Jobs and pods of a cancelled job are gone. Once deleted, it leaves only its id."""
     start(scheduler, shell({"one": "trap '' TERM; sleep 300", "two": "sleep 300"}, replicas=2))
     running(scheduler, eventually)
     scheduler.cancel("trouble")
@@ -317,8 +311,9 @@ def test_a_deleted_id_is_not_used_again(scheduler: Any, shell: Any, eventually: 
 def test_watch_survives_breaks_and_a_forgotten_past(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """A broken watch goes on; after 410 everything is listed anew and all watched apps count as
-    changed.
+    """A broken watch goes on.
+
+    After 410 all is listed anew, and all watched jobs count as changed.
     """
     start(scheduler, shell("sleep 300"))
     running(scheduler, eventually)
@@ -384,9 +379,7 @@ def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any, event
 def test_hundreds_of_watched_apps_take_four_connections(
     fake: Any, scheduler: Any, eventually: Any
 ) -> None:
-    """One for each kind of object, and nothing for an app; whose Job changes is told, and no
-    other.
-    """
+    """A watch has a connection for each kind of object. Only the job that changes is reported."""
     ids = [f"many-{number}" for number in range(200)]
     labels = {"app.kubernetes.io/managed-by": "transload"}
     for app_id in ids:
@@ -420,8 +413,9 @@ def test_hundreds_of_watched_apps_take_four_connections(
 
 
 def following(scheduler: Any) -> tuple[threading.Thread, list[str]]:
-    """Follow the log of the first replica in a thread; return that, and the lines that have
-    come.
+    """Follow the log of the first replica in a thread.
+
+    Return that, and the lines that have come.
     """
     came: list[str] = []
     thread = threading.Thread(
@@ -473,7 +467,7 @@ def test_a_tail_of_an_ended_app_waits_for_no_pod(
 
 
 def test_since_until_and_one_stream(scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Logs by time; stdout alone is refused, since a cluster keeps one log for both streams."""
+    """Logs can be read by time. Stdout alone is refused, since a cluster keeps one log for both."""
     start(scheduler, shell("echo a; echo b >&2"))
     ended(scheduler, eventually)
     now = time.time()
@@ -649,8 +643,9 @@ def test_a_refusal_tells_what_to_do(
 
 
 def test_prune_by_age(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Apps that ended long enough ago are deleted; those that run, and limits of size, are not for
-    it.
+    """Jobs that ended long enough ago are deleted.
+
+    Running ones are not, and no size limit applies.
     """
     start(scheduler, shell("true"), "old")
     ended(scheduler, eventually, "old")
@@ -668,9 +663,7 @@ def test_prune_by_age(fake: Any, scheduler: Any, shell: Any, eventually: Any) ->
 def test_following_costs_no_request_while_nothing_changes(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Path
 ) -> None:
-    """Each running replica has one open request; looking again asks for nothing, and new lines come
-    by it.
-    """
+    """Each running replica has one open request, by which new lines come without others."""
     go = tmp_path / "go"
     start(
         scheduler,
@@ -714,9 +707,7 @@ def test_what_has_no_stream_is_read_in_turns(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Beyond so many streams looking again costs one request in a while, whoever looks how often;
-    no line is lost.
-    """
+    """Beyond that many streams, replicas are read in turns by few requests, and lose no line."""
     monkeypatch.setattr(logs, "MAX_STREAMS", 2)
     monkeypatch.setattr(logs, "_TURN_S", 0.25)
     go = tmp_path / "go"

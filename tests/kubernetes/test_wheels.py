@@ -126,7 +126,7 @@ def test_a_request_shows_no_wheel(tmp_path: Path) -> None:
 def test_wheels_travel_through_a_storage(
     fake: Any, runner: Runner, index: PackageIndex, tmp_path: Path
 ) -> None:
-    """They are uploaded once for their content; an init container fetches them, and checks them."""
+    """Wheels are uploaded once for their content. An init container fetches and checks them."""
     store = tmp_path / "store"
     job = _submitted(runner, tmp_path, workspace_url=f"file://{store}", workspace_image="fetcher:1")
     status = job.wait(timeout=100)
@@ -152,8 +152,9 @@ def registry(needs_registry: None, tmp_path: Path, eventually: Any) -> Iterator[
 def test_wheels_travel_as_a_layer_of_an_image(
     fake: Any, runner: Runner, index: PackageIndex, registry: Any, tmp_path: Path
 ) -> None:
-    """The init container has the role's image with them; what was pushed for the same packages is
-    used again, without a question to the index; the image is one for the chosen machines alone.
+    """The init container has an image of the role with the wheels, which equal packages use again.
+
+    That asks the index nothing. The image is one for the chosen machines alone.
     """
     base = registry.image("python", architectures=("amd64", "arm64"))
     cfg: dict[str, CfgVal] = {
@@ -205,7 +206,7 @@ def test_wheels_for_another_python(
 def test_wheels_that_are_too_large(
     runner: Runner, index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Size and limit are named, and the other ways; nothing was submitted."""
+    """Size and limit are named, and the other ways, and nothing was submitted."""
     monkeypatch.setattr(environments, "_MOST_BYTES", 100)
     with pytest.raises(SubmitError, match=r"at most 100: set run option image_repo.*workspace_url"):
         _submitted(runner, tmp_path)
@@ -256,7 +257,7 @@ def test_options_that_do_not_fit(cfg: dict[str, CfgVal], message: str) -> None:
 def test_machines_that_wheels_fit(
     machine: str, glibc: str, wheel: str, fits: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wheels for any platform fit all of them; another machine or an older C library is refused."""
+    """Wheels for any platform fit all of them. Another machine or an older C library is refused."""
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr("platform.libc_ver", lambda: ("glibc" if glibc else "", glibc))
     target = {"version": HERE, "machine": "x86_64", "glibc": "2.28"}

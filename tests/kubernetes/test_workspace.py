@@ -36,7 +36,7 @@ def workspace_app(folder: Path) -> AppDef:
 
 
 def test_upload_and_fetch(tmp_path: Path) -> None:
-    """The init container's program unpacks what was uploaded; the same content is uploaded once."""
+    """The init container's program unpacks the upload, and the same content is uploaded once."""
     app, store = workspace_app(tmp_path / "code"), tmp_path / "store"
     cfg = run_opts().resolve({"workspace_url": f"file://{store}"})
     prepared = with_uploads(app, str(cfg["workspace_url"]))

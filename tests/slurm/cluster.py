@@ -88,7 +88,7 @@ def free_ports(count: int) -> int:
 
 
 class Cluster:
-    """The cluster. ``start`` it, ``stop`` it; its parts can be killed and started again one by one.
+    """A Slurm cluster to ``start`` and ``stop``, whose parts can be killed and started one by one.
 
     Args:
         accounting: keep a database: MariaDB and slurmdbd. Only those run jobs whom it knows: this
@@ -126,7 +126,7 @@ class Cluster:
     # -- life
 
     def start(self) -> None:
-        """Start munge, the controller and the nodes; return when all nodes are idle."""
+        """Start munge, the controller and the nodes, and return when all nodes are idle."""
         runpy.run_path(str(Path(__file__).parents[1] / "engines.py"))["check_may_start"]("slurm")
         for name in ("munge", "state", "spool", "log", *(f"spool/{node}" for node in NODES)):
             (self.base / name).mkdir(mode=0o700)
@@ -155,7 +155,7 @@ class Cluster:
         )
 
     def start_munge(self) -> None:
-        """Start munged; return when it listens."""
+        """Start munged, and return when it listens."""
         place = self.base / "munge"
         (place / "socket").unlink(missing_ok=True)
         flags = ["--foreground", "--force", f"--key-file={place}/key", f"--socket={place}/socket"]
@@ -234,7 +234,7 @@ class Cluster:
         )
 
     def start_database(self) -> None:
-        """Start slurmdbd; return when it listens."""
+        """Start slurmdbd, and return when it listens."""
         self._spawn("slurmdbd", ["-D"])
         self.until(lambda: _listens(self._database[1]), "slurmdbd listens")
 
@@ -247,7 +247,7 @@ class Cluster:
         self.conf.write_text("\n".join(lines) + "\n")
 
     def start_controller(self) -> None:
-        """Start slurmctld; return when it answers."""
+        """Start slurmctld, and return when it answers."""
         self._spawn("slurmctld", ["-D", "-f", str(self.conf)])
         # the clients themselves retry for many seconds where nobody listens: knock first
         port = int(self._text.partition("SlurmctldPort=")[2].split()[0])
@@ -304,7 +304,7 @@ class Cluster:
         return False
 
     def stop(self) -> None:
-        """End everything and remove all files; also when only half of it came up."""
+        """End everything and remove all files, also when only half of it has started."""
         with contextlib.suppress(Exception):
             if "slurmctld" in self.processes:
                 self.tool("scancel", "-u", getpass.getuser(), timeout=10)
@@ -345,7 +345,7 @@ class Cluster:
     # -- use
 
     def tool(self, *command: str, timeout: float = 60.0) -> str:
-        """Run one of Slurm's tools; return its output."""
+        """Run one of Slurm's tools, and return its output."""
         done = subprocess.run(
             command, capture_output=True, text=True, env=self.env, timeout=timeout, check=False
         )
@@ -394,7 +394,7 @@ def _below(root: int) -> list[int]:
 
 
 def main(command: list[str]) -> int:
-    """Run the command while the cluster is there; return its exit code."""
+    """Run the command while the cluster is there, and return its exit code."""
     cluster = Cluster()
     folder = {"TRANSLOAD_SLURM_DIR": str(cluster.base / "apps")}
     try:

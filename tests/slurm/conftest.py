@@ -40,8 +40,9 @@ outside_module = _load("outside")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests, so that none of them is alone at the end; mark those of a suite
-    as slow that its class calls proven elsewhere.
+    """Begin with the longest tests, so that none of them is alone at the end.
+
+    Mark those of a suite as slow that its class calls proven elsewhere.
     """
     items.sort(key=lambda item: item.path.stem not in ("test_elsewhere", "test_cuts"))
     for item in items:
@@ -60,7 +61,7 @@ def eventually(eventually: Callable[..., Any]) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def cluster_of_three(needs_slurm: None) -> Iterator[object]:
-    """The cluster itself; tests take ``cluster``."""
+    """Start the cluster itself. Tests take ``cluster``."""
     made = cluster_module.Cluster()
     try:
         made.start()
@@ -137,8 +138,9 @@ def patient_cluster(needs_slurm: None) -> Iterator[object]:
 
 @pytest.fixture
 def cluster(cluster_of_three: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """The cluster, with the environment of this process set to it; afterwards its controller is up
-    again.
+    """Return the cluster, set in the environment of this process.
+
+    Its controller is up afterwards.
     """
     made = cluster_of_three
     assert isinstance(made, cluster_module.Cluster)
@@ -164,7 +166,7 @@ def _login(cluster: object, address: str = "127.0.0.1") -> Iterator[object]:
 
 @pytest.fixture(scope="session")
 def login_of_three(needs_sshd: None, cluster_of_three: object) -> Iterator[object]:
-    """The login node itself; tests take ``login``."""
+    """Start the login node itself. Tests take ``login``."""
     with _login(cluster_of_three) as made:
         yield made
 
@@ -208,9 +210,7 @@ def login(
 
 @pytest.fixture
 def far(login: object) -> Iterator[Runner]:
-    """A runner on the cluster behind the login node; its apps are all ended when the test is
-    over.
-    """
+    """Make a runner on the cluster behind the login node. Its jobs are ended after the test."""
 
     def make(session: str, name: str = "slurm") -> SlurmScheduler:
         scheduler = create_slurm(session, name)

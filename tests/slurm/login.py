@@ -39,7 +39,7 @@ Host login
 
 
 class Login:
-    """The login node; ``start`` it, ``stop`` it.
+    """A login node to ``start`` and ``stop``.
 
     Args:
         base: a folder for all its files, with a short name.
@@ -64,9 +64,7 @@ class Login:
         self.port = 0
 
     def start(self) -> None:
-        """Make keys and a home, and a client ``ssh`` (in ``client/bin``) that knows the node as
-        ``login``; listen.
-        """
+        """Make keys, a home and a client ``ssh`` that knows the node as ``login``, and listen."""
         for folder in (self.home, self.tools, self.client / "bin", self.client / "run"):
             folder.mkdir(parents=True, mode=0o700)
         for name in ("host_key", "user_key"):
@@ -109,7 +107,7 @@ class Login:
         self.listen()
 
     def listen(self) -> None:
-        """Start sshd; return when it listens."""
+        """Start sshd, and return when it listens."""
         os.makedirs("/run/sshd", exist_ok=True)
         with open(self.base / "sshd.log", "ab") as log:
             command = [
@@ -140,7 +138,7 @@ class Login:
             self.listen()
 
     def refuse(self) -> None:
-        """End sshd alone: nobody gets in any more; who is in stays."""
+        """End sshd alone. Nobody gets in any more, and open sessions stay."""
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGSTOP)  # else one more may come in meanwhile
             self._sessions |= set(self._children())
@@ -155,7 +153,7 @@ class Login:
         self._sessions = set()
 
     def freeze(self, frozen: bool) -> None:
-        """Stop the server's end of every connection, and sshd itself; or let them go on."""
+        """Stop the server's end of every connection, and sshd itself, or let them go on."""
         for pid in [*self._children(), *([self._process.pid] if self._process else [])]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)

@@ -26,7 +26,7 @@ def missing() -> str | None:
 
 
 class Outside:
-    """A network namespace; ``close`` it.
+    """A network namespace, until ``close``.
 
     Attributes:
         address: this machine, as it is seen from there.

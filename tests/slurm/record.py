@@ -45,7 +45,7 @@ KEPT = (
 
 
 def main() -> None:
-    """Play jobs of all kinds; write what is said of them."""
+    """Play jobs of all kinds, and write what is said of them."""
     cluster = Cluster()
     try:
         cluster.start()

@@ -1,5 +1,6 @@
-"""Runs a command in a root of another release of Debian, with the Slurm of that release; makes the
-root if need be.
+"""Run a command in a root of another release of Debian, with the Slurm of that release.
+
+The root is made if need be.
 
     python root.py trixie FOLDER COMMAND…
 

@@ -104,7 +104,7 @@ def test_program_found_by_the_path_of_its_own_environment(tmp_path: Path) -> Non
 def test_what_cannot_be_started(
     tmp_path: Path, program: str, folder: str, number: int, missing: str
 ) -> None:
-    """The error says why, and what is missing; no process is left."""
+    """The error says why, and what is missing, and no process is left."""
     (tmp_path / "text").write_text("not a program")
     out = _output(tmp_path / "out")
     try:
@@ -169,8 +169,9 @@ sys.exit(Told(folder, plan, None, start, None).main())
 def test_replica_is_signalled_before_its_supervisor(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: str, code: int
 ) -> None:
-    """Terminated by Slurm, which is to start the job again, is no end of the app; terminated by
-    another is one.
+    """A TERM from Slurm, which is to start the job again, is no end of the job.
+
+    Another's is one.
     """
     package = Path(transload_slurm.job.__file__).parent
     shutil.copytree(package, tmp_path / "job" / "transload_slurm_job")

@@ -60,9 +60,7 @@ def lines(
 
 
 def test_gang_of_two_roles_with_gpus(runner: Runner, cluster: Any) -> None:
-    """Roles are components that start together; each replica has GPUs of its own; rank 0 is told to
-    all.
-    """
+    """Roles start together as components. Each replica has its own GPUs, and all know rank 0."""
     say = f"echo $CUDA_VISIBLE_DEVICES on $SLURMD_NODENAME rank0 ${macros.rank0_env} id {macros.replica_id}"
     say += f" app {macros.app_id}"
     roles = [
@@ -104,8 +102,9 @@ def test_gang_of_two_roles_with_gpus(runner: Runner, cluster: Any) -> None:
 
 
 def test_array_with_exit_codes(runner: Runner, shell_app: ShellApp) -> None:
-    """With gang=false replicas are elements of an array; too many failures end it; each has its
-    exit code.
+    """With gang=false replicas are elements of an array with exit codes.
+
+    Too many failures end it.
     """
     app = shell_app(f"exit {macros.replica_id}", num_replicas=3, min_replicas=1)
     handle = runner.run(app, "slurm", {"gang": False, "array_parallel": 1})
@@ -314,8 +313,9 @@ def test_options_reach_slurm(runner: Runner, cluster: Any, shell_app: ShellApp) 
 
 
 def test_constraint(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:
-    """A constraint picks the nodes that have the feature; one that no node has is Slurm's
-    complaint, in one line.
+    """A constraint picks nodes with the feature.
+
+    One that no node has is Slurm's complaint in a line.
     """
     handle = runner.run(
         shell_app("echo on $SLURMD_NODENAME", num_replicas=2), "slurm", {"constraint": "new&fast"}
@@ -351,7 +351,7 @@ def test_scancel_that_is_refused(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Who may not cancel a job is told so, and nothing is noted; whoever may, ends it."""
+    """Who may not cancel a job gets an error, and nothing is noted. Whoever may, ends it."""
     handle = runner.run(shell_app("echo up; sleep 100"), "slurm")
     eventually(lambda: lines(runner, handle) == ["up\n"], 30)
     real = shutil.which("scancel", path=cluster.env["PATH"])
@@ -411,9 +411,7 @@ def test_secrets_are_nowhere_to_be_read(
     slurm_dir: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A secret is in the job's environment; not in the script, in `scontrol`, nor in any file of
-    the app.
-    """
+    """A secret is in the job's environment, but not in the script, `scontrol` or any file."""
     monkeypatch.setenv("SOURCE", "hunter2-value")
     app = shell_app(
         'test "$PASSWORD" = hunter2-value && ! env | grep -q TRANSLOAD_SECRET && sleep 1',
@@ -441,8 +439,9 @@ def test_secrets_are_nowhere_to_be_read(
 def test_two_submits_of_one_id_at_once(
     runner: Runner, cluster: Any, shell_app: ShellApp, tmp_path: Path
 ) -> None:
-    """Of many submits of one id at the same time one starts the app, the others adopt it; another
-    app is refused.
+    """One of many submits of an id starts the job, and the others reattach.
+
+    Another job is refused.
     """
     app = shell_app(f"echo x >> {tmp_path}/starts; sleep 0.5")
     with ThreadPoolExecutor(6) as pool:
@@ -536,7 +535,7 @@ def test_digits_example(runner: Runner) -> None:
 
 
 def test_prologue_runs_first(runner: Runner, shell_app: ShellApp) -> None:
-    """What it exports reaches every replica; the wrapper's Python may come from it."""
+    """What the prologue exports reaches every replica. The supervisor's Python may come from it."""
     prologue = (
         f"export FROM_PROLOGUE='a b'\npy() {{ :; }}\nPATH={Path(sys.executable).parent}:$PATH"
     )
@@ -548,8 +547,9 @@ def test_prologue_runs_first(runner: Runner, shell_app: ShellApp) -> None:
 
 
 def test_prologue_works_in_the_workspace(runner: Runner, tmp_path: Path) -> None:
-    """It finds the files that travel, and leaves some there; what it says is in the log of the
-    first replica.
+    """The prologue works with the files that travel.
+
+    The log of the first replica has its output.
     """
     project = tmp_path / "project"
     project.mkdir()
@@ -624,8 +624,9 @@ def test_a_prologue_that_fails_fails_the_job(
     "end", ["exit 0", "trap 'echo trapped' EXIT\nset +e\nfalse"], ids=["exit 0", "trap"]
 )
 def test_a_prologue_may_allow_what_fails(runner: Runner, shell_app: ShellApp, end: str) -> None:
-    """``|| true`` and ``exit 0`` are taken at their word; what the prologue leaves set does not
-    reach the job.
+    """A prologue may end with ``|| true`` or ``exit 0``.
+
+    What it leaves set does not reach the job.
     """
     prologue = f"false || true\nexport SEEN=1\n{end}"
     handle = runner.run(
@@ -642,9 +643,7 @@ def test_a_prologue_may_allow_what_fails(runner: Runner, shell_app: ShellApp, en
 def test_a_job_that_its_prologue_ends_has_not_succeeded(
     runner: Runner, shell_app: ShellApp, gang: bool, end: str
 ) -> None:
-    """Slurm calls a script COMPLETED that never reached the program; the app has failed, and says
-    why.
-    """
+    """A script that never reached the program, though Slurm calls it COMPLETED, has failed."""
     handle = runner.run(
         shell_app("echo started", num_replicas=2), "slurm", {"prologue": end, "gang": gang}
     )

@@ -27,8 +27,9 @@ def ended(runner: Runner, handle: str) -> AppStatus:
 def waiting_element(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
 ) -> Callable[..., tuple[str, str, Path]]:
-    """``waiting_element(**fields)``: an array of two, of which the second waits for the first;
-    handle, job, ``go``.
+    """Start an array of two, of which the second waits for the first.
+
+    Return handle, job and ``go``.
     """
 
     def start(**fields: Any) -> tuple[str, str, Path]:

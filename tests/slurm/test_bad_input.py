@@ -30,8 +30,9 @@ def settings(login: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cal
 
 
 def test_renamed_while_an_app_runs(settings: Any, shell_app: ShellApp, tmp_path: Path) -> None:
-    """Its handle is an error that says so, never an app that is gone; what a host has kept goes on;
-    so does its id.
+    """The handle of a renamed cluster is an error that says so, never a job that is gone.
+
+    What an orchestrator has kept goes on, and so does its id.
     """
     settings("hpc")
     with get_runner("tests") as runner:
@@ -72,7 +73,7 @@ def test_unknown_cluster(settings: Any, shell_app: ShellApp) -> None:
 def test_unreachable_host(
     settings: Any, login: Any, shell_app: ShellApp, host: str, match: str
 ) -> None:
-    """A submit is refused as a passing trouble; a state is not known; both say what ssh said."""
+    """A submit is refused as a passing trouble, and a state is unknown. Both say what ssh said."""
     with open(login.base / "ssh_config", "a") as file:
         file.write(f"Host closed\n    HostName {login.address}\n    Port 1\n")
     settings("hpc", host)
@@ -92,7 +93,7 @@ def test_a_host_that_is_an_option(settings: Any, shell_app: ShellApp) -> None:
 
 
 def test_certificate_that_has_run_out(login: Any) -> None:
-    """While it is good it lets one in; afterwards the words name it."""
+    """A good certificate lets one in. One that has run out is named by the message."""
     keys, ca = login.base / "authorized_keys", login.base / "ca"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ca)], check=True)
     kept = keys.read_text()

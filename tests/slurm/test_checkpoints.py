@@ -33,7 +33,7 @@ def _kept(folder: Path) -> list[str]:
 
 
 def test_attempts_of_a_job_share_their_checkpoints(runner: Runner, slurm_dir: Path) -> None:
-    """What an attempt has kept, the next one finds; each role has its own folder, if it asks."""
+    """An attempt finds what the one before has kept. Each role that asks has its own folder."""
     again = {"max_retries": 2, "retry_policy": RetryPolicy.REPLICA, "retry_delay": 0.0}
 
     def role(name: str, line: str, **more: Any) -> Role:
@@ -62,7 +62,7 @@ def test_attempts_of_a_job_share_their_checkpoints(runner: Runner, slurm_dir: Pa
 def test_kept_until_the_last_job_that_names_them_is_deleted(
     runner: Runner, shell_app: ShellApp, tmp_path: Path
 ) -> None:
-    """A second job goes on with the folder of the first; it goes with the last of the two."""
+    """A second job uses the folder of the first, which is removed with the last of the two."""
     base = tmp_path / "scratch"
     cfg = {"checkpoint_base": str(base)}
     first = runner.run(shell_app(COUNT.format(2), checkpoints=True), "slurm", cfg, app_id="first")
@@ -81,7 +81,7 @@ def test_kept_until_the_last_job_that_names_them_is_deleted(
 def test_prune_removes_what_no_job_names(
     runner: Runner, shell_app: ShellApp, slurm_dir: Path
 ) -> None:
-    """What a removal that was broken off has left goes at the next one; what a job names stays."""
+    """Prune removes what a broken removal has left, and keeps what a job names."""
     handle = runner.run(shell_app(COUNT.format(1), checkpoints=True), "slurm", app_id="mine")
     assert _end(runner, handle).state is AppState.SUCCEEDED
     left = slurm_dir / ".checkpoints" / "left" / "main"
@@ -111,7 +111,7 @@ def test_a_damaged_record_removes_nothing_else(
 
 
 def test_places_that_are_none(runner: Runner, shell_app: ShellApp, tmp_path: Path) -> None:
-    """Memory of this machine, and what cannot be written, are refused by name; nothing runs."""
+    """Memory of this machine, and what cannot be written, are refused by name. Nothing runs."""
     app = shell_app("true", checkpoints=True)
     (tmp_path / "file").write_text("in the way")
     for base, words in (

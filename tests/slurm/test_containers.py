@@ -26,9 +26,7 @@ def _plan(role: Role, kind: str) -> dict[str, Any]:
 
 
 def test_command_lines() -> None:
-    """What each kind is called with: the app's folder and the mounts are inside, at the same
-    places; GPUs too.
-    """
+    """Each kind's command has the job's folder and the mounts at the same places, and GPUs."""
     mounts = [BindMount("/data", "/in", read_only=True), BindMount("/out", "/out")]
     role = Role(
         "main", "/images/torch.sif", entrypoint="true", mounts=mounts, resource=Resource(1, 2, 100)
@@ -71,7 +69,7 @@ _READ_ONLY = BindMount("/data", "/in", read_only=True)
     ],
 )
 def test_mounts_that_cannot_be(image: str, mount: BindMount, kind: str, match: str) -> None:
-    """Mounts want a container; charliecloud knows none that is only read."""
+    """Mounts need a container, and charliecloud knows none that is read only."""
     with pytest.raises(UnsupportedFeature, match=match):
         _plan(Role("main", image, entrypoint="true", mounts=[mount]), kind)
 
@@ -103,8 +101,9 @@ def image(tmp_path: Path) -> Path:
 def test_containers(
     runner: Runner, image: Path, tmp_path: Path, eventually: Eventually, kind: str
 ) -> None:
-    """The program runs in the image: its files, the workspace, a mount, results; exit codes and
-    signals come out.
+    """A program runs in its image with its files, the workspace, a mount and results.
+
+    Exit codes and signals come out.
     """
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "file").write_text("mounted\n")

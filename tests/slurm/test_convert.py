@@ -36,7 +36,7 @@ def script(
 
 
 def test_one_role() -> None:
-    """A role is tasks; its resources are per task."""
+    """A role becomes tasks, and its resources are per task."""
     text = script(
         role(num_replicas=3, resource=Resource(cpu=4, gpu=2, memMB=1000)), cfg={"gpu_type": "a100"}
     )
@@ -95,8 +95,9 @@ def test_retries_mean_requeue() -> None:
 
 
 def test_timeout_is_backed_by_a_limit_of_time() -> None:
-    """The wrapper keeps the timeout to the second; the limit that Slurm is told lies beyond it,
-    unless it is given.
+    """The supervisor keeps the timeout to the second.
+
+    Slurm's limit lies beyond it, unless given.
     """
     assert "--time=2\n" in script(role(), timeout=90)
     assert "--time=720\n" in script(role(), timeout=12 * 3600)
@@ -166,7 +167,7 @@ def test_array() -> None:
 
 
 def test_macros_that_only_the_replica_knows_are_left_to_it() -> None:
-    """The root of the image and rank 0 are put in; the number of the replica is not known yet."""
+    """The root of the image and rank 0 are put in. The number of the replica is not known yet."""
     app = AppDef(
         "app", [role(args=[macros.img_root, macros.rank0_env, macros.replica_id, "$$ ${x}"])]
     )

@@ -124,9 +124,7 @@ def test_jobs_watched_by_many_processes(
     tmp_path: Path,
     eventually: Any,
 ) -> None:
-    """Two hundred jobs, watched by ten processes: the questions of one, on two connections; an end
-    is told soon.
-    """
+    """Ten processes that watch 200 jobs ask as much as one, and learn soon of an end."""
     small = Resource(cpu=1, gpu=0, memMB=500)  # all of them fit on three nodes
     ends = shell_app(f"until test -e {tmp_path}/go; do sleep 0.2; done", resource=small)
     handles = [far.run(ends, "slurm") for _ in range(PROCESSES)]
@@ -236,7 +234,7 @@ class Slow:
 def test_large_workspace(
     login: Any, far: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A workspace of 2 GB travels once; when one of its files has changed, that file does."""
+    """A workspace of 2 GB travels once. When one of its files has changed, only that one does."""
     project = tmp_path / "project"
     project.mkdir()
     for k in range(LARGE):

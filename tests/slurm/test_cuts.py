@@ -37,7 +37,7 @@ class Cutter:
         self.over = threading.Event()
 
     def run(self) -> None:
-        """Do it; in the main thread, with whose end the sshd that it starts would end."""
+        """Run in the main thread, since the sshd that it starts ends with its thread."""
         ways = [self._cut, self._kill_helper, self._kill_client, self._away, self._frozen]
         for _ in range(self._count):
             time.sleep(self._random.uniform(0.0, 5.0))  # opening one takes a second or two
@@ -47,7 +47,7 @@ class Cutter:
         self.over.set()
 
     def _pause(self) -> float:
-        """Mostly some seconds; of five one anything up to the longest."""
+        """Pause some seconds mostly, and one time in five anything up to the longest."""
         shortest = min(self._longest, 10.0)
         long = self._random.random() < 0.2
         pause = (
@@ -94,7 +94,7 @@ def _scheduler() -> SlurmScheduler:
 def _app(
     runner: Runner, app: AppDef, number: int, seen: dict[str, list[AppStatus]]
 ) -> tuple[str, list[str]]:
-    """Submit an app, as often as it takes; follow its log; wait for its end."""
+    """Submit a job, as often as it takes, follow its log, and wait for its end."""
     app_id = f"cut-{number}"
     scheduler = runner.scheduler("slurm")
     told: list[str] = []
@@ -109,9 +109,7 @@ def _app(
 
 
 def _again(do: Callable[[], Any], told: list[str] | None = None) -> Any:
-    """Do what a connection that breaks may make impossible, as often as it takes; ``told``: each
-    time's complaint.
-    """
+    """Repeat what a broken connection may prevent, and note each complaint in ``told``."""
     deadline = time.monotonic() + 600
     while True:
         try:

@@ -31,7 +31,7 @@ def _jobs(app_id: str) -> list[str]:
 
 
 def _running(runner: Runner, shell_app: ShellApp, eventually: Any, app_id: str) -> str:
-    """Submit an app that goes on until it is ended; return its handle once it runs."""
+    """Submit a job that goes on until it is ended. Return its handle once it runs."""
     handle = runner.run(shell_app("sleep 300"), "slurm", app_id=app_id)
     eventually(lambda: runner.status(handle).state is AppState.RUNNING, timeout=60)  # type: ignore[union-attr]
     return handle
@@ -40,7 +40,7 @@ def _running(runner: Runner, shell_app: ShellApp, eventually: Any, app_id: str) 
 def test_job_is_ended_first(
     runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any
 ) -> None:
-    """Deleting an app whose record is damaged ends its job; the id is remembered."""
+    """Deleting a job whose record is damaged ends it in Slurm, and its id is remembered."""
     handle = _running(runner, shell_app, eventually, "broken")
     damage_file(slurm_dir / "broken" / "record.json", "truncated")
     status = runner.status(handle)
@@ -65,7 +65,7 @@ def test_job_with_another_comment(
 
 
 def test_cancel(runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any) -> None:
-    """Such an app can be cancelled; the end that its wrapper writes is shown."""
+    """Such a job can be cancelled, and the end that its supervisor writes is shown."""
     handle = _running(runner, shell_app, eventually, "stopped")
     damage_file(slurm_dir / "stopped" / "record.json", "empty")
     runner.cancel(handle)
@@ -76,9 +76,7 @@ def test_cancel(runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually
 def test_job_that_cannot_be_told_from_anothers(
     runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any
 ) -> None:
-    """Without the token and the job's id a job of that name is left alone, and named; then nothing
-    is removed.
-    """
+    """Without token and id, a job of that name is named and left alone. Nothing is removed."""
     handle = _running(runner, shell_app, eventually, "doubtful")
     (job,) = _jobs("doubtful")
     for name in ("record.json", "token", "claim", "job.json"):

@@ -46,7 +46,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
 
 @pytest.fixture
 def needs_tiny(index: PackageIndex) -> Path:
-    """A file in the working directory that names the package; tests take their cluster first."""
+    """Write a file that names the package. Tests take their cluster, which sets the folder, first."""
     file = Path(CONTENT)
     file.write_text("tiny\n", encoding="utf-8")
     return file
@@ -100,7 +100,7 @@ def submit(
 
 
 def output_of(job: Job) -> str:
-    """Wait until a job has succeeded; return the only line that it wrote."""
+    """Wait until a job has succeeded, and return the only line that it wrote."""
     status = job.wait(90)
     lines = [line.rstrip() for line in job.logs("main", 0)]
     assert status.state.name == "SUCCEEDED", (status, lines)
@@ -141,7 +141,7 @@ def grow_old(path: str, seconds: float = 3600.0) -> None:
 def test_made_once_below_the_folder_of_the_jobs(
     runner: Runner, index: PackageIndex, needs_tiny: Path, slurm_dir: Path
 ) -> None:
-    """The program finds its package; the next job fetches nothing, and runs in the same folder."""
+    """The program finds its package. The next job fetches nothing, and runs in the same folder."""
     first = submit(runner, index, app_id="one")
     version, prefix = output_of(first).split()
     assert version == "1.0"
@@ -175,8 +175,9 @@ def test_made_once_on_the_login_node(
     caplog: pytest.LogCaptureFixture,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """By ssh it is made there, below the folder of the jobs; the command line lists it, keeps it
-    while a job uses it, and deletes it.
+    """By ssh an environment is made there, below the folder of the jobs.
+
+    The command line lists it, keeps it while a job uses it, and deletes it.
     """
     root = hpc / ".environments"
     with caplog.at_level("INFO", "transload"):
@@ -208,7 +209,7 @@ def test_made_once_on_the_login_node(
 def test_kept_while_a_job_uses_it_or_may_be_about_to(
     runner: Runner, index: PackageIndex, needs_tiny: Path, slurm_dir: Path
 ) -> None:
-    """One that a job uses, or that was used a moment ago, is not deleted; old ones are."""
+    """An environment that a job uses, or used a moment ago, is kept. Old ones are deleted."""
     job = submit(runner, index, WAIT)
     scheduler = runner.scheduler("slurm")
     (found,) = scheduler.environments()
@@ -409,9 +410,7 @@ def test_made_in_a_job_and_unpacked_on_the_nodes(
 
 
 def test_a_job_that_cannot_make_it(runner: Runner, index: PackageIndex) -> None:
-    """The installer's last lines, or Slurm's own words, are in the message; nothing was submitted,
-    and no job is left.
-    """
+    """The message has the installer's last lines, or Slurm's own words. No job is left."""
     Path(CONTENT).write_text("absent\n", encoding="utf-8")
     role = Role("main", "/tmp", entrypoint="true", env=installer(index))
     app = AppDef("test", [role])
@@ -550,8 +549,9 @@ def test_thirty_submits_at_once_make_one(
 def test_what_cannot_be_made_is_a_submit_that_failed(
     scheduler: str, index: PackageIndex, needs_slurm: None, request: pytest.FixtureRequest
 ) -> None:
-    """The installer's last lines are in the message; a Python that does not fit is named, and so is
-    what was wanted; nothing was submitted.
+    """The message has the installer's last lines, or the Python found and the one wanted.
+
+    Nothing was submitted.
     """
     runner = request.getfixturevalue({"slurm": "runner", "hpc": "afar"}[scheduler])
     Path(CONTENT).write_text("absent\n", encoding="utf-8")
@@ -593,7 +593,7 @@ def test_not_inside_of_a_container(runner: Runner, index: PackageIndex, needs_ti
 
 
 def test_the_python_of_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines of the prologue that load modules say which Python; others are not run here."""
+    """Lines of the prologue that load modules determine the Python. Others are not run here."""
     loaded = tmp_path / "loaded" / "bin"
     loaded.mkdir(parents=True)
     python = loaded / "python3"

@@ -45,7 +45,7 @@ def test_folder_of_a_user_below_job_dir_is_not_taken(
 def test_empty_folder_of_a_user_is_not_taken(
     runner: Runner, shell_app: ShellApp, proj: Path
 ) -> None:
-    """Nor is an empty one; nor a link to one."""
+    """Neither an empty folder is taken, nor a link to one."""
     (proj / "empty").mkdir()
     (proj / "link").symlink_to("thesis")
     for name in ("empty", "link"):
@@ -194,8 +194,9 @@ def test_folder_of_another_user(runner: Runner, shell_app: ShellApp) -> None:
 
 
 def test_prune(runner: Runner, shell_app: ShellApp, proj: Path, slurm_dir: Path) -> None:
-    """Apps that have ended go by age and by size, oldest first, with what lies in ``job_dir``;
-    others stay.
+    """Ended jobs are deleted by age and by size, oldest first, with their ``job_dir``.
+
+    Others stay.
     """
     for name in ("first", "second", "third"):
         handle = runner.run(
@@ -223,7 +224,7 @@ def test_prune(runner: Runner, shell_app: ShellApp, proj: Path, slurm_dir: Path)
 
 
 def test_keep_days(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
-    """With the option, a submit removes what has ended long ago; once a day, and nothing else."""
+    """With the option, a submit removes what has ended long ago, once a day, and nothing else."""
     for name in ("old", "new"):
         assert (
             runner.wait(runner.run(shell_app("true"), "slurm", app_id=name), timeout=60) is not None
@@ -250,7 +251,7 @@ def test_keep_days(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None
     ],
 )
 def test_damaged_record_hides_no_other(runner: Runner, shell_app: ShellApp, text: str) -> None:
-    """One record that is none any more is passed over; all other apps are listed."""
+    """A damaged record is skipped, and all other jobs are listed."""
     handle = runner.run(shell_app("true"), "slurm", app_id="good")
     root = Path(runner.scheduler("slurm").apps.store.root)  # type: ignore[attr-defined]
     (root / "bad").mkdir()

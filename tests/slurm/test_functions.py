@@ -25,7 +25,7 @@ def where(n: int) -> tuple[int, bool, str]:
 
 
 def test_functions_as_jobs(runner: Runner) -> None:
-    """They work in the current directory; `map` keeps the order."""
+    """Functions work in the current directory, and `map` keeps the order."""
     found = list(transload.map(where, [3, 4], parallelism=2, scheduler="slurm", runner=runner))
     assert found == [(9, True, os.getcwd()), (16, True, os.getcwd())]
 

@@ -35,7 +35,7 @@ def preempting(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Runner]:
-    """A runner on the cluster that pre-empts; its jobs are all ended when the test is over."""
+    """Make a runner on the cluster that pre-empts. Its jobs are ended after the test."""
     folder = tmp_path / "cwd"
     folder.mkdir()
     monkeypatch.chdir(folder)
@@ -84,8 +84,9 @@ def _says(runner: Runner, handle: str, line: str, eventually: Any) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("requeue", [None, False])
 def test_longer_than_a_segment(runner: Runner, shell_app: ShellApp, requeue: bool | None) -> None:
-    """Work goes on in the next segment: one handle, one log, no retry spent, never two at once; by
-    Slurm's requeue, or by a successor where that is not allowed.
+    """Work goes on in the next segment with one handle, one log and no retry, never two at once.
+
+    This holds by Slurm's requeue, and by a successor where that is not allowed.
     """
     app = shell_app(
         STEPS.format(signal="USR1", steps=40),
@@ -213,8 +214,9 @@ def test_a_plain_scancel_as_a_successor_is_submitted(
 @pytest.mark.slow
 @pytest.mark.parametrize("gang", [True, False])
 def test_segments_of_several(runner: Runner, gang: bool) -> None:
-    """A job of several roles goes on as a whole; each element of an array by itself. What has
-    ended well under REPLICA is not done again.
+    """A job of several roles goes on as a whole, and each element of an array by itself.
+
+    What has ended well under REPLICA is not done again.
     """
     script = STEPS.format(signal="USR1", steps='"$1"').replace(
         "cd ", "mkdir -p $TRANSLOAD_CHECKPOINT_DIR/$2; cd ", 1
@@ -258,9 +260,9 @@ def test_preempted(
     eventually: Any,
     partition: str,
 ) -> None:
-    """Slurm takes the nodes for another job; with a time of grace its TERM is the notice. It goes
-    on from its checkpoint, and no retry is spent; within the time of grace even where Slurm would
-    cancel it.
+    """A job whose nodes Slurm takes goes on from its checkpoint, without spending a retry.
+
+    With a time of grace Slurm's TERM is the notice, even where Slurm would cancel the job after it.
     """
     app = shell_app(STEPS.format(signal="TERM", steps=40), checkpoints=True, notice=Notice(10))
     cfg = {"partition": partition, "exclusive": True, "nodelist": "node1"}
@@ -280,9 +282,7 @@ def test_preempted(
 
 
 def test_another_signal_where_jobs_are_preempted(preempting: Runner, shell_app: ShellApp) -> None:
-    """Slurm would send TERM, which the program does not expect: refused by name, with what to do;
-    not where nothing is pre-empted.
-    """
+    """A notice by another signal than Slurm's TERM is refused by name where jobs are pre-empted."""
     app = shell_app("true", notice=Notice(10, "USR1"))
     with pytest.raises(UnsupportedFeature, match=r"^roles\[0\]\.notice\.signal=USR1: ") as caught:
         preempting.run(app, "slurm", {"partition": "graceful"}, app_id="refused")
@@ -462,9 +462,7 @@ def test_a_cancel_gives_notice(runner: Runner, shell_app: ShellApp, eventually: 
 def test_a_notice_that_is_not_heeded(
     runner: Runner, shell_app: ShellApp, eventually: Any, slurm_dir: Path
 ) -> None:
-    """After its time the program is killed, and nothing else is sent before; not even where the
-    supervisor has not come to write that it runs.
-    """
+    """A program is killed only after its time, even if its start was not yet written."""
     line = "trap 'echo TERM' TERM; trap 'echo USR1' USR1; echo ready; while :; do sleep 0.1; done"
     handle = runner.run(shell_app(line, notice=Notice(2, "USR1")), "slurm")
     _says(runner, handle, "ready", eventually)

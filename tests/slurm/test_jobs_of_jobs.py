@@ -57,9 +57,7 @@ def test_only_a_cancel_is_handed_on(
     eventually: Callable[..., Any],
     end: str,
 ) -> None:
-    """Cancelled, it takes its job along; killed, in whichever of its processes, it leaves that
-    one.
-    """
+    """A cancelled job takes its own job along. A killed one, in any of its processes, leaves it."""
     (program := tmp_path / "program.py").write_text(PROGRAM, encoding="utf-8")
     mark = tmp_path / "mark"
     env = {

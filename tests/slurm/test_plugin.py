@@ -16,7 +16,7 @@ from transload_slurm import create_slurm
 
 
 def test_name_and_reach() -> None:
-    """``slurm`` is registered, through the entry point; its apps are reached from every machine."""
+    """The entry point registers ``slurm``, whose jobs are reached from every machine."""
     plugins = Plugins([("slurm", "transload_slurm.plugin", "transload-slurm", "0")])
     assert "slurm" in plugins.names("schedulers")
     assert plugins.get("schedulers", "slurm")("session", name="hpc").name == "hpc"
@@ -27,9 +27,7 @@ def test_name_and_reach() -> None:
 def test_clients_that_are_missing(
     tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without ``sbatch`` a dry-run works and a submit is one line that says so; nothing is left,
-    nothing is known.
-    """
+    """Without ``sbatch`` a dry-run works, and a submit is one clear line that leaves nothing."""
     monkeypatch.setenv("TRANSLOAD_SLURM_DIR", str(tmp_path / "apps"))
     monkeypatch.setenv("PATH", str(tmp_path))
     app = AppDef("a", [Role("r", "/tmp", entrypoint="true")])

@@ -1,6 +1,4 @@
-"""What is asked of Slurm's tools, and what follows from their answers; the tools are played by
-scripts.
-"""
+"""Test what is asked of Slurm's tools, and what follows from answers that scripts give."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ sacct: error: Problem talking to the database: Connection refused"""
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
-    """``play("sacct", out="7|a|COMPLETED|n1")``: from now on that tool says so; with ``err`` it
-    fails.
+    """Have a tool answer by a script, as in ``play("sacct", out="7|a|COMPLETED|n1")``.
+
+    With ``err`` it fails.
     """
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
 
@@ -56,7 +55,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 
 def test_database_that_restarts_is_asked_again_soon(play: Play, clock: SimpleNamespace) -> None:
-    """A sacct that fails once is let be for seconds; a job that it alone knows is not given up."""
+    """A sacct that fails once is left alone for seconds.
+
+    A job that it alone knows is not given up.
+    """
     asked = Jobs()
     play("sacct", err=AWAY)
     assert asked.ask(["7"]) == {"7": None}
@@ -70,9 +72,7 @@ def test_database_that_restarts_is_asked_again_soon(play: Play, clock: SimpleNam
 
 
 def test_cluster_without_accounting_is_seldom_asked(play: Play, clock: SimpleNamespace) -> None:
-    """Where sacct says that nothing is kept, it is let be for ten minutes; then it is tried
-    again.
-    """
+    """A sacct that keeps nothing is left alone for ten minutes, and is then tried again."""
     asked = Jobs()
     play("sacct", err=DISABLED)
     assert asked.ask(["7"]) == {"7": None}
@@ -202,7 +202,7 @@ def test_what_was_done_to_a_job_makes_a_query_under_way_worthless(
 
 
 def test_rows_that_travel_have_their_progress() -> None:
-    """A helper on a login node hands over how far each job is; most say nothing."""
+    """A helper on a login node hands over how far each job is. Most report nothing."""
     progress = Progress(0.5, 5, 10, at=1.0)
     rows = [
         ListAppResponse("a", AppState.RUNNING, progress=progress),

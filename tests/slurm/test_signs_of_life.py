@@ -101,7 +101,7 @@ def test_progress_leaves_the_job_once_a_second_at_most(
 def test_an_interruption_keeps_progress_and_says_the_step(
     runner: Runner, shell_app: ShellApp, eventually: Any
 ) -> None:
-    """The message of an interruption names the step; what was reported stays until the next."""
+    """The message of an interruption names the step. What was reported stays until the next."""
     script = f"""{REPORT}
     step() {{ report '{{"step": '$1', "total": 10000}}'; }}
     [ "$TRANSLOAD_INTERRUPTIONS" = 1 ] && step 4300 && exit 0
@@ -124,7 +124,7 @@ def test_an_interruption_keeps_progress_and_says_the_step(
 def test_stalled_is_noted(
     runner: Runner, shell_app: ShellApp, tmp_path: Path, eventually: Any
 ) -> None:
-    """A replica that shows no sign of life is named in the status; it goes on."""
+    """A replica that shows no sign of life is named in the status, and goes on."""
     go = tmp_path / "go"
     end = tmp_path / "end"
     os.mkfifo(go)
@@ -156,7 +156,7 @@ print(urllib.request.urlopen(request).status, sys.argv[1:])
 
 
 def test_progress_that_is_posted(runner: Runner) -> None:
-    """A program that posts its progress finds the server on its node; a container is refused."""
+    """A program that posts its progress finds the server on its node. A container is refused."""
     role = Role("main", "/tmp", entrypoint=sys.executable, progress_server=True)
     role.args = ["-c", POST, "an argument"]
     handle = runner.run(AppDef("posts", [role]), "slurm")
@@ -170,8 +170,9 @@ def test_progress_that_is_posted(runner: Runner) -> None:
 
 
 def test_stacks_of_what_has_stalled(runner: Runner, eventually: Any) -> None:
-    """With ``dump`` the stacks of the program stand in the error of its status; a program without
-    a handler for the signal is not sent it, which would end it.
+    """With ``dump`` the error of the status has the program's stacks.
+
+    A program without a handler is not sent the signal, which would end it.
     """
 
     def role(name: str, *command: str) -> Role:
@@ -197,7 +198,7 @@ def test_stacks_of_what_has_stalled(runner: Runner, eventually: Any) -> None:
 def test_a_suspended_job_has_not_stalled(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Any
 ) -> None:
-    """The time for which Slurm has suspended a job is not counted; it is when it goes on."""
+    """A stall counts only the time in which Slurm has not suspended the job."""
     handle = runner.run(shell_app("echo up; exec sleep 300", stall_after=4.0), "slurm")
     eventually(lambda: list(runner.log_lines(handle, "main", 0)) == ["up\n"], 60)
     scheduler: Any = runner.scheduler("slurm")

@@ -42,9 +42,7 @@ def test_values_that_would_be_more_than_a_host(host: str) -> None:
 
 
 def test_the_helper_is_for_old_pythons(tmp_path: Path) -> None:
-    """All of the helper is written in Python 3.8, and imports what Python 3.8 brings; where there
-    is one, it loads.
-    """
+    """The helper has the syntax and imports of Python 3.8, and loads there if one is at hand."""
     import ast
     import zipfile
 
@@ -144,7 +142,7 @@ def test_secrets_are_in_no_command_line_and_no_file(
     monkeypatch: pytest.MonkeyPatch,
     eventually: Eventually,
 ) -> None:
-    """They go through the pipe; the job has them, and nobody else sees them."""
+    """Secrets go through the pipe. The job has them, and nobody else sees them."""
     monkeypatch.setenv("MY_TOKEN", "s3cr3t-v4lue")
     handle = far.run(
         shell_app("test ${#T} = 12 || exit 9; echo ready; sleep 2", secrets={"T": "env:MY_TOKEN"}),
@@ -160,9 +158,7 @@ def test_secrets_are_in_no_command_line_and_no_file(
 
 
 def test_workspace_travels_once(far: Runner, login: Any, tmp_path: Path) -> None:
-    """Files go by their content, and only those that the cluster lacks; links and modes come
-    through.
-    """
+    """Only files whose content the cluster lacks are sent. Links and modes come through."""
     project = tmp_path / "project"
     (project / "inner").mkdir(parents=True)
     (project / "run.sh").write_text("#!/bin/sh\ncat inner/data; cat link; echo changed > run.sh\n")
@@ -280,8 +276,9 @@ def test_hostile_files_on_the_cluster(
 
 
 def test_unknown_host_key(login: Any) -> None:
-    """The key of the login node is checked; the words say what to do, and a submit is not worth
-    another try.
+    """The login node's key is checked.
+
+    The message says what to do, and a retry is not worthwhile.
     """
     known = login.base / "known_hosts"
     kept = known.read_text()
@@ -300,7 +297,7 @@ def test_unknown_host_key(login: Any) -> None:
 
 
 def test_key_that_is_not_taken(login: Any, shell_app: Callable[..., AppDef]) -> None:
-    """Nobody is asked for a password; the submit is refused, and not as a passing trouble."""
+    """Nobody is asked for a password. The submit is refused, and not as a passing trouble."""
     keys = login.base / "authorized_keys"
     kept = keys.read_text()
     try:
@@ -398,9 +395,7 @@ def test_connections_are_shared(login: Any) -> None:
 
 
 def test_schedulers_of_a_process_share_one(login: Any, eventually: Eventually) -> None:
-    """Three schedulers, one helper; it ends with the last of them, and a name of another folder has
-    its own.
-    """
+    """Three schedulers share one helper, which ends with the last. Another folder has its own."""
     made = [create_slurm("tests", name) for name in ("one", "two", "three", "other")]
     for scheduler in made:
         scheduler.connect(
@@ -419,9 +414,7 @@ def test_schedulers_of_a_process_share_one(login: Any, eventually: Eventually) -
 def test_helpers_of_a_machine_share_what_slurm_says(
     far: Runner, login: Any, shell_app: Callable[..., AppDef]
 ) -> None:
-    """What one of four has asked for, the others know; who asks next asks for all; who cancels sees
-    that at once.
-    """
+    """What one of four has asked for, the others know. A cancel is seen at once."""
     calls = login.tools / "calls"
     # good for five times as long
     slow = f'#!/bin/sh\necho "$@" >> {calls}\nsleep 4\nexec /usr/bin/squeue "$@"\n'
@@ -467,7 +460,7 @@ def test_old_copies_of_the_helper_go(tmp_path: Path) -> None:
 
 
 def test_nothing_stays(login: Any, eventually: Eventually) -> None:
-    """The helper ends with its connection, however that ends; no thread of ours is left here."""
+    """The helper ends with its connection, however that ends, and no thread is left here."""
     for end in ("close", "cut", "kill"):
         connection = _far()
         connection.call("list")
@@ -488,7 +481,7 @@ def test_nothing_stays(login: Any, eventually: Eventually) -> None:
 def test_cut_connection_is_opened_again(
     far: Runner, login: Any, shell_app: Callable[..., AppDef]
 ) -> None:
-    """A wait and a log go on where they were; while nobody gets in, the state is unknown."""
+    """A wait and a log go on where they were. While nobody gets in, the state is unknown."""
     handle = far.run(shell_app("for i in $(seq 40); do echo $i; sleep 0.1; done"), "slurm")
     lines: list[str] = []
     reader = threading.Thread(

@@ -122,8 +122,9 @@ def test_parts_together(words: list[str]) -> None:
 
 
 def test_components_and_elements_are_one_job() -> None:
-    """Rows of one heterogeneous job or array are taken together; the cause of a failure comes
-    before its effects.
+    """Rows of a heterogeneous job or array are one job.
+
+    The cause of a failure precedes its effects.
     """
     rows = [
         ("5+0", "a", "CANCELLED", "", "n1", "", ""),
@@ -151,9 +152,7 @@ def _judge(word: str, state: str | None = "RUNNING", **more: object) -> AppStatu
 
 @given(st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from([None, "PENDING", "RUNNING"]))
 def test_slurm_decides_where_the_wrapper_wrote_no_end(word: str, state: str | None) -> None:
-    """The state is the table's, save that COMPLETED alone is no success; nothing of an app that has
-    ended runs.
-    """
+    """The table gives the state, but COMPLETED alone is no success. Nothing runs after an end."""
     status = _judge(word, state)
     assert status.state is (AppState.FAILED if word == "COMPLETED" else to_state(word))
     if status.is_terminal():
@@ -163,7 +162,7 @@ def test_slurm_decides_where_the_wrapper_wrote_no_end(word: str, state: str | No
 
 
 def test_who_cancelled_a_job_is_told() -> None:
-    """By the number that accounting keeps; the controller does not say."""
+    """Accounting has the number of who cancelled a job. The controller does not say it."""
     assert _judge("CANCELLED by 1000").msg == "Slurm job 1 was cancelled by user 1000"
     assert _judge("CANCELLED").msg == "Slurm job 1 was cancelled"
 
@@ -172,7 +171,7 @@ def test_who_cancelled_a_job_is_told() -> None:
     st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from(["SUCCEEDED", "FAILED", "CANCELLED"])
 )
 def test_the_end_that_the_wrapper_wrote_is_decisive(word: str, state: str) -> None:
-    """It saw every replica end; what Slurm says meanwhile cannot change it."""
+    """A supervisor saw every replica end, and Slurm's answer cannot change that."""
     assert str(_judge(word, state).state) == state
 
 
@@ -217,7 +216,7 @@ def test_completed_is_checked_against_the_replicas(
 
 
 def test_dependency_that_can_never_be_satisfied_is_an_end() -> None:
-    """Slurm leaves such a job in its queue for ever, or cancels it; nobody asked for that."""
+    """Slurm leaves such a job in its queue for ever, or cancels it. Both are a failure."""
     for word in ("PENDING", "CANCELLED"):
         status = decide(RECORD, None, Job("1", "a", word, {}, "DependencyNeverSatisfied"))
         assert status.state is AppState.FAILED
@@ -264,9 +263,7 @@ def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObjec
 
 
 def test_an_array_that_was_cancelled_before_it_began() -> None:
-    """Its wrappers found that out by themselves, and what they wrote is told; one that failed says
-    more.
-    """
+    """An array cancelled before it began has the supervisors' message, a failed one's first."""
     role = {"name": "main", "num_replicas": 2, "min_replicas": None}
     cancelled = {
         "state": "CANCELLED",
@@ -282,9 +279,7 @@ def test_an_array_that_was_cancelled_before_it_began() -> None:
 
 
 def test_what_elements_say_while_they_run() -> None:
-    """The progress of an array is that of the element furthest behind; one that has stalled says
-    so.
-    """
+    """An array's progress is that of the element furthest behind. A stalled one says so."""
     role = {"name": "main", "num_replicas": 2, "min_replicas": None}
     first = {
         "state": "RUNNING",

@@ -68,9 +68,7 @@ def test_files_that_the_job_replaced(
 def test_retry_after_the_job_replaced_its_log(
     runner: Runner, shell_app: Callable[..., AppDef], tmp_path: Path, eventually: Any
 ) -> None:
-    """The next attempt cannot write its log: it fails, and says which file is in the way; a failure
-    can be read.
-    """
+    """A next attempt that cannot write its log fails, and names the file that is in the way."""
     for kind in KINDS:
         command = hostile(kind, "exit 1", "stdout.log stderr.log index error.json")
         app = shell_app(
@@ -123,8 +121,9 @@ def start(tmp_path: Path) -> Start:
 def test_only_proof_ends_a_start(
     start: Start, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Gone is what is missing twice, some time apart, from a folder that can be read; no error is
-    taken for that.
+    """A start has ended only if it is missing twice from a readable folder.
+
+    Errors prove nothing.
     """
     monkeypatch.setattr(agent, "LOOK_S", 0.0)
     root, elsewhere = tmp_path / "root", tmp_path / "elsewhere"

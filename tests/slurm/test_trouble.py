@@ -44,8 +44,7 @@ def lines(runner: Runner, handle: str, k: int = 0) -> list[str]:
 
 @pytest.fixture
 def lost_node(cluster: Any) -> Iterator[Callable[[str], None]]:
-    """``lost_node("node2")`` kills a node with all that runs on it; it is back, and idle, after the
-    test.
+    """Kill a node with all that runs on it, by ``lost_node("node2")``. It is idle after the test.
 
     The controller is told at once, as an operator or a health check would, unless ``told=False``:
     then it finds out.
@@ -106,8 +105,9 @@ def test_node_is_lost(
 def test_node_is_lost_and_the_app_is_started_again(
     runner: Runner, shell_app: ShellApp, eventually: Eventually, lost_node: Callable[[str], None]
 ) -> None:
-    """With a retry left Slurm starts the job on other nodes, without its two-minute hold; it is
-    counted.
+    """With a retry left Slurm starts a job on other nodes without its hold of two minutes.
+
+    The restart is counted.
     """
     command = "echo $SLURMD_NODENAME; test $TRANSLOAD_RETRY -gt 0 && exit 0; sleep 200"
     app = shell_app(command, num_replicas=2, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
@@ -150,7 +150,7 @@ KINDS = pytest.mark.parametrize("kind", ["one role", "two roles", "array"])
 def test_requeue_beyond_the_retries_is_final(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, kind: str
 ) -> None:
-    """Each new start by Slurm counts as a retry; one too many ends the app."""
+    """Each new start by Slurm counts as a retry, and one too many ends the job."""
     app, cfg, replicas = of_kind(kind, shell_app, "echo $TRANSLOAD_RETRY; sleep 200", max_retries=1)
     handle = runner.run(app, "slurm", cfg)
     scheduler: Any = runner.scheduler("slurm")
@@ -251,9 +251,7 @@ def test_lost_node_of_a_part(
 def test_controller_is_away_and_comes_back(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
 ) -> None:
-    """With no controller for a while an app is UNKNOWN, not failed; its job goes on, and its end is
-    seen.
-    """
+    """Without a controller for a while a job is UNKNOWN. It goes on, and its end is seen."""
     go = tmp_path / "go"
     command = f"echo up; until test -e {go}; do sleep 0.2; done; echo done"
     handle = runner.run(shell_app(command, num_replicas=2), "slurm")
@@ -287,9 +285,7 @@ def test_slow_squeue_does_not_put_off_an_end(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An end that the wrapper has written is seen though squeue takes its time; so is one that it
-    writes meanwhile.
-    """
+    """An end that the supervisor writes before or during a slow squeue is seen."""
     (tmp_path / "bin").mkdir()
     slow = (
         f'until test -e {tmp_path}/answer; do sleep 0.1; done\nexec {shutil.which("squeue")} "$@"'
@@ -403,8 +399,9 @@ Runner("tests").run(app, "slurm", app_id="crash")
 def test_submitter_dies_in_the_middle(
     runner: Runner, shell_app: ShellApp, tmp_path: Path, where: str, cluster: Any
 ) -> None:
-    """Killed between the folder and the noted job id, a submit leaves no app or one; the next one
-    starts it once.
+    """A submit killed before it noted the job id leaves one job or none.
+
+    The next starts it once.
     """
     app = shell_app(f"echo x >> {tmp_path}/starts; sleep 0.5", num_replicas=1)
     (tmp_path / "app.json").write_text(app.to_json())
@@ -452,9 +449,7 @@ def test_job_of_a_withdrawn_submit_does_nothing(
 def test_watching_many_is_one_query(
     runner: Runner, shell_app: ShellApp, eventually: Eventually
 ) -> None:
-    """The jobs of all watched apps are asked for together, less and less often; so are those of
-    many threads.
-    """
+    """Watched jobs are asked for together, less and less often, as are those of many threads."""
     handles = [
         runner.run(shell_app("sleep 300"), "slurm", {"begin": "now+1hour"}) for _ in range(5)
     ]
@@ -541,9 +536,7 @@ def test_database_is_away_and_comes_back(
     shell_app: ShellApp,
     eventually: Eventually,
 ) -> None:
-    """While slurmdbd is away a forgotten job is UNKNOWN; the same process learns its end soon after
-    it is back.
-    """
+    """While slurmdbd is away a forgotten job is UNKNOWN. Its end is known soon after."""
     with Runner("tests") as runner:
         handle = runner.run(shell_app("exit 3"), "slurm")
         assert ended(runner, handle).state is AppState.FAILED
@@ -578,7 +571,7 @@ def test_account_and_qos(
     shell_app: ShellApp,
     eventually: Eventually,
 ) -> None:
-    """Account and QOS reach the database; those that the user may not have are one clear line."""
+    """Account and QOS reach the database. Those that the user may not have are one clear line."""
     with Runner("tests") as runner:
         handle = runner.run(shell_app("true"), "slurm", {"account": "physics", "qos": "high"})
         assert ended(runner, handle).state is AppState.SUCCEEDED

@@ -28,7 +28,7 @@ for _ in range(20):
 
 @pytest.fixture
 def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one file of packages; ``TMPDIR`` is the disk of the node."""
+    """Make a folder with one file of packages, where ``TMPDIR`` is the disk of the node."""
     monkeypatch.setenv("TMPDIR", str(tmp_path / "disk"))
     (tmp_path / "disk").mkdir()
     venv = tmp_path / "made" / "venv"
@@ -44,7 +44,7 @@ def packed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_many_come_and_go(packed: Path, tmp_path: Path) -> None:
-    """Each finds all of it, whoever unpacks or removes it meanwhile; nothing stays."""
+    """Each user finds all of the packages, whoever unpacks or removes them. Nothing stays."""
     words = [sys.executable, "-c", _MANY, str(packed)]
     running = [subprocess.Popen(words, stderr=subprocess.PIPE, text=True) for _ in range(6)]
     said = [each.communicate(timeout=60)[1] for each in running]
@@ -53,7 +53,7 @@ def test_many_come_and_go(packed: Path, tmp_path: Path) -> None:
 
 
 def test_what_a_killed_one_has_left(packed: Path, tmp_path: Path) -> None:
-    """What was half unpacked is not used; what nobody uses goes with the next that ends."""
+    """Half unpacked packages are not used, and unused ones go with the next user that ends."""
     disk = tmp_path / "disk" / f"transload-environments-{os.getuid()}"
     for name in ("key.1234", "other.5678"):
         (disk / name / "venv").mkdir(parents=True)

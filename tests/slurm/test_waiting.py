@@ -51,7 +51,7 @@ def test_more_nodes_than_the_partition_has(
 def test_a_partition_that_could_not_be_asked_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the partition has is said as soon as Slurm answers; then it is asked no more."""
+    """What the partition has is said as soon as Slurm answers, and is asked no more after that."""
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     for name, line in (("squeue", "echo main"), ("sinfo", "exit 1")):
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
@@ -97,7 +97,7 @@ def test_more_than_any_node_has(
 def test_busy_nodes_and_the_expected_start(
     runner: Runner, shell_app: ShellApp, eventually: Any
 ) -> None:
-    """A job that waits for others says when Slurm expects to start it; one that runs, its limit."""
+    """A waiting job says when Slurm expects to start it. A running job says its limit."""
     cfg = {"exclusive": True, "nodes": 3, "ntasks_per_node": 1, "time": "10"}
     before = time.time()
     first = runner.run(shell_app("sleep 600", num_replicas=3), "slurm", cfg)
@@ -148,7 +148,7 @@ def test_held_and_dependent_jobs(
     ],
 )
 def test_families_of_reasons(reason: str, words: str) -> None:
-    """Limits of accounts and QOS have names built of parts; a reason that is not known stays."""
+    """Limits of accounts and QOS have names built of parts. An unknown reason stays as it is."""
     job = Job("7", "a", "PENDING", {}, reason)
     assert meaning(job) == words
     assert reason in in_words(job)
@@ -156,9 +156,7 @@ def test_families_of_reasons(reason: str, words: str) -> None:
 
 @pytest.mark.unit
 def test_rounding_of_an_expected_start() -> None:
-    """Soon: to the minute; later: to ten minutes, so that each new estimate is no news; a year: no
-    word.
-    """
+    """A near start is rounded to the minute, a later one to ten, and one in a year has no word."""
     now = datetime(2026, 1, 1, 12, 0, 30).timestamp()
 
     def told(start: str) -> str:

@@ -57,8 +57,9 @@ def fill(disk: Path) -> Path:
 def test_full_disk_is_waited_for(
     small_disk: Path, runner: Runner, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
 ) -> None:
-    """Replicas outlive a full disk; their end is told once there is room; a submit meanwhile is one
-    clear line.
+    """Replicas outlive a full disk, and their end is written once there is room.
+
+    A submit meanwhile is one clear error line.
     """
     go, done = tmp_path / "go", tmp_path / "done"
     app = shell_app(
@@ -167,7 +168,7 @@ def test_controller_is_away_while_the_replicas_start(
 def test_component_is_cancelled(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
 ) -> None:
-    """``scancel JOB+1`` ends one of two roles; the other does not run on to its natural end."""
+    """``scancel JOB+1`` ends one of two roles. The other does not run on to its natural end."""
     roles = [
         Role(name, "/tmp", entrypoint="sh", args=["-c", "echo up; sleep 300"])
         for name in ("first", "second")
@@ -191,7 +192,7 @@ def test_stale_and_right_job_claim_at_once(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(starts, "job_id", lambda: names.id)
 
     def race(number: int) -> dict[str, bool]:
-        """Have both come up in a folder of their own; return who got the app."""
+        """Start both jobs in a folder of their own, and return which got the transload job."""
         folder = tmp_path / str(number)
         folder.mkdir()
         (folder / "token").write_text("old" if number % 2 else "new")
@@ -231,7 +232,7 @@ def test_stale_and_right_job_claim_at_once(tmp_path: Path, monkeypatch: pytest.M
 def test_suspended_job_says_so(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
 ) -> None:
-    """A job that somebody suspends does not wait in the queue; resumed, it runs on to its end."""
+    """A suspended job does not wait in the queue. Once resumed, it runs on to its end."""
     handle = runner.run(shell_app("echo up; sleep 3", num_replicas=2), "slurm")
     eventually(lambda: list(runner.log_lines(handle, "main")), 30)
     scheduler: Any = runner.scheduler("slurm")
@@ -271,9 +272,7 @@ def test_stranger_of_the_same_name_is_not_adopted(
     slurm_dir: Path,
     tmp_path: Path,
 ) -> None:
-    """A submit that died before sbatch does not find a job of that name which is not its own; nor
-    is that cancelled.
-    """
+    """A submit that died before sbatch neither finds nor cancels another's job of that name."""
     (tmp_path / "app.json").write_text(shell_app("echo mine").to_json())
     code = (
         "import os, sys; from transload.runner import Runner; from transload.specs import AppDef; "
