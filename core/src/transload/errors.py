@@ -53,9 +53,9 @@ class SubmitError(TransloadError):
 
     Attributes:
         transient: True if the same submit may succeed later.
-        secrets: True if the scheduler cannot keep the job's secrets; a job without secrets may be
-            taken.
-        lines: the last lines of a program that failed; they are part of the message.
+        secrets: True if the scheduler cannot keep the job's secrets. It may accept a job without
+            secrets.
+        lines: the last lines of a program that failed, which are part of the message.
     """
 
     def __init__(

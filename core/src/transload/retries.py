@@ -63,7 +63,7 @@ def needed_replicas(role: Mapping[str, Any]) -> int:
     """Return how many replicas of a role must succeed for the role to succeed.
 
     Args:
-        role: its record, with ``num_replicas`` and ``min_replicas`` (None: all).
+        role: its record, with ``num_replicas`` and ``min_replicas`` (None means all).
     """
     least: int | None = role["min_replicas"]
     if least is None:
@@ -145,9 +145,9 @@ def _harmless(char: str) -> str:
 def traceback_error(tail: bytes, mixed: bool = False) -> str:
     """Return the exception that a Python program ended with, in the form of `read_error`.
 
-    It is found at the end of the program's standard error; "" if there is none. A program that went
-    on after an exception did not end with it. Then other lines follow the traceback than those that
-    Python writes at its end.
+    It is found at the end of the program's standard error, and is "" if there is none. A program
+    that went on after an exception did not end with it. Then other lines follow the traceback than
+    those that Python writes at its end.
 
     Args:
         tail: the end of the output of this attempt of the program.
@@ -308,7 +308,7 @@ class Replica:
         self.row = 0  # how many failures in a row came before this attempt
         self.host = ""
         self.error = ""  # its own report of the failure, as `read_error` returns it
-        self.code: int | None = None  # exit code of the attempt; −N for a death by signal N
+        self.code: int | None = None  # exit code of the attempt, −N for a death by signal N
         self.start: float | None = None  # of the attempt, seconds since the epoch
         self.end: float | None = None
         self.usage: dict[str, Any] | None = None
@@ -324,8 +324,8 @@ class Replica:
         """Move the attempt that has ended to the earlier ones, and expect the next.
 
         Args:
-            cause: what interrupted it, or a replica that is started again together with it; "":
-                it is started again after a failure.
+            cause: what interrupted it, or a replica that is started again together with it. It is
+                "" after a failure.
         """
         attempt = {
             "state": self.state,
@@ -407,7 +407,7 @@ class _Ended:
         why: the reason, for a message.
         retry: False if it cannot be started again.
         now: when, on the caller's clock.
-        cause: what interrupted it; "": it failed.
+        cause: what interrupted it, or "" if it failed.
     """
 
     def __init__(self, replica: Replica, why: str, retry: bool, now: float, cause: str) -> None:
@@ -424,7 +424,7 @@ class Restart:
     Args:
         replicas: which, in the order of the job.
         due: before when they are not started, on the caller's clock.
-        cause: what interrupted them; "": one of them has failed.
+        cause: what interrupted them, or "" if one of them has failed.
     """
 
     def __init__(self, replicas: list[Replica], due: float, cause: str = "") -> None:
@@ -444,18 +444,20 @@ class Gang:
     since the epoch.
 
     Args:
-        roles: of each role ``name``, ``num_replicas``, ``min_replicas`` (None: all),
+        roles: of each role ``name``, ``num_replicas``, ``min_replicas`` (None means all),
             ``max_retries`` and ``retry_policy`` (``REPLICA``, ``ROLE`` or ``APPLICATION``).
             Optional are ``retry_delay`` (seconds), ``max_interruptions`` (0), ``notice`` (seconds
             between it and the end), ``notice_signal`` (its number) and ``checkpoints`` (whether it
             has a folder for them).
-        timeout: how long the job may take; None: no limit.
-        only: number of the one replica that is looked after here; None: all.
-        before: what `as_json` returned before the engine started the job again, with `counts`
-            under ``counts``; None: this is the first start.
-        segment: how long the job may run at a time; None: no such limit.
-        cause: with ``before``: why the engine started it again, if that is an interruption.
-        judged: with ``cause``: that interruption was counted before the engine ended the job.
+        timeout: how long the job may take. None means no limit.
+        only: number of the one replica that is looked after here. None means all.
+        before: what `as_json` returned before the engine started the job again, with `counts` under
+            ``counts``. None means that this is the first start.
+        segment: how long the job may run at a time. None means no such limit.
+        cause: why the engine started the job again, if that is an interruption. It needs
+            ``before``.
+        judged: whether that interruption was counted before the engine ended the job. It needs
+            ``cause``.
         mark: the first value of the attribute `mark`.
 
     Attributes:
@@ -465,9 +467,9 @@ class Gang:
         restarts: what is to be started again.
         interrupted: the engine is ending the job by itself.
         engine_end: when the engine ends the job by a limit that it keeps itself, on the caller's
-            clock; None: no such limit. Notices are due before that end as well.
-        mark: a text that changes when something in the folders for checkpoints does. The caller
-            sets it before it calls `decide`; "": unknown.
+            clock. None means no such limit. Notices are due before that end as well.
+        mark: a text that changes when something in the folders for checkpoints does, or "" if that
+            is unknown. The caller sets it before it calls `decide`.
     """
 
     ON_REQUEST = "cancelled on request"
@@ -678,8 +680,8 @@ class Gang:
         Args:
             replica: which.
             now: the caller's clock.
-            cause: the reason, such as ``preempted``, ``drained`` or ``requested``; "": the end of
-                its time or segment.
+            cause: the reason, such as ``preempted``, ``drained`` or ``requested``, or "" for the
+                end of its time or segment.
         """
         end, near = self._next_end()
         seconds = self.roles[replica.role].get("notice") or 0.0
@@ -702,7 +704,7 @@ class Gang:
     def _next_end(self) -> tuple[float | None, str]:
         """Return the next end of the job's time or its segment, and its name.
 
-        The name is ``limit`` or ``segment``; "" if there is no such end.
+        The name is ``limit`` or ``segment``, or "" if there is no such end.
         """
         limit = self.deadline
         segment = self.segment_end
@@ -764,7 +766,7 @@ class Gang:
         """Decide what follows from all that was noted.
 
         Args:
-            now: the caller's clock; None: limits of time are not looked at.
+            now: the caller's clock. None means that limits of time are not looked at.
         """
         failures = self._failures
         self._failures = []
@@ -976,7 +978,7 @@ class Gang:
         Args:
             replicas: which.
             due: before when they are not started, on the caller's clock.
-            cause: what interrupted them; "": one of them has failed.
+            cause: what interrupted them, or "" if one of them has failed.
         """
         scope = set(replicas)
         for narrow in [each for each in self.restarts if scope & set(each.replicas)]:

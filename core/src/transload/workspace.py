@@ -110,7 +110,7 @@ class _DockerRules:
     ``src/__pycache__``.
 
     Args:
-        lines: the lines of the file; comments and empty lines are ignored.
+        lines: the lines of the file. Comments and empty lines are ignored.
 
     Raises:
         re.error: if a set of characters is invalid, such as ``[z-a]``.
@@ -256,7 +256,7 @@ def copy_workspace(workspace: Workspace, folder: str, leave_out: str = "") -> in
     Args:
         workspace: the workspace.
         folder: the destination, which is created if it does not exist.
-        leave_out: a folder that is left out; default: ``folder``.
+        leave_out: a folder that is left out. The default is ``folder``.
 
     Returns:
         The number of files.

@@ -20,7 +20,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code (see `ExitCode`).
 
     Args:
-        args: the arguments; None for those of the process.
+        args: the arguments. None means those of the process.
     """
     if args is None:
         # this process only runs the command, and most of its objects are modules that live to its

@@ -131,7 +131,7 @@ def complete(instruction: str) -> int:
 
     from transload.errors import TransloadError
 
-    # only the command in the line is imported; for all others, the name is enough
+    # only the command in the line is imported, since the name is enough for all others
     found = {name: click.Command(name, short_help=_HELPS.get(name, "")) for name in names()}
     words = os.environ.get("COMP_WORDS", "").split()
     if len(words) > 1:

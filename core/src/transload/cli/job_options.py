@@ -32,13 +32,13 @@ class _JobOption:
     """How a setting is typed.
 
     Args:
-        name: of the option; the setting's own, unless several make one setting.
+        name: name of the option. It is that of the setting, unless several make one setting.
         metavar: stands for the value in the help.
         type: reads the value.
         multiple: it may be given several times.
         is_flag: it takes no value.
-        setting: which setting it makes; default: that of its name.
-        help: what it does; default: what the setting does.
+        setting: which setting it makes. By default it is that of its name.
+        help: what it does. By default it is what the setting does.
     """
 
     name: str
@@ -140,7 +140,7 @@ def job_settings(ctx: click.Context) -> OverrideOptions:
 
 
 def _notice(seconds: float | None, signal: str | None) -> Notice | None:
-    """Return the notice that the options ask for; None: they ask for none."""
+    """Return the notice that the options ask for, or None if they ask for none."""
     if signal is None:
         return notice_from(seconds, "--notice")
     found = Notice(signal=signal_name(signal, "--notice-signal"))

@@ -76,7 +76,7 @@ def handle_argument(
     """Add the argument HANDLE, a full handle or a job id of the default scheduler.
 
     Args:
-        nargs: as of click; -1: there may be several. None: further words are refused by name.
+        nargs: as of click. For -1 there may be several. For None further words are refused by name.
         required: as of click.
         metavar: its name in the help.
     """

@@ -151,7 +151,7 @@ def progress(what: str, total: int = 0) -> Iterator[Callable[[int], None]]:
 
     Args:
         what: the work, such as ``pushing registry/code``.
-        total: bytes in all; 0 if the number is unknown.
+        total: bytes in all, or 0 if the number is unknown.
 
     Returns:
         A function to call with the size of each piece, in bytes.

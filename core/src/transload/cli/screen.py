@@ -28,7 +28,7 @@ class Screen:
     Args:
         logs: the stream for log lines.
         notes: the stream for the status line and for notes.
-        labels: ``role/k`` of each replica that may write, for widths and colours; if it is empty,
+        labels: ``role/k`` of each replica that may write, for widths and colours. If it is empty,
             lines have no prefixes.
         plain: show no status line, even on a terminal.
     """

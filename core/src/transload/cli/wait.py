@@ -40,7 +40,7 @@ _TICK_S: Final = 1.0
 _QUEUED_S: Final = 600.0
 """Seconds between two log lines that say that a job still waits."""
 _LEAVE_S: Final = 2.0
-_LONGEST_S: Final = 3600.0  # the longest time for one wait of a queue; a limit may be centuries
+_LONGEST_S: Final = 3600.0  # the longest wait of a queue, since a limit may be centuries
 KEPT_LINES: Final = 10
 """The number of last lines that are kept of each replica for the report of a failure."""
 
@@ -103,12 +103,12 @@ class AppWait:
     Args:
         job: the job.
         screen: the screen for logs and states.
-        events: the queue for signals (see `interrupts`); the first one cancels the job if its end
+        events: the queue for signals (see `interrupts`). The first one cancels the job if its end
             was requested.
-        timeout: the longest wait, in seconds; None for no limit.
+        timeout: the longest wait, in seconds. None means no limit.
         patience: the unreachable timeout, in seconds of UNKNOWN in a row.
-        startup_timeout: seconds in PENDING before the first run, after which the job is cancelled;
-            None for no limit.
+        startup_timeout: seconds in PENDING before the first run, after which the job is cancelled.
+            None means no limit.
         replicas: the replicas whose logs are followed meanwhile.
     """
 
@@ -347,7 +347,7 @@ class AppWait:
         # in a thread, because a second signal may arrive during the request for the first one
         cancelling = threading.Thread(target=self._cancel, daemon=True, name="transload-cancel")
         cancelling.start()
-        # set only now; a signal between these lines starts another request, which is harmless
+        # set only now, since a signal between these lines starts another request, which is harmless
         self._cancelling = cancelling
         return cancelling
 

@@ -45,7 +45,7 @@ def materialize_appdef(
         The app definition that the component made.
 
     Raises:
-        ComponentArgumentError: if an argument is unknown, missing or wrong; the message names it.
+        ComponentArgumentError: if an argument is unknown, missing or wrong. The message names it.
         ComponentHelpRequested: if ``--help`` is among the arguments.
         SpecError: if the component raised an error, or did not return an AppDef.
     """
@@ -71,11 +71,11 @@ def build(
 
     Args:
         component: the component, its name or its function.
-        values: parameter → value; ``*args`` takes a list.
+        values: parameter → value. ``*args`` takes a list.
         defaults: defaults in place of the function's own.
 
     Raises:
-        ComponentArgumentError: if an argument is unknown, missing or wrong; the message names it.
+        ComponentArgumentError: if an argument is unknown, missing or wrong. The message names it.
         SpecError: if the component raised an error, or did not return an AppDef.
     """
     component = as_component(component)
@@ -237,7 +237,7 @@ def split_arguments(
     value is true. ``*args`` starts at the first argument that is not an option, or at ``--``.
 
     Returns:
-        Parameter → text, and the arguments for ``*args``; None if there are none.
+        Parameter → text, and the arguments for ``*args``, or None if there are none.
 
     Raises:
         ComponentArgumentError: for an unknown option (the nearest is suggested), a missing value,

@@ -30,7 +30,7 @@ class Finding:
 
     Args:
         path: the file.
-        line: the line, from 1; 0 if there is none.
+        line: the line, from 1, or 0 if there is none.
         message: what is wrong, and what is allowed.
         level: ``error`` if it will not run, ``warning`` if it will run, but perhaps not as intended.
     """
@@ -51,11 +51,11 @@ def check(reference: str) -> list[Finding]:
     find the rest.
 
     Args:
-        reference: a name as in `get_component`; ``file.py`` without a function checks each
-            component in the file.
+        reference: a name as in `get_component`. For ``file.py`` without a function, each component
+            in the file is checked.
 
     Returns:
-        The findings by line; empty if there are none.
+        The findings by line. There may be none.
 
     Raises:
         ComponentNotFound: if there is no such name, file or function.

@@ -20,7 +20,8 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
 
     Args:
         command: the program and its arguments.
-        name: the name of the job; default: the name of an interpreter's script, else of the program.
+        name: the name of the job. By default it is that of an interpreter's script, else of the
+            program.
 
     Raises:
         SpecError: if the command is not a list of texts that starts with a program.

@@ -23,7 +23,7 @@ class ComponentArgumentError(SpecError):
     """An argument of a component is unknown, missing, or of the wrong type.
 
     Attributes:
-        unknown: the option that the component does not have; None if something else is wrong.
+        unknown: the option that the component does not have, or None if something else is wrong.
     """
 
     unknown: str | None = None

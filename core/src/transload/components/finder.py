@@ -56,9 +56,9 @@ def get_component(name: str) -> Component:
             ``path/to/file.py`` if it has exactly one component, or ``package.module:function``.
 
     Raises:
-        ComponentNotFound: if there is no such name, file or function; the nearest name is
+        ComponentNotFound: if there is no such name, file or function. The nearest name is
             suggested.
-        ComponentInvalid: if it cannot be imported or is not a component; the message has the file
+        ComponentInvalid: if it cannot be imported or is not a component. The message has the file
             and the line.
         PluginError: if the plugin with the component cannot be loaded.
     """

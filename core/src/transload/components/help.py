@@ -23,12 +23,12 @@ def component_help(
 
     Args:
         component: the component.
-        prog: the command in the usage line; None for ``transload run NAME``.
+        prog: the command in the usage line. None means ``transload run NAME``.
         width: columns at which to wrap lines.
         defaults: defaults in place of the function's own.
 
     Returns:
-        Usage, description and an entry for each argument with its type and default; the text ends
+        Usage, description and an entry for each argument with its type and default. The text ends
         with a newline.
     """
     parameters = [_with_default(item, defaults or {}) for item in component.parameters]

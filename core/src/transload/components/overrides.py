@@ -93,15 +93,17 @@ SETTING_HELP: Final[Mapping[str, str]] = {
     "mounts": "Mounts, such as job=HANDLE:outputs,dst=/in (docs/guides/files.md).",
     "role": "The role that these settings are about; default: all.",
 }
-"""Setting → what it does, in the order of the options of ``transload run``. Options of commands,
-fields of forms and variables of pools show these texts."""
+"""Setting → what it does, in the order of the options of ``transload run``.
+
+Options of commands, fields of forms and variables of pools show these texts.
+"""
 
 
 class Overrides(NamedTuple):
     """Values that replace those of an app definition. None keeps its own value.
 
     Args:
-        role: the role to change; None for all roles.
+        role: the role to change. None means all roles.
         name: name of the job.
         time_limit: time limit of the job, in seconds.
         env: variables to add to those of the roles.
@@ -225,8 +227,8 @@ def split_overrides(options: Mapping[str, Any]) -> tuple[OverrideOptions, dict[s
     """Return what an adapter's options set over a definition, and its other options.
 
     Args:
-        options: settings by the names of `JobSettings`; ``overrides``, a mapping of any that
-            `OverrideOptions` has; and others. A setting by its own name goes before the mapping.
+        options: settings by the names of `JobSettings`, ``overrides`` (a mapping of any that
+            `OverrideOptions` has), and others. A setting by its own name goes before the mapping.
 
     Raises:
         SpecError: if ``overrides`` is no mapping, or has an unknown name.

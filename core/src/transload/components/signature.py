@@ -28,12 +28,12 @@ class Parameter(NamedTuple):
 
     Args:
         name: its name in the signature.
-        annotation: its resolved type; for ``*args: T`` this is ``T``.
+        annotation: its resolved type. For ``*args: T`` this is ``T``.
         kind: ``positional`` (may be given by position in a call), ``keyword`` or ``varargs``
             (``*args``).
-        default: its default; None if it is required, ``()`` for ``*args``.
+        default: its default, None if it is required, or ``()`` for ``*args``.
         required: True if it has no default.
-        help: its description in the docstring; ``""`` if there is none.
+        help: its description in the docstring, or ``""`` if there is none.
     """
 
     name: str
@@ -82,7 +82,7 @@ def read_component(
 
     Args:
         fn: the function.
-        name: the component's name; None for the function's name.
+        name: the component's name. None means the function's name.
         place: the folder from which it can import, if it came from a file.
 
     Raises:
@@ -237,7 +237,7 @@ _ARGS: Final = {
 _ITEM: Final = r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)\Z"
 _FIELD: Final = r":(\w+)((?:\s+[^:\s]+)*)\s*:(.*)\Z"
 _PARAM_FIELDS: Final = {"param", "parameter", "arg", "argument", "key", "keyword"}
-# like sections about values, these end the description; examples and notes belong to it
+# these end the description, to which examples and notes belong
 _ENDING: Final = _ARGS | {"return", "returns", "yield", "yields", "raises"}
 _SECTIONS: Final = _ENDING.union(
     ("example", "examples", "note", "notes", "attributes", "see also", "references", "todo"),

@@ -83,7 +83,7 @@ class StructuredJArgument:
         node without ``h``. A warning is logged if the number of processes differs from that of GPUs.
 
         Args:
-            h: name of a registered resource; None for no particular one.
+            h: name of a registered resource. None means no particular one.
             j: the text.
 
         Raises:

@@ -32,16 +32,16 @@ class AdapterCapabilities:
     """What an orchestrator can express.
 
     Args:
-        roles: apps of several roles.
+        roles: jobs of several roles.
         replicas: several replicas of a role.
-        retries: the scheduler's retries inside one unit of the host.
+        retries: the scheduler's retries inside one unit of the orchestrator.
         mounts: mounts of a role.
         ports: ports of a role.
         launch_parameters: an upstream's output can set image, replicas, resources.
-        logs: replica logs appear in the host's own log.
-        results: results come back as the host's own values.
-        cancel: a kill in the host cancels the app.
-        reattach: a restarted host finds its app again.
+        logs: replica logs appear in the orchestrator's own log.
+        results: results come back as the orchestrator's own values.
+        cancel: a kill in the orchestrator cancels the job.
+        reattach: a restarted orchestrator reattaches to its job.
         deferred: no worker slot is held while waiting.
         searches: a Search becomes a sub-pipeline.
         notes: capability → what to know about it.
@@ -154,7 +154,8 @@ class Adapter(ABC, Generic[Context]):
 
         Args:
             context: the step.
-            launch: what to submit; None: the job is known by its handle (`Driver.attach`).
+            launch: what to submit. None means that the job is known by its handle
+                (`Driver.attach`).
             options: how the job is run.
 
         Raises:
@@ -184,7 +185,7 @@ class Adapter(ABC, Generic[Context]):
         """Submit the job of a step or attach to it, wait for its end, return its results.
 
         Raises:
-            BaseException: what `translate` makes of an error; those are named at `Driver.run`.
+            BaseException: what `translate` makes of an error. `Driver.run` names the errors.
         """
         driver = self.driver(context, launch, options)
         with self.guard(context, driver):
@@ -290,7 +291,7 @@ def get_adapter(name: str) -> Adapter[Any]:
     """Return the adapter of that name.
 
     Raises:
-        ConfigError: if there is none; the nearest name is suggested.
+        ConfigError: if there is none. The nearest name is suggested.
         PluginError: if its plugin is broken, or what it made is no adapter.
     """
     from transload.plugins import get_plugins

@@ -26,28 +26,29 @@ class AdapterIO:
     """The surroundings of one job in a process of an orchestrator.
 
     Args:
-        runner: submits and asks; see `host_runner`.
-        store: the orchestrator's store for reattaching; None: it has none.
-        log_store: where to keep how far logs were handed on, so that a restart goes on there;
-            None: nowhere.
-        sink: gets the log lines of the job; None: they are not forwarded.
+        runner: submits and asks (see `host_runner`).
+        store: the orchestrator's store for reattaching. None means that it has none.
+        log_store: where to keep how far logs were passed on, so that a restart goes on there. None
+            means nowhere.
+        sink: gets the log lines of the job. None means that they are not forwarded.
         log: takes one line for people.
-        on_change: gets the handle of the job and each new status, in the thread that waits; None:
-            nobody does.
+        on_change: gets the handle of the job and each new status, in the thread that waits. None
+            means that nobody does.
         show_progress: displays how far the job is in the orchestrator's own way (an artifact, a
-            value, a curve); gets the handle and a status with `progress`. It is called at another
-            whole percent, at most once a second, and once with the final status, in the process
-            that collects the results. It may block: `Adapter.run_async` calls it in a thread. If
-            it raises, the log has a warning, and the job goes on. None: nothing is displayed.
+            value, a curve). It gets the handle and a status with `progress`. It is called at
+            another whole percent, at most once a second, and once with the final status, in the
+            process that collects the results. It may block, since `Adapter.run_async` calls it in a
+            thread. If it raises, the log has a warning, and the job goes on. None means that
+            nothing is displayed.
         context_args: arguments that a component may declare (``trial_idx`` …).
-        host_retries: how often the orchestrator itself retries, for a note in the log; None: that
-            is not known.
-        may_save: False: this process may neither submit nor use the orchestrator's store (Airflow's
-            triggerer). Its driver stops there, and ``outcome`` hands the state back.
-        asked: tells whether somebody asked the orchestrator for the end of the step; None (its
-            answer): it cannot say now. It is asked when something ends the step, and answers
-            within three seconds. Default: a person's Ctrl-C did. Inside a job, that job is asked
-            as well.
+        host_retries: how often the orchestrator itself retries, for a note in the log. None means
+            that it is not known.
+        may_save: if it is False, this process may neither submit nor use the orchestrator's store
+            (Airflow's triggerer). Its driver stops there, and ``outcome`` hands the state back.
+        asked: tells whether somebody asked the orchestrator for the end of the step, or None if it
+            cannot say now. It is asked when something ends the step, and answers within three
+            seconds. The default tells whether a person's Ctrl-C did. Inside a job, that job is
+            asked as well.
     """
 
     runner: Runner

@@ -40,7 +40,7 @@ def ask_of(launch: Launch, runner: Runner, context_args: Mapping[str, Any] | Non
     Args:
         launch: what to run.
         runner: knows the settings.
-        context_args: what the host knows of the component's arguments.
+        context_args: what the orchestrator knows of the component's arguments.
     """
     asked = {
         "what": _what(launch, runner, context_args or {}),
@@ -77,7 +77,7 @@ def unit_of(ask: str, kept: Sequence[str], *, asked_before: bool) -> str:
 
 
 def _what(launch: Launch, runner: Runner, context_args: Mapping[str, Any]) -> Any:
-    """Return values that tell one app, component or command from another."""
+    """Return values that distinguish one definition, component or command from another."""
     if launch.command is not None:
         return ["command", list(launch.command)]
     if launch.component is None:

@@ -19,7 +19,7 @@ class Action(str, Enum):
     SUBMIT = "submit"  # it never existed
     ATTACH = "attach"  # it is on its way
     COLLECT = "collect"  # it has ended, and that is the answer
-    NEXT = "next"  # it has ended, and the host asks again: look at the next attempt
+    NEXT = "next"  # it has ended, and the orchestrator asks again, so look at the next attempt
     WAIT_END = "wait_end"  # it is being cancelled: wait for its end, then decide again
     WAIT_KNOWN = "wait_known"  # the scheduler cannot say: wait, as long as patience lasts
     GONE = "gone"  # it existed and does not any more: lost, unless a later attempt is there
@@ -105,7 +105,7 @@ class AttachRecord:
     scheduler: str  # where it is submitted
     handle: str | None = None  # once it is submitted
     cfg: dict[str, CfgVal] = field(default_factory=dict)  # run options without secrets
-    lost: bool = False  # it was found to be lost, and the host was told
+    lost: bool = False  # it was found to be lost, and the orchestrator was notified
     cluster: Cluster | None = None  # which one the scheduler is
 
     def to_dict(self) -> dict[str, Any]:

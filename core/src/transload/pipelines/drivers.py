@@ -128,11 +128,11 @@ class Driver:
         """Start or attach, wait for the end, return the results.
 
         Raises:
-            AppFailed: if the job failed; the message has replica, exit code and last log lines.
+            AppFailed: if the job failed. The message has replica, exit code and last log lines.
             AppCancelled: if somebody cancelled it.
             AppLost: if it is gone without a trace.
-            StateUnknown: if patience is exhausted; the job goes on.
-            TransloadTimeout: if a limit passed; the job was cancelled.
+            StateUnknown: if the unreachable timeout has passed. The job goes on.
+            TransloadTimeout: if a limit passed. The job was cancelled.
             Detached: if `kill` was called, and nobody asked for the end, or with
                 ``on_kill="detach"``.
             SubmitError: if it was not taken.
@@ -232,7 +232,7 @@ class Driver:
         return await self._carry_out_async(self._lifecycle.follow(self._moment()))
 
     def poll(self, status: AppStatus | None = None, *, asked: bool = False) -> Observation:
-        """Look once, hand on new log lines, and return what was seen.
+        """Look once, pass on new log lines, and return what was seen.
 
         It never waits, and does not raise for a job that fails. A limit that has passed, or a kill,
         cancels the job. A later call shows how the job ended.
@@ -283,7 +283,7 @@ class Driver:
         """Return the results of a job that has succeeded. Its state decides that, not its results.
 
         Args:
-            status: its final status; default: the latest that was seen.
+            status: its final status. The default is the latest that was seen.
 
         Raises:
             AppFailed: if it failed.
@@ -307,7 +307,7 @@ class Driver:
         raises `Detached`.
 
         Args:
-            asked: whether somebody asked for that end; None: the driver finds out (see
+            asked: whether somebody asked for that end. None means that the driver finds out (see
                 `AdapterIO`).
         """
         if asked is not None:
@@ -373,7 +373,8 @@ class Driver:
         """Tell whether another process than the submitting one may wait for the job.
 
         Args:
-            same_machine: whether that process runs on the same machine; None: it is this process.
+            same_machine: whether that process runs on the same machine. None means that it is this
+                process.
         """
         reach = self._effects.locate(self._need_handle())[0].capabilities.reachable_from
         if same_machine is None:
@@ -473,7 +474,7 @@ class Driver:
 
         Args:
             steps: of the lifecycle.
-            effect: the one to begin with; None: the first of the steps.
+            effect: the one to begin with. None means the first of the steps.
         """
         if effect is None:
             effect = _next(steps, None)
@@ -481,7 +482,7 @@ class Driver:
             try:
                 value = self._effects.carry_out(effect)
             except BaseException as exc:
-                # the answer is sent inside of this block: the exception that is being handled tells
+                # the answer is sent inside of this block: the exception that is being handled says
                 # whether a person's Ctrl-C ends this process
                 if isinstance(effect, Submit) and not isinstance(exc, Exception):
                     self.kill()

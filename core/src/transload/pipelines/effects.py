@@ -57,13 +57,13 @@ class Effects:
     """Carries out the effects of one job's lifecycle, but those that wait.
 
     Args:
-        launch: what to submit; None: this process only follows and collects.
+        launch: what to submit. None means that this process only follows and collects.
         lifecycle: what decides.
         io: whom to ask, where to keep, where to show.
 
     Attributes:
         runner: the runner that knows the cluster of the job.
-        was_asked: whether somebody asked for the end of the step; None: not known yet.
+        was_asked: whether somebody asked for the end of the step, or None if not known yet.
         submitting: a submit is under way.
     """
 
@@ -110,7 +110,7 @@ class Effects:
         self._forwarder = None
 
     def stop_logs(self) -> None:
-        """End the thread that hands on log lines, if there is one."""
+        """End the thread that passes on log lines, if there is one."""
         if self._forwarder is not None:
             self._forwarder.stop()
 
@@ -274,7 +274,7 @@ class Effects:
             self._io.log(f"warning: {line}")
 
     def _failure(self, handle: str, status: AppStatus) -> str:
-        # of all that it wrote: this process may have handed on a part of it
+        # of all that it wrote: this process may have passed on a part of it
         lines = self._state.options.tail_lines
 
         def last_lines(role: str, replica: int) -> Sequence[str]:
@@ -287,7 +287,7 @@ class Effects:
 
     @property
     def logs(self) -> LogForwarder:
-        """Return what hands on the log lines of the job."""
+        """Return what passes on the log lines of the job."""
         handle = self._state.handle
         assert handle is not None
         if self._forwarder is None or self._forwarder.handle != handle:

@@ -53,7 +53,7 @@ def interrupted() -> bool:
 def may_be_by_hand() -> bool:
     """Tell whether SIGINT may be a person's Ctrl-C in this process.
 
-    It may be outside of a job, or at a terminal.
+    That is so outside of a job, or at a terminal.
     """
     return not inside_job() or _at_a_terminal()
 
@@ -98,7 +98,7 @@ def somebody_asked(runner: Runner, host: Asked) -> bool:
 
     Args:
         runner: who finds the job that this process is in.
-        host: what the unit's host says.
+        host: what the orchestrator of the step says.
     """
     found: list[bool] = []
     context = contextvars.copy_context()
@@ -127,7 +127,7 @@ def somebody_asked(runner: Runner, host: Asked) -> bool:
 def _answer(host: Asked) -> bool | None:
     try:
         return host()
-    except Exception:  # whatever keeps a host from answering, it did not say yes
+    except Exception:  # whatever keeps an orchestrator from answering, it did not say yes
         return None
 
 

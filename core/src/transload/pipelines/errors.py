@@ -1,4 +1,4 @@
-"""What can go wrong between a host and an app, besides the app failing."""
+"""The errors between an orchestrator and a job, besides a failure of the job."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from transload.specs import AppState
 
 
 class AppLost(TransloadError):
-    """An app that was started is provably gone, with no record of how it ended.
+    """A job that was started is provably gone, with no record of how it ended.
 
-    A host failure: only the host's own retry may answer it with a new attempt.
+    It is a failure of the orchestrator, and only its own retry may start a new attempt.
 
     Attributes:
         handle: the handle that was stored.
@@ -46,7 +46,7 @@ class Detached(TransloadError):
 
     Attributes:
         handle: the job, or None if none was submitted.
-        asked: True if it was to go on (``on_kill="detach"``); False if the orchestrator's process
+        asked: True if it was to go on (``on_kill="detach"``), False if the orchestrator's process
             was ended without a request.
     """
 

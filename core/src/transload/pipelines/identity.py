@@ -24,13 +24,13 @@ _OTHER = re.compile(r"[^a-z0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """A host's unit of work, across crashes, restarts and retries.
+    """An orchestrator's unit of work, across crashes, restarts and retries.
 
     Args:
-        host: name of the host, for example ``airflow``.
-        namespace: what tells this installation or run from others (a deployment, a flow run, a
-            uuid).
-        key: what the host calls the unit of work; its last part is made readable in the id.
+        host: name of the orchestrator, for example ``airflow``.
+        namespace: what distinguishes this installation or run from others (a deployment, a flow
+            run, a uuid).
+        key: what the orchestrator calls the unit of work. Its last part is made readable in the id.
         generation: changes when somebody runs it again on purpose.
     """
 
@@ -43,17 +43,16 @@ class Identity:
 def app_id_of(identity: Identity, attempt: int) -> str:
     """Return the job id of an attempt, which is not qualified yet (see `Runner.qualified_id`).
 
-    It has lower-case letters, digits and ``-``, at most 40 characters, and starts with a letter. A
-    digest of identity
-    and attempt is at its end: equal ones give equal ids on every machine, and any difference
-    another id.
+    It has lower-case letters, digits and ``-``, at most 40 characters, and starts with a letter. It
+    ends in a digest of identity and attempt. So equal ones give equal ids on every machine, and any
+    difference gives another id.
 
     Args:
         identity: the unit of work.
         attempt: 0 for the first of the generation, then counted up.
 
     Raises:
-        SpecError: for an empty host or key, or a negative attempt.
+        SpecError: for an empty name of the orchestrator, an empty key, or a negative attempt.
     """
     import hashlib
     import json

@@ -109,9 +109,9 @@ class Probed:
 
     Args:
         handle: the handle of the job.
-        status: its status; None if the job certainly does not exist.
+        status: its status, or None if the job certainly does not exist.
         existed: whether a job that does not exist now has existed.
-        digest: the digest of its definition; None if it is unknown.
+        digest: the digest of its definition, or None if it is unknown.
         here: whether the current settings would submit to the same scheduler and cluster.
     """
 
@@ -160,7 +160,7 @@ class Observe(Effect["Observation | None"]):
     """Wait for the next observation of a job, for at most ``seconds``, or until a kill.
 
     ``unknown_for`` is the number of seconds of UNKNOWN that have passed already. With ``logs``, the
-    driver hands on log lines meanwhile.
+    driver passes on log lines meanwhile.
     """
 
     handle: str
@@ -245,15 +245,15 @@ class LifecycleState:
         options: the options of the step.
         handle: the job, once it was submitted or reattached.
         intended: the job that is probed or submitted while there is no ``handle`` yet.
-        attempt: the number of the attempt within the generation; None if every run has a new id.
+        attempt: the number of the attempt within the generation, or None if every run has a new id.
         cluster: the cluster of the job, if another process has chosen it.
         status: the last status that was seen.
-        first_seen: when the job was first seen in a state with a time limit; see `note_state`.
+        first_seen: when the job was first seen in a state with a time limit (see `note_state`).
         unknown_since: when its state became UNKNOWN, on the monotonic clock of this process.
         passed: the limit that has passed, in words.
         cancelled: whether the scheduler has accepted a cancel.
-        cursor: the place in its logs up to which lines were handed on.
-        place: the machine of the process that submitted it; see `where`.
+        cursor: the place in its logs up to which lines were passed on.
+        place: the machine of the process that submitted it (see `where`).
         reported: what the orchestrator's log and display have of the running job.
     """
 

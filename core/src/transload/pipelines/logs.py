@@ -1,4 +1,4 @@
-"""The log lines of a job, handed on to an orchestrator.
+"""The log lines of a job, passed on to an orchestrator.
 
 No line is lost and none comes twice, also where another process goes on. Lines are whole.
 """
@@ -69,11 +69,11 @@ def parse_rate(value: int | float | str) -> tuple[float, bool]:
 
 
 class _Rate:
-    """Limits how much is handed on. What was not used is saved up, for at most a second.
+    """Limits how much is passed on. What was not used is saved up, for at most a second.
 
     Args:
         value: as `parse_rate` reads it.
-        clock: tells the seconds.
+        clock: returns the seconds.
     """
 
     def __init__(self, value: int | float | str, clock: Callable[[], float]) -> None:
@@ -83,7 +83,7 @@ class _Rate:
         self._counted_at = clock()
 
     def allows(self, line: str) -> bool:
-        """Tell whether a line may be handed on now, and count it if so."""
+        """Tell whether a line may be passed on now, and count it if so."""
         cost = self._cost(line)
         if self._saved < cost:
             now = self._clock()
@@ -112,11 +112,11 @@ class _Source:
     replica: int
     stream: Stream
     cursor: str | None = None
-    skip: int = 0  # lines after the cursor that were handed on already
+    skip: int = 0  # lines after the cursor that were passed on already
     complete: bool = False
     dropped: int = 0  # lines left out by the rate, not reported yet
     lost: int = 0  # bytes that the scheduler had dropped, not reported yet
-    redraws: Redraws | None = None  # of lines that are drawn over; most programs draw none
+    redraws: Redraws | None = None  # of lines that are drawn over, which most programs do not have
 
 
 class LogForwarder:
@@ -129,11 +129,11 @@ class LogForwarder:
     Args:
         handle: the job.
         locate: returns its scheduler, and its id there.
-        sink: gets each line; None: nothing is forwarded.
+        sink: gets each line. None means that nothing is forwarded.
         options: the orchestrator's settings.
-        store: keeps the position for a restart; None: it is not kept.
-        cursor: where an earlier forwarder stopped; None: what the store has kept for this job.
-        clock: tells the seconds by which the rate is counted.
+        store: keeps the position for a restart. None means that it is not kept.
+        cursor: where an earlier forwarder stopped. None means what the store has kept for this job.
+        clock: returns the seconds by which the rate is counted.
     """
 
     def __init__(
@@ -158,7 +158,7 @@ class LogForwarder:
             self._rate = _Rate(options.max_log_rate, clock)
         self._sources: dict[str, _Source] = {}
         self._discovered = False  # the replicas are known
-        self._moved = False  # the last `pump` handed something on
+        self._moved = False  # the last `pump` passed something on
         self._heard = False  # some line was read
         self._failed: Exception | None = None
         self._subscription: Subscription | None = None
@@ -183,7 +183,7 @@ class LogForwarder:
 
     @property
     def complete(self) -> bool:
-        """True once all replicas have ended and all of their lines were handed on."""
+        """True once all replicas have ended and all of their lines were passed on."""
         return self._discovered and all(source.complete for source in self._sources.values())
 
     def _kept_cursor(self) -> dict[str, Any] | None:
@@ -230,7 +230,7 @@ class LogForwarder:
                 self._source(role, replica, stream)
             self._discovered = True
 
-    # -- when lines are handed on
+    # -- when lines are passed on
 
     @property
     def pause(self) -> float:
@@ -288,7 +288,7 @@ class LogForwarder:
         exception of the sink is the caller's. No line is lost by it, and none comes twice.
 
         Returns:
-            How many lines were handed on, or dropped by the rate.
+            How many lines were passed on, or dropped by the rate.
         """
         self.due = False
         if self._failed is not None:

@@ -1,4 +1,4 @@
-"""The settings that every host offers for running an app."""
+"""The settings that every adapter offers for running a job."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from transload.specs import AppDef, AppState, is_started, nearest
 from transload.specs.checks import shorten
 
 OnKill = Literal["cancel", "detach"]
-"""What happens to the app when somebody asks for the end of the host's unit of work."""
+"""What happens to the job when somebody asks for the end of the orchestrator's step."""
 
 RetriesBy = Literal["nested", "host", "scheduler"]
 """Who spends the retries of a job, which is the scheduler, the orchestrator, or both nested."""
@@ -55,26 +55,27 @@ class ExecutionOptions:
         poll_interval: longest pause in seconds between questions to a scheduler that does not push
             changes.
         logging_interval: longest pause in seconds between two looks at the logs.
-        schedule_timeout: seconds in SUBMITTED before the job is cancelled; None: no limit.
-        startup_timeout: seconds in PENDING before it first runs; None: no limit.
-        deadline: absolute end for the whole, seconds since the epoch; None: no end.
-        on_kill: ``cancel``: the job ends with the step if somebody asked for that; ``detach``: it
-            goes on in any case.
-        retries_by: ``nested``: the scheduler spends ``max_retries`` inside one attempt, and each
-            retry of the orchestrator is a new attempt; ``host``: the job is submitted with
-            ``max_retries=0``; ``scheduler``: the orchestrator's failure is final.
+        schedule_timeout: seconds in SUBMITTED before the job is cancelled. None means no limit.
+        startup_timeout: seconds in PENDING before it first runs. None means no limit.
+        deadline: absolute end for the whole, seconds since the epoch. None means no end.
+        on_kill: with ``cancel`` the job ends with the step if somebody asked for that. With
+            ``detach`` it goes on in any case.
+        retries_by: with ``nested`` the scheduler spends ``max_retries`` inside one attempt, and
+            each retry of the orchestrator is a new attempt. With ``host`` the job is submitted with
+            ``max_retries=0``. With ``scheduler`` the orchestrator's failure is final.
         max_log_rate: lines a second, or a text such as ``5 MB/s``. More lines are dropped and
-            counted, and a line in the log gives their number. None: no limit.
+            counted, and a line in the log gives their number. None means no limit.
         tail_lines: how many last log lines go into the message of a failure.
-        durable: False: no store, no attaching; every run submits a job of a fresh id.
+        durable: if it is False, there is no store and no attaching, and every run submits a job of
+            a fresh id.
         loss_already_reported: the orchestrator knows that the loss of an earlier attempt was
             reported already (without a store).
         resubmit_on: ended states that are answered by a new attempt when the orchestrator runs the
             step again. Where a restart is no retry (a pod that is started again), states that must
             stay final are taken out.
-        checkpoints: ``keep``: an attempt finds the checkpoints of the attempts before it, of the
-            same generation; ``new``: each attempt has a separate folder. Only of roles that ask for
-            checkpoints.
+        checkpoints: with ``keep`` an attempt finds the checkpoints of the attempts before it, of
+            the same generation. With ``new`` each attempt has a separate folder. This is about
+            roles that ask for checkpoints only.
 
     Raises:
         ConfigError: for a value that is not allowed.

@@ -63,7 +63,7 @@ def dry_run(
     `AdapterIO`. ``runner`` is another one than the orchestrator's own.
 
     Raises:
-        SpecError: if the app is wrong, or the scheduler cannot express it.
+        SpecError: if the job is wrong, or the scheduler cannot express it.
         ConfigError: for an unknown scheduler or option.
     """
     identity = Identity(host, "dry-run", (launch.name,))

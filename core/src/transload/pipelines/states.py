@@ -17,8 +17,8 @@ class StateMap(Mapping[AppState, H], Generic[H]):
     Args:
         host: name of the orchestrator, as people write it.
         table: a state of the orchestrator for every AppState.
-        reverse: the orchestrator's state → AppState, where its states are read back; None if they
-            are not.
+        reverse: the orchestrator's state → AppState, where its states are read back. None means
+            that they are not.
         host_values: all states that the orchestrator has. With ``reverse``, each of them must be
             in it.
         notes: a remark beside a row in the documentation.

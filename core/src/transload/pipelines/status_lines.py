@@ -22,9 +22,9 @@ class Reported:
 
     Args:
         reason: why it waits.
-        part: the twentieth of its work; see `Progress.part`.
-        percent: the whole percent that the orchestrator displays; see `Progress.percent`.
-        interruptions: how many of them; None: the job was not seen yet.
+        part: the twentieth of its work (see `Progress.part`).
+        percent: the whole percent that the orchestrator displays (see `Progress.percent`).
+        interruptions: how many of them, or None if the job was not seen yet.
         late: that it will not end within its limit.
         stalled: that it has stalled.
         part_at: when the job was at that part, seconds since the epoch.
@@ -57,9 +57,9 @@ class Interruption:
     Args:
         number: the first one is 1.
         role: name of the role that was interrupted.
-        cause: what interrupted it; ``""`` if that is not known.
-        step: the step that it had reported last; None: none.
-        seconds: how long the attempt took; None: not known.
+        cause: what interrupted it, or ``""`` if that is not known.
+        step: the step that it had reported last, or None.
+        seconds: how long the attempt took, or None if that is not known.
     """
 
     number: int
@@ -75,7 +75,7 @@ class Interruption:
         of 100``.
 
         Args:
-            allowed: how many interruptions the role may have; None: not known.
+            allowed: how many interruptions the role may have, or None if that is not known.
         """
         text = "interrupted"
         if self.cause:
@@ -133,9 +133,10 @@ def status_lines(
     Args:
         handle: the job.
         status: what was seen.
-        reported: what was reported before; it is changed.
+        reported: what was reported before, which is changed.
         now: seconds since the epoch.
-        deadline: when the orchestrator ends it, seconds since the epoch; None: it does not.
+        deadline: when the orchestrator ends it, seconds since the epoch. None means that it does
+            not.
     """
     lines = []
     reason = status.why_waiting()

@@ -12,9 +12,9 @@ class AppEvent(NamedTuple):
     """A change of state, as `hookspecs.transload_app_event` gets it.
 
     Args:
-        handle: the app handle.
+        handle: the handle of the job.
         state: the new state.
-        attempt: ``num_restarts`` of the app at that time.
+        attempt: ``num_restarts`` of the job at that time.
         status: the whole status.
         time: when it was observed, seconds since the epoch.
     """

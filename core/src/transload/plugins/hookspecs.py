@@ -149,7 +149,7 @@ def transload_before_submit(
     order. Each gets the definition that the one before returned.
 
     Args:
-        app: the app definition; it must not be changed in place.
+        app: the app definition, which must not be changed in place.
         scheduler: name of the scheduler.
         cfg: the run options that will be used, with the configured ones and defaults.
 

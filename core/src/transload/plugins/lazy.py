@@ -21,7 +21,7 @@ def lazy_names(
 
     Args:
         package: its ``__name__``.
-        homes: module, relative to the package (``.name``: beside it) → the public names that live
+        homes: module, relative to the package (as ``.name`` beside it) → the public names that live
             there, with blanks.
     """
     home_of = {name: module for module, names in homes.items() for name in names.split()}

@@ -124,9 +124,9 @@ class Plugins:
     """All plugins of this process, and what the core brings.
 
     Args:
-        entry_points: the ``(name, value, distribution, version)`` of plugins to load; None: those
-            installed.
-        disabled: names that are not loaded; None: from ``TRANSLOAD_DISABLE_PLUGINS``.
+        entry_points: the ``(name, value, distribution, version)`` of plugins to load. None means
+            those installed.
+        disabled: names that are not loaded. None means those in ``TRANSLOAD_DISABLE_PLUGINS``.
     """
 
     def __init__(
@@ -287,7 +287,8 @@ class Plugins:
     def hint(self, kind: str, name: str, known: Sequence[str] = ()) -> str:
         """Return what to say when ``name`` is not registered.
 
-        That is what to install, or the nearest name; and which plugins are broken, if any are.
+        That is what to install, or the nearest name. It also says which plugins are broken, if any
+        are.
 
         Args:
             kind: ``schedulers``, ``trackers`` …

@@ -63,16 +63,16 @@ class Runner:
     handler and leaves no thread behind.
 
     Args:
-        name: name of the session; part of the handles that it makes.
-        scheduler_factories: name → factory; default: all schedulers that are built in or installed
-            as plugins.
+        name: name of the session, which is part of the handles that it makes.
+        scheduler_factories: name → factory. The default is all schedulers that are built in or
+            installed as plugins.
         component_defaults: component → argument → default, in the form of the command line.
-        scheduler_params: keyword arguments; each factory gets those that it declares. One that none
+        scheduler_params: keyword arguments. Each factory gets those that it declares. One that none
             declares is refused.
-        inherit_env: jobs get the whole environment of this process; False: only an allow-list of
-            it.
-        settings: the settings in force; default: read from files and the environment when first
-            needed.
+        inherit_env: if it is True, jobs get the whole environment of this process, else only an
+            allow-list of it.
+        settings: the settings in force. By default they are read from files and the environment
+            when first needed.
         clusters: clusters that this runner knows beside those of the settings, which go first.
         secret_sources: kind → what finds a value, for sources of secrets beside ``env`` and
             ``file``.
@@ -181,8 +181,6 @@ class Runner:
 
         It is stored with handles, and given to `with_clusters`.
 
-        `with_clusters`.
-
         Raises:
             ConfigError: if there is no scheduler of that name, or its settings are wrong.
         """
@@ -203,10 +201,10 @@ class Runner:
         """Return the scheduler of that name, made once per runner.
 
         Args:
-            name: default: the configured one, else ``local``.
+            name: its name. The default is the configured one, else ``local``.
 
         Raises:
-            UnknownSchedulerException: if there is none; the nearest name is suggested.
+            UnknownSchedulerException: if there is none. The nearest name is suggested.
             PluginError: if its plugin is broken.
         """
         return self._schedulers.get(name or self.settings.scheduler)
@@ -237,7 +235,7 @@ class Runner:
         """Return where a job goes, which is the scheduler and the run options in force there.
 
         Args:
-            scheduler: its name; default: the configured one, else ``local``.
+            scheduler: its name. The default is the configured one, else ``local``.
             cfg: run options over the configured ones.
 
         Raises:
@@ -299,8 +297,6 @@ class Runner:
 
         Some schedulers add a namespace or a cluster.
 
-        cluster.
-
         Raises:
             ConfigError: for an unknown scheduler or a wrong option.
         """
@@ -325,15 +321,16 @@ class Runner:
 
         Args:
             app: what is to run: an `AppDef`, its JSON, a component (its name or function), or a `Launch`.
-            scheduler: where to run it; default: the configured one, else ``local``.
+            scheduler: where to run it. The default is the configured one, else ``local``.
             cfg: run options of the scheduler.
             workspace: a local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role
                 that has none.
-            parent_run_id: run that this one derives from; default: the job that this process is
-                part of, else ``TRANSLOAD_PARENT_RUN_ID``.
-            app_id: the caller's own id; default: a fresh one.
-            tracker_base: where the job reports results; default: from ``cfg``, else a folder of the
-                job's own. It is also given to a component that declares an argument of that name.
+            parent_run_id: run that this one derives from. The default is the job that this process
+                is part of, else ``TRANSLOAD_PARENT_RUN_ID``.
+            app_id: the caller's own id. The default is a fresh one.
+            tracker_base: where the job reports results. The default is that of ``cfg``, else a
+                folder of the job's own. It is also given to a component that declares an argument
+                of that name.
             overrides: what is set in the job over what it says.
 
         Raises:
@@ -363,7 +360,7 @@ class Runner:
 
         Raises:
             AppExists: if the id is taken by another job.
-            SubmitError: if the scheduler did not take it; nothing runs.
+            SubmitError: if the scheduler did not accept it. Nothing runs.
             SpecError: if a secret cannot be resolved.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
@@ -494,9 +491,9 @@ class Runner:
 
         Args:
             app_handle: the job.
-            wait_interval: ignored; waiting is driven by changes. Kept for those who come from
+            wait_interval: ignored, since changes drive the wait. It is kept for those who come from
                 TorchX.
-            timeout: seconds to wait at most; None: no limit.
+            timeout: seconds to wait at most. None means no limit.
             patience: seconds for which its state may be UNKNOWN without a break.
             on_change: called in this thread with the first status, then at each new state, restart
                 or wish to cancel.
@@ -505,9 +502,10 @@ class Runner:
             The final status, or None if there is no such job.
 
         Raises:
-            TransloadTimeout: when the time ran out (also a TimeoutError); the job goes on.
-            StateUnknown: when patience ran out (also a SchedulerUnavailable); the job is not
-                touched.
+            TransloadTimeout: if ``timeout`` seconds have passed (also a TimeoutError). The job goes
+                on.
+            StateUnknown: if the unreachable timeout has passed (also a SchedulerUnavailable). The
+                job is not touched.
         """
         job = self.job(app_handle)
         return job.wait_if_there(timeout=timeout, patience=patience, on_change=on_change)
@@ -577,7 +575,7 @@ class Runner:
             since: only lines written at or after this time (naive: local time).
             until: only lines written before this time.
             should_tail: follow until the replica has ended.
-            streams: which output; None: combined.
+            streams: which output. None means combined.
 
         Raises:
             AppNotFound: if there is no such job.
@@ -609,7 +607,7 @@ class Runner:
 
         Raises:
             AppNotFound: if there is no such job.
-            TrackingError: if the results, or what a tracker knows, cannot be read; the message says
+            TrackingError: if the results, or what a tracker knows, cannot be read. The message says
                 where they are.
         """
         return self.job(app_handle).results(shared=shared)
@@ -637,12 +635,12 @@ class Runner:
         Args:
             app_handle: the job.
             pattern: which of them, with ``*`` (which matches ``/``, too), ``?`` and ``[a-z]``.
-            folder: where to; made if it is not there.
+            folder: where to. It is made if it is not there.
             replace: whether files of the same names are replaced.
 
         Raises:
             AppNotFound: if there is no such job.
-            SpecError: if a file is there already that must not be replaced; nothing has been
+            SpecError: if a file is there already that must not be replaced. Nothing has been
                 copied.
             TrackingError: if they cannot be read.
         """

@@ -80,7 +80,7 @@ def with_checkpoint_folders(
     All roles find the name, which trackers use: jobs that share checkpoints are one run.
 
     Args:
-        app: the job; it is not changed.
+        app: the job, which is not changed.
         name: the name under which they are kept.
         scheduler: where it goes.
         cfg: its run options.

@@ -25,7 +25,7 @@ class Cluster:
 
     Args:
         name: its name in handles.
-        kind: the installed scheduler; default: the scheduler with its name.
+        kind: the installed scheduler. The default is the scheduler with its name.
         connection: the settings that select the cluster, without secrets.
         secrets: setting → source of its value: ``env:NAME``, ``file:PATH``, or a source that the
             orchestrator resolves (``secret_sources`` of a runner).

@@ -135,7 +135,7 @@ class Settings:
             opts: the connection settings of that kind.
 
         Raises:
-            ConfigError: if a value is not allowed; the message says where it was set.
+            ConfigError: if a value is not allowed. The message says where it was set.
         """
         connection: dict[str, CfgVal] = {}
         table = self._table(f"schedulers.{name}.")
@@ -177,7 +177,8 @@ class Settings:
             connection: keys of its table that select a cluster and are not run options.
 
         Raises:
-            ConfigError: if the scheduler does not have an option; the message says where it was set.
+            ConfigError: if the scheduler does not have an option. The message says where it was
+                set.
         """
         cfg: dict[str, CfgVal] = {}
         for name, setting in self._table(f"schedulers.{scheduler}.").items():
@@ -239,7 +240,7 @@ class Settings:
             known: the allowed keys, and the type of each.
 
         Raises:
-            ConfigError: if a key or a type is wrong; the message says where it was set.
+            ConfigError: if a key or a type is wrong. The message says where it was set.
         """
         table = self._table(f"plugins.{name}.")
         for option, item in table.items():
@@ -279,8 +280,8 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
     """Return the current settings.
 
     Args:
-        start: folder from which to search upwards; default: the working directory.
-        environ: the environment; default: ``os.environ``.
+        start: folder from which to search upwards. The default is the working directory.
+        environ: the environment. The default is ``os.environ``.
 
     Raises:
         ConfigError: if a file is not TOML, or has an unknown key or a wrong type.

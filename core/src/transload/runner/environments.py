@@ -186,7 +186,7 @@ def with_header_settings(
     """Return a job with what the headers of its scripts say filled in where it is open.
 
     Args:
-        app: the job; it is not changed.
+        app: the job, which is not changed.
         headers: role → header.
         names_app: the name that a header gives goes before the job's, which nobody has chosen.
 
@@ -212,7 +212,7 @@ def with_environments(
     then the header of the role's script.
 
     Args:
-        app: the job; it is not changed.
+        app: the job, which is not changed.
         named: for the launch.
         configured: by the settings of the scheduler.
         headers: role → header of its script.
@@ -265,7 +265,7 @@ class HeaderSettings:
         header: the header.
 
     Raises:
-        SpecError: for an unknown key, a wrong value, or a secret that is not a reference; with file
+        SpecError: for an unknown key, a wrong value, or a secret that is not a reference, with file
             and line.
     """
 

@@ -32,7 +32,7 @@ def get_runner(
     """Return a runner with all schedulers that are built in or installed as plugins.
 
     Args:
-        name: name of the session; default ``transload``.
+        name: name of the session. The default is ``transload``.
         component_defaults: component → argument → default, in the form of the command line.
         inherit_env: as of `Runner`.
         clusters: as of `Runner`.

@@ -26,7 +26,7 @@ def failure_message(
 
     Args:
         status: the final status of the job.
-        tail: returns the last log lines of a replica; None for no lines.
+        tail: returns the last log lines of a replica. None means no lines.
         handle: the handle of the job.
         lines: the largest number of log lines.
     """

@@ -308,7 +308,7 @@ def _is_installed(name: str) -> bool:
     file = getattr(module, "__file__", None)
     if (
         file is None
-    ):  # a part of the interpreter, or a package without a file; not what was made by a program
+    ):  # a part of the interpreter, or a package without a file, but not made by a program
         origin = getattr(getattr(module, "__spec__", None), "origin", None)
         folders = [str(each) for each in getattr(module, "__path__", ())]
         return origin in ("built-in", "frozen") or any(

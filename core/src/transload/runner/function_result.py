@@ -28,7 +28,7 @@ class Reply(NamedTuple):
 
     Args:
         head: its JSON part.
-        body: the pickled value; empty unless it is signed by the job itself.
+        body: the pickled value, which is empty unless the job itself signed it.
     """
 
     head: dict[str, Any]

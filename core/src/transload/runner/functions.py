@@ -104,19 +104,19 @@ def submit(
         fn: the function.
         args: its arguments.
         kwargs: its arguments by name.
-        scheduler: where to run it; default: the configured one, else ``local``.
+        scheduler: where to run it. The default is the configured one, else ``local``.
         resource: what it needs, or the name of a resource.
         cfg: run options of the scheduler.
         workspace: local folders that travel with it.
         pass_env: patterns (``HF_*``) of variables that are passed on.
-        tracker_base: where its result goes; default: where the scheduler keeps results.
-        runner: submits; default: the one that this process shares.
+        tracker_base: where its result goes. The default is where the scheduler keeps results.
+        runner: submits. The default is the one that this process shares.
         safe: no key is made, nothing is unpickled: what the function returns must be JSON (lists,
             dicts with texts as names, texts, numbers, bools, None), and what it raises comes back
             as text. For schedulers that cannot give a job a secret. Who can write to the folder of
             results can change the result.
-        environment: what must be installed where it runs: a file, or ``none`` (see `Launch`);
-            default: what the settings say, else the header of the function's script. Its Python
+        environment: what must be installed where it runs, as a file or ``none`` (see `Launch`). The
+            default is what the settings say, else the header of the function's script. Its Python
             must have the version of this one.
         overrides: ``name, env, image, retries, retry_delay, time_limit, cpu, gpu, mem``, as `run`
             takes them.
@@ -125,7 +125,7 @@ def submit(
         SpecError: if the function or an argument cannot be pickled, or another argument is not
             valid.
         ConfigError: for an unknown scheduler or option, or if cloudpickle is not installed.
-        SubmitError: if it was not taken; nothing runs.
+        SubmitError: if the scheduler did not accept it. Nothing runs.
     """
     runner = runner or default_runner()
     script = script_of_function(fn)

@@ -31,7 +31,7 @@ class Job:
 
     Args:
         handle: the handle of the job.
-        runner: whom to ask; default: the one that this process shares.
+        runner: whom to ask. The default is the one that this process shares.
     """
 
     default_runner: ClassVar[Callable[[], Runner]]
@@ -144,7 +144,8 @@ class Job:
         """Wait until it has ended, and raise unless it succeeded.
 
         Raises:
-            AppFailed: with which replica failed, how, and its last lines; what `wait` raises.
+            AppFailed: with which replica failed, how, and its last lines. `wait` names the other
+                errors.
         """
         status = self.wait(timeout)
         if status.state is not AppState.SUCCEEDED:
@@ -174,7 +175,8 @@ class Job:
             replica: that replica alone.
             tail: only this many last lines of each replica, without following.
             regex: only lines in which it is found.
-            follow: False: only the lines that are there now.
+            follow: wait for further lines. Otherwise only the lines that are there now are
+                returned.
 
         Raises:
             AppNotFound: if there is no such job.
@@ -210,7 +212,7 @@ class Job:
 
         Raises:
             AppNotFound: if there is no such job.
-            TrackingError: if the results cannot be read; the message says where they are.
+            TrackingError: if the results cannot be read. The message says where they are.
         """
         return collect_results(
             self.handle,
@@ -242,18 +244,18 @@ class Job:
         folder of the submitting user, on the machine of the submit.
 
         Args:
-            timeout: seconds to wait at most; None: no limit.
+            timeout: seconds to wait at most. None means no limit.
             safe: unpickle nothing: return only what is JSON, and raise what was raised as
                 `AppFailed`, with its text. Without the key nobody can tell who wrote that.
 
         Raises:
-            AppFailed: if it ended without a word of the function (killed, out of memory), with the
-                reason.
+            AppFailed: if it ended without a result of the function (killed, out of memory), with
+                the reason.
             SpecError: if the job is no function, or the result was refused: another version of
                 Python, too large to come back, not JSON where only that is read.
             ConfigError: if the key is not here.
             TrackingError: if the result was not written by this job.
-            TransloadTimeout: when the time ran out; the function goes on.
+            TransloadTimeout: if ``timeout`` seconds have passed. The function goes on.
         """
         from transload.runner.function_result import read_reply, value_of
 

@@ -197,7 +197,7 @@ def name_wandb_runs(app: AppDef, name: str) -> None:
 
     Args:
         app: the job as the scheduler converts it.
-        name: what all attempts have in common; a role of several adds its own name.
+        name: what all attempts have in common. A role of several adds its own name.
     """
     for role in app.roles:
         is_named = _WANDB_RUN_ID in role.env or _WANDB_RUN_ID in role.secrets
@@ -226,8 +226,6 @@ def resolve_secrets(
     """Return role → variable → value of all secrets.
 
     Sources of the scheduler's own kinds are left to it.
-
-    to it.
 
     Raises:
         SpecError: if one is missing.

@@ -61,8 +61,9 @@ class LaunchSettings(TypedDict, total=False):
 class Launch:
     """A job to be built when it is submitted, and where it goes.
 
-    Exactly one of ``app``, ``component`` and ``command`` is given. Since the job is built when a
-    host runs it, an upstream's output can set anything in it: image, replicas, resources.
+    Exactly one of ``app``, ``component`` and ``command`` is given. Since the job is built when an
+    orchestrator runs it, an upstream's output can set anything in it, such as image, replicas and
+    resources.
 
     Args:
         app: an AppDef, its JSON (text or values), or a callable that returns one and takes nothing.
@@ -71,24 +72,25 @@ class Launch:
         args: arguments of the component: name → value, or as on the command line. A text given for
             an argument of another type is decoded as on the command line.
         command: a program and its arguments, to be run as they are.
-        command_name: name of the job that a command becomes; None: that of its script or program.
-        scheduler: where to run it; None: the configured one, else ``local``.
+        command_name: name of the job that a command becomes. None means that of its script or
+            program.
+        scheduler: where to run it. None means the configured one, else ``local``.
         cfg: run options of the scheduler.
         workspace: local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role that
             has none.
         parent_run_id: run that this one derives from.
-        tracker_base: where the job reports results; None: from ``cfg``, else a folder of the job's
-            own.
+        tracker_base: where the job reports results. None means as ``cfg`` says, else a folder of
+            the job's own.
         folder: what relative paths (component file, workspace, ``file:`` secrets) are relative to,
-            and where the job works: the folder of the file that defines the host's unit; None: the
-            working directory.
+            and where the job works. It is the folder of the file that defines the step. None
+            means the working directory.
         pass_env: patterns (``HF_*``) of variables that are passed on.
         checkpoints: handle of an ended job whose checkpoints this one goes on with.
-        environment: what must be installed where the job runs, over what its roles say: a file
-            (``requirements.txt``, ``uv.lock --group NAME``, a script), or ``none``. None: what
-            roles, settings or the header of the script say.
-        overrides: what is set over what the job says (``image``, ``gpu``, ``mem`` …); see
-            `transload.components.OverrideOptions`.
+        environment: what must be installed where the job runs, over what its roles say. It is a
+            file (``requirements.txt``, ``uv.lock --group NAME``, a script), or ``none``. None means
+            what roles, settings or the header of the script say.
+        overrides: what is set over what the job says, such as ``image``, ``gpu`` or ``mem`` (see
+            `transload.components.OverrideOptions`).
 
     Raises:
         SpecError: if not exactly one of the three is given, or arguments without a component.
@@ -123,7 +125,8 @@ class Launch:
 
         Args:
             source: a Launch, an AppDef, its JSON, or a component (name or function).
-            more: the other arguments of a Launch; for a given Launch, what to replace in it.
+            more: the other arguments of a Launch. For a given Launch, they are what to replace in
+                it.
 
         Raises:
             SpecError: if it is none of these.
@@ -175,8 +178,6 @@ class Launch:
         It is the launch's own, else that in the header of its command's script, else that of the
         settings.
 
-        as the settings do.
-
         Raises:
             SpecError: if that header cannot be read.
         """
@@ -196,8 +197,6 @@ class Launch:
 
         Such a script holds no component. Any other launch is returned as it is.
 
-        which holds no component; else the launch itself.
-
         Raises:
             SpecError: if the header cannot be read, or the script is given arguments by name.
         """
@@ -205,7 +204,7 @@ class Launch:
         if not isinstance(script, str) or not is_script(os.path.join(self.folder or "", script)):
             return self
         if not isinstance(self.args, Mapping | Sequence):
-            return self  # until the run, it is what a host will replace
+            return self  # until the run, it is what an orchestrator will replace
         self._check_args()
         if isinstance(self.args, Mapping) and self.args:
             raise SpecError(
@@ -344,7 +343,7 @@ class Launch:
         return self.app()
 
     def _check_args(self) -> None:
-        # not when made: until the run it may hold a host's stand-in for what is known then
+        # not when made: until the run it may hold an orchestrator's stand-in for what is known then
         if isinstance(self.args, str | bytes) or not isinstance(self.args, Mapping | Sequence):
             raise SpecError(
                 f"launch: args={self.args!r}: must be name → value, or a list of texts as on the "
@@ -380,11 +379,11 @@ class Launch:
 
         Args:
             runner: knows schedulers and settings, and will submit it.
-            app_id: the caller's own id; default: a fresh one.
+            app_id: the caller's own id. The default is a fresh one.
             context_args: as in `build`.
             change: done to the job first of all.
             checkpoint_name: the name under which its checkpoints are kept and its run in trackers
-                goes on, which a later attempt may have, too; default: the job's id.
+                goes on, which a later attempt may have, too. The default is the job's id.
 
         Raises:
             SpecError: as in `build`, or if the id is not valid or the scheduler cannot express it.

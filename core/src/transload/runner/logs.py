@@ -48,10 +48,10 @@ class LogReader:
     Args:
         scheduler: the scheduler of the job.
         app_id: the job.
-        query: the wanted part of the log; its ``max_bytes`` is not used.
+        query: the wanted part of the log. Its ``max_bytes`` is not used.
 
     Attributes:
-        complete: whether the replica has ended and everything was read; setting it stops reading.
+        complete: whether the replica has ended and everything was read. Setting it stops reading.
         moved: whether the last page was not empty.
 
     Raises:
@@ -76,7 +76,7 @@ class LogReader:
             message = f"stream {stream.value}: scheduler {scheduler.name!r} does not tell it apart (it has: {names})"
             raise UnsupportedFeature(message, "stream")
         streams = _BOTH if self._merged else (stream,)
-        # bytes to read of those that existed when reading began; None if unknown
+        # bytes to read of those that existed when reading began, None if unknown
         self._left: dict[Stream, int | None] = dict.fromkeys(streams)
         by_time = query.since is not None or query.until is not None
         if by_time and not scheduler.capabilities.since_until:
@@ -266,9 +266,9 @@ class LineFilter:
     """Chooses the lines of a log that match a pattern and were written within a time span.
 
     Args:
-        regex: the pattern; None for any line.
+        regex: the pattern. None means any line.
         since: the first time, in seconds since the epoch.
-        until: the end of the time span, in seconds since the epoch; it is not included.
+        until: the end of the time span, in seconds since the epoch, which is not included.
 
     Raises:
         SpecError: for a bad pattern.
@@ -416,7 +416,7 @@ def follow_logs(
 
     Args:
         readers: the logs.
-        follow: go on until all replicas have ended; otherwise stop where each log ended when its
+        follow: go on until all replicas have ended. Otherwise stop where each log ended when its
             reading began.
         until: when to stop following, in seconds since the epoch.
         patience: the unreachable timeout while following, in seconds.

@@ -97,8 +97,6 @@ def add_default_workspace(
 def code_named_in(role: Role, folder: str) -> str | None:
     """Return the file or module of a folder that the command of a role names first, or None.
 
-    none.
-
     Args:
         role: the role, such as that of ``dist.ddp --script train.py`` or ``utils.python -m pkg``.
         folder: what relative paths are relative to.

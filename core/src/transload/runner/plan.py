@@ -140,8 +140,6 @@ class Plan(AppDryRunInfo[T]):
 
         That may be packages or a copied workspace.
 
-        built first.
-
         Raises:
             ConfigError: if the caller changed the request, and what was built needs a new one.
         """

@@ -34,12 +34,13 @@ class Redraws:
     """Turns the lines of one log, among them states that are drawn over, into lines to be shown.
 
     Args:
-        pause: seconds between two states of one line; infinity: only its last one becomes a line.
-        clock: tells the seconds.
+        pause: seconds between two states of one line. If it is infinite, only a line's last state
+            becomes a line.
+        clock: returns the seconds.
 
     Attributes:
-        live: what a terminal shows at this moment of the line that is not finished; ``""`` if there
-            is none.
+        live: what a terminal shows at this moment of the line that is not finished, or ``""`` if
+            there is none.
     """
 
     def __init__(self, pause: float = PAUSE_S, clock: Callable[[], float] = time.monotonic) -> None:

@@ -64,7 +64,7 @@ class AppResults:
             artifacts in the configured trackers.
         looked_in: the places of results, which were read even if there are none.
         first: the default key of replica 0 of the first role.
-        collisions: key → replicas (``role/number``) that wrote it, if there are several; the
+        collisions: key → replicas (``role/number``) that wrote it, if there are several. The
             results are those of the last one.
         refused: unreadable files by their names below the job's folder, each with the reason. The
             other fields have all readable results.
@@ -89,7 +89,7 @@ class AppResults:
                 key has the name.
 
         Raises:
-            NoSuchResult: if no key or several keys have it; the message has the keys or the places.
+            NoSuchResult: if no key or several keys have it. The message has the keys or the places.
         """
         return self.results[self.key_of(name, key)][name]
 
@@ -224,7 +224,7 @@ def collect_results(
     With ``shared``, results in its given tracker base that have no run are included.
 
     Raises:
-        TrackingError: if one of them cannot be read; the message names it.
+        TrackingError: if one of them cannot be read. The message names it.
         ConfigError: if a tracker cannot be created from its configuration.
     """
     # the job itself uses the session that submitted it, which the given handle may not have
@@ -375,7 +375,7 @@ def fetch_outputs(
 ) -> list[str]:
     """Copy the files of a job, with the arguments and errors of `Runner.fetch`.
 
-    ``refuse`` gets a line for each file that is left out; by default they are logged.
+    ``refuse`` gets a line for each file that is left out. By default they are logged.
     """
     store = own_store(backend, description)
     if store is None:
@@ -402,7 +402,7 @@ def fetch_checkpoints(
         pattern: which of the files, as in `Runner.fetch`.
         folder: where to.
         replace: whether files of the same names are replaced.
-        refuse: gets a line for each file that is left out; default: the log.
+        refuse: gets a line for each file that is left out. By default they are logged.
 
     Returns:
         The new paths.
@@ -437,7 +437,7 @@ class Files:
     Args:
         store: where they are.
         target: the folder.
-        start: the folder of the store that they are in; "": all of it.
+        start: the folder of the store that they are in, or "" for all of it.
     """
 
     store: Store

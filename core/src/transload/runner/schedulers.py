@@ -120,12 +120,10 @@ class Schedulers:
 
         It is as its table says, else as it was given, else the scheduler of that name.
 
-        scheduler of that name.
-
         Raises:
             ConfigError: if it has the name of an installed scheduler of another kind, or its
                 settings are wrong.
-            UnknownSchedulerException: if there is none; the nearest name is suggested.
+            UnknownSchedulerException: if there is none. The nearest name is suggested.
         """
         kind, cluster = self._find(name)
         return cluster or Cluster(kind)
@@ -275,7 +273,7 @@ class Schedulers:
             return
         known: set[str] = set()
         for name in self.kinds():
-            with contextlib.suppress(PluginError):  # told when that scheduler is asked for
+            with contextlib.suppress(PluginError):  # reported when that scheduler is asked for
                 known.update(declared(self._factory(name)))
         for param in self._params:
             if param not in known or param == "name":

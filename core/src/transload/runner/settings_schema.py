@@ -42,7 +42,7 @@ def schema_text(schedulers: Iterable[str]) -> str:
     """Return the JSON Schema of the settings, indented.
 
     Args:
-        schedulers: names of the schedulers whose options it has; what cannot be loaded is left out.
+        schedulers: names of the schedulers whose options it has. What cannot be loaded is left out.
     """
     found = {}
     with Runner("schema", settings=Settings({}, {})) as runner:

@@ -50,16 +50,16 @@ def run(
         app: an AppDef, or a component: its name (``train.py:train``, ``utils.echo``) or function.
         args: arguments of the component: name → value, or as on the command line.
         command: a program and its arguments, in place of ``app``.
-        scheduler: where to run it; default: the configured one, else ``local``.
+        scheduler: where to run it. The default is the configured one, else ``local``.
         cfg: run options of the scheduler.
         workspace: a local folder that travels with it.
         pass_env: patterns (``HF_*``) of variables that are passed on.
         app_id: an id of your own: an equal job of that id is attached to, not started.
         parent_run_id: the run that this one derives from.
         tracker_base: where it reports results.
-        environment: what must be installed where it runs: a file (``requirements.txt``, ``uv.lock``,
-            a script with a header), or ``none``; see `Launch`.
-        runner: submits; default: the one that this process shares.
+        environment: what must be installed where it runs. It is a file (``requirements.txt``,
+            ``uv.lock``, a script with a header), or ``none`` (see `Launch`).
+        runner: submits. The default is the one that this process shares.
         overrides: what is set over what the job says: ``name, env, image, replicas, retries,
             retry_delay, time_limit, cpu, gpu, mem, role, notice, checkpoints, segment`` and so on
             (see `transload.components.Overrides`).
@@ -67,7 +67,7 @@ def run(
     Raises:
         SpecError: if the job or an argument is not valid.
         ConfigError: for an unknown scheduler or option.
-        SubmitError: if it was not taken; nothing runs.
+        SubmitError: if the scheduler did not accept it. Nothing runs.
 
     Example:
         >>> job = run(command=["python", "train.py"], gpu=1, mem="8G")  # doctest: +SKIP

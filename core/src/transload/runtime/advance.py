@@ -35,7 +35,8 @@ def progress(
     Args:
         step: number of the step that it is at, 0 or more.
         total: number of steps in all, above 0.
-        fraction: part of the work that is done, 0 to 1; default: from ``step`` and ``total``.
+        fraction: part of the work that is done, 0 to 1. By default it follows from ``step`` and
+            ``total``.
         text: a few words beside that, such as ``epoch 3``.
     """
     try:

@@ -72,11 +72,11 @@ def save(write: Callable[[Path], object], *, each_replica: bool = False) -> Path
 
     Args:
         write: is given an empty folder, and puts files there.
-        each_replica: every replica keeps separate checkpoints, below ``replica-K``; of the
+        each_replica: every replica keeps separate checkpoints, below ``replica-K``. Of the
             processes that torchrun starts in it the first one writes.
 
     Returns:
-        The folder of the checkpoint; None where this process writes none.
+        The folder of the checkpoint, or None where this process writes none.
 
     Raises:
         CheckpointError: if the folder cannot be written, or the disk is full. An exception of

@@ -118,7 +118,8 @@ class ProgressMeter:
     was reported, of at most `MOST_POINTS` points.
 
     Args:
-        before: progress of the same job, in JSON form, whose history goes on; {}: there is none.
+        before: progress of the same job, in JSON form, whose history goes on, or {} if there is
+            none.
     """
 
     def __init__(self, before: Mapping[str, Any] | None = None) -> None:
@@ -305,7 +306,7 @@ def stalled_text(name: str, seconds: float) -> str:
 def newest_change(folder: str) -> tuple[int, float]:
     """Return how many files are in a folder and those below, and when one changed last.
 
-    Links are not followed; of a folder with very many files, only the first are looked at.
+    Links are not followed. Of a folder with very many files, only the first are looked at.
 
     Returns:
         The number, and seconds since the epoch (0.0 for an empty folder).

@@ -1,9 +1,9 @@
 """Answers the protocol by which a training posts its progress, and starts the training.
 
-Hugging Face's Trainer (transformers 5) posts to ``KUBEFLOW_TRAINER_SERVER_URL`` if that is set, with
-a bearer token from the file that ``KUBEFLOW_TRAINER_SERVER_TOKEN`` names. The server is a process of
-its own on the loopback interface; the training keeps the process that the scheduler has started, so
-signals reach it. Standard library only, Python 3.8.
+Hugging Face's Trainer (transformers 5) posts to ``KUBEFLOW_TRAINER_SERVER_URL`` if that is set,
+with a bearer token from the file that ``KUBEFLOW_TRAINER_SERVER_TOKEN`` names. The server is a
+process of its own on the loopback interface. The training keeps the process that the scheduler has
+started, so signals reach it. This file needs only the standard library and Python 3.8.
 """
 
 from __future__ import annotations

@@ -38,9 +38,10 @@ def report(*, step: float | None = None, key: str | int | None = None, **results
     one that cannot be written. Outside of a job nothing happens.
 
     Args:
-        step: how far the program is; the results are then a point of their curves, too.
-        key: default: the replica's, which is its number, with several roles ``role/number``.
-        results: name → int, float or str; numbers of numpy and torch are taken, and bools as 0 or
+        step: how far the program is. The results are then a point of their curves, too.
+        key: the key of the results. The default is the replica's, which is its number, with several
+            roles ``role/number``.
+        results: name → int, float or str. Numbers of numpy and torch are taken, and bools as 0 or
             1.
     """
     try:

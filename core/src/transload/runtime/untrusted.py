@@ -1,12 +1,13 @@
-"""Reading files that a job may have written, without trusting them.
+"""Read files that a job may have written, without trusting them.
 
 A job may put anything where its results, outputs, logs or error files are expected. It may be a
 FIFO that blocks its reader, a device without end, or a file of many gigabytes. It may be a link
-that leads to other people's files, or a ladder of links. So such a file is always opened here:
+that leads to other people's files, or through a chain of links. So such a file is always opened
+here:
 
-- only regular files are opened, and never in a way that waits;
-- a link is followed as long as it stays in the folder, and at most `MOST_LINKS` of them;
-- no more is read than the caller has room for;
+- only regular files are opened, and never in a way that waits,
+- a link is followed as long as it stays in the folder, and at most `MOST_LINKS` of them,
+- no more is read than the caller has room for,
 - a walk has an end, and never follows a link to a folder.
 
 A refused file raises `RefusedFile`, whose text can be shown to the user.
@@ -127,7 +128,7 @@ def read_file(folder: str, path: str, limit: int) -> bytes:
         limit: bytes that it may have at most.
 
     Raises:
-        RefusedFile: it is larger; else as `open_file`.
+        RefusedFile: it is larger, or as in `open_file`.
     """
     fd = open_file(folder, path)
     try:
@@ -187,14 +188,15 @@ def walk(folder: str, start: str = "", most: int = MOST_FILES) -> tuple[list[str
     """List the regular files below a folder. Names that begin with a dot are left out.
 
     Args:
-        folder: the folder that must not be left; see `open_file`.
-        start: where in it to begin, a relative path; "" for the folder itself. It may be missing.
+        folder: the folder that must not be left (see `open_file`).
+        start: where in it to begin, a relative path, or "" for the folder itself. It may be
+            missing.
         most: so many names are looked at.
 
     Returns:
-        Relative paths of the files, sorted; and what was refused, path → reason. A link to a file
-        inside the folder is a file; links to folders are refused, for a walk along them may have no
-        end.
+        Relative paths of the files, sorted, and what was refused, as path → reason. A link to a
+        file inside the folder is a file. Links to folders are refused, for a walk along them may
+        have no end.
 
     Raises:
         NotADirectoryError: ``start`` is no folder.

@@ -81,23 +81,24 @@ class Capabilities(NamedTuple):
         streams: the separate outputs of a replica. COMBINED alone is allowed. If it is not among
             them, it is merged from the other two by their stamps.
         min_replicas: ``Role.min_replicas``.
-        retry_delay: ``Role.retry_delay``; otherwise the scheduler has its own delays.
+        retry_delay: ``Role.retry_delay``. Otherwise the scheduler has its own delays.
         timeout: ``AppDef.timeout``.
-        shares_disk: jobs see the files of the submitter; otherwise a component's folder is copied
+        shares_disk: jobs see the files of the submitter. Otherwise a component's folder is copied
             to its job.
         inherits_env: jobs inherit the environment of the process that submits them, if
             `Submission` allows it.
-        delete: jobs can be deleted; ids that callers gave stay known (see `SchedulerBase.existed`).
+        delete: jobs can be deleted. Ids that callers gave stay known (see `SchedulerBase.existed`).
         reachable_from: see `Visibility`.
         notice: names of the signals that can be a notice (``Role.notice``), without ``SIG``.
         segment: ``AppDef.segment``.
-        checkpoints: ``Role.checkpoints``: there is a folder that all attempts of a job share.
+        checkpoints: ``Role.checkpoints``, for which there is a folder that all attempts of a job
+            share.
         interruptions: interruptions are counted separately, up to ``Role.max_interruptions``.
         stall: ``Role.stall_after``, and all of ``Role.on_stall``.
         progress_server: ``Role.progress_server``.
         progress: the status has the progress that a job reports (`AppStatus.progress`).
-        environments: ``Role.environment``: the packages that a role needs are installed where it
-            runs (see `SchedulerBase.provide_environment`).
+        environments: ``Role.environment``, whose packages are installed where the role runs (see
+            `SchedulerBase.provide_environment`).
     """
 
     replicas: bool = True
@@ -132,8 +133,8 @@ class AppDescription:
     Args:
         app_id: its id.
         status: its status.
-        app: its app definition, with secret-looking values masked; do not change it. None if the
-            scheduler does not keep it.
+        app: its app definition, with secret-looking values masked. Do not change it. It is None if
+            the scheduler does not keep it.
         session: name of the session that submitted it.
         cfg: its run options, without secrets.
         digest: digest of its app definition.
@@ -141,8 +142,8 @@ class AppDescription:
         parent_run_id: the run from which it derives.
         created: when it was submitted, in seconds since the epoch.
         log_url: folder or page of its logs.
-        checkpoints: the name under which its checkpoints are kept (`Submission.checkpoints`); None:
-            it has none.
+        checkpoints: the name under which its checkpoints are kept (`Submission.checkpoints`), or
+            None if it has none.
         needs_reconcile: something is left to do that only the process which waits for the job as its owner
             does: see ``reconcile``.
     """
@@ -169,8 +170,8 @@ class AppDescription:
 class ListAppResponse:
     """A row in a list of jobs. (TorchX has the same name.)
 
-    ``progress`` is the job's progress, if its scheduler knows that without a further query; its
-    history is left out.
+    ``progress`` is the job's progress, without its history, if its scheduler knows that without a
+    further query.
     """
 
     app_id: str
@@ -196,11 +197,11 @@ class LogQuery:
         role: name of the role.
         replica: number of the replica within the role.
         stream: the output, one of ``capabilities.streams``.
-        cursor: the cursor of an earlier page; None for the beginning.
+        cursor: the cursor of an earlier page. None means the beginning.
         max_bytes: the approximate number of bytes to read.
         since: only lines written at or after this time are wanted, in seconds since the epoch.
         until: only lines written before this time are wanted.
-        last: only this many of the current last lines are wanted; there is no cursor then.
+        last: only this many of the current last lines are wanted. There is no cursor then.
     """
 
     role: str
@@ -226,7 +227,7 @@ class LogPage:
         dropped: bytes that were removed by a size limit before this page.
         stamps: the times of lines, ``(index of a line, seconds since the epoch)``, ascending by
             index. A line without a stamp has that of the line before it.
-        unfinished: the text after the lines, without a newline yet; the next page has it again.
+        unfinished: the text after the lines, without a newline yet. The next page has it again.
         left: the approximate number of bytes after this page when it was read. It is 0 if there
             is at most an unfinished line, and None if it is unknown. A reader that does not follow
             the log uses it to stop, even if the log keeps growing.
@@ -246,19 +247,20 @@ class Submission:
     """Further facts for the submit of a native request.
 
     Args:
-        app: the app definition of the caller, before macros and injected environment; ``describe``
+        app: the app definition of the caller, before macros and injected environment. ``describe``
             shows it.
         digest: its digest.
         session: name of the session.
         cfg: the resolved run options.
         tracker_base: where the job reports results.
-        parent_run_id: the run from which the job derives; ``describe`` shows it.
+        parent_run_id: the run from which the job derives. ``describe`` shows it.
         id_given: whether the caller gave the job id, so that a record must outlive ``delete``.
         inherit_env: whether the job gets the whole environment of the submitting process, or only
             allowed variables.
-        secrets: role name → environment variable → value; never written to disk, never shown.
+        secrets: role name → environment variable → value. They are never written to disk, never
+            shown.
         checkpoints: the name under which the job's checkpoints are kept, safe as the name of a
-            folder; other jobs may have the same. None: no role asks for them.
+            folder. Other jobs may have the same. None means that no role asks for them.
     """
 
     app: AppDef
@@ -280,9 +282,9 @@ class CheckpointFolder:
     Args:
         role: name of the role.
         path: its path for the program.
-        size: its size in bytes; None if it is unknown.
-        changed: the time of its last change, in seconds since the epoch; None if it is unknown or
-            the folder is empty.
+        size: its size in bytes, or None if it is unknown.
+        changed: the time of its last change, in seconds since the epoch, or None if it is unknown
+            or the folder is empty.
     """
 
     role: str
@@ -366,7 +368,8 @@ class SchedulerBase(ABC):
         other macros.
 
         Raises:
-            UnsupportedFeature: if this scheduler does not support a field; the message has its path.
+            UnsupportedFeature: if this scheduler does not support a field. The message has its
+                path.
         """
 
     @abstractmethod
@@ -374,11 +377,11 @@ class SchedulerBase(ABC):
         """Start the job under ``app_id``, all or nothing, or reattach to it.
 
         Returns:
-            True if it was started; False if a job with that id and digest already exists.
+            True if it was started, False if a job with that id and digest already exists.
 
         Raises:
             AppExists: if another job has the id.
-            SubmitError: if the scheduler did not accept it; nothing runs.
+            SubmitError: if the scheduler did not accept it. Nothing runs.
         """
 
     @abstractmethod
@@ -468,7 +471,7 @@ class SchedulerBase(ABC):
         (`transload.schedulers.environments` has a program that does both).
 
         Args:
-            role: the role; it is not changed.
+            role: the role, which is not changed.
             recipe: what is to be installed.
             cfg: the run options.
             variables: for the installer alone, such as the password of an index. They must neither
@@ -478,7 +481,7 @@ class SchedulerBase(ABC):
             The role, changed so that it runs with these packages, and with its ``environment``.
 
         Raises:
-            SubmitError: if it cannot be made; with the installer's last lines.
+            SubmitError: if it cannot be made, with the installer's last lines.
             UnsupportedFeature: if this scheduler cannot, the default.
         """
         raise UnsupportedFeature(no_environments(f"role {role.name!r}", self.name), "environment")
@@ -496,7 +499,7 @@ class SchedulerBase(ABC):
         """Delete environments that no job uses, running or stored to be started again.
 
         Args:
-            older_than: seconds since the last use; None: all that no job uses.
+            older_than: seconds since the last use. None means all that no job uses.
             dry_run: delete nothing, only tell.
 
         Returns:
@@ -566,10 +569,10 @@ class SchedulerBase(ABC):
         """Delete ended jobs by age and by size.
 
         Args:
-            older_than: least seconds since their end; None for any age.
-            max_size: bytes that all ended jobs together may take; the oldest are deleted first. None
-                for no limit.
-            now: the time now, in seconds since the epoch; default: the clock.
+            older_than: least seconds since their end. None means any age.
+            max_size: bytes that all ended jobs together may take. The oldest are deleted first.
+                None means no limit.
+            now: the time now, in seconds since the epoch. The default is the clock.
             dry_run: delete nothing, and only return the ids.
 
         Returns:
@@ -771,7 +774,7 @@ def damaged_message(what: str, why: str = "") -> str:
 
     Args:
         what: the file and its place, such as ``its record /home/…/record.json``.
-        why: what is wrong with it; ``""`` if that is unknown.
+        why: what is wrong with it, or ``""`` if that is unknown.
     """
     found = f"is damaged: {why}" if why else "is damaged"
     return f"{what} {found}; `transload delete --force` removes the job"
@@ -782,7 +785,7 @@ def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k:
 
     Args:
         app_id: the job.
-        replicas: role → number of replicas; None if there is no such job.
+        replicas: role → number of replicas, or None if there is no such job.
         role: the requested role.
         k: number of the replica within it.
 

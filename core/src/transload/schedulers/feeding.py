@@ -28,7 +28,7 @@ class FedWatch:
     called from any thread.
 
     Args:
-        key: job id → the job's key in events; default: the id itself.
+        key: job id → the job's key in events. The default is the id itself.
         everything: also report jobs of `feed_ids` that are not watched.
     """
 
@@ -124,7 +124,7 @@ class Feeder:
             cuts it, and returns or raises any error when the stream has ended. It calls `finish` to
             stop for good.
         first_pause: seconds before the second call, if the first was short.
-        longest_pause: longest pause in seconds; a longer call counts as a stream that worked.
+        longest_pause: longest pause in seconds. A longer call counts as a stream that worked.
     """
 
     def __init__(
@@ -189,8 +189,8 @@ class Feeder:
             with contextlib.suppress(Exception):  # the stream is opened again after any error
                 self._read(self)
             self._cut_off()
-            # a stream that worked for a while is opened after the first pause; for one that
-            # breaks immediately, the pauses grow
+            # a stream that worked for a while is opened after the first pause, but the pauses
+            # grow for one that breaks immediately
             if time.monotonic() - began >= self._longest_pause:
                 pause = self._first_pause
             self._stop.wait(pause)

@@ -96,7 +96,7 @@ def read_logs(
 ) -> Subscription:
     """Call ``read`` whenever the logs of a job may have grown, in a thread for the scheduler.
 
-    ``read`` hands on the new lines and returns whether there were any. ``longest`` is the longest
+    ``read`` passes on the new lines and returns whether there were any. ``longest`` is the longest
     pause in seconds between two calls, if the scheduler does not report growth.
     """
     return _subscribe(scheduler, True, app_id, f"the logs of {app_id}", read, longest)

@@ -26,7 +26,7 @@ class OpenReadings(Generic[K, R]):
     each page would grow with the square of the log's size. Several threads may use this object.
 
     Args:
-        most: the largest number of readings; beyond it, the least recently used one is closed.
+        most: the largest number of readings. Beyond it, the least recently used one is closed.
         idle_seconds: a reading that is not used for this long is closed.
     """
 

@@ -72,7 +72,7 @@ class Subscription:
     `next_async`.
 
     Args:
-        callback: the callback; None for none.
+        callback: the callback, or None.
         longest: longest pause in seconds between two queries, if the scheduler does not push.
         wake: wakes the thread.
         patience: the unreachable timeout, in seconds of UNKNOWN.
@@ -121,7 +121,7 @@ class Subscription:
         """End the subscription, so that no call starts after this has returned.
 
         Args:
-            seconds: the longest wait for a running call; -1 for no limit.
+            seconds: the longest wait for a running call. -1 means no limit.
 
         Returns:
             True if no call is running.

@@ -141,7 +141,7 @@ __all__ = [
 ]
 
 
-# names that are found here by those who come from TorchX; imported when asked for
+# names for those who come from TorchX, which are imported when asked for
 __getattr__, __dir__, _ = lazy_names(
     __name__,
     {

@@ -56,7 +56,7 @@ NONE: Final = "<NONE>"
 
 
 MOST_REPLICAS: Final = 100_000
-"""So many replicas may an app have."""
+"""The largest number of replicas of a job."""
 
 LARGEST_ARGS: Final = 32 << 20
 """So many characters may the arguments of a role have, all together."""
@@ -74,10 +74,10 @@ OnStall = Literal["note", "dump"]
 class RetryPolicy(str, Enum):
     """What is started again when a replica fails (bad exit, lost host, pre-emption).
 
-    - ``REPLICA``: that replica alone; the others stay.
+    - ``REPLICA``: that replica alone. The others stay.
     - ``ROLE``: all replicas of its role.
-    - ``APPLICATION``: the whole app.
-    - ``HOT_SPARE``: kept for those who come from TorchX; a scheduler that has no spares refuses it.
+    - ``APPLICATION``: the whole job.
+    - ``HOT_SPARE``: kept for those who come from TorchX. A scheduler that has no spares refuses it.
     """
 
     REPLICA = "REPLICA"
@@ -91,7 +91,7 @@ class Workspace:
     """Local folders that are copied to where the job runs.
 
     Args:
-        projects: local folder → folder inside the job's workspace (``""``: its root).
+        projects: local folder → folder inside the job's workspace, where ``""`` is its root.
 
     Raises:
         SpecError: for a target that leaves the workspace.
@@ -156,45 +156,46 @@ class Role:
     """A group of equal replicas within an `AppDef`.
 
     Args:
-        name: unique in the app; letters, digits, ``_``, ``.``, ``-``.
+        name: its name, unique in the job. It has letters, digits, ``_``, ``.``, ``-``.
         image: what the replicas run in, as the scheduler understands it: a container image, a
             folder.
-        min_replicas: how many must end well for the role to succeed; None: all.
+        min_replicas: how many must end well for the role to succeed. None means all.
         entrypoint: the program to run.
-        args: its arguments; may hold `macros`.
-        env: its environment variables; values may hold `macros`.
+        args: its arguments, which may hold `macros`.
+        env: its environment variables, whose values may hold `macros`.
         num_replicas: how many replicas, 1 or more.
         max_retries: how often a failure is answered by starting again, 0 or more.
         retry_policy: what is started again.
         resource: what each replica needs.
         port_map: name of a port → number, of the ports that each replica listens on. Where replicas
-            have a network of their own (containers, pods) these are published or declared; where
+            have a network of their own (containers, pods) these are published or declared. Where
             they use their host's (a process, a task of Slurm) there is nothing to map.
-        metadata: anything for one scheduler, by convention under ``scheduler.key``; may hold
+        metadata: anything for one scheduler, by convention under ``scheduler.key``. It may hold
             `macros`.
         mounts: what is mounted into each replica.
         workspace: local folders that travel with the role.
         secrets: environment variable → source (``env:NAME``, ``file:PATH`` or a scheduler's own),
             resolved at submit.
         retry_delay: seconds before the first retry, doubled for each further failure in a row up to
-            five minutes (or to itself, if it is more); an attempt that ran for ten minutes ends the
+            five minutes (or to itself, if it is more). An attempt that ran for ten minutes ends the
             row.
-        notice: the warning that a replica gets before it is ended; None: the scheduler's own way.
+        notice: the warning that a replica gets before it is ended. None means the scheduler's own
+            way.
         checkpoints: the role has a folder for checkpoints, ``TRANSLOAD_CHECKPOINT_DIR``, which all
             attempts of the job share.
         max_interruptions: how often the role is started again after an end that is nobody's fault
-            (pre-emption, a lost machine, the end of a segment), without spending ``max_retries``;
-            None: see `interruptions_allowed`.
+            (pre-emption, a lost machine, the end of a segment), without spending ``max_retries``.
+            None means as many as `interruptions_allowed` says.
         stall_after: seconds without progress, log line or result after which a replica that runs
-            has stalled; None: nobody looks.
+            has stalled. None means that nobody looks.
         on_stall: what is done then: ``note`` says so in the status, ``dump`` sends ``stall_signal``
             as well.
         stall_signal: name of the signal of ``dump``, with or without ``SIG``, at which the program
             is expected to write its stacks.
         progress_server: Hugging Face's Trainer finds an address to which it posts its progress.
-        environment: the packages that must be installed where it runs; a text such as
-            ``requirements.txt`` is read by `Environment.from_str`. None: what the header of its
-            script says, if it has one.
+        environment: the packages that must be installed where it runs. `Environment.from_str` reads
+            a text such as ``requirements.txt``. None means what the header of its script says, if
+            it has one.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.
@@ -431,7 +432,7 @@ class AppDef:
                 role.environment = role.environment or copy.copy(given)
 
     def check(self) -> None:
-        """Refuse wrong values. Called when constructed, and again wherever the app is used.
+        """Refuse wrong values. It is called when constructed, and wherever the definition is used.
 
         Raises:
             SpecError: with the path, the value and what is allowed.
@@ -557,10 +558,8 @@ class AppDef:
 
         It is equal on every machine for equal definitions, whatever the order of dict keys.
 
-        of dict keys.
-
         Raises:
-            SpecError: if the app is not valid.
+            SpecError: if the definition is not valid.
         """
         from transload.specs.serialization import canonical, sha256
 

@@ -115,7 +115,7 @@ def check_json_dict(value: object, path: str) -> None:
 
 
 def check_name(value: object, path: str) -> None:
-    """Refuse a name of an app that could not be shown or used safely."""
+    """Refuse a name of a job that could not be shown or used safely."""
     check_str(value, path, empty=False)
     name = str(value)
     if (

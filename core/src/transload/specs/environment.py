@@ -46,14 +46,16 @@ class Environment:
     """The packages that must be installed where a role runs, by the file that names them.
 
     Args:
-        kind: ``script`` (its header, PEP 723), ``uv.lock``, ``requirements.txt``, or ``none``:
-            nothing is installed, whatever the role's script says.
+        kind: ``script`` (its header, PEP 723), ``uv.lock``, ``requirements.txt``, or ``none``,
+            which installs nothing, whatever the role's script says.
         name: name of the file, without its folder.
-        sha256: 64 hex digits of what must be installed; ``""`` until a runner has read the file.
+        sha256: 64 hex digits of what must be installed, or ``""`` until a runner has read the file.
         groups: dependency groups of ``uv.lock``.
         extras: extras of ``uv.lock``.
-        python: the version of Python that it must have, such as ``3.11``; None: what the file says.
-        source: local path of the file, from where it travels; no part of an app's digest.
+        python: the version of Python that it must have, such as ``3.11``. None means what the file
+            says.
+        source: local path of the file, from where it travels. It is no part of a definition's
+            digest.
 
     Raises:
         SpecError: for a wrong value, with its path and what is allowed.

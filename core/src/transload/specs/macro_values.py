@@ -51,12 +51,12 @@ class macros:  # noqa: N801 - the field's established name
     """Tokens for ``Role.args``, the values of ``Role.env`` and ``Role.metadata``.
 
     - ``img_root``: root folder of the unpacked image.
-    - ``app_id``: id of the app as its scheduler knows it.
-    - ``replica_id``: number of the replica within its role, from 0; a replica started again keeps
+    - ``app_id``: id of the job as its scheduler knows it.
+    - ``replica_id``: number of the replica within its role, from 0. A replica started again keeps
       it.
     - ``rank0_env``: *name* of the environment variable that holds the host name of replica 0 of the
       first role.
-    - ``output_dir``: folder of the app's own for files that it makes (``TRANSLOAD_OUTPUT_DIR``).
+    - ``output_dir``: folder of the job's own for files that it makes (``TRANSLOAD_OUTPUT_DIR``).
 
     Exactly these are replaced. Any other ``$`` is the user's, and stays as it was.
     """

@@ -35,7 +35,7 @@ class UnknownSchedulerException(ConfigError):
     Args:
         scheduler_backend: the name.
         known: the names that there are.
-        hint: what to do about it; the nearest name that there is, if it is empty.
+        hint: what to do about it. If it is empty, the message names the nearest scheduler.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class runopts:  # noqa: N801 - the field's established name
             type_: ``str``, ``int``, ``float``, ``bool``, ``list[str]`` or ``dict[str, str]``.
             help: what it is for.
             default: its value when not given.
-            required: True if it must be given; then there is no default.
+            required: True if it must be given. Then there is no default.
 
         Raises:
             ValueError: for a required option with a default.
@@ -256,8 +256,6 @@ class runopts:  # noqa: N801 - the field's established name
         """Parse several texts, as `cfg_from_str` does.
 
         Lists and dicts grow. Of all other options the last value counts.
-
-        one counts.
 
         Raises:
             InvalidRunConfigException: for an unknown option or a value that does not parse.

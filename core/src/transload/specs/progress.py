@@ -154,7 +154,7 @@ class Progress:
         """Return ``71 %, step 710/1000, 12 min 05 s left, epoch 3``, or what is known of it.
 
         Args:
-            now: seconds since the epoch; None: the job has ended, and nothing is left.
+            now: seconds since the epoch. None means that the job has ended, and nothing is left.
         """
         parts = [self.percent_text(), self.step_text()]
         if now is not None:
@@ -211,8 +211,8 @@ def is_next_part(progress: Progress, part: int | None, at: float | None) -> bool
 
     Args:
         progress: what the job says.
-        part: the part of its work (`Progress.part`) that had a line last; None: none had.
-        at: when it said so; None: not known.
+        part: the part of its work (`Progress.part`) that had a line last, or None if none had.
+        at: when it said so, or None if that is not known.
     """
     if part is None or progress.part() > part:
         return True

@@ -72,9 +72,9 @@ def resource(
     """Return a resource from numbers, or from a name that takes precedence.
 
     Args:
-        cpu: logical cores; None: 2. 0 asks for none.
-        gpu: number of GPUs; None: 0.
-        memMB: main memory in MB; None: 1024.
+        cpu: logical cores. None means 2, and 0 asks for none.
+        gpu: number of GPUs. None means 0.
+        memMB: main memory in MB. None means 1024.
         h: a registered name.
 
     Raises:

@@ -29,7 +29,8 @@ class Resource:
     """What each replica of a role needs.
 
     Args:
-        cpu: logical CPU cores; a fraction is allowed where the scheduler can express it. −1: unset.
+        cpu: logical CPU cores. A fraction is allowed where the scheduler can express it. −1 means
+            unset.
         gpu: number of GPUs. −1: unset.
         memMB: main memory in MB. −1: unset.
         capabilities: further demands, read by the scheduler.
@@ -233,7 +234,7 @@ def parse_mounts(opts: list[str]) -> list[Mount]:
 
     Args:
         opts: ``type=bind|volume|device|job``, ``src=…``, ``dst=…``, ``readonly``, ``perm=rwm``
-            (devices only); ``job=HANDLE:outputs`` means ``type=job``, ``src=HANDLE:outputs``.
+            (devices only). ``job=HANDLE:outputs`` means ``type=job``, ``src=HANDLE:outputs``.
 
     Raises:
         SpecError: for an unknown option or type, or a missing one.

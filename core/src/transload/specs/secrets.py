@@ -210,7 +210,7 @@ def resolve_secret(
     Args:
         source: the reference.
         path: its place in the spec, for the message.
-        environ: the environment to read; default ``os.environ``.
+        environ: the environment to read. The default is ``os.environ``.
         kinds: further kinds of sources, each with a function from the text after the colon to the
             value.
 

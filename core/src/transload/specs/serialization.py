@@ -72,8 +72,6 @@ def reading(what: str, data: object) -> Iterator[dict[str, Any]]:
 
     An error of the block becomes one clear SpecError.
 
-    SpecError.
-
     Raises:
         SpecError: if they are not such values, or of a newer schema.
     """
@@ -187,5 +185,5 @@ def build(cls: type[_T], data: Any, path: str) -> _T:
     try:
         return cls(**data)
     except SpecError as exc:
-        # the constructor speaks of the class; the reader of JSON wants to know which of them it was
+        # the constructor names the class, but the reader of JSON must know which object it was
         raise SpecError(str(exc).replace(f"{cls.__name__}.", f"{path}.", 1)) from exc

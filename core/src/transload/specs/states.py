@@ -1,4 +1,4 @@
-"""The states of an app."""
+"""Define the states of a job."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class AppState(int, Enum):
-    """State of an app or of a replica.
+    """State of a job or of a replica.
 
     | state | meaning | terminal |
     |---|---|---|
@@ -40,7 +40,7 @@ class AppState(int, Enum):
 
 
 ReplicaState = AppState
-"""A replica has the states of an app."""
+"""A replica has the states of a job."""
 
 _TERMINAL = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
 

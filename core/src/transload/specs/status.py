@@ -1,4 +1,4 @@
-"""What an app, a role and a replica are doing."""
+"""Describe what a job, a role and a replica are doing."""
 
 from __future__ import annotations
 
@@ -37,9 +37,10 @@ class ReplicaAttempt:
         exit_code: as in `ReplicaStatus`.
         start_time: when it was started, seconds since the epoch.
         end_time: when it ended, seconds since the epoch.
-        cause: why it ended: ``failed``, or what interrupted it (``preempted``, ``segment``,
-            ``node``, ``evicted``, ``drained``, ``requested``); None: its scheduler does not say.
-        step: the step that it had reported last; None: none.
+        cause: why it ended. It is ``failed``, or what interrupted it (``preempted``, ``segment``,
+            ``node``, ``evicted``, ``drained``, ``requested``), or None if its scheduler does not
+            say.
+        step: the step that it had reported last, or None.
     """
 
     state: AppState
@@ -57,8 +58,8 @@ class Usage:
     """What was used, as far as the scheduler can tell.
 
     Args:
-        peak_memory: bytes of main memory, at the most demanding moment; None: not known.
-        cpu_seconds: seconds of processor time; None: not known.
+        peak_memory: bytes of main memory, at the most demanding moment, or None if not known.
+        cpu_seconds: seconds of processor time, or None if not known.
     """
 
     peak_memory: int | None = None
@@ -73,20 +74,19 @@ class ReplicaStatus:
         id: its number within the role, from 0.
         state: what it is doing.
         role: name of its role.
-        hostname: where it runs; ``""`` if not known.
+        hostname: where it runs, or ``""`` if not known.
         structured_error_msg: an error as JSON text, or `NONE`.
-        exit_code: exit status; −N for a death by signal N; None while it runs or where it is not
+        exit_code: exit status, −N for a death by signal N, or None while it runs or where it is not
             known.
         start_time: when it was last started, seconds since the epoch.
         end_time: when it ended, seconds since the epoch.
         restarts: how often it was started again.
-        earlier: the attempts before the latest, oldest first, as far as the scheduler keeps them;
-            may be empty.
-        usage: what its attempts have used that have ended, all together; None where nothing is
+        earlier: the attempts before the latest, oldest first, as far as the scheduler keeps them.
+        usage: what its attempts have used that have ended, all together, or None where nothing is
             known.
         attempt: the number of its latest attempt, as its program knows it (``TRANSLOAD_RETRY``),
-            where that is not ``restarts``: an engine may start it again without counting that.
-        interruptions: how often it was started again after an end that was nobody's fault; these
+            where that is not ``restarts``. An engine may start it again without counting that.
+        interruptions: how often it was started again after an end that was nobody's fault. These
             are not among ``restarts``.
     """
 
@@ -129,21 +129,21 @@ class RoleStatus:
 
 @dataclass
 class AppStatus:
-    """Status of an app.
+    """Status of a job.
 
     Args:
         state: what it is doing.
         num_restarts: how often it, or a part of it, was started again.
         msg: why it is in that state, for a person.
         structured_error_msg: an error as JSON text, or `NONE`.
-        ui_url: a page about the app, if there is one.
+        ui_url: a page about the job, if there is one.
         roles: status of each role, of its latest attempt.
         cancel_requested: True once somebody asked to end it.
-        progress: how far it is; None: it does not say.
-        time_limit: seconds that it may run, where its scheduler keeps a limit; None: no limit, or
-            not known.
-        ends_by: when its scheduler ends it at the latest, seconds since the epoch; None: no limit,
-            or its time does not run yet.
+        progress: how far it is, or None if it does not say.
+        time_limit: seconds that it may run, where its scheduler keeps a limit. None means no limit,
+            or not known.
+        ends_by: when its scheduler ends it at the latest, seconds since the epoch. None means no
+            limit, or that its time does not run yet.
         stalled: True if a replica that runs gives no sign of life for too long, as ``msg`` says.
     """
 
@@ -162,7 +162,7 @@ class AppStatus:
     WHEN_SET = ("progress", "time_limit", "ends_by", "stalled")
 
     def is_terminal(self) -> bool:
-        """Tell whether the app has ended."""
+        """Tell whether the job has ended."""
         return is_terminal(self.state)
 
     def close(self, at: float | None = None, *, otherwise: float | None = None) -> None:
@@ -245,7 +245,7 @@ class AppStatus:
         return " ".join(self.msg.split())
 
     def raise_for_status(self) -> None:
-        """Raise unless the app succeeded.
+        """Raise unless the job succeeded.
 
         Raises:
             AppFailed: with this status, if the state is not SUCCEEDED.

@@ -92,8 +92,6 @@ def parse_size(text: str, what: str = "size") -> int:
 
     Only 0 needs no unit.
 
-    unit.
-
     Raises:
         SpecError: for any other text.
     """
@@ -123,8 +121,6 @@ def parse_duration(text: str, what: str = "duration") -> float:
 
     It is written ``90``, ``1.5h``, ``10m``, ``1h30m``, ``2:00:00`` or ``1-12:00:00`` (a day and a
     half).
-
-    day and a half).
 
     Raises:
         SpecError: for any other text.

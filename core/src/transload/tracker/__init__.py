@@ -19,5 +19,5 @@ if TYPE_CHECKING:
 __all__ = ["FsspecTracker", "app_run_from_env"]
 __all__ += api.__all__
 
-# a name that is found here by those who come from TorchX; imported when asked for
+# a name for those who come from TorchX, which is imported when asked for
 __getattr__, __dir__, _ = lazy_names(__name__, {".compat.torchx": "app_run_from_env"})

@@ -306,7 +306,7 @@ def check_trackers(factory_and_config: Mapping[str, str | None]) -> None:
     Each tracker is built once and discarded. Building contacts no server and writes nothing.
 
     Raises:
-        ConfigError: if a tracker cannot be built; the message has its name and the reason.
+        ConfigError: if a tracker cannot be built. The message has its name and the reason.
     """
     injected_environment(factory_and_config)
     build_trackers(factory_and_config)

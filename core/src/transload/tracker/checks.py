@@ -17,7 +17,7 @@ def check_run_id(run_id: object, what: str = "run_id") -> str:
     """Check a run id, which must be a text of 1 to 4096 bytes in UTF-8, and return it.
 
     Raises:
-        TrackingError: if it is not; the message has its name and value.
+        TrackingError: if it is not. The message has its name and value.
     """
     text = check_text(run_id, what)
     if not text:
@@ -50,11 +50,11 @@ def check_text(text: object, what: str) -> str:
 def check_values(values: Mapping[str, object], what: str = "metadata") -> dict[str, object]:
     """Return values in a form that JSON can store.
 
-    Allowed are str, int, float, bool, None, and lists and dicts of these; the keys of dicts are str.
-    NaN, the infinities and large ints are kept exactly. A tuple becomes a list.
+    Allowed are str, int, float, bool, None, and lists and dicts of these. The keys of dicts are
+    str. NaN, the infinities and large ints are kept exactly. A tuple becomes a list.
 
     Raises:
-        TrackingError: if a value cannot be stored; the message has its place.
+        TrackingError: if a value cannot be stored. The message has its place.
     """
     if not isinstance(values, Mapping):
         raise TrackingError(f"{what}={values!r}: {type(values).__name__}; must be a mapping")

@@ -19,7 +19,7 @@ class TrackerSource:
     Args:
         source_run_id: the run from which the other one came, or the id of anything else, such as an
             experiment.
-        artifact_name: the artifact that was used, or the kind of relation; sources can be filtered
+        artifact_name: the artifact that was used, or the kind of relation. Sources can be filtered
             by it.
     """
 

@@ -544,9 +544,9 @@ def delete(
     """Delete jobs with their states, logs, and the results in their own folders.
 
     Give handles, or --older-than and --larger-than for all ended jobs of a scheduler. A job that
-    has not ended is refused; with --force it is ended first. All handles are checked before the
-    first job is deleted. With --environments, --older-than selects packages
-    that no job has used for that long.
+    has not ended is refused. With --force it is ended first. All handles are checked before the
+    first job is deleted. With --environments, --older-than selects packages that no job has used
+    for that long.
     """
     if environments:
         if handle or force or larger_than is not None:

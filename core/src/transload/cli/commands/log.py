@@ -180,7 +180,7 @@ class _Log:
     Args:
         reader: reads the log.
         chosen: the wanted lines.
-        screen: the screen for text; None for JSON on stdout.
+        screen: the screen for text. None means JSON on stdout.
     """
 
     def __init__(self, reader: LogReader, chosen: LineFilter, screen: Screen | None) -> None:

@@ -66,7 +66,7 @@ def spmd(
         m: module to run
         image: image to run in
         name: experiment/run, each part may be left out
-        h: a named resource; default: 2 cores, 1024 MB and no GPU on each host
+        h: a named resource (default: 2 cores, 1024 MB and no GPU on each host)
         j: HOSTSxPROCESSES, or HOSTS alone for a process for each GPU of h (without h one process)
         env: environment variables (ENV1=v1,ENV2=v2)
         max_retries: largest number of restarts after failures
@@ -119,15 +119,15 @@ def ddp(
         m: module to run
         image: image to run in
         name: experiment/run, each part may be left out; the run's default is the script or module
-        h: a named resource; takes precedence over cpu, gpu and memMB
+        h: a named resource, which takes precedence over cpu, gpu and memMB
         cpu: cores of each replica
         gpu: GPUs of each replica
         memMB: main memory of each replica, in MB
         j: [MIN_HOSTS:]HOSTSxPROCESSES, or PROCESSES alone for one host
         env: environment variables (ENV1=v1,ENV2=v2)
         max_retries: largest number of restarts after failures
-        rdzv_port: port of the rendezvous on replica 0; 0 chooses one from 20000 to 29999 by the
-            job's id
+        rdzv_port: port of the rendezvous on replica 0, where 0 chooses one from 20000 to 29999 by
+            the job's id
         rdzv_backend: kind of rendezvous
         mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly];
             job=HANDLE:outputs,dst=/job)

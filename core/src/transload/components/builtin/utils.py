@@ -63,7 +63,7 @@ def sh(
         cpu: cores of each replica
         gpu: GPUs of each replica
         memMB: main memory of each replica, in MB
-        h: a named resource; takes precedence over cpu, gpu and memMB
+        h: a named resource, which takes precedence over cpu, gpu and memMB
         env: environment variables (ENV1=v1,ENV2=v2)
         max_retries: largest number of restarts of a failed replica
         mounts: mounts (type=<bind|volume|device>,src=/host,dst=/job[,readonly];
@@ -113,7 +113,7 @@ def python(
         cpu: cores of each replica
         gpu: GPUs of each replica
         memMB: main memory of each replica, in MB
-        h: a named resource; takes precedence over cpu, gpu and memMB
+        h: a named resource, which takes precedence over cpu, gpu and memMB
         num_replicas: number of replicas
     """
     if sum(item is not None for item in (m, c, script)) != 1:
@@ -158,7 +158,7 @@ def binary(
         cpu: cores of each replica
         gpu: GPUs of each replica
         memMB: main memory of each replica, in MB
-        h: a named resource; takes precedence over cpu, gpu and memMB
+        h: a named resource, which takes precedence over cpu, gpu and memMB
     """
     resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
     return replace(
@@ -172,7 +172,7 @@ def copy(src: str, dst: str, image: str = transload.IMAGE) -> specs.AppDef:
     Args:
         src: source, a path or a URL
         dst: destination, a path or a URL
-        image: image to run in; it must contain transload
+        image: image to run in, which must contain transload
     """
     command = ["-m", "transload.components.programs.copy_main", "--src", src, "--dst", dst]
     return _one_role("transload-utils-copy", image, "python", command)
@@ -193,8 +193,8 @@ def booth(
         x1: first coordinate
         x2: second coordinate
         trial_idx: key of the result
-        tracker_base: place of the result, a path or a URL; default: the job's own place
-        image: image to run in; it must contain transload
+        tracker_base: place of the result, a path or a URL (default: the job's own place)
+        image: image to run in, which must contain transload
     """
     command = ["-m", "transload.components.programs.booth_main", "--x1", str(x1), "--x2", str(x2)]
     command += ["--trial_idx", str(trial_idx), "--tracker_base", tracker_base]

@@ -74,7 +74,7 @@ class ResultTracker(ABC):
         """Store the results of ``key`` in place of those that were there.
 
         Raises:
-            TrackingError: the key, a name or a value is not allowed; the message names it.
+            TrackingError: the key, a name or a value is not allowed. The message names it.
         """
 
     @abstractmethod
@@ -98,10 +98,10 @@ class ResultTracker(ABC):
 
         Args:
             key: the key.
-            timeout: seconds to wait at most; None waits without end.
+            timeout: seconds to wait at most. None waits without end.
 
         Raises:
-            TransloadTimeout: they did not come in time (a ``TimeoutError``); the message says where
+            TransloadTimeout: they did not come in time (a ``TimeoutError``). The message says where
                 was looked.
         """
         text = _format.check_key(key)
@@ -215,8 +215,8 @@ class FsspecResultTracker(ResultTracker):
     def keys(self) -> list[str]:
         """Return all keys, sorted (``epoch-2`` before ``epoch-10``).
 
-        Costs one listing; each file is also opened once in the life of the tracker, to see that it
-        is a result.
+        This costs one listing. Each file is also opened once in the life of the tracker, to see
+        that it is a result.
         """
         keys = []
         unread = []
@@ -287,8 +287,6 @@ def open_store(
     """Return the store of a base.
 
     A plain path or ``file://`` URL needs no fsspec. Any other URL does.
-
-    with it.
 
     Raises:
         TrackingError: the base is empty, its protocol is unknown, or the package for it is missing.

@@ -60,9 +60,9 @@ class Body(NamedTuple):
     """The content of the file of a key.
 
     Args:
-        key: the key; None: the file's name gives it.
+        key: the key. None means that the file's name gives it.
         results: name → value.
-        run: handle of the job that wrote it; None: not known.
+        run: handle of the job that wrote it, or None if that is not known.
         writer: its ``role``, ``replica`` and ``attempt``.
         replaced: other replicas of that job, ``role/replica``, whose results of this key were
             replaced.
@@ -81,7 +81,7 @@ class Writer(NamedTuple):
     Args:
         key: its key: its number, with several roles ``role/number``.
         name: ``role/number``.
-        alone: no other replica belongs to the app.
+        alone: no other replica belongs to the job.
         fields: what a file says of who wrote it.
     """
 
@@ -142,7 +142,7 @@ def check_results(results: Mapping[str, object]) -> Results:
     """Return ``results`` as plain ints, floats and strs.
 
     Raises:
-        TrackingError: a name or value is not allowed; the message names it.
+        TrackingError: a name or value is not allowed. The message names it.
     """
     checked: Results = {}
     for name, value in results.items():
@@ -162,8 +162,6 @@ def check_value(name: str, value: object) -> int | float | str:
     """Return a value as a plain int, float or str.
 
     A bool becomes 0 or 1. A scalar of numpy or torch becomes its ``item()``.
-
-    its ``item()``.
 
     Raises:
         TrackingError: it is not allowed.

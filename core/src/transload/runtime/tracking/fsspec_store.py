@@ -69,7 +69,7 @@ class FsspecStore(Store):
         """The file system, opened anew where a connection must not be shared.
 
         That is in a forked child, and, unless the file system is an asynchronous one, in every
-        thread: just as fsspec itself tells its instances apart.
+        thread: just as fsspec itself distinguishes its instances.
         """
         mine = self._mine
         pid = os.getpid()
@@ -178,7 +178,7 @@ class FsspecStore(Store):
             name = full.rpartition("/")[2]
             if name and not name.startswith(".") and full.strip("/") != path.strip("/"):
                 self._listed[full] = _kind_and_size(entry)
-                # neither size nor a coarse modification time tells two writes apart: without an
+                # neither size nor a coarse modification time distinguishes two writes: without an
                 # etag there is no stamp
                 tag = next((entry[each] for each in _ETAGS if entry.get(each)), None)
                 stamp = None

@@ -21,10 +21,10 @@ __all__ = [
 
 
 OWN = ".apps"
-"""Folder below a given tracker base that holds a folder for each app."""
+"""Folder below a given tracker base that holds a folder for each job."""
 
 OUTPUTS = "outputs"
-"""Folder below an app's own for files that it makes."""
+"""Folder below a job's own for files that it makes."""
 
 MAX_FILE_NAME = 200
 """Longest name of a file or folder, in bytes, with its suffix."""

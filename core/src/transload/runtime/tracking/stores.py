@@ -84,8 +84,8 @@ class Store:
         Args:
             paths: their paths.
             limit: bytes that each may have at most.
-            refused: gets the reason for each file that is not read; None: the first such file
-                raises `RefusedFile`.
+            refused: gets the reason for each file that is not read. If it is None, the first such
+                file raises `RefusedFile`.
         """
         return self.collect(((path, partial(self.read, path, limit)) for path in paths), refused)
 
@@ -95,8 +95,6 @@ class Store:
         """Return what reading several files gives, for `read_many`.
 
         Files that do not exist are left out.
-
-        left out.
 
         Args:
             reads: path and what reads that file, one after the other.
@@ -150,8 +148,8 @@ class Store:
 
         Args:
             path: its path.
-            change: content → new content; may be called again.
-            limit: bytes that it may have at most; of a larger file nothing is taken over.
+            change: content → new content. It may be called again.
+            limit: bytes that it may have at most. Of a larger file nothing is taken over.
         """
         try:
             before = self.read(path, limit)
@@ -426,7 +424,7 @@ class OneFileStore(Store):
         """Put a line in place of the one of the same key.
 
         Raises:
-            TrackingError: the file would be too large; it stays as it was.
+            TrackingError: the file would be too large. It stays as it was.
         """
         self.update(path, lambda _: data)
 

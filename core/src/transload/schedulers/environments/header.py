@@ -25,7 +25,7 @@ _BLOCK: Final = r"(?m)^# /// (?P<type>[a-zA-Z0-9-]+)$\s(?P<content>(^#(| .*)$\s)
 _BEGIN: Final = r"(?m)^# /// script[ \t]*$"
 _MARK: Final = b"# /// script"
 _KEYS: Final = {"dependencies": list, "requires-python": str, "tool": dict}
-_LARGEST: Final = 1 << 20  # bytes of a script; what is longer is none that a person wrote
+_LARGEST: Final = 1 << 20  # bytes of a script, since a person writes no longer one
 
 
 @dataclass(frozen=True)

@@ -109,8 +109,6 @@ def key_of(recipe: dict[str, Any], python: str = "", packed: bool = False) -> st
 
     It is 32 hex digits of its content, its Python and this kind of machine.
 
-    machine.
-
     Args:
         recipe: what `Recipe.to_dict` returned.
         python: the interpreter that was asked for.
@@ -414,9 +412,9 @@ class Installer:
     """Installs the packages of one environment.
 
     Args:
-        folder: its folder; ``files`` in it holds what the packages are named by.
+        folder: its folder. The files that name the packages are in ``files`` in it.
         order: see `make`.
-        uv: path of uv; "": Python's own venv and pip.
+        uv: path of uv, or "" for Python's own venv and pip.
         say: takes the lines of the installer.
         child: ends the installer when it is asked to.
     """
@@ -488,7 +486,7 @@ class Installer:
         """Return path and version of the Python to use.
 
         Raises:
-            Failure: if there is none that fits; it says what is wanted and what is here.
+            Failure: if there is none that fits. It says what is wanted and what is here.
         """
         tried = []
         minor = self._recipe.get("python") or ""
@@ -631,7 +629,7 @@ def python_of(order: dict[str, Any]) -> str:
 def satisfies(version: str, requires: str) -> bool:
     """Tell whether a version of Python is one that ``requires-python`` allows.
 
-    Clauses such as ``>=3.9``, ``<4``, ``==3.11.*``, ``~=3.10`` are read (PEP 440, of releases); one
+    Clauses such as ``>=3.9``, ``<4``, ``==3.11.*``, ``~=3.10`` are read (PEP 440, of releases). One
     that cannot be read is left to the installer.
     """
     have = _numbers(version)
@@ -809,7 +807,7 @@ class Report:
             try:
                 _put(self._out, {"line": self._last, "seconds": seconds})
             except OSError:
-                pass  # nobody reads it: `_watch` sees to the rest
+                pass  # nobody reads it: `_watch` does the rest
 
 
 def _watch(child: Child) -> None:

@@ -42,9 +42,9 @@ class MadeEnvironment:
         kind: see `transload.specs.Environment`.
         name: name of the file that it was first made from.
         sha256: digest of its content.
-        size: bytes that it takes; None: not known.
-        files: number of its files and folders; None: not known.
-        last_used: when it was last used, seconds since the epoch; None: not known.
+        size: bytes that it takes, or None if that is not known.
+        files: number of its files and folders, or None if that is not known.
+        last_used: when it was last used, seconds since the epoch, or None if that is not known.
         in_use: a job uses it that has not ended.
         path: where it lies, for people.
     """
@@ -122,12 +122,12 @@ def order_to_make(
     The caller keeps stdin open, since the program stops when it closes.
 
     Args:
-        root: folder of all environments, where the program runs; ``~`` is its user's.
+        root: folder of all environments, where the program runs. ``~`` is its user's.
         recipe: `Recipe.to_dict`.
-        python: the interpreter to use, and no other; ``""``: the first ``python3`` on PATH that
-            fits.
+        python: the interpreter to use, and no other. ``""`` means the first ``python3`` on PATH
+            that fits.
         place: which Python that is, as far as it is known: another one makes another environment.
-        uv: path of uv there; ``""``: pip; None: uv if it is on PATH.
+        uv: path of uv there. ``""`` means pip, and None means uv if it is on PATH.
         wheels: a folder there with wheels, in place of any index.
         variables: for the installer alone: never written to disk, nor shown.
         packed: keep the packages as one file, ``venv.tar``, which is unpacked where they are used.
@@ -166,7 +166,7 @@ def follow_making(
         The keys ``made`` (False if it was there), ``path``, ``key`` and ``seconds``.
 
     Raises:
-        SubmitError: if it failed, with the installer's last lines, or ended without a word.
+        SubmitError: if it failed, with the installer's last lines, or ended without a result.
     """
     title = f"environment {environment}"
     last = ""

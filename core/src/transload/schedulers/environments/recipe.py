@@ -38,12 +38,12 @@ class Recipe:
     """What an environment is made from.
 
     Args:
-        environment: which one; its ``sha256`` is that of this content.
+        environment: which one. Its ``sha256`` is that of this content.
         files: path below a folder → text of the files that name its packages.
-        requirements: which of them pip reads; ``""``: none.
-        requires_python: the versions of Python that its file allows; ``""``: any.
+        requirements: which of them pip reads, or ``""`` for none.
+        requires_python: the versions of Python that its file allows, or ``""`` for any.
         hashed: each package has a hash, which is checked.
-        needs_uv: why only uv can install it; ``""``: pip can, too.
+        needs_uv: why only uv can install it, or ``""`` if pip can, too.
         variables: names of the variables that its files mention, for the installer.
     """
 
@@ -133,7 +133,7 @@ def as_requirements(recipe: Recipe) -> Recipe:
     Any other recipe is returned unchanged. The packages are the same, and so is the digest.
 
     Raises:
-        SubmitError: if uv is not here, or cannot do it; with its last lines.
+        SubmitError: if uv is not here, or cannot do it, with its last lines.
     """
     if recipe.environment.kind != "uv.lock" or recipe.requirements:
         return recipe

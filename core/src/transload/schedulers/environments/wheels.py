@@ -35,7 +35,7 @@ class WheelTarget:
     Args:
         version: of Python, such as ``3.11`` or ``3.11.4``.
         machine: such as ``x86_64``.
-        glibc: version of its C library, such as ``2.31``; ``""``: another library, taken for
+        glibc: version of its C library, such as ``2.31``. ``""`` means another library, taken for
             musl 1.2.
     """
 

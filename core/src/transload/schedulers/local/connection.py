@@ -49,7 +49,7 @@ def submit(local: str, request: dict[str, Any]) -> dict[str, Any]:
         except TimeoutError as exc:
             raise SchedulerUnavailable(f"the fork server in {local} does not answer") from exc
         except (OSError, ValueError):
-            # it was about to end, or was killed; the next attempt starts another one
+            # it was about to end, or was killed, so the next attempt starts another one
             time.sleep(0.002 * attempt)
     raise SubmitError(
         f"the fork server in {local} broke the connection {_ATTEMPTS} times; see spawner.log there",
@@ -120,7 +120,7 @@ def _start(local: str, scoped: list[str]) -> None:
 
     Args:
         local: folder of the local scheduler.
-        scoped: a command that runs it in a separate systemd scope; [] for none.
+        scoped: a command that runs it in a separate systemd scope, or [] for none.
     """
     code = f"{import_fork_server()}.main({local!r}, {_SOCKET!r})"
     program = sys.executable or getattr(sys, "_base_executable", "")

@@ -102,8 +102,8 @@ class LocalRequest(NamedTuple):
     roles: list[RoleRequest]
     timeout: float | None  # seconds for the whole job
     segment: float | None  # seconds that it may run at a time
-    max_log_bytes: int  # of each stream of a replica; 0: no limit
-    log_dir: str | None  # None: the job's own folder
+    max_log_bytes: int  # of each stream of a replica, 0 for no limit
+    log_dir: str | None  # None for the job's own folder
     assign_gpus: bool
     prepend_cwd: bool  # the working directory comes first on PATH
     workspaces: list[str]  # copies that this job alone uses
@@ -463,8 +463,6 @@ def machine_gpus() -> list[str]:
     """Return the ids of this machine's GPUs.
 
     They are those that `ENV_GPUS` names, else those that the submitter may use, else all.
-
-    use, or all.
 
     Raises:
         SpecError: if `ENV_GPUS` is neither a number nor a list of ids.

@@ -58,7 +58,7 @@ class LocalEnvironments:
         Args:
             role: the role.
             recipe: what is to be installed.
-            python: the interpreter that the user has named; ``""``: none.
+            python: the interpreter that the user has named, or ``""`` for none.
             variables: for the installer alone.
 
         Raises:

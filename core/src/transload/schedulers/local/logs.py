@@ -155,12 +155,13 @@ def _read(
 
 
 def _cut(data: bytes, at_end: bool, ended: bool) -> int:
-    """Return how much of a block is whole lines, or may be handed out all the same."""
+    """Return how much of a block is whole lines, or may be returned all the same."""
     if at_end and ended:
         return len(data)
     cut = data.rfind(b"\n") + 1
     if at_end:
-        # what a progress bar has drawn so far is a piece of its own; a last \r may be half of \r\n
+        # what a progress bar has drawn so far is a piece of its own, but a last \r may be half
+        # of \r\n
         cut = max(cut, data.rfind(b"\r", 0, -1) + 1)
     if cut == 0 and len(data) >= LONGEST_LINE:
         cut = len(data)

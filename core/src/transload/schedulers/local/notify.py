@@ -56,8 +56,8 @@ class AppWatch:
         except OSError:
             os.unlink(aside)
             raise
-        # how much fits into a FIFO, less one line; of a user with very many an old kernel gives the
-        # next one page
+        # how much fits into a FIFO, less one line, since an old kernel gives one page to the next
+        # FIFO of a user who has very many
         self._full = max(
             1, (fcntl.fcntl(self._fd, fcntl.F_GETPIPE_SZ) if kernel.LINUX else 8192) - 4096
         )

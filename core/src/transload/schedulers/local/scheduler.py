@@ -59,7 +59,8 @@ class LocalScheduler(SchedulerBase):
 
     Args:
         session_name: name of the session, recorded with each job.
-        name: of the scheduler; each name but ``local`` and ``local_cwd`` has a folder of its own.
+        name: name of the scheduler. Each name but ``local`` and ``local_cwd`` has a folder of its
+            own.
         always_cwd: replicas always run in the current directory.
     """
 
@@ -191,8 +192,6 @@ class LocalScheduler(SchedulerBase):
 
         Each different one is copied once, for all replicas and roles that have it.
 
-        it.
-
         Raises:
             SpecError: if a project of a workspace is not there.
             SubmitError: if the copy cannot be written.
@@ -230,7 +229,7 @@ class LocalScheduler(SchedulerBase):
 
         Raises:
             AppExists: if the id is, or was, another job's.
-            SpecError: if a role's program cannot be run; nothing was started.
+            SpecError: if a role's program cannot be run. Nothing was started.
             ConfigError: if the state folder cannot be used.
             SubmitError: if the job could not be started.
         """
@@ -471,8 +470,6 @@ class LocalScheduler(SchedulerBase):
         """Return the next page of a log, without ever blocking.
 
         Lines of other times are skipped by the index.
-
-        index.
 
         Raises:
             AppNotFound: if there is no such job.

@@ -59,8 +59,8 @@ class FsspecTracker(TrackerBase):
     have the same order for every reader.
 
     Args:
-        fs: an fsspec file system; None if ``root_dir`` is a URL or a local path.
-        root_dir: path on ``fs``; without ``fs`` a local path, or a URL such as
+        fs: an fsspec file system, or None if ``root_dir`` is a URL or a local path.
+        root_dir: path on ``fs``. Without ``fs`` it is a local path, or a URL such as
             ``s3://bucket/runs``.
         storage_options: options for fsspec, used with a URL.
 
@@ -198,7 +198,7 @@ class FsspecTracker(TrackerBase):
         This takes one listing, or none if no run was added since the last one.
 
         Args:
-            parent_run_id: only runs that have this one as a direct source; this takes one listing,
+            parent_run_id: only runs that have this one as a direct source. This takes one listing,
                 and a read for each of them.
             kwargs: other filters, which are not supported.
 
@@ -297,7 +297,7 @@ def create(config: str | None) -> FsspecTracker:
 
             - a folder: a path, or a URL such as ``s3://bucket/runs``
             - a JSON object with ``root_path``, perhaps ``protocol``, and options for that storage
-            - path of a file with lines ``name = value``, the same names; a dot in a name makes a
+            - path of a file with lines ``name = value``, the same names. A dot in a name makes a
               nested option
 
     Raises:

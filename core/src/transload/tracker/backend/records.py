@@ -86,7 +86,7 @@ def merge(run_id: str, files: Iterable[tuple[str, bytes]]) -> list[Record]:
     """Return the records of all files of a run, in order.
 
     Args:
-        run_id: the run; files of other runs are ignored.
+        run_id: the run. Files of other runs are ignored.
         files: path, for messages, and content of each file.
 
     Raises:

@@ -45,7 +45,8 @@ class Grant:
     """The result of asking for GPUs.
 
     Args:
-        ids: the GPUs that the job has now; None: too few are free, and the job is in the queue.
+        ids: the GPUs that the job has now. None means that too few are free, and the job is in the
+            queue.
         why: which jobs hold them, and how many wait before this one.
     """
 
@@ -57,7 +58,7 @@ class Grant:
 def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) -> Grant:
     """Give a job ``wanted`` of the machine's GPUs, or a place in the queue.
 
-    Those on which some other process computes are not free; ``path`` is the PATH on which the
+    Those on which some other process computes are not free. ``path`` is the PATH on which the
     vendor's tool is.
     """
     used = in_use(path)
@@ -168,7 +169,7 @@ def release(home: str, app_id: str) -> None:
     """Take a job out of the table and the queue, and wake the one that waits first.
 
     Raises:
-        OSError: if that cannot be done; what a job holds is free anyway once its supervisor is
+        OSError: if that cannot be done. What a job holds is free anyway once its supervisor is
             gone.
     """
     if not os.path.exists(f"{home}/gpus.json"):

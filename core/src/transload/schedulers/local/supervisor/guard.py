@@ -27,7 +27,7 @@ def finalise(home: str, app_id: str, wait: bool = False) -> bool:
     With ``wait`` its supervisor is dying. The kernel may free its lock after its other files.
 
     Returns:
-        True if the job has an end now; False if it has a supervisor, or another process ends it.
+        True if the job has an end now, False if it has a supervisor, or another process ends it.
     """
     folder = layout.app_folder(home, app_id)
     lock = layout.take_lock(f"{folder}/record.json", wait=wait)

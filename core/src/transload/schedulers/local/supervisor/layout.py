@@ -41,7 +41,7 @@ __all__ = ["Replaced", "open_own", "write_file"]
 SCHEMA = 1
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 _MANY = 1 << 16  # bytes of the states of a job
-_MOST = 1 << 29  # bytes of a file of ours; what a submit may hold is half of it
+_MOST = 1 << 29  # bytes of a file of ours, twice what a submit may hold
 FOLDERS = ("apps", "gone", "events", "helpers")
 
 

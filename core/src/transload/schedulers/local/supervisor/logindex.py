@@ -1,6 +1,6 @@
 """Note in an index when each replica's streams grew, at most once per tick.
 
-Replicas write to their files themselves. The kernel tells the supervisor that a file in a folder
+Replicas write to their files themselves. The kernel notifies the supervisor that a file in a folder
 was written to (dnotify). That takes one descriptor per folder, and none of the few inotify
 instances of a user. Without dnotify the supervisor looks now and then.
 
@@ -36,8 +36,8 @@ _BLOCK = 4096
 Index = SimpleNamespace
 """The indexes in the log folders of a job.
 
-`due` is when `look` is to be called (monotonic seconds); None: when something changes. Streams are
-kept below `most` bytes (0: no limit).
+`due` is when `look` is to be called (monotonic seconds), or None if that is when something changes.
+Streams are kept below `most` bytes (0 means no limit).
 """
 
 

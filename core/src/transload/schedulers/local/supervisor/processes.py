@@ -43,7 +43,7 @@ def stat_of(pid: int) -> tuple[int, int] | None:
     if not LINUX:
         return _ps().get(pid)
     data = layout.part_of(f"/proc/{pid}/stat", 1024)
-    # the command's name, in brackets, may hold anything; what follows its last bracket is plain
+    # the command's name, in brackets, may hold anything, but what follows the last bracket is plain
     fields = data[data.rfind(b")") + 2 :].split(None, 20)
     if len(fields) < 20:
         return None
@@ -114,7 +114,7 @@ def enter(home: str, name: bytes) -> None:
         return  # orphans are nobody's descendants there
     try:
         os.close(os.open(_entry(home, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError as exc:  # a full disk; only a job that started this process would look for it
+    except OSError as exc:  # full disk (only a job that started this process looks for it)
         os.write(2, f"cannot enter {exc.filename}: {exc.strerror}\n".encode())
 
 
@@ -382,7 +382,8 @@ class Termination:
     process ends before, the processes that it left behind are ended like all others.
 
     Args:
-        replicas: those that are to be started again; None: all that descends from the supervisor.
+        replicas: those that are to be started again. None means all that descends from the
+            supervisor.
         processes: pid and start time of each replica that lives. The caller keeps it current.
         cookie: that of the job, which shows to which replica an orphan belongs.
         grace: seconds between SIGTERM and SIGKILL of processes without a notice.
@@ -412,7 +413,7 @@ class Termination:
         self._pause = _KILL_AGAIN_S[0]
         self._kill_again = now
         concerned = processes if replicas is None else [r for r in replicas if r in processes]
-        # when the processes of each replica are killed; None stands for all without a notice
+        # when the processes of each replica are killed (None stands for all without a notice)
         self._deadlines: dict[Replica | None, float] = {
             replica: replica.kill_at for replica in concerned if replica.kill_at is not None
         }
@@ -427,7 +428,7 @@ class Termination:
             return True
         living, members = self._members()
         self._end_leftovers(living, members, now)
-        # a process has ended when its parent has its exit code; its last thread may take a moment
+        # a process has ended when its parent has its exit code, which its last thread may delay
         waiting = bool(self._processes)
         if not self._everything:
             waiting = any(replica in self._processes for replica in self._replicas)

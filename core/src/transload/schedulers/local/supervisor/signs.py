@@ -167,8 +167,9 @@ class Signs:
             name: its name in a status.
             log: its part of the index of logs.
             folders: those of its results and checkpoints.
-            stall_after: seconds of silence after which it has stalled; None: never.
-            stall_signal: number of the signal at which it writes its stacks; None: none is sent.
+            stall_after: seconds of silence after which it has stalled. None means never.
+            stall_signal: number of the signal at which it writes its stacks. None means that none
+                is sent.
         """
         self._sources[replica] = _Source(replica, name, log, folders, stall_after, stall_signal)
 
@@ -200,7 +201,7 @@ class Signs:
 
         Args:
             now: the time.
-            notified: the kernel says when something was written; else it is looked for.
+            notified: the kernel says when something was written. Otherwise it is looked for.
         """
         if not notified:
             self.changed(now)

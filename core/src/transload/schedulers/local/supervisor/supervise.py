@@ -46,7 +46,7 @@ class Supervisor:
         home: folder of the local scheduler.
         request: what the client asks for.
         client: the connection on which the client waits for its answer.
-        link: the connection to the guard; its end is the guard's end.
+        link: the connection to the guard. It ends when the guard ends.
         wake: gives the numbers of signals.
     """
 
@@ -87,7 +87,7 @@ class Supervisor:
         self.lock = self.ctl = self.place = self.lifeline = -1
         self.look_at = 0.0  # when to check requests, though nothing happens
         self.pause = _LOOK_S[0]  # before the next look at a folder that is being removed
-        self.notified = False  # the kernel tells what is made or removed in the folder
+        self.notified = False  # the kernel reports what is made or removed in the folder
         self.guard = 0  # the pid of one that this process has started
         self.endings: dict[Restart | None, processes.Termination] = {}  # None: the whole job's
         self.grace = processes.GRACE_S
