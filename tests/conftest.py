@@ -90,8 +90,9 @@ def _eventually(
     *,
     longest_pause: float = 0.05,
 ) -> T:
-    """Poll with a small back-off (1 ms, growing to 50 ms, or what is given); an exception of the
-    condition is the test's.
+    """Poll with a small back-off, from 1 ms to 50 ms or as given.
+
+    Exceptions of the condition pass.
     """
     __tracebackhide__ = True
     deadline = time.monotonic() + timeout
@@ -136,9 +137,7 @@ def free_port() -> int:
 
 
 def _read(path: str) -> bytes:
-    """Return a file's bytes; nothing for a process that has ended meanwhile or is another
-    user's.
-    """
+    """Return a file's bytes, or none for a process that has ended or is another user's."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -164,8 +163,9 @@ def _links_below(pid: int, home: str) -> bool:
 
 
 def _alive(pid: int) -> bool:
-    """Tell whether a process runs; a zombie does not (process 1 of a container may never reap
-    it).
+    """Tell whether a process runs, which a zombie does not.
+
+    Process 1 of a container may never reap it.
     """
     stat = _read(f"/proc/{pid}/stat")
     return bool(stat) and stat[stat.rfind(b")") + 2 : stat.rfind(b")") + 3] not in (b"Z", b"X")
@@ -187,7 +187,7 @@ class Moment:
 
     @staticmethod
     def now() -> Moment:
-        """Return this moment. Linux only; elsewhere no process is found."""
+        """Return this moment. Only Linux finds processes."""
         if not _PROCESSES:
             return Moment(0, 0, 0.0)
         boot = time.clock_gettime(time.CLOCK_BOOTTIME)
@@ -211,7 +211,7 @@ class Moment:
 
 
 def _last_pid() -> int:
-    """Return the pid that was given last; 0: not known."""
+    """Return the pid that was given last, or 0 if it is not known."""
     words = _read("/proc/loadavg").split()
     return int(words[4]) if len(words) == 5 else 0
 
@@ -262,7 +262,7 @@ def _end(home: Path, since: Moment) -> None:
 
 
 def _sweep(home: Path, may_leave: bool, since: Moment) -> str | None:
-    """Clean a state folder up; return what is wrong: processes that should have been gone."""
+    """Clean a state folder up, and return what is wrong, such as processes that still run."""
     deadline = time.monotonic() + _SETTLE_S
     found = processes_of(home, since)
     left = _strangers(found)
@@ -313,8 +313,9 @@ def _short_folder() -> str:
 def transload_home(
     request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Path]:
-    """A fresh TRANSLOAD_HOME (0700, short path, the variable set); fails the test that leaves a
-    process of it alive.
+    """Make a fresh TRANSLOAD_HOME, and fail the test that leaves a process of it alive.
+
+    It has mode 0700, a short path, and the variable is set.
 
     A test that means to leave some says so with ``@pytest.mark.leaves_processes``; they are ended
     all the same.
@@ -351,7 +352,7 @@ _left_out_file: str | None = os.environ.pop(
     engines.LEFT_OUT, None
 )  # of this run alone, not of a run that a test starts
 _needed: frozenset[str] | None = None
-"""The engines that the running test needs; None where no test is running."""
+"""Return the engines that the running test needs, or None where no test is running."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before -m looks at the markers

@@ -56,7 +56,7 @@ def install(place: Path, *folders: str) -> tuple[Path, Path]:
 
 
 def run(python: Path, code: str, *arguments: str, path: str = "") -> str:
-    """Run code in an environment that has that Python; return what it wrote."""
+    """Run code in an environment that has that Python, and return what it wrote."""
     done = subprocess.run(
         [str(python), "-c", code, *arguments],
         env={**os.environ, "PYTHONPATH": path},

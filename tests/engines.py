@@ -170,9 +170,7 @@ def missing(name: str) -> str | None:
 
 
 def install(names: list[str]) -> list[str]:
-    """Install what is missing of these engines; return one line for each that is still not
-    usable.
-    """
+    """Install what is missing of these engines. Return a line for each that is still unusable."""
     for name in names:
         if missing(name) is not None:
             _install_one(name)
@@ -180,7 +178,7 @@ def install(names: list[str]) -> list[str]:
 
 
 def _install_one(name: str) -> None:
-    """Run the first package manager that knows the engine; what came of it, the probe tells."""
+    """Run the first package manager that knows the engine. A probe tells whether that worked."""
     for tool, packages in ENGINES[name].packages.items():
         path = program(tool)
         if path is None:
@@ -209,8 +207,7 @@ def started(command: Sequence[str]) -> str | None:
 
 
 def check_may_start(name: str) -> None:
-    """Refuse to start an engine for a test that has not said that it needs it; all else may start
-    it.
+    """Refuse to start an engine for a test that has not said that it needs it. All else may.
 
     Raises:
         RuntimeError: The running test, in this process or one that started it, lacks the engine's
@@ -257,8 +254,9 @@ def hide(command: Sequence[str]) -> int:
 
 
 def main(argv: list[str]) -> int:
-    """Do ``install``, ``report`` or ``hide``; exit code 1 when a required engine is missing
-    afterwards.
+    """Do ``install``, ``report`` or ``hide``.
+
+    The exit code is 1 if a required engine is missing then.
     """
     if argv[:2] == ["hide", "--"] and argv[2:]:
         return hide(argv[2:])

@@ -96,7 +96,7 @@ class PrivateEngine:
         return ["nsenter", "--target", str(self.pid), "--net", "--mount", "--pid", "--", *command]
 
     def run(self, *command: str) -> str:
-        """Run a command inside the engine's namespaces; return its output."""
+        """Run a command inside the engine's namespaces, and return its output."""
         done = subprocess.run(
             self.enter(*command),
             env=self._environment,
@@ -109,7 +109,7 @@ class PrivateEngine:
         return done.stdout
 
     def start(self, *programs: Path) -> None:
-        """Start the daemon and wait until it answers; it finds programs in these folders too."""
+        """Start the daemon and wait until it answers. It finds programs in these folders too."""
         places = {"data-root": "D", "exec-root": "E", "pidfile": "P"}
         options = [f"--{name}={self.folder / place}" for name, place in places.items()]
         with self.log.open("ab") as log:
@@ -163,8 +163,9 @@ class PrivateEngine:
         self._daemon.send_signal(signal.SIGCONT)
 
     def sweep(self) -> list[str]:
-        """Remove what is on the engine apart from images; return its names. Records of deleted apps
-        are to stay.
+        """Remove what is on the engine apart from images, and return its names.
+
+        Records of deleted jobs may stay.
         """
         import docker  # noqa: TID251 - the tests of the plugin may
 
@@ -186,7 +187,7 @@ class PrivateEngine:
         return left
 
     def close(self) -> None:
-        """End everything; nothing is left, not even after a failure."""
+        """End everything, so that nothing is left, even after a failure."""
         self._holder.kill()
         self._holder.wait(30)
         for process in (self._daemon, self._registry):
@@ -213,11 +214,10 @@ class PrivateEngine:
     # -- a registry, for the engine alone: on the loopback interface of its namespace
 
     registry = "127.0.0.1:5000"
-    """What images in it are named after; an engine takes a registry on the loopback interface
-    without encryption."""
+    """Name of the registry, which images in it begin with. It is on loopback without encryption."""
 
     def start_registry(self) -> None:
-        """Start an empty registry and wait until it answers; it ends with the namespaces."""
+        """Start an empty registry and wait until it answers. It ends with the namespaces."""
         config = self.folder / "registry.yml"
         config.write_text(
             f"version: 0.1\nlog: {{level: warn}}\nstorage: {{filesystem: {{rootdirectory: "
@@ -257,7 +257,7 @@ class PrivateEngine:
         client.close()
 
     def busybox_image(self, name: str = "transload-test/busybox:1") -> str:
-        """Make the image that most tests run; return its name."""
+        """Make the image that most tests run, and return its name."""
         archive = self.folder / "busybox.tar"
         with tarfile.open(archive, "w") as tar:
             self._add_busybox(tar, APPLETS)
@@ -281,7 +281,7 @@ class PrivateEngine:
         applets: str = "",
         also: Sequence[str] = (),
     ) -> str:
-        """Make an image of this very Python with some packages, at the same paths; return its name.
+        """Make an image of this very Python with some packages, at the same paths. Return its name.
 
         Args:
             name: the image.
@@ -359,9 +359,7 @@ def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Mapping[
 
 
 def _add_environment(tar: tarfile.TarFile, environment: Path) -> None:
-    """Add an environment of the interpreter; one that is not the running one gets the running one's
-    packages.
-    """
+    """Add an environment of the interpreter, with the packages of the running one."""
     tar.add(environment / "pyvenv.cfg", str(environment / "pyvenv.cfg").lstrip("/"))
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     for program in ("python", "python3", version):

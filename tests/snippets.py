@@ -159,9 +159,7 @@ def pages() -> list[str]:
 
 
 def pages_of(suite: str) -> list[str]:
-    """Return the pages with code that a suite runs; those that no other suite has are run by
-    ``docs``.
-    """
+    """Return the pages with code that a suite runs. ``docs`` runs those that no other suite has."""
     taken = {page for name, some in PAGES.items() if name != suite for page in some} - set(BOTH)
     mine = PAGES.get(suite) or [page for page in pages() if page not in taken]
     return [page for page in mine if (ROOT / page).exists() and snippets(page)]
@@ -252,7 +250,7 @@ class Reader:
                 raise AssertionError(f"{snippet.place}: {type(error).__name__}: {error}") from error
 
     def _save(self, snippet: Snippet) -> str:
-        """Save a block whose first line names a file; return that file's stem."""
+        """Save a block whose first line names a file, and return that file's stem."""
         name = _NAME.match(snippet.text)
         if name:
             path = Path(self._folder, name[1])
@@ -349,8 +347,9 @@ def _commands(text: str) -> tuple[str, list[str]]:
 
 
 def _check_output(said: str, shown: list[str]) -> None:
-    """Compare output with what a page shows of it: these lines, in this order; ``…`` is anything,
-    more is allowed.
+    """Compare output with a page's lines in this order, where ``…`` is anything.
+
+    More is allowed.
     """
     position = 0
     for line in shown:

@@ -42,7 +42,7 @@ def _holds_conditional(node: ast.IfExp) -> bool:
 
 
 def _is_packed(node: ast.Assign) -> bool:
-    """Tell whether a tuple of values is assigned to a tuple of names; a swap is none."""
+    """Tell whether a tuple of values is assigned to a tuple of names, which a swap does not do."""
     if not isinstance(node.value, ast.Tuple):
         return False
     values = {ast.unparse(each) for each in node.value.elts}
@@ -74,7 +74,7 @@ def find_all() -> dict[str, list[str]]:
 
 
 def main(arguments: list[str]) -> int:
-    """Compare the sources with the limits; return the exit code."""
+    """Compare the sources with the limits, and return the exit code."""
     limits = json.loads(LIMITS.read_text(encoding="utf-8"))
     places = find_all()
     if arguments == ["--lower"]:

@@ -1,5 +1,6 @@
-"""Check that a tag such as v1.2.3 names the version of every distribution; say which it does not,
-with exit code 1.
+"""Check that a tag such as v1.2.3 names the version of every distribution.
+
+Name those that differ, with exit code 1.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def main(argv: list[str]) -> int:
-    """Compare; the only argument is the tag."""
+    """Compare the versions with the tag, which is the only argument."""
     if len(argv) != 1:
         print("usage: versions.py TAG", file=sys.stderr)
         return 2

@@ -29,7 +29,7 @@ EXTRAS = (
 
 
 def check(folder: str) -> str:
-    """Check one distribution, each of its modules by importing it; return a line about it.
+    """Check one distribution by importing each of its modules, and return a line about it.
 
     Raises:
         SystemExit: Something is missing from the wheel.

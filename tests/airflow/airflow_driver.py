@@ -122,7 +122,7 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
 
 
 def _wait(child: ChildJob, trigger: Any, task: Any) -> Any:
-    """Do what the triggerer does with a trigger; a kill is what a person's mark is there."""
+    """Do what the triggerer does with a trigger. A kill stands for a person's mark."""
     from transload.plugins import load_attribute
 
     path, values = trigger.serialize()

@@ -138,7 +138,10 @@ class AirflowServer:
         assert self._ended(pid, 20), f"{part} cannot be killed"
 
     def stop(self, number: int = signal.SIGTERM) -> None:
-        """End everything, whatever state it is in; with SIGKILL at once, as a machine goes down."""
+        """End everything, whatever state it is in.
+
+        SIGKILL ends it at once, as a machine goes down.
+        """
         pids = list(self._pids().values())
         for pid in pids:
             _signal_group(pid, number)
@@ -227,9 +230,7 @@ class AirflowServer:
     # -- its REST API
 
     def call(self, method: str, path: str, body: Any = None) -> Any:
-        """Return the JSON answer to a request; SQLite, or a busy server, sometimes wants a second
-        one.
-        """
+        """Return the JSON answer to a request. SQLite, or a busy server, may need a second one."""
         for _ in range(5):
             try:
                 return self._call(method, path, body)
@@ -299,8 +300,9 @@ class AirflowServer:
         return Run(self, dag_id, run_id)
 
     def until(self, condition: Callable[[], T], what: str, timeout: float = WAIT_S) -> T:
-        """Return the first truthy value of a condition, or raise; each question costs the API
-        server some 20 ms.
+        """Return the first truthy value of a condition, or raise.
+
+        Each question takes some 20 ms.
         """
         end, pause = time.monotonic() + timeout, 0.1
         while True:
@@ -343,7 +345,7 @@ class Run:
     def wait(
         self, *states: str, task_id: str = "job", index: int = -1, timeout: float = WAIT_S
     ) -> str:
-        """Wait for one of the states; default: the task has ended."""
+        """Wait for one of the states. By default, wait for the end of the task."""
         wanted = states or ENDED
         seen: list[str | None] = []
 
@@ -362,7 +364,7 @@ class Run:
             raise AssertionError(f"{exc}; log: {self.log(task_id, index=index)[-3000:]}") from None
 
     def xcom(self, key: str = "return_value", task_id: str = "job", index: int = -1) -> Any:
-        """Return an XCom; None if there is none."""
+        """Return an XCom, or None if there is none."""
         try:
             entry = self.server.call(
                 "GET",
@@ -375,7 +377,7 @@ class Run:
         return entry["value"]
 
     def log(self, task_id: str = "job", attempt: int | None = None, index: int = -1) -> str:
-        """Return the log of a try, as the interface shows it; default: the latest try."""
+        """Return the log of a try, by default the latest, as the interface shows it."""
         attempt = attempt or max(1, self.task(task_id, index)["try_number"])
         path = f"{self._path}/taskInstances/{task_id}/logs/{attempt}?map_index={index}&full_content=true"
         try:
@@ -471,7 +473,7 @@ _STARTED: list[subprocess.Popen[bytes]] = []
 
 
 def _runs(pid: int) -> bool:
-    """Tell whether a process runs; a zombie does not."""
+    """Tell whether a process runs, which a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except OSError:

@@ -1,4 +1,4 @@
-"""One real Airflow for all tests that want one; a fork server per worker for the others."""
+"""Start one real Airflow for all tests that want one, and a fork server per worker for others."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _OWNER = os.getpid()
 
 
 def _remove_home() -> None:
-    """Remove Airflow's home; a process that only hands out the tests runs no fixture that could."""
+    """Remove Airflow's home. A process that only hands out the tests runs no fixture that could."""
     if os.getpid() == _OWNER:
         shutil.rmtree(_HOME, ignore_errors=True)
 
@@ -93,7 +93,7 @@ def make_server() -> AirflowServer:
 def shared_airflow(
     _fork_server: None, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[SharedServer, AirflowServer]]:
-    """The real Airflow of all processes of this test run; nothing of it is left behind."""
+    """Return the real Airflow of all processes of this run, and leave nothing of it behind."""
     shared = SharedServer(shared_folder(tmp_path_factory.getbasetemp()), make_server)
     with shared.joined() as server:
         yield shared, server

@@ -61,7 +61,7 @@ def make_context(
 
 
 def execute(task: Any, context: dict[str, Any]) -> Any:
-    """Run a task; its guard wants the real task runner."""
+    """Run a task. Its guard wants the real task runner."""
     return type(task).execute.__wrapped__(task, context)
 
 

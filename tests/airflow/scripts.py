@@ -73,7 +73,7 @@ class Stage:
         return found
 
     def app_id(self, run: Run, count: int = 1) -> str:
-        """Wait until a run has started so many apps; return the id of the last one."""
+        """Wait until a run has started that many jobs, and return the id of the last one."""
         found = self.server.until(
             lambda: len(self.started(run)) >= count and self.started(run), f"{count} apps"
         )
@@ -110,8 +110,9 @@ class Stage:
 
 
 def kill_task(stage: Stage, run: Run) -> str:
-    """Kill the process of a task that waits in place, as an out-of-memory killer would; return the
-    app's id.
+    """Kill the process of a task that waits in place, as an out-of-memory killer would.
+
+    Returns the job's id.
     """
     app_id = stage.app_id(run)
     stage.handle(run)

@@ -44,7 +44,7 @@ def made(words: tuple[str, ...] = WORDS) -> Twice:
 
 
 def run(task: Twice, context: dict[str, Any]) -> Any:
-    """Run a task of several jobs; its guard wants the real task runner."""
+    """Run a task of several jobs. Its guard wants the real task runner."""
     return Twice.execute.__wrapped__(task, context)  # type: ignore[attr-defined]
 
 
@@ -60,8 +60,9 @@ def again(task: Any, context: dict[str, Any], **marks: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("with_store", [True, False])
 def test_each_different_ask_is_a_job(control: ScriptedControl, with_store: bool) -> None:
-    """A class that calls ``execute`` for several jobs gets the results of each; equal ones are one
-    job.
+    """A class that calls ``execute`` for several jobs gets each one's results.
+
+    Equal ones are one job.
     """
     task = made((*WORDS, "one", "two"))
     assert run(task, make_context(task, with_store=with_store)) == [*WORDS, "one", "two"]
@@ -93,9 +94,7 @@ def test_cleared_task_runs_all_anew(control: ScriptedControl) -> None:
 def test_edited_task_keeps_its_one_job(
     control: ScriptedControl, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """A task of one job whose definition was edited between two tries still has that job; the log
-    says so.
-    """
+    """A task whose definition was edited between two tries keeps its job, and the log says so."""
     task = made(("one",))
     context = make_context(task)
     run(task, context)
@@ -117,9 +116,7 @@ def test_operators_inside_another_task(control: ScriptedControl) -> None:
 
 
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
-    """Two jobs of a subclass, deferred or not, and two operators in one task; a retry runs none of
-    them again.
-    """
+    """A retry of a task with two jobs, deferred or not, or two operators, runs no job again."""
     run = airflow.trigger("several")
     for task_id in ("twice", "twice_deferred", "inside"):
         run.wait("success", task_id=task_id)

@@ -63,8 +63,10 @@ def test_killed_between_submit_and_store(stage: Stage) -> None:
 
 @pytest.mark.usefixtures("alone")
 def test_triggerer_restarts(airflow: AirflowServer, stage: Stage) -> None:
-    """A triggerer that is stopped or killed leaves the job alone; the next one takes over, and no
-    line comes twice. It ends the jobs of tasks that were marked, or whose run timed out, meanwhile.
+    """A triggerer that is stopped or killed leaves the job alone, and the next one takes over.
+
+    No line comes twice. It ends the jobs of tasks that were marked, or whose run timed out,
+    meanwhile.
     """
     lines = [{"text": "before the restart"}]
     run = stage.run("deferrable_plain", held(lines=lines, results={"0": {"x": 1}}))
@@ -164,8 +166,9 @@ def test_unreachable_scheduler_is_no_failed_app(stage: Stage) -> None:
 
 
 def test_broken_trigger_is_no_second_app(stage: Stage) -> None:
-    """A trigger that fails hands the task back to a worker, which waits for the same app; without a
-    store as well.
+    """A trigger that fails hands the task back to a worker, which waits for the same job.
+
+    That needs no store.
     """
     runs = [
         stage.run(f"broken_{word}", held(results={"0": {"x": 1}}))

@@ -16,8 +16,9 @@ SECRET = "not-to-be-seen-anywhere"
 
 @pytest.mark.slow
 def test_the_triggerer_reads_the_connection(airflow: AirflowServer, tmp_path: Path) -> None:
-    """It waits for apps of the cluster, and cancels one whose task is marked; nothing shows the
-    secret.
+    """The triggerer waits for jobs of the cluster, and cancels one whose task is marked.
+
+    Nothing shows the secret.
     """
     where = ScriptedControl(tmp_path / "elsewhere")
     extra = {"kind": "scripted", "scripted_dir": str(where.folder.root), "token": SECRET}

@@ -78,8 +78,9 @@ def test_endings(stage: Stage) -> None:
 
 
 def test_retry_is_a_new_attempt(stage: Stage) -> None:
-    """A failed job is answered by a second one, under another id, which goes on from the first
-    one's checkpoints; retries_by="scheduler" leaves it at one.
+    """A second job with another id goes on from the checkpoints of a failed one.
+
+    With retries_by="scheduler" there is only one.
     """
     runs = [stage.run(f"{mode}_retry", {"steps": ["FAILED"]}) for mode in MODES]
     final = stage.run("sync_by_scheduler", {"steps": ["FAILED"]})
@@ -97,9 +98,7 @@ def test_retry_is_a_new_attempt(stage: Stage) -> None:
 
 
 def test_logs_of_roles_and_replicas_live_and_once(stage: Stage) -> None:
-    """Two roles of three replicas are one task; its log has each line once, and while the app
-    runs.
-    """
+    """Two roles of three replicas are one task, whose log has each line once, and early."""
     lines = [
         {"text": f"{role}-{k}-{stream}", "role": role, "replica": k, "stream": stream}
         for role in ("main", "other")
@@ -156,8 +155,9 @@ def test_mistakes_are_one_clear_line_and_no_retry(airflow: AirflowServer) -> Non
 
 
 def test_launch_parameters_from_upstream(airflow: AirflowServer) -> None:
-    """An upstream's output decides the replicas of a real local app; results come back, as separate
-    keys too.
+    """An upstream's output decides the replicas of a real local job, whose results come back.
+
+    They come back as separate keys too.
     """
     run = airflow.trigger("launch_parameters")
     run.wait("success")
@@ -167,9 +167,7 @@ def test_launch_parameters_from_upstream(airflow: AirflowServer) -> None:
 
 
 def test_decorator_templates_groups(airflow: AirflowServer) -> None:
-    """Functions say what to run; templates reach into an app, unless told not to; groups can be
-    mapped.
-    """
+    """Functions say what to run, templates reach into jobs by default, and groups are mapped."""
     decorated, templated, grouped = (
         airflow.trigger(dag) for dag in ("decorated", "templated", "grouped")
     )
@@ -227,7 +225,7 @@ def test_example(airflow: AirflowServer) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_what_is_shown_without_a_browser(tmp_path: Path) -> None:
-    """An Airflow of its own runs the job; the task's state, log and results are printed."""
+    """An Airflow of its own runs the job, and the task's state, log and results are printed."""
     program = [sys.executable, str(EXAMPLES / "everywhere" / "show.py"), "airflow"]
     environment = os.environ | {"PATH": str(Path(sys.executable).parent)}
     said = subprocess.run(
@@ -260,8 +258,9 @@ def test_script_example(airflow: AirflowServer) -> None:
 
 @pytest.mark.slow  # launch parameters are tested above, lineage in test_open_lineage
 def test_chain_example(airflow: AirflowServer, tmp_path: Path) -> None:
-    """One job decides how many replicas the next one has; the tracker knows both, and draws what
-    came from what.
+    """One job decides how many replicas the next one has.
+
+    The tracker knows both, and their link.
     """
     run = airflow.trigger("chain", {"folder": str(tmp_path), "rows": 2500})
     run.wait("success", task_id="draw", timeout=200)

@@ -31,9 +31,7 @@ def test_rule(before: tuple[int, int, int], after: tuple[int, int, int], anew: b
 
 @given(st.lists(MARKS, min_size=1, max_size=8))
 def test_generations_count_up(course: list[Marks]) -> None:
-    """Each new generation has a namespace and a number of its own; the same marks come to the same
-    generation.
-    """
+    """Each generation has a namespace and a number of its own. Equal marks give the same one."""
     store = MemoryStore()
     seen = []
     for marks in course:

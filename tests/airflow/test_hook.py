@@ -64,8 +64,9 @@ def test_status_and_cancel(control: ScriptedControl, connect: Connect) -> None:
 def test_connection_is_a_cluster(
     elsewhere: ScriptedControl, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its apps bear its name; the triggerer and a sensor find them; the secret is in nothing that
-    Airflow keeps.
+    """Jobs of a connection bear its name, and the triggerer and a sensor find them.
+
+    The secret is in nothing that Airflow keeps.
     """
     script = {
         "steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"],
@@ -108,7 +109,7 @@ def test_connection_is_a_cluster(
 
 
 def test_connection_holds_defaults(control: ScriptedControl, connect: Connect) -> None:
-    """Run options and tracker base; what the task says goes before them."""
+    """The connection gives run options and tracker base. What the task says goes before them."""
     connect({"kind": "scripted", "cfg": {"a": 1, "b": 2}, "tracker_base": "/tracked"}, "mine")
     task = TransloadOperator(task_id="job", app=scripted_app("a", {}), conn_id="mine", cfg={"b": 3})
     task._defaults = TransloadHook("mine").defaults
@@ -142,9 +143,7 @@ def test_connection_holds_defaults(control: ScriptedControl, connect: Connect) -
 def test_mistakes_in_a_connection(
     control: ScriptedControl, connect: Connect, extra: object, fields: dict[str, str], words: str
 ) -> None:
-    """Each is one line with the field, and what is allowed; a task fails for good, and nothing is
-    started.
-    """
+    """A mistake is one line with the field and what is allowed. The task fails for good."""
     connect(extra, "wrong", **fields)
     with pytest.raises(ConfigError, match=words) as caught:
         _ = TransloadHook("wrong").defaults
@@ -158,9 +157,7 @@ def test_mistakes_in_a_connection(
 def test_host_of_a_connection(
     control: ScriptedControl, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """*Host*, with its login, is the setting that leads to a host; a name that no handle can have
-    is made one.
-    """
+    """*Host* with its login is the setting that leads to a host. An impossible name is changed."""
     monkeypatch.setattr(hooks, "HOSTS", ("ssh", "scripted_dir"))
     for login, value in ((None, "gpu.example"), ("me", "me@gpu.example")):
         connect({"kind": "scripted"}, "Team.1", host="gpu.example", login=login)
@@ -170,7 +167,7 @@ def test_host_of_a_connection(
 
 
 def test_files_in_a_connection(control: ScriptedControl, connect: Connect) -> None:
-    """A file's content is no part of a handle's record; it is read again by its name, as text."""
+    """A handle's record has a file's name, by which its content is read again as text."""
     content = {"clusters": [{"name": "a"}]}
     connect({"kind": "scripted", "scripted_dir": content}, "42")
     cluster = TransloadHook("42").defaults.cluster
@@ -186,9 +183,7 @@ def test_files_in_a_connection(control: ScriptedControl, connect: Connect) -> No
 def test_connection_is_tested(
     control: ScriptedControl, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The button *Test* says in the scheduler's own words whether it answers; apps are neither
-    listed nor judged.
-    """
+    """The button *Test* says in the scheduler's own words whether it answers. It lists no jobs."""
     connect({"kind": "scripted"})
     hook = TransloadHook()
     hook.get_conn().run(

@@ -1,6 +1,4 @@
-"""What people do to tasks in the interface: mark failed, clear; while running, while deferred,
-afterwards.
-"""
+"""Mark tasks as failed or clear them, as people do, while they run, are deferred, or have ended."""
 
 from __future__ import annotations
 
@@ -28,9 +26,7 @@ the triggerer."""
 
 @pytest.mark.parametrize("state", ["failed", pytest.param("success", marks=pytest.mark.slow)])
 def test_mark_cancels(stage: Stage, state: str) -> None:
-    """Marking a waiting task as failed or succeeded cancels its job; with on_kill="detach" the job
-    goes on.
-    """
+    """Marking a waiting task cancels its job. With on_kill="detach" the job goes on."""
     pairs = {
         mode: (stage.run(f"{mode}_plain", held()), stage.run(f"{mode}_detach", held()))
         for mode in MODES
@@ -126,8 +122,9 @@ def test_nothing_is_left_of_a_real_app(stage: Stage, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", DEFERRED)
 def test_clear_with_detach_leaves_the_app(stage: Stage, mode: str) -> None:
-    """With on_kill="detach" clearing leaves the app; the new generation waits for its end, then
-    starts its own.
+    """With on_kill="detach", clearing leaves the job.
+
+    The new generation waits for its end, then starts its own.
     """
     run = stage.run(f"{mode}_detach", held())
     run.wait(WAITING[mode])
@@ -192,8 +189,9 @@ def processes_with(mark: str) -> list[int]:
 
 @pytest.mark.parametrize("mode", DEFERRED)
 def test_clear_runs_again(stage: Stage, mode: str) -> None:
-    """Clearing a waiting task ends its app first, then starts another; clearing a success runs it
-    again.
+    """Clearing a waiting task ends its job, then starts another.
+
+    Clearing a success runs it again.
     """
     slow_end = [{"state": "RUNNING", "until": "ended"}, "CANCELLED"]
     run = stage.run(f"{mode}_plain", held(on_cancel=slow_end))

@@ -21,9 +21,7 @@ def test_execution_timeout_cancels(stage: Stage) -> None:
 
 @pytest.mark.slow  # the core's own limits
 def test_startup_and_schedule_timeout_cancel(stage: Stage) -> None:
-    """An app that does not leave SUBMITTED, or PENDING, in time is cancelled; one that ran once is
-    not.
-    """
+    """A job that stays SUBMITTED or PENDING too long is cancelled. One that ran once is not."""
     cases = {
         "schedule_timeout": {"steps": ["SUBMITTED"]},
         "startup_timeout": {"steps": ["PENDING"]},
@@ -65,9 +63,7 @@ def test_reachable_from_the_worker_only(airflow: AirflowServer, stage: Stage) ->
 @pytest.mark.slow
 @pytest.mark.usefixtures("alone")
 def test_triggerer_that_cannot_see_the_app(airflow: AirflowServer, stage: Stage) -> None:
-    """A trigger that finds itself elsewhere hands back at once; the task waits in place, and ends
-    right.
-    """
+    """A trigger elsewhere that cannot see the job hands back at once. The task waits in place."""
     airflow.end_part("triggerer")
     airflow.environment["TRANSLOAD_SCRIPTED_REACH"] = "process"
     try:

@@ -75,7 +75,7 @@ def _open(browser: Any, run: Any) -> Any:
 # Airflow draws its whole page, twice; that the link is there is tested by `test_endings`
 @pytest.mark.slow
 def test_the_button_leads_to_the_page(stage: Stage, browser: Any, page: str) -> None:
-    """With a page there is a button, and it opens that page; with a folder alone there is none."""
+    """With a page there is a button that opens it. With a folder alone there is none."""
     with_page, without = stage.run("sync_plain", {"page": page}), stage.run("sync_plain", {})
     for run in (with_page, without):
         run.wait("success")
@@ -103,8 +103,9 @@ def test_the_button_leads_to_the_page(stage: Stage, browser: Any, page: str) -> 
 # its fields are tested by `test_form_of_the_connection`, the listing by `test_provider`
 @pytest.mark.slow
 def test_provider_and_connection_form(airflow: AirflowServer, browser: Any) -> None:
-    """*Admin › Providers* lists the package; the form of a connection has the fields that lead to a
-    cluster.
+    """*Admin › Providers* lists the package.
+
+    The form of a connection has the fields for a cluster.
     """
     window = browser.new_context(viewport={"width": 1400, "height": 1100})
     window.set_default_timeout(PATIENCE_MS)

@@ -28,7 +28,7 @@ class Access:
 
 
 def test_reads_are_noted() -> None:
-    """Names of variables and connections are noted as templates ask for them; values are not."""
+    """Names of variables and connections are noted as templates ask for them, but not values."""
     context = {"var": {"value": Access(), "json": Access()}, "conn": Access(), "ds": "2024-01-01"}
     reads = Reads()
     noting = reads.noting(context)
@@ -78,8 +78,9 @@ async def test_what_cannot_be_read_stops_no_trigger(
 
 
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
-    """Secrets of templates and of the app are hidden, waiting here or in the triggerer; long lines
-    come whole.
+    """Secrets of templates and of the job are hidden, in the worker and in the triggerer.
+
+    Long lines come whole.
     """
     hidden, long = airflow.trigger("hidden"), airflow.trigger("long_lines")
     for mode in ("sync", "deferrable"):

@@ -29,9 +29,7 @@ def events(folder: Path, run_id: str) -> list[dict[str, Any]]:
 
 
 def test_events_of_tasks(airflow: AirflowServer) -> None:
-    """Artifacts are outputs, sources inputs, results a facet; of tasks in place and deferred, good
-    and bad.
-    """
+    """Artifacts are outputs, sources inputs, and results a facet, whatever the task and its end."""
     folder = Path(
         json.loads(airflow.environment["AIRFLOW__OPENLINEAGE__TRANSPORT"])["log_file_path"]
     ).parent
@@ -89,9 +87,7 @@ def test_events_of_tasks(airflow: AirflowServer) -> None:
 
 
 def test_assets_known_only_at_run_time(caplog: pytest.LogCaptureFixture) -> None:
-    """Each artifact becomes an asset of an alias, with a URI that Airflow takes; one that it
-    refuses fails nothing.
-    """
+    """Each artifact is an asset of an alias. One whose URI Airflow refuses fails nothing."""
     from airflow.sdk import Asset, AssetAlias
     from airflow.sdk.execution_time.context import OutletEventAccessors
 

@@ -290,8 +290,9 @@ def test_app_that_ends_soon_is_not_deferred(control: ScriptedControl) -> None:
 def test_app_that_goes_on_is_deferred(
     control: ScriptedControl, state: str, defer_after: float
 ) -> None:
-    """An app that still runs after that while is deferred, with its handle as XCom; one that
-    queues, at once.
+    """A job that still runs after that while is deferred, with its handle as XCom.
+
+    A job that waits in a queue is deferred at once.
     """
     script = {"steps": [{"state": state, "until": "go"}, "SUCCEEDED"]}
     operator = deferring(script, defer_after=defer_after, patience=math.inf)  # which JSON has not
@@ -324,8 +325,9 @@ def test_kill_while_looking_is_no_deferral(
 def test_without_a_task_state_store(
     control: ScriptedControl, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before Airflow 3.3 the id alone re-attaches; a cleared task is a new app; a missing name is a
-    loud warning.
+    """Before Airflow 3.3 the id alone reattaches, and a cleared task is a new job.
+
+    A missing name is a warning.
     """
     operator = scripted()
     for max_tries in (0, 0, 1):
@@ -357,7 +359,7 @@ def test_dry_run_touches_nothing(control: ScriptedControl) -> None:
 
 
 def test_command(control: ScriptedControl) -> None:
-    """A command is run as it is, its words rendered; numbers among them are texts."""
+    """A command is run as it is, its words rendered, with numbers as texts."""
     command = ["python", "train.py", "--lr", "{{ params.lr }}", 3]
     operator = TransloadOperator(
         task_id="job", command=command, scheduler="scripted", params={"lr": 0.1}
@@ -415,7 +417,7 @@ def test_settings_of_mapped_tasks() -> None:
     ],
 )
 def test_a_misspelt_setting_is_refused(arguments: dict[str, Any], words: str) -> None:
-    """The nearest one is named when the DAG is read; a wrong value ends the task, for good."""
+    """A misspelt setting is refused when the DAG is read. A wrong value fails the task for good."""
     with pytest.raises((ConfigError, SpecError), match=re.escape(words)):
         TransloadOperator(task_id="job", command=["true"], **arguments)
     operator = scripted(app=APP, mem="8X")
@@ -426,9 +428,7 @@ def test_a_misspelt_setting_is_refused(arguments: dict[str, Any], words: str) ->
 def test_paths_and_variables(
     control: ScriptedControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Paths are relative to the file that defines the DAG; ``pass_env`` names variables of the
-    worker that go along.
-    """
+    """Paths are relative to the DAG's file, and ``pass_env`` names the worker's variables."""
     (tmp_path / "jobs.py").write_text(
         "from transload.specs import AppDef, Role\n\n\ndef train() -> AppDef:\n"
         "    return AppDef('train', [Role('main', '', entrypoint='true')])\n"
@@ -453,7 +453,7 @@ def test_paths_and_variables(
 
 
 def test_job_is_told_its_parent(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What OpenLineage calls the task's run reaches the job; a role's own goes first."""
+    """The job gets what OpenLineage calls the task's run. A role's own value goes first."""
     monkeypatch.setattr(
         operators, "parent_variables", lambda ti: {"OPENLINEAGE_PARENT_ID": "a/b/c"}
     )

@@ -24,7 +24,7 @@ def arguments(made: type) -> set[str]:
 
 
 def test_the_options_of_every_operator_are_airflow_s() -> None:
-    """No argument of Airflow's own operators is missing; a newer version may have had others."""
+    """No argument of Airflow's own operators is missing. A newer version may have had others."""
     assert arguments(BaseOperator) - {"task_id"} <= set(BaseOptions.__annotations__)
 
 

@@ -19,7 +19,7 @@ from transload_airflow.states import STATES, TASK_STATES
 
 
 def fresh(code: str, **environment: str) -> Any:
-    """Run code in an interpreter of its own; return what it prints as JSON."""
+    """Run code in an interpreter of its own, and return what it prints as JSON."""
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, **environment},

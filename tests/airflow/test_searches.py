@@ -48,8 +48,9 @@ def check(run: Run, summary: dict[str, Any]) -> None:
 
 
 def test_search_runs_round_by_round(airflow: AirflowServer, stage: Stage) -> None:
-    """Each trial is a mapped task, a failed one ends nothing, the last task tells the best;
-    clearing goes on.
+    """Each trial is a mapped task, a failed one ends nothing, and the last task returns the best.
+
+    Clearing continues the search.
     """
     run = airflow.trigger("search_deferrable")
     run.wait("success", task_id="told", timeout=240)
@@ -135,8 +136,9 @@ SEARCH = Search(
 
 
 def test_converting_a_search_makes_a_group() -> None:
-    """``convert`` makes the group that users write; an operator is refused by name, and so is what
-    a Search decides.
+    """``convert`` makes the group that users write.
+
+    An operator is refused by name, as are a Search's own options.
     """
     from airflow.sdk import DAG
 
@@ -203,7 +205,7 @@ def tried(search: Search, trial: dict[str, Any], **options: Any) -> Any:
 
 
 def best(search: Search) -> tuple[Any, dict[str, Any]]:
-    """Run the last task; return what it returns, and its XComs."""
+    """Run the last task, and return its value and its XComs."""
     task = SearchBestOperator(task_id="best", search=search.to_dict(), place="s")
     context = make_context(task)
     return execute(task, context), context["ti"].xcoms

@@ -28,7 +28,7 @@ def minutes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def started(*steps: Any) -> str:
-    """Start a scripted app; return its handle."""
+    """Start a scripted job, and return its handle."""
     return host_runner("airflow").run(scripted_app("a", {"steps": list(steps)}), "scripted")
 
 
@@ -42,9 +42,7 @@ SILENT = {"state": "UNAVAILABLE", "until": "back"}
 def test_patience_is_counted_over_pokes(
     control: ScriptedControl, mode: str, with_store: bool
 ) -> None:
-    """A scheduler that cannot say for longer than ``patience`` fails the try, for a retry; the next
-    try counts anew.
-    """
+    """A scheduler silent for longer than ``patience`` fails the try, but not the next one."""
     handle = started(SILENT, {"state": "RUNNING", "until": "go"}, SILENT | {"until": "never"})
 
     def sensor() -> AppSensor:
@@ -97,9 +95,7 @@ def test_wrong_arguments_fail_when_the_dag_is_read(arguments: dict[str, Any], wo
 def test_bad_handles(
     control: ScriptedControl, deferrable: bool, handle: str, soft_fail: bool, kind: type
 ) -> None:
-    """A handle that leads nowhere fails the sensor for good, at once; with ``soft_fail`` it is
-    skipped.
-    """
+    """A handle that leads nowhere fails the sensor for good, or with ``soft_fail`` skips it."""
     sensor = AppSensor(task_id="wait", handle=handle, deferrable=deferrable, soft_fail=soft_fail)
     with pytest.raises(kind):
         execute(sensor, make_context(sensor))

@@ -55,9 +55,7 @@ def test_words_stay_as_written(native: bool) -> None:
 
 
 def test_native_templates_make_texts_where_texts_are_wanted() -> None:
-    """A template's ``1.10`` is no number in a command, in an app, nor in a name; a list may be a
-    command.
-    """
+    """A template's ``1.10`` is no number in a command, a job or a name. A list may be a command."""
     params = {"version": "1.10", "number": 3, "words": ["echo", "1.10"], "where": "007"}
     made = rendered(
         params=params, command=["echo", "{{ params.version }}", "{{ params.number }}{{ 0 }}"]
@@ -77,9 +75,7 @@ def test_native_templates_make_texts_where_texts_are_wanted() -> None:
 
 
 def test_native_templates_keep_types_where_values_are_wanted() -> None:
-    """Arguments of a component, run options and an app's JSON keep what a template returns; its
-    texts stay texts.
-    """
+    """Arguments, run options and a job's JSON keep a template's type. Their texts stay texts."""
     params = {"version": "1.10", "number": 3, "all": {"lr": 0.1}}
     given = {
         "version": "{{ params.version }}",
@@ -133,9 +129,7 @@ def test_function_as_component(transload_home: Any) -> None:
 
 
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
-    """Functions run as components however they are given; words stay words; upstream's data is no
-    template.
-    """
+    """Functions run as components however they are given, and upstream's data is no template."""
     functions, native, data = (
         airflow.trigger(name) for name in ("functions", "native", "upstream_data")
     )

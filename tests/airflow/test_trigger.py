@@ -43,7 +43,7 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
 
 
 def deferred(operator: TransloadOperator | AppSensor, context: dict[str, Any]) -> AppStateTrigger:
-    """Run a task until it defers; return its trigger, as the triggerer makes it."""
+    """Run a task until it defers, and return its trigger, as the triggerer makes it."""
     with pytest.raises(TaskDeferred) as deferral:
         execute(operator, context)
     path, values = deferral.value.trigger.serialize()
@@ -90,8 +90,9 @@ async def stopped(trigger: AppStateTrigger, seen: asyncio.Event) -> None:
 async def test_shutdown_leaves_the_app_and_repeats_no_line(
     control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A triggerer that ends leaves the app alone; the next one goes on with the logs where it
-    was.
+    """A triggerer that ends leaves the job alone.
+
+    The next one goes on with the logs where it was.
     """
     operator, context = held()
     trigger = deferred(operator, context)
@@ -166,9 +167,7 @@ async def test_second_try_repeats_no_line(
 
 
 async def test_lines_are_read_before_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A trigger fires once what it has written into its log's socket was read; not for ever, if
-    nobody reads.
-    """
+    """A trigger fires once the lines in its log's socket were read, but waits a limited time."""
     ours, theirs = socket.socketpair()
     handler = logging.StreamHandler(ours.makefile("w"))
     logging.getLogger().addHandler(handler)
@@ -194,9 +193,7 @@ async def test_lines_are_read_before_the_event(monkeypatch: pytest.MonkeyPatch) 
     "text", ["x" * 29_000, "x" * 1_300_000, "é" * 20_000, "\x00" * 20_000, "short"]
 )
 def test_a_very_long_line_comes_in_pieces(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    """No piece is more than a thread of the triggerer writes in one go; nothing of the line is
-    missing.
-    """
+    """A very long line comes in pieces that a thread writes at once, with nothing missing."""
     pieces: list[str] = []
     monkeypatch.setattr(
         "transload_airflow.log_lines.log_line",
@@ -236,8 +233,9 @@ async def test_person_ends_a_deferred_task(
 async def test_person_ends_a_deferred_task_of_a_silent_scheduler(
     control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scheduler that cannot be reached just then is asked again; one that stays silent is given
-    up, aloud.
+    """A scheduler out of reach is asked again.
+
+    One that stays so is given up, and the log says so.
     """
     trigger = deferred(*held())
     refuse_cancels(monkeypatch, 2)
@@ -250,9 +248,7 @@ async def test_person_ends_a_deferred_task_of_a_silent_scheduler(
 
 
 async def test_sensor_keeps_its_hands_off_the_log_of_the_task(control: ScriptedControl) -> None:
-    """Who waits for the same app has a log position of its own, or none; the other's stays when it
-    is done.
-    """
+    """A sensor for the same job has a log position of its own, or none, and keeps the task's."""
     operator, context = held()
     trigger = deferred(operator, context)
     handle = trigger.state["handle"]
@@ -270,8 +266,9 @@ async def test_sensor_keeps_its_hands_off_the_log_of_the_task(control: ScriptedC
 
 
 async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The event is held back until the supervisor must have noticed, longer on a busy machine;
-    `dag.test()` never.
+    """The event is held back until the supervisor must have noticed, but not in `dag.test()`.
+
+    On a busy machine that takes longer.
     """
     monkeypatch.setattr(deferral.os, "getloadavg", lambda: (0.0, 0.0, 0.0))
     elsewhere = {"name": "of another process", "at": time.time()}
@@ -363,8 +360,9 @@ async def test_before_3_3_the_state_of_the_task_decides(
 
 
 def test_a_mark_in_3_2_is_left_to_the_triggerer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow 3.2 queues a callback without a session and knows no teams; its session and queue are
-    stood in for.
+    """Airflow 3.2 queues a callback without a session and knows no teams.
+
+    The test replaces its session and queue.
     """
     from airflow.models.callback import TriggererCallback
     from airflow.models.trigger import Trigger

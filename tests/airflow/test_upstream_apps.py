@@ -111,8 +111,9 @@ def test_function_returns_an_app_through_the_decorator() -> None:
 
 
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
-    """Upstream's apps run, mapped too, their texts are no templates; no XCom is asked for in
-    vain.
+    """Upstream's jobs run, mapped ones too.
+
+    Their texts are no templates, and no XCom is asked for in vain.
     """
     run = airflow.trigger("upstream_apps")
     run.wait("success")

@@ -64,7 +64,7 @@ def dies_while_it_adds() -> None:
 
 
 def dies_while_trials_run(wanted: int, gate: str | None) -> None:
-    """Die once that many trials run; with a gate, once a trial has completed behind it."""
+    """Die once that many trials run, or with a gate, once a trial has completed behind it."""
     from transload_ax.runner import TransloadRunner
 
     poll = TransloadRunner.poll_trial_status

@@ -139,7 +139,7 @@ if how == "mean":
 
 
 def curve(x: float, trial_idx: int, gate: str, steps: int = 4, marks: str = "") -> AppDef:
-    """Report a learning curve; then wait until a file is there.
+    """Report a learning curve, then wait until a file is there.
 
     Args:
         x: the value at every step
@@ -161,7 +161,7 @@ while not os.path.exists(gate):
 
 
 def reaches(x: float, trial_idx: int, gate: str) -> AppDef:
-    """Say that step 40 of 100 is reached, and report ``loss = x``; then wait until a file is there.
+    """Say that step 40 of 100 is reached, report ``loss = x``, and wait until a file is there.
 
     Args:
         x: value
@@ -180,7 +180,7 @@ while not os.path.exists(sys.argv[3]):
 
 
 def reports_steps(x: float, trial_idx: int, gate: str) -> AppDef:
-    """Report a curve as steps of the job's own results; then wait until a file is there.
+    """Report a curve as steps of the job's own results, then wait until a file is there.
 
     Args:
         x: value

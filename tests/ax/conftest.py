@@ -1,6 +1,4 @@
-"""Ax is imported once per process; trials find this environment's programs and the tests'
-components.
-"""
+"""Import Ax once per process. Trials find this environment's programs and the tests' components."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ os.environ["PYTHONPATH"] = os.pathsep.join(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let warnings of Ax and what it stands on pass; ours stay errors where a test says so."""
+    """Let warnings of Ax and its dependencies pass. Ours stay errors where a test says so."""
     for item in items:
         item.add_marker(pytest.mark.filterwarnings("error:::transload"))
         item.add_marker(pytest.mark.filterwarnings("ignore"))
@@ -48,7 +46,7 @@ def base(tmp_path: Path) -> str:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> Iterator[Path]:
-    """A file that trials wait for; it is made at the end at the latest."""
+    """Return a file that trials wait for, which is made at the end at the latest."""
     path = tmp_path / "gate"
     yield path
     path.touch()
@@ -68,7 +66,7 @@ def sobol() -> Callable[[], Any]:
 
 @pytest.fixture
 def orchestrate(transload_home: Path, sobol: Callable[[], Any]) -> Iterator[Callable[..., Any]]:
-    """Make Ax's own orchestrator for an experiment; all apps are ended after the test."""
+    """Make Ax's own orchestrator for an experiment, and end all jobs after the test."""
     made: list[Any] = []
 
     def make(experiment: Any, parallel: int = 1, **options: Any) -> Any:
@@ -95,7 +93,7 @@ def orchestrate(transload_home: Path, sobol: Callable[[], Any]) -> Iterator[Call
 
 @pytest.fixture
 def experiment(transload_home: Path, base: str) -> Iterator[Callable[..., Any]]:
-    """Make an experiment over ``x`` in [-1, 3]; all apps are ended after the test."""
+    """Make an experiment over ``x`` in [-1, 3], and end all jobs after the test."""
     made: list[Any] = []
 
     def make(component: str = "ax_components:square", **more: Any) -> Any:

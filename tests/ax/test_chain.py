@@ -22,9 +22,7 @@ def test_a_searched_parameter_sets_the_replicas(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The example finds the best number; each trial had that many replicas, and descends from the
-    first job.
-    """
+    """The example finds the best number of replicas. Each trial has its first job as parent."""
     monkeypatch.setattr(sys, "argv", [str(EXAMPLE), str(tmp_path)])
     runpy.run_path(str(EXAMPLE), run_name="__main__")  # here Ax is imported already
     assert "best: 3 replicas, cost 8500" in capsys.readouterr().out

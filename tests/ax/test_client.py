@@ -14,7 +14,7 @@ from transload.pipelines import host_runner
 
 @pytest.fixture
 def client(transload_home: Path, base: str) -> Iterator[Callable[..., Any]]:
-    """Make a client over ``x`` in [-1, 3]; all apps are ended after the test."""
+    """Make a client over ``x`` in [-1, 3], and end all jobs after the test."""
     made: list[Any] = []
 
     def make(component: str = "ax_components:square", metric: Any = None, **more: Any) -> Any:

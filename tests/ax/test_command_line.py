@@ -104,8 +104,9 @@ def test_search_with_ax(transload_home: Path) -> None:
 
 @pytest.mark.slow
 def test_search_with_ax_for_several_objectives(transload_home: Path, tmp_path: Path) -> None:
-    """Two objectives and a constraint: Ax weighs them all, also where it goes on; the front keeps
-    the bound.
+    """Ax weighs two objectives and a constraint, also where it goes on.
+
+    The front keeps the bound.
     """
     from transload_ax import AxSuggester
 

@@ -1,4 +1,4 @@
-"""The adapter passes the suite that every adapter must pass; driven without Ax."""
+"""The adapter passes the suite that every adapter must pass, driven without Ax."""
 
 from __future__ import annotations
 

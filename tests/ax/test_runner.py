@@ -23,8 +23,7 @@ APPLY = (
     "test_poll_available_capacity",
     "test_on_search_space_update_default_is_noop",
 )
-"""Ax's tests that hold for every runner; its others say what a runner without stop, poll or an
-update does."""
+"""Ax's tests that hold for every runner. Its others test runners without stop, poll or update."""
 
 
 @pytest.fixture
@@ -37,7 +36,10 @@ def trials(experiment: Callable[..., Any], gate: Path) -> list[Any]:
 
 
 def test_it_takes_what_torchx_runner_takes() -> None:
-    """The arguments of Ax's runner for TorchX, in its order; its source is read without TorchX."""
+    """The runner takes the arguments of Ax's runner for TorchX, in its order.
+
+    That runner's source is read without TorchX.
+    """
     from transload_ax import TransloadRunner
 
     found = importlib.util.find_spec("ax.runners.torchx")
@@ -83,8 +85,9 @@ def test_run_multiple(trials: list[Any]) -> None:
 
 
 def test_poll_and_stop(trials: list[Any], eventually: Any) -> None:
-    """A poll gives the indices by status; stop takes a reason, and gives metadata; a stopped trial
-    has a reason.
+    """A poll gives the indices by status.
+
+    A stop takes a reason, gives metadata, and keeps the reason.
     """
     from ax.core.trial_status import TrialStatus
 
@@ -114,7 +117,7 @@ def test_run_then_mark_completed(trials: list[Any]) -> None:
 
 
 def test_equality(experiment: Callable[..., Any]) -> None:
-    """Runners are equal if their arguments are, whatever they have done; each shows what it is."""
+    """Runners are equal if their arguments are, and each shows what it is."""
     made = experiment(namespace="one").runner
     with made:
         assert made.clone() == made

@@ -78,9 +78,7 @@ class TestAdapter:
         assert host_runner("ax").list("local") == []
 
     def test_dry_run_takes_what_convert_takes(self, base: str, transload_home: Path) -> None:
-        """Its options show in the request; arguments that the search will set have values for
-        show.
-        """
+        """A dry run shows its options, with example values for what the search will set."""
         given: dict[str, Any] = {
             "scheduler": "local_cwd",
             "cfg": {"max_log_size": 9.5},
@@ -118,9 +116,7 @@ class TestSuggester:
     """Ax as a suggester of core's searches."""
 
     def test_suggests_and_observes(self) -> None:
-        """Trials are in the space, numbered, limited by the search; one that was not suggested is
-        refused.
-        """
+        """Trials are in the space, numbered and limited. One that was not suggested is refused."""
         suggester = get_suggester(search(trials=3))
         trials = suggester.suggest(2) + suggester.suggest(5)
         assert [trial.index for trial in trials] == [0, 1, 2]
@@ -131,9 +127,7 @@ class TestSuggester:
             suggester.observe(7, {"booth_eval": 1.0})
 
     def test_state_goes_on_elsewhere(self) -> None:
-        """The state is JSON; another suggester goes on from it, with the same next trial for the
-        same seed.
-        """
+        """The state is JSON, from which another suggester goes on with the same next trial."""
         one, other = get_suggester(search(seed=3)), get_suggester(search(seed=3))
         one.suggest(2)
         one.observe(0, {"booth_eval": 5.0})
@@ -146,8 +140,9 @@ class TestSuggester:
             other.load({})
 
     def test_several_objectives_and_constraints(self) -> None:
-        """Ax gets each objective in its direction, and each bound; a trial that was stopped early
-        is one to Ax too.
+        """Ax gets each objective in its direction, and each bound.
+
+        An early stop is one to Ax too.
         """
         from ax.core.optimization_config import MultiObjectiveOptimizationConfig
 
@@ -215,9 +210,7 @@ class TestLedger:
         return AppResults(f"local://test/{trial.index}", AppState.SUCCEEDED, results)
 
     def test_rounds_go_on_in_another_process(self, base: str) -> None:
-        """Each round asked of a fresh ledger gives new trials; asked again, the same ones; then no
-        more.
-        """
+        """Each round of a fresh ledger gives new trials, and the same ones when asked again."""
         given = search(trials=5, parallelism=2, seed=4)
         seen: list[SearchTrial] = []
         for number in range(SearchLedger(given, base).rounds):
@@ -260,9 +253,7 @@ class TestLedger:
 
 
 def test_models_compute_with_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While trials are proposed PyTorch has one thread, and afterwards what it had; the
-    environment's wish wins.
-    """
+    """PyTorch has one thread while trials are proposed. The environment's setting goes first."""
     import torch
 
     from transload_ax.threads import one_thread
@@ -301,9 +292,7 @@ class TestRunExperiment:
         gate: Path,
         caplog: pytest.LogCaptureFixture,
     ) -> None:
-        """Whatever is raised in the middle, the jobs are ended, unless they are to go on; then a
-        line says how many.
-        """
+        """Whatever is raised, the jobs are ended. If they are to go on, a line says how many."""
         from transload_ax import run_experiment
 
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
@@ -401,7 +390,7 @@ class TestRunExperiment:
             run_experiment(experiment(), 1, early_stopping=PercentileEarlyStoppingStrategy())
 
     def test_several_objectives(self, experiment: Callable[..., Any], sobol: Any) -> None:
-        """Several objectives are recorded; there is no single best. Bounds are on other results."""
+        """Several objectives are recorded without a single best. Bounds are on other results."""
         from transload_ax import run_experiment
 
         goals = [Objective("loss"), Objective("cost", minimize=False)]
@@ -420,9 +409,7 @@ class TestRunExperiment:
     def test_submits_side_by_side(
         self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Trials of one call are submitted at once: none waits for another's submit; the metadata
-        is each one's own.
-        """
+        """Trials of one call are submitted at once, without waiting, each with its own metadata."""
         from transload_ax.jobs import TrialJobs
 
         made = experiment()

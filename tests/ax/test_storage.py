@@ -1,6 +1,4 @@
-"""Experiments survive their optimiser: stored at any time, killed, gone on with; no job twice, none
-lost.
-"""
+"""Experiments survive an optimiser that is killed at any time, without a lost or second job."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ class Scene:
 
 @pytest.fixture
 def scene(tmp_path: Path, transload_home: Path) -> Any:
-    """A scene; whatever still runs at the end is ended."""
+    """Make a scene, and end whatever still runs afterwards."""
     made = Scene(tmp_path)
     yield made
     made.gate.touch()
@@ -84,9 +82,7 @@ def scene(tmp_path: Path, transload_home: Path) -> Any:
     ],
 )
 def test_killed_and_gone_on_with(moment: str, scene: Scene) -> None:
-    """Wherever the optimiser is killed, another one finishes the search; each trial has one job,
-    and its own result.
-    """
+    """Wherever the optimiser is killed, another one finishes the search with one job per trial."""
     from transload_ax import run_experiment
 
     scene.kill(moment)
@@ -105,8 +101,9 @@ def test_killed_and_gone_on_with(moment: str, scene: Scene) -> None:
 
 @pytest.mark.parametrize("loop", ["", " in Ax's loop"])
 def test_sigterm_leaves_the_jobs(scene: Scene, loop: str) -> None:
-    """A program that gets SIGTERM leaves its jobs and exits with 143; whoever goes on finds them,
-    each once.
+    """A program that gets SIGTERM leaves its jobs and exits with 143.
+
+    A later one finds each once.
     """
     from transload_ax import run_experiment
 
@@ -130,9 +127,7 @@ def test_ctrl_c_ends_the_jobs(scene: Scene, loop: str) -> None:
 
 @pytest.fixture
 def settings(scene: Scene) -> Any:
-    """Ax's SQL storage in a scene's folder; Ax has one engine for a process, which is another
-    test's otherwise.
-    """
+    """Return Ax's SQL storage in a scene's folder. Ax has one engine for a process."""
     from ax.storage.sqa_store.db import init_engine_and_session_factory
     from ax.storage.sqa_store.structs import DBSettings
 
@@ -324,9 +319,7 @@ def test_what_changes_is_stored_again(experiment: Callable[..., Any], tmp_path: 
 def test_component_that_is_gone_can_still_be_loaded(
     experiment: Callable[..., Any], tmp_path: Path
 ) -> None:
-    """A stored experiment can be looked at where its component cannot be imported; running it says
-    so.
-    """
+    """A stored experiment can be read where its component cannot be imported, but not run."""
     from transload_ax import Snapshot, run_experiment
 
     kept = Snapshot(tmp_path / "kept.json")
@@ -404,9 +397,7 @@ def test_another_definition_under_the_same_name(
 def test_another_strategy_under_the_same_name(
     experiment: Callable[..., Any], tmp_path: Path, sobol: Any
 ) -> None:
-    """A search goes on with what proposed its trials; something else is refused, and not silently
-    left out.
-    """
+    """A search goes on with what proposed its trials. Something else is refused with an error."""
     from transload_ax import Snapshot, run_experiment
     from transload_ax.spaces import strategy
 
@@ -438,8 +429,9 @@ def test_what_no_scheduler_takes_is_not_stored(
 def test_paths_are_relative_to_the_file_that_defines_the_experiment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transload_home: Path
 ) -> None:
-    """Component file and what a trial opens lie beside that file, wherever it is run; the tracker
-    base is absolute.
+    """Component file and what a trial opens lie beside the defining file, wherever it is run.
+
+    The tracker base is absolute.
     """
     from ax.core.arm import Arm
 
@@ -499,8 +491,9 @@ def test_a_cluster_by_its_name(
     eventually: Any,
     gate: Path,
 ) -> None:
-    """Trials run on a cluster of the settings, without a tracker base; it is found again where it
-    has no table.
+    """Trials run on a cluster of the settings, without a tracker base.
+
+    The cluster is found again where the settings lack it.
     """
     from ax.core.arm import Arm
 
@@ -558,9 +551,7 @@ def test_secret_options_of_the_one_who_goes_on(
 
 
 def test_one_process_at_a_time(experiment: Callable[..., Any], tmp_path: Path, sobol: Any) -> None:
-    """A search that is being run is refused, with nothing started; what holds it may be killed, and
-    lets go of it.
-    """
+    """A search that is being run is refused. When its process is killed, it is free again."""
     from transload_ax import run_experiment
 
     kept = tmp_path / "kept.json"
@@ -608,8 +599,9 @@ def test_going_on_that_fails_at_once_leaves_no_job(
 
 
 def test_copies_do_not_share_processes(experiment: Callable[..., Any], gate: Path) -> None:
-    """An experiment with running trials can be copied and pickled; the copy finds its jobs by their
-    handles.
+    """An experiment with running trials can be copied and pickled.
+
+    A copy finds its jobs by handles.
     """
     import copy
     import pickle

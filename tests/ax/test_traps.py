@@ -32,13 +32,13 @@ def handle_of(experiment: Any, index: int = 0) -> str:
 
 
 def forget(runner: Any) -> None:
-    """Make a runner as it is in a new process; its apps go on."""
+    """Make a runner as it is in a new process. Its jobs go on."""
     runner.close(cancel=False)
     del runner._trials
 
 
 def is_alive(pid: int) -> bool:
-    """Tell whether a process runs; one that nobody has waited for does not."""
+    """Tell whether a process runs, which one that nobody has waited for does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except (FileNotFoundError, ProcessLookupError):
@@ -158,7 +158,7 @@ class TestIdempotence:
     def test_run_multiple_finds_what_was_submitted(
         self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """One that cannot be submitted stops the rest; called again, each is submitted once."""
+        """A trial that cannot be submitted stops the rest. Called again, each is submitted once."""
         made = experiment()
         trials = [new_trial(made, x) for x in (0.0, 1.0, 2.0)]
         runner = host_runner("ax")
@@ -243,9 +243,7 @@ class TestIdempotence:
     def test_two_experiments_of_one_name(
         self, experiment: Callable[..., Any], tmp_path: Path
     ) -> None:
-        """Without a namespace of their own, equal names would share jobs; by default each gets a
-        uuid.
-        """
+        """Without a namespace, equal names would share jobs. By default each gets a uuid."""
         one, two = experiment(), experiment(tracker_base=str(tmp_path / "other"))
         handles = {made.runner.run(new_trial(made))["transload_app_handle"] for made in (one, two)}
         assert len(handles) == 2
@@ -302,7 +300,7 @@ class TestPolling:
         monkeypatch: pytest.MonkeyPatch,
         eventually: Any,
     ) -> None:
-        """UNKNOWN for longer than patience is FAILED; the job is not touched, not even later."""
+        """UNKNOWN for longer than patience is FAILED, and the job is never touched."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)}, patience=0.2)
         trial = new_trial(made).run()
         trial.mark_running()
@@ -329,8 +327,9 @@ class TestPolling:
         monkeypatch: pytest.MonkeyPatch,
         orchestrate: Callable[..., Any],
     ) -> None:
-        """An outage longer than patience leaves no data, and its arm may be suggested again; it
-        counts as a failure.
+        """An outage longer than patience leaves no data, and its arm may be suggested again.
+
+        It counts as a failure.
         """
         from ax.orchestration.orchestrator import FailureRateExceededError
 
@@ -450,7 +449,7 @@ class TestPolling:
     def test_a_loop_without_pause_asks_seldom(
         self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Looks without news are a tenth of a second apart; news comes at once."""
+        """Looks without news are a tenth of a second apart, and news comes at once."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made).run()
         trial.mark_running()
@@ -519,9 +518,7 @@ class TestEndings:
         orchestrate: Callable[..., Any],
         base: str,
     ) -> None:
-        """A trial without a usable objective is ABANDONED; the reason says what was there and
-        where.
-        """
+        """A trial without a usable objective is ABANDONED, and the reason says what was there."""
         from ax.exceptions.core import AxError
 
         made = experiment("ax_components:ends", constants={"how": how})
@@ -573,7 +570,7 @@ class TestEndings:
     def test_too_many_failures_leave_no_job(
         self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], eventually: Any
     ) -> None:
-        """Trap 6: Ax gives up and leaves jobs running; close() ends them."""
+        """Ax gives up and leaves jobs running (trap 6), which close() ends."""
         from ax.core.arm import Arm
         from ax.orchestration.orchestrator import FailureRateExceededError
 
@@ -628,7 +625,7 @@ class TestEndings:
     def test_stop_cancels(
         self, experiment: Callable[..., Any], gate: Path, eventually: Any
     ) -> None:
-        """stop() ends the job and keeps the reason; doing it again, or too late, is no error."""
+        """stop() ends the job and keeps the reason. Stopping again, or too late, is no error."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made).run()
         assert made.runner.stop(trial, "dull") == {"reason": "dull"}
@@ -652,8 +649,9 @@ class TestEndings:
     def test_time_to_live_ends_the_job(
         self, experiment: Callable[..., Any], gate: Path, eventually: Any
     ) -> None:
-        """Trap 12: Ax's time to live ends no job; here it is the app's time limit, kept even if
-        nobody polls.
+        """Ax's time to live ends no job (trap 12).
+
+        Here it is the job's time limit, kept without a poll.
         """
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made, ttl_seconds=1).run()
@@ -673,7 +671,7 @@ class TestEndings:
         eventually(lambda: host_runner("ax").status(handle_of(made, 0)).state is AppState.CANCELLED)  # type: ignore[union-attr]
 
     def test_capacity(self, experiment: Callable[..., Any], gate: Path) -> None:
-        """Without a limit of its own the runner says so; with one it counts what runs."""
+        """A runner without a limit of its own says so. With one it counts what runs."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)}, max_running=2)
         assert experiment().runner.poll_available_capacity() == -1
         assert made.runner.poll_available_capacity() == 2
@@ -775,7 +773,7 @@ class TestEarlyStopping:
     def test_progress_is_kept_and_says_the_step(
         self, experiment: Callable[..., Any], gate: Path, eventually: Any
     ) -> None:
-        """A trial's run metadata says how far its job is; a latest value is a point at its step."""
+        """A trial's run metadata has its job's progress. A latest value is a point at its step."""
         made = experiment("ax_components:reaches", constants={"gate": str(gate)}, curve=True)
         trial = new_trial(made, 1.0).run()
 
@@ -876,8 +874,9 @@ class TestMetadata:
     def test_a_program_that_knows_nothing_of_trials(
         self, experiment: Callable[..., Any], orchestrate: Callable[..., Any], base: str
     ) -> None:
-        """Each trial has its own app's results, whatever their key; where there is none, the keys
-        are named.
+        """Each trial has its own job's results, whatever their key.
+
+        If there is none, the keys are named.
         """
         made = experiment("ax_components:plain", parameters=["x:float:0:4"])
         orchestrate(made).run_n_trials(3)
@@ -956,9 +955,7 @@ class TestBatches:
 
 
 class TestArguments:
-    """The search space and the component must match; refused by name, before anything is
-    started.
-    """
+    """The search space and the component must match, or are refused by name before a start."""
 
     @pytest.mark.parametrize(
         ("more", "words"),

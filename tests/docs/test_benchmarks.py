@@ -62,9 +62,7 @@ def test_every_script_is_collected(collector: Any, found: dict[str, Any]) -> Non
 
 
 def test_one_schema(found: dict[str, Any]) -> None:
-    """Each says where it ran and what it compares with; each figure has all that the table and the
-    picture need.
-    """
+    """Each script says where it ran and what it compares with, and each figure is complete."""
     for name, data in found.items():
         assert {"python", "cores", "system"} <= set(data["machine"]), name
         assert data["peer"] and isinstance(data["peer"], str), name

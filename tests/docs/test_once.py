@@ -53,7 +53,7 @@ def test_the_page_shows_the_rows(count: ModuleType) -> None:
 def test_a_row_stands_until_its_cell_is_counted_at_another_commit(
     count: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At the same commit rows are added up; at another one the new row stands alone."""
+    """At the same commit rows are added up. At another one the new row stands alone."""
     monkeypatch.setattr(count, "HEAD", "aaaaaaa")
     rows, older = count.add([], [], _row(count))
     rows, older = count.add(rows, older, _row(count, engine="slurm"))
@@ -82,8 +82,9 @@ def test_what_people_use_otherwise_is_added_up_over_commits(
 
 
 def test_rows_on_interruptions(count: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the same commit they are added up, but for the worst; at another one the new row stands
-    alone, unless it is another tool's.
+    """Rows at one commit are added up, but for the worst, and so are another tool's rows.
+
+    A row of another commit stands alone.
     """
 
     def row(host: str, worst: int) -> dict[str, Any]:

@@ -69,9 +69,7 @@ def test_who_runs_a_block_instead_is_there(page: str) -> None:
 
 
 def test_few_blocks_are_run_by_nobody() -> None:
-    """Each that is added wants a reason better than those that there are; where readers begin there
-    is none.
-    """
+    """Blocks that nobody runs stay few, and there is none where readers begin."""
     marks = [snippet for page in PAGES for snippet in SNIPPETS.snippets(page) if snippet.not_run]
     assert len(marks) <= MOST_NOT_RUN, [snippet.place for snippet in marks]
     first = [
@@ -82,9 +80,7 @@ def test_few_blocks_are_run_by_nobody() -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_block_without_a_language_is_no_code(page: str) -> None:
-    """A picture of folders or a list of forms may have none; a prompt or an import would be run if
-    it had one.
-    """
+    """A block without a language holds no code that would be run, such as a prompt or an import."""
     for snippet in SNIPPETS.snippets(page):
         if not snippet.language:
             assert not re.search(r"^(\$ |import |from \w+ import )", snippet.text, re.MULTILINE), (

@@ -119,7 +119,10 @@ def test_the_schema_of_the_settings_is_fresh() -> None:
 
 
 def test_the_schema_accepts_what_pages_show() -> None:
-    """Every ``transload.toml`` of the pages fits it; a misspelt option and a wrong type do not."""
+    """Every ``transload.toml`` of the pages fits the schema.
+
+    A misspelt option or wrong type does not.
+    """
     schema = json.loads((ROOT / "docs" / "transload.schema.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)
     shown = []
@@ -176,8 +179,9 @@ def test_it_loads_nothing_from_elsewhere(pages: list[Path]) -> None:
 
 
 def test_versions_lie_beside_each_other(pages: list[Path], tmp_path: Path) -> None:
-    """The newest is where the folder of all leads; each page reads their list, which a build writes
-    anew.
+    """The newest version is where the folder of all leads.
+
+    Each build writes the list that pages read.
     """
     for name in ("0.9.0", "0.10.0", "images"):
         (tmp_path / name).mkdir()

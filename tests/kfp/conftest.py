@@ -77,9 +77,7 @@ def _keep_containers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def local_kfp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
-    """``local_kfp(runner, **more)``: run KFP here from now on; returns the folder of its
-    artifacts.
-    """
+    """Return ``local_kfp(runner, **more)``, which runs KFP here and returns a folder of artifacts."""
     monkeypatch.setattr(
         tempfile, "tempdir", str(tmp_path)
     )  # KFP leaves a folder there when a run fails
@@ -100,7 +98,7 @@ def local_kfp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
 
 @pytest.fixture
 def docker_kfp(engine: Any, local_kfp: Callable[..., Path]) -> Path:
-    """KFP's local runner on the engine; the folder of its artifacts."""
+    """Start KFP's local runner on the engine, and return the folder of its artifacts."""
     from kfp import local
 
     return local_kfp(local.DockerRunner())

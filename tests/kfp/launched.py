@@ -1,4 +1,4 @@
-"""Components that launchers run; found by their import path."""
+"""Components that launchers run, found by their import path."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def waiting(folder: str, image: str = "/tmp", seconds: int = 600) -> AppDef:
 
 
 def once(folder: str, image: str = "/tmp") -> AppDef:
-    """Count how often it is started; wait for a file, and end well.
+    """Count how often it is started, wait for a file, and end well.
 
     Args:
         folder: where it counts and looks

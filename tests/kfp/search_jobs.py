@@ -52,7 +52,9 @@ def lost_sight_of(x: float, trial_idx: int = 0) -> AppDef:
 def stepping(
     x: float, trial_idx: int, tracker_base: str, folder: str = "/tmp", bad: int = -1
 ) -> AppDef:
-    """Report two steps and end well; the bad trial's are worse, and it goes on for ever.
+    """Report two steps and end well.
+
+    The bad trial's steps are worse, and it goes on for ever.
 
     Args:
         x: where

@@ -62,7 +62,7 @@ def client(backend: StubBackend, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 
 
 def test_tables_are_total() -> None:
-    """Every state of both worlds has a value in the other; what ended there has ended here."""
+    """Every state of both worlds has a value in the other, and ended states stay ended."""
     from kfp_server_api import V2beta1RuntimeState
 
     words = V2beta1RuntimeState.allowable_values
@@ -80,9 +80,7 @@ def test_tables_are_total() -> None:
 
 @given(st.sampled_from(list(AppState)))
 def test_there_and_back(state: AppState) -> None:
-    """What has ended, runs or is not known is the same after a way there and back; what waits,
-    waits.
-    """
+    """What has ended, runs, waits or is unknown is the same after a way there and back."""
     waiting = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING)
     assert STATES.to_app(STATES[state]) is (AppState.PENDING if state in waiting else state)
 
@@ -124,7 +122,7 @@ def test_describe_every_state(backend: StubBackend, client: Any, word: str | Non
 
 
 def test_describe_tasks(backend: StubBackend, client: Any) -> None:
-    """Tasks have paths, messages, times, tries and pods; equal names are numbered."""
+    """Tasks have paths, messages, times, tries and pods, and equal names are numbered."""
     history = [
         {"state": state, "update_time": "2026-01-02T03:04:05Z"}
         for state in ("RUNNING", "FAILED", "RUNNING")
@@ -198,7 +196,7 @@ def test_wait_for_every_end(backend: StubBackend, client: Any, word: str) -> Non
 
 
 def test_wait_runs_out(backend: StubBackend, client: Any) -> None:
-    """Time that runs out is said with the state that the run was in; the run goes on."""
+    """A wait that runs out says the state that the run was in, and the run goes on."""
     backend.put("r", "RUNNING")
     with pytest.raises(TransloadTimeout, match=r"RUNNING.*goes on"):
         wait_for_run(client, "r", 0.3, poll_interval=0.05)
@@ -280,8 +278,9 @@ def test_a_wrong_moment_is_waited_out(backend: StubBackend, client: Any) -> None
 
 
 def test_a_run_that_ends_while_it_is_cancelled(backend: StubBackend, client: Any) -> None:
-    """A backend that refuses to end a run, for it has just ended, has done what was asked; else it
-    is said.
+    """A backend that refuses to end a run that has just ended has done it.
+
+    Other refusals are said.
     """
     backend.put("r", "RUNNING")
     terminate = client.terminate_run
@@ -301,7 +300,7 @@ def test_a_run_that_ends_while_it_is_cancelled(backend: StubBackend, client: Any
 
 
 def test_cancel(backend: StubBackend, client: Any) -> None:
-    """A run is asked to end; one that has ended is left alone."""
+    """A run is asked to end, unless it has ended."""
     backend.put("r", "RUNNING")
     cancel_run(client, "r")
     assert describe_run(client, "r").runtime_state == "CANCELING"
@@ -321,7 +320,7 @@ def test_cancel(backend: StubBackend, client: Any) -> None:
 
 
 def test_from_app_to_run(backend: StubBackend, client: Any, tmp_path: Path) -> None:
-    """KFP's own client submits what was compiled; the run is found, listed and waited for."""
+    """KFP's own client submits what was compiled, and the run is found, listed and waited for."""
     path = tmp_path / "pipeline.yaml"
     path.write_text(pipeline_text(pipeline_from_component(component_from_app(apps.train))))
     made = client.create_run_from_pipeline_package(

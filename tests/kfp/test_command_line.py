@@ -97,7 +97,7 @@ def test_compile_a_component(tmp_path: Path, transload_home: Path) -> None:
 
 
 def test_compile_an_app(tmp_path: Path, transload_home: Path) -> None:
-    """An AppDef as JSON becomes a pipeline; chosen arguments are its parameters."""
+    """An AppDef as JSON becomes a pipeline, with chosen arguments as its parameters."""
     app = tmp_path / "app.json"
     app.write_text(apps.bare(args=["--lr=0.5", "größe"]).to_json(), encoding="utf-8")
     done = transload(
@@ -200,9 +200,7 @@ def test_a_file_that_is_no_text(transload_home: Path, tmp_path: Path) -> None:
 
 
 def test_what_was_typed_is_fixed() -> None:
-    """Short spellings count like long ones; what the program itself gets does not;
-    choices stay open.
-    """
+    """Short spellings count like long ones, unless the program itself gets them."""
     from transload.components import ComponentHelpRequested, as_component
     from transload_kfp.cli import _fixed
 
@@ -299,7 +297,7 @@ def say(results: str, key: str = "all") -> str:
 
 
 def test_inline_outputs(tmp_path: Path) -> None:
-    """Results become files of outputs, numbers become metrics; NaN and infinities survive."""
+    """Results become files of outputs, numbers become metrics, and NaN and infinities survive."""
     text = say('{"a": 0.5, "n": 3, "t": "größe", "x": NaN}') + say('{"a": 2}', "other")
     outputs = [
         ["a", "all", "Float"],
@@ -318,9 +316,7 @@ def test_inline_outputs(tmp_path: Path) -> None:
 
 
 def test_inline_files(tmp_path: Path) -> None:
-    """Files of the app become artifacts, folders too; of metrics the content is what KFP's page
-    shows.
-    """
+    """Files and folders of the job become artifacts, and metrics have what KFP's page shows."""
     curve = {"fpr": [0, 1], "tpr": [0.5, 1], "threshold": [9, 0]}
     table = {
         "confusion_matrix": {"categories": ["a", "b"], "matrix": [[3, 1], [0, 4]]},
@@ -376,9 +372,7 @@ def test_inline_files_that_are_none(tmp_path: Path, text: str, kind: str, said: 
 
 
 def test_inline_hostile_files(tmp_path: Path) -> None:
-    """FIFOs, devices and huge files among the results are named, long texts too; the rest is handed
-    over.
-    """
+    """FIFOs, devices, huge files and long texts among the results are named. The rest comes."""
     text = """cd "$TRANSLOAD_TRACKER_BASE"; mkfifo fifo.json; ln -s /dev/zero zero.json; truncate -s 6G huge.json; """
     text += say(f'{{"long": "{"x" * 2000}", "a": 1}}', "odd")
     done = run_inline(
@@ -538,8 +532,9 @@ LAUNCHER = ["kfp", "compile", "--launcher", "-s", "local", "--image", "launcher:
 def test_settings_of_the_job(
     tmp_path: Path, transload_home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Options of `run` are settings of a command, a component and a container; an input goes over
-    them.
+    """Options of `run` are settings of a command, a component and a container.
+
+    An input goes first.
     """
     from transload_kfp.launch_spec import LaunchSpec
 

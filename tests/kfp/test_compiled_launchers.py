@@ -17,9 +17,7 @@ PYTHON: dict[str, Any] = {"form": "python", "image": "python:3.11", "scheduler":
 
 @pytest.fixture
 def subprocess_kfp(local_kfp: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """KFP's subprocess runner; its tasks find these tests' modules and this environment's
-    programs.
-    """
+    """Start KFP's subprocess runner, whose tasks find these tests' modules and programs."""
     found = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
     folder: Path = local_kfp(local.SubprocessRunner(use_venv=False))
@@ -41,8 +39,9 @@ def _apps() -> int:
 
 
 def test_a_loaded_launcher_runs(subprocess_kfp: Path, tmp_path: Path) -> None:
-    """It takes the component's arguments only, and gives its outputs; each run of it is a job, and
-    each key.
+    """A loaded launcher takes the component's arguments only, and gives its outputs.
+
+    Each run of it is a job, and so is each key.
     """
     settled = {"image": "/tmp", "words": ["one"], "replicas": 1}
     made = launcher_from_app(launched.group, component_args=settled, results={"who": str}, **PYTHON)

@@ -62,7 +62,7 @@ GOLDENS: dict[str, dict[str, Any]] = {
 
 
 def compiled(pipeline: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Compile; return the pipeline spec, checked against its proto, and the platform spec."""
+    """Compile, and return the pipeline spec, checked against its proto, and the platform spec."""
     from google.protobuf import json_format
     from kfp.pipeline_spec import pipeline_spec_pb2
 
@@ -75,7 +75,7 @@ def compiled(pipeline: Any, path: Path) -> tuple[dict[str, Any], dict[str, Any]]
 
 
 def same_as_golden(name: str, text: str) -> None:
-    """Compare with the file that people have reviewed; ``WRITE_GOLDEN=1`` writes it."""
+    """Compare with the file that people have reviewed, which ``WRITE_GOLDEN=1`` writes."""
     text = text.replace(json.dumps(inline_source())[1:-1], "<inline.py>")
     text = text.replace(
         "\n".join("      " + line if line else "" for line in inline_source().split("\n")),
@@ -153,7 +153,7 @@ def test_pipeline_is_valid(name: str, tmp_path: Path) -> None:
 
 
 def test_inputs_have_types_and_defaults() -> None:
-    """Arguments that are named become inputs, with their defaults; the others keep their values."""
+    """Named arguments become inputs with their defaults, and the others keep their values."""
     spec = component_from_app(
         apps.train, inputs={"lr": float, "epochs": int, "note": str}
     ).component_spec
@@ -326,9 +326,7 @@ def test_a_variable_as_an_input() -> None:
 
 
 def test_a_required_argument_is_fixed() -> None:
-    """What a function must have is given now; it is the default of an input that stands in its
-    place.
-    """
+    """A required argument is given now, as the default of an input that stands in its place."""
     with pytest.raises(SpecError, match="script: missing: n, mode"):
         component_from_app(apps.script, inputs={"n": ("args[0]", int)})
     made = component_from_app(
@@ -338,7 +336,7 @@ def test_a_required_argument_is_fixed() -> None:
 
 
 def test_a_default_that_is_no_finite_number() -> None:
-    """KFP has no infinity as a default: refused; a launcher keeps it."""
+    """An infinity is refused, since KFP has no such default. A launcher keeps it."""
     assert component_from_app(apps.endless).component_spec.implementation.container.args[0] == "inf"
     with pytest.raises(SpecError, match=r"inputs\['x'\]=inf: .*finite"):
         component_from_app(apps.endless, inputs={"x": ("args[0]", float)})
@@ -553,9 +551,7 @@ TEXTS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]
 @settings(max_examples=100)
 @given(st.lists(TEXTS, min_size=1, max_size=4))
 def test_any_text_survives_or_is_refused(words: list[str]) -> None:
-    """Whatever the arguments: they are passed on exactly, or refused by field name; encoded, always
-    passed on.
-    """
+    """Any arguments are passed on exactly, or refused by field name. Encoded ones always pass."""
     app = apps.bare(args=words)
     spec = json.loads(base64.b64decode(made_args(app, results={})[0][3]))
     assert [text_of(pieces, []) for pieces in spec["argv"]][1:] == words
@@ -575,9 +571,7 @@ def made_args(app: AppDef, **more: Any) -> tuple[list[str], list[str]]:
 
 
 def test_a_cluster_would_expand_its_own_variables() -> None:
-    """``$(NAME)`` of a variable of the role is a value to Kubernetes; of any other name it is
-    text.
-    """
+    """``$(NAME)`` of a variable of the role is a value to Kubernetes, and else it is text."""
     role = Role("r", "i", entrypoint="run", args=["$(A) $(B)"], env={"A": "1"})
     with pytest.raises(UnsupportedFeature, match=r"args\[0\]"):
         component_from_app(AppDef("a", [role]))
@@ -733,7 +727,7 @@ def test_refused_by_field(app: AppDef, path: str) -> None:
     ],
 )
 def test_what_only_a_submit_can_have(more: dict[str, Any], field: str) -> None:
-    """Of a launch, what one component would ignore is refused; ``convert`` makes a launcher."""
+    """What one component would ignore of a launch is refused. ``convert`` makes a launcher."""
     app = AppDef("a", [Role("r", "i", entrypoint="x")])
     with pytest.raises(UnsupportedFeature, match="launcher_from_app") as caught:
         component_from_app(Launch.of(app, **more))
@@ -744,8 +738,9 @@ def test_what_only_a_submit_can_have(more: dict[str, Any], field: str) -> None:
 
 
 def test_a_time_limit_does_not_hold_for_retries(tmp_path: Path) -> None:
-    """Retries by a setting are refused as the role's are; a limit that is a setting holds for each
-    try, as it says.
+    """Retries by a setting are refused with a time limit, as the role's are.
+
+    A limit that is a setting holds for each try.
     """
     app = AppDef("a", [Role("r", "i", entrypoint="x")], timeout=5)
     for convert in (component_from_app, KfpAdapter().dry_run):
@@ -872,7 +867,7 @@ def test_refused_metadata(metadata: dict[str, Any]) -> None:
 
 
 def test_an_id_of_run_time_in_metadata_is_refused() -> None:
-    """The app's id is not known when the pod is described; metadata of others is not looked at."""
+    """The job's id in metadata is refused, since it is not known when the pod is described."""
     for metadata in (
         {"kfp.annotations": {"id": "${app_id}"}},
         {"kfp.labels": {"id": "x-${app_id}"}},

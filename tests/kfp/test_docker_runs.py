@@ -64,8 +64,9 @@ def test_digits_in_stages(docker_kfp: Path, image: str) -> None:
 
 
 def test_loop_and_collected(docker_kfp: Path, image: str) -> None:
-    """One training per learning rate side by side; their accuracies, collected, go into the next
-    app in order.
+    """One training per learning rate runs side by side.
+
+    The next job gets their accuracies in order.
     """
     training = component_from_app(
         stages.train,
@@ -124,9 +125,7 @@ def test_condition(docker_kfp: Path, image: str) -> None:
 def test_failure(
     docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str], wrapped: bool
 ) -> None:
-    """A failing app fails the run; its last lines are shown, and with results declared its exit
-    code too.
-    """
+    """A failing job fails the run with its last lines. With results its exit code is there too."""
     app = shell("echo going; echo last words >&2; exit 3", image)
     failing = component_from_app(app, results={"never": float} if wrapped else None)
     after = component_from_app(shell("echo not me", image), name="after")
@@ -159,7 +158,7 @@ def test_a_result_that_never_came(
 
 
 def test_retry(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """KFP tries again as often as the role says; what a failed try has reported does not count."""
+    """KFP tries again as often as the role says. What a failed try has reported does not count."""
     text = """
     echo '{"schema": 1, "results": {"stale": 1}}' > $TRANSLOAD_TRACKER_BASE/stale.json
     flag=$TRANSLOAD_TRACKER_BASE/../../flag
@@ -180,8 +179,9 @@ def test_retry(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]) 
 
 
 def test_typed_artifacts(docker_kfp: Path, image: str) -> None:
-    """A file of one app is a Model that the next one reads by its path; Metrics have their
-    numbers.
+    """A file of one job is a Model that the next one reads by its path.
+
+    Metrics have their numbers.
     """
     text = """cd "$TRANSLOAD_OUTPUT_DIR"; echo weights > model.pt; echo '{"loss": 0.5}' > numbers.json"""
     training = component_from_app(
@@ -301,7 +301,7 @@ def test_values_of_every_type(docker_kfp: Path, image: str) -> None:
 
 
 def test_app_id(docker_kfp: Path, image: str) -> None:
-    """An app's id is put together of what the run says; every run has another."""
+    """A job's id is made of what the run says, so that every run has another."""
     text = """printf '{"schema": 1, "results": {"id": "%s"}}' "$1" > $TRANSLOAD_TRACKER_BASE/all.json"""
     made = component_from_app(shell(text, image, "x", "${app_id}"), results={"id": str})
 

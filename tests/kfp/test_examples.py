@@ -17,8 +17,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples" / "kfp"
 
 @pytest.mark.timeout(300)
 def test_chain(transload_home: Path, tmp_path: Path) -> None:
-    """The first job decides the second one's replicas; the tracker knows which came from which, and
-    draws it.
+    """The first job decides the second one's replicas.
+
+    The tracker knows their link, and draws it.
     """
     place = tmp_path / "place"
     command = [sys.executable, str(EXAMPLES.parent / "chain" / "kfp_pipeline.py"), str(place)]

@@ -75,8 +75,9 @@ def test_no_image_is_refused_when_compiling(monkeypatch: pytest.MonkeyPatch) -> 
     ],
 )
 def test_packages_make_an_image(packages: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a task installs this adapter, an image with Python is enough; one that was given is
-    taken before it.
+    """A task that installs this adapter needs an image with Python only.
+
+    A given image goes first.
     """
     monkeypatch.setenv("TRANSLOAD_IMAGE", "of-the-jobs:1")
     search = Search(

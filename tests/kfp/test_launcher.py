@@ -41,9 +41,7 @@ IMAGE = "launcher:1"
 
 @pytest.fixture
 def subprocess_kfp(local_kfp: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """KFP's subprocess runner; its tasks find these tests' modules and this environment's
-    programs.
-    """
+    """Start KFP's subprocess runner, whose tasks find these tests' modules and programs."""
     found = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, found)))
     folder: Path = local_kfp(local.SubprocessRunner(use_venv=False))
@@ -66,9 +64,7 @@ def made_in(folder: Path, *names: str) -> dict[str, Any]:
 
 
 def test_two_roles_of_two_locally(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Two roles of two replicas by the local scheduler; logs and results come back, the upstream is
-    its parent.
-    """
+    """Two roles of two replicas run by the local scheduler, with logs, results and a parent."""
     decide = launcher_from_app(
         launched.group,
         name="decide",
@@ -122,8 +118,9 @@ def cores_and_images(engine: Any) -> list[tuple[float, str]]:
 def test_two_roles_of_two_by_docker(
     engine: Any, image: str, subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The same app as containers: only the scheduler's name changes; image and cores are an
-    upstream's outputs.
+    """The same job runs as containers by the scheduler's name.
+
+    Image and cores come from upstream.
     """
     first = launcher_from_app(
         launched.decide,
@@ -207,7 +204,7 @@ def test_a_command_with_settings_is_compiled_and_runs(
 
 
 def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A failed app fails the run; replica, exit code and last lines are in the task's log."""
+    """A failed job fails the run, and the task's log has replica, exit code and last lines."""
     made = launcher_from_app(launched.failing, **PYTHON)
 
     @dsl.pipeline(name="p")
@@ -326,8 +323,9 @@ def starts(tmp_path: Path) -> int:
 def test_sigterm_cancels_and_stays_cancelled(
     tmp_path: Path, transload_home: Path, eventually: Any, form: str
 ) -> None:
-    """SIGTERM ends the app and the launcher exits 79; started again it exits 79 again and submits
-    nothing.
+    """SIGTERM ends the job, and the launcher exits with 79.
+
+    Started again, it exits with 79 again and submits nothing.
     """
     process = start(tmp_path, launched.waiting, form)
     eventually(lambda: starts(tmp_path) == 1, 60)
@@ -445,8 +443,9 @@ def test_started_again_is_one_job(
 
 
 def test_a_failed_app_is_tried_again(tmp_path: Path, in_process: None) -> None:
-    """KFP's own retry of a task whose job has failed is a new attempt, which finds its checkpoints;
-    with retries_by=scheduler there is none.
+    """KFP's retry of a task whose job has failed is a new attempt, which finds its checkpoints.
+
+    With retries_by=scheduler there is none.
     """
     text = f'echo "found $(ls $TRANSLOAD_CHECKPOINT_DIR)" >> "{tmp_path}/starts"; '
     text += "touch $TRANSLOAD_CHECKPOINT_DIR/step-1; exit 4"
@@ -499,8 +498,9 @@ def test_a_result_of_another_type(
 def test_a_result_that_none_can_be(
     tmp_path: Path, transload_home: Path, value: str, said: str
 ) -> None:
-    """What the public format does not have is named; it is exit code 70 where the pipeline declares
-    the result.
+    """A result that the public format cannot have is named.
+
+    If it is declared, the exit code is 70.
     """
     (tmp_path / "report.json").write_text(f'{{"schema": 1, "results": {{"n": {value}}}}}')
     for results, code in ((None, 0), ({"n": str}, 70)):
@@ -552,7 +552,7 @@ def test_a_try_after_the_first(
 
 
 def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A program is run as it is, without a component; its options become inputs by their names."""
+    """A program runs as it is, without a component. Its options become inputs by their names."""
     command = ["sh", "-c", 'echo "got $*"', "sh", "--batch-size", "4", "--lr=0.1"]
     asked = {"batch_size": int, "lr": float}
     made = launcher_from_app(command=command, scheduler="local", inputs=asked, image=IMAGE)
@@ -603,9 +603,7 @@ made.mkdir(parents=True, exist_ok=True)
 
 @pytest.mark.parametrize("form", ["container", "python"])
 def test_files_become_artifacts(subprocess_kfp: Path, tmp_path: Path, form: str) -> None:
-    """Files that the app makes where it runs are artifacts of the class that results declares;
-    others only noted.
-    """
+    """Files of the class that ``results`` declares are artifacts. Others are only noted."""
     kinds = {"model": dsl.Model, "numbers.json": dsl.Metrics}
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint=sys.executable, args=["-c", FILES])])
     made = launcher_from_app(app, scheduler="local", results=kinds, form=form, image="python:3.11")
@@ -670,9 +668,7 @@ def test_a_file_that_was_not_made(
 def test_a_cluster_travels_with_the_component(
     tmp_path: Path, in_process: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A launcher that no settings file tells of a cluster has it in its component; a secret comes
-    from its own pod.
-    """
+    """A component carries a cluster that no settings file has. Its pod has the secret."""
     cluster = {"name": "lab", "kind": "local", "secrets": {"state_folder": "k8s:places/lab"}}
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
     made = launcher_from_app(app, cluster=cluster, secrets={"MORE": ("s", "k")}, image=IMAGE)
@@ -718,9 +714,7 @@ def test_refused_clusters(options: dict[str, Any], words: str) -> None:
 
 
 def test_identity() -> None:
-    """The app's id follows from run, task, call, arguments and the user's key; the same for every
-    try.
-    """
+    """The job's id follows from run, task, call, arguments and the user's key, for every try."""
     context = {"job_id": "1", "job_name": "n", "task_name": "train", "path": "p/0", "key": ""}
     base = identity_of(context, "app", {"lr": 0.1})
     assert base == identity_of(context, "app", {"lr": 0.1})
@@ -734,7 +728,7 @@ def test_identity() -> None:
 
 
 def test_calls_and_loops_are_told_apart(tmp_path: Path) -> None:
-    """Two calls of one component have different paths; a key is the user's."""
+    """Two calls of one component have different paths, and a key is the user's."""
     made = launcher_from_app(launched.failing, image=IMAGE)
 
     @dsl.pipeline(name="p")
@@ -788,8 +782,9 @@ def test_both_forms_have_one_interface(form: str, tmp_path: Path) -> None:
 
 
 def test_arguments_reach_the_app() -> None:
-    """Values come as KFP has them: whole numbers as floats, lists of them too; what was not given
-    keeps its default.
+    """Values come as KFP has them, with whole numbers as floats.
+
+    What was not given keeps its default.
     """
     made = launcher_from_app(launched.group, component_args={"cpu": 0.5}, image=IMAGE)
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])

@@ -22,8 +22,9 @@ def _steps() -> list[dict[str, Any]]:
 
 
 def test_the_launcher_of_a_release(tmp_path: Path) -> None:
-    """The workflow's own line writes a component that KFP loads, with a command as its input; its
-    task installs the version of the tag.
+    """The workflow's own line writes a component with a command as its input, which KFP loads.
+
+    Its task installs the version of the tag.
     """
     (tmp_path / ".ci").symlink_to(ROOT / ".ci")
     texts = [step.get("run", "") for step in _steps()]

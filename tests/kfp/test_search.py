@@ -63,9 +63,7 @@ def starts(folder: Path) -> list[int]:
 
 
 def test_rounds_as_a_pipeline(run_kfp: Path, tmp_path: Path) -> None:
-    """Each trial is a task; a failed one is no failure of the search; the best is the pipeline's
-    output.
-    """
+    """Each trial is a task. A failed one does not fail the search, whose output is the best."""
     base = tmp_path / "base"
     found = json.loads(
         search_pipeline(search(tmp_path, bad=1), str(base), image=IMAGE)().outputs["Output"]
@@ -91,9 +89,7 @@ def test_rounds_as_a_pipeline(run_kfp: Path, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_ax_suggests_between_rounds(run_kfp: Path, tmp_path: Path) -> None:
-    """With Ax's suggester, each round's task asks Ax; where it is not installed there is nothing to
-    test.
-    """
+    """With Ax's suggester, each round's task asks Ax. Without Ax there is nothing to test."""
     pytest.importorskip("transload_ax")
     base = tmp_path / "base"
     wanted = replace(search(tmp_path, trials=8), suggester="ax")
@@ -105,9 +101,7 @@ def test_ax_suggests_between_rounds(run_kfp: Path, tmp_path: Path) -> None:
 
 
 def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:
-    """The launcher form runs all rounds in one task; going on with a search runs what is new
-    only.
-    """
+    """The launcher form runs all rounds in one task. Continuing runs only what is new."""
     base = tmp_path / "base"
     short = search_component(search(tmp_path, trials=3), str(base), own=False, image=IMAGE)
     longer = search_component(search(tmp_path, trials=5), str(base), own=False, image=IMAGE)
@@ -126,9 +120,7 @@ def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [search_pipeline, search_component])
 def test_a_trial_is_stopped_early(run_kfp: Path, tmp_path: Path, form: Any) -> None:
-    """A trial whose steps are worse than those of the others is ended; its task and the search end
-    well.
-    """
+    """A trial whose steps are worse than the others' is ended. Its task and the search end well."""
     wanted = replace(
         search(tmp_path, trials=5, parallelism=4, bad=4),
         component=search_jobs.stepping,
@@ -176,9 +168,7 @@ def test_steps_run_again(tmp_path: Path, transload_home: Path) -> None:
 def test_sigterm_ends_the_trials(
     step: str, tmp_path: Path, transload_home: Path, eventually: Any
 ) -> None:
-    """SIGTERM to a search's task, or to a trial's, cancels what runs; nothing is written down as
-    failed.
-    """
+    """SIGTERM to the task of a search or trial cancels what runs, and nothing counts as failed."""
     wanted = Search(
         search_jobs.waiting,
         [Parameter("x", "float", 0, 1)],
@@ -209,9 +199,7 @@ def test_sigterm_ends_the_trials(
 def test_an_outage_is_no_failed_trial(
     whole: bool, transload_home: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """A scheduler that cannot say what a trial does fails the task; the trial is gone on with when
-    it is run again.
-    """
+    """A silent scheduler fails the task of a trial, which goes on when it is run again."""
     control = ScriptedControl(tmp_path / "scripted")
     for name, value in control.environment().items():
         monkeypatch.setenv(name, value)
@@ -235,9 +223,7 @@ def test_an_outage_is_no_failed_trial(
 
 
 def test_compiled(tmp_path: Path) -> None:
-    """The rounds are laid out when compiling: a suggestion, a loop of at most so many, a sum; the
-    next after it.
-    """
+    """Compiling lays out the rounds, each as a suggestion, a bounded loop and a summary."""
     made = search_pipeline(
         search(tmp_path, trials=5), "s3://bucket/searches", image=IMAGE, retries=2
     )

@@ -11,8 +11,9 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the warnings of MLflow and of what it is built on be; those of our own code still fail a
-    test.
+    """Ignore warnings of MLflow and of its dependencies.
+
+    Those of our own code still fail a test.
     """
     for item in items:
         if "mlflow" in item.path.parts:

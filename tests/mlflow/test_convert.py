@@ -39,7 +39,7 @@ def test_record_comes_back(name: str, value: object) -> None:
 
 
 def test_records_come_in_order_and_damaged_ones_do_not_count() -> None:
-    """Records are sorted by time; a tag that is cut, or somebody else's, is passed over."""
+    """Records are sorted by time, and a tag that is cut or somebody else's is ignored."""
     tags = {
         "transload.metadata.a": '{"t":2,"name":"a"}',
         "transload.metadata.b": '{"t":1,"name":"b"}',
@@ -65,8 +65,9 @@ def test_names_that_are_not_shown(name: str) -> None:
 
 
 def test_shown_values() -> None:
-    """Texts are shown as they are, other values as JSON, long ones cut; only true numbers are
-    metrics.
+    """Texts are shown as they are, other values as JSON, cut if long.
+
+    Only true numbers are metrics.
     """
     assert shown_tag("a", "text") == ("a", "text")
     assert shown_tag("a.b-c d", {"x": None}) == ("a.b-c d", '{"x": null}')
@@ -81,9 +82,7 @@ def test_shown_values() -> None:
 
 
 def test_what_is_shown_results_results() -> None:
-    """The last value follows its curve, ``final`` follows all; no value is left out without a
-    word.
-    """
+    """The last value follows its curve, and ``final`` follows all. No value is dropped silently."""
     results = {
         "final": {"loss": 0.2},
         "0": {"loss": 0.3, "note": "text", "bad": math.nan, "huge": 10**400, "a=b": 1},

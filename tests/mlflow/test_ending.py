@@ -78,7 +78,7 @@ def _app(script: str) -> AppDef:
 def test_an_app_that_ends_ends_its_run(
     runner: Runner, sqlite_uri: str, eventually: Any, script: str, status: str
 ) -> None:
-    """Its MLflow run ends as it did; it stayed RUNNING for ever."""
+    """The MLflow run of a job ends as the job did."""
     tracker = MlflowTracker(sqlite_uri)
     handle = runner.run(_app(script or "exec sleep 100"))
     if not script:
@@ -184,8 +184,9 @@ def test_an_outage_is_waited_through(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """While the server is away whoever waits goes on soon; once it is back the end is told, results
-    and all.
+    """During an outage of the server a waiting client soon goes on.
+
+    Later the end is written whole.
     """
     monkeypatch.setenv("TRANSLOAD_TRACKER_MLFLOW_CONFIG", f"http://127.0.0.1:{free_port}")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
@@ -258,9 +259,7 @@ def test_a_cluster_of_the_host_alone(
 
 
 def test_a_run_is_nested_below_its_parent(sqlite_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The run that launched a job is MLflow's parent run; what it was made from otherwise is
-    not.
-    """
+    """The run that launched a job is MLflow's parent run. Other sources are not."""
     tracker = MlflowTracker(sqlite_uri)
     monkeypatch.setenv("TRANSLOAD_PARENT_RUN_ID", "local://s/search")
     tracker.add_source("local://s/trial", "local://s/search")

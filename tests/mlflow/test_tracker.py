@@ -17,8 +17,9 @@ from transload_mlflow import MlflowTracker, create
 
 
 def test_what_people_see(sqlite_uri: str) -> None:
-    """Metadata are tags, numbers metrics too, and the run bears the handle; what MLflow cannot name
-    is left out.
+    """Metadata are tags, numbers are metrics too, and the run bears the handle.
+
+    What MLflow cannot name is left out.
     """
     tracker = MlflowTracker(sqlite_uri)
     tracker.add_metadata(
@@ -53,7 +54,7 @@ def test_what_people_see(sqlite_uri: str) -> None:
 
 
 def test_finish(sqlite_uri: str) -> None:
-    """The state that MLflow shows can be set; a run that nobody knows is made."""
+    """The state that MLflow shows can be set, and an unknown run is made."""
     tracker = MlflowTracker(sqlite_uri)
     tracker.add_metadata("run", x=1)
     tracker.finish("run", "FAILED")
@@ -110,9 +111,7 @@ def test_more_values_than_a_call_takes(sqlite_uri: str) -> None:
 
 
 def test_more_runs_than_a_page_holds(sqlite_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All runs are listed, however many pages they take; runs of others in the experiment are
-    not.
-    """
+    """All runs are listed, however many pages they take, without other runs of the experiment."""
     monkeypatch.setattr("transload_mlflow.tracker._RUNS_A_PAGE", 2)
     tracker = MlflowTracker(sqlite_uri)
     for number in range(5):

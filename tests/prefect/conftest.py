@@ -56,8 +56,9 @@ class Api:
         self.url = url
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Return what the server answers; asked again while it is too busy, as Prefect's own
-        clients do.
+        """Return what the server answers.
+
+        While it is too busy, ask again, as Prefect's own clients do.
         """
         deadline = time.monotonic() + 60
         while True:
@@ -126,9 +127,7 @@ class Api:
 
 @pytest.fixture(scope="session")
 def api() -> Iterator[Api]:
-    """A Prefect server on SQLite, one for each process of the session; the environment leads every
-    client here.
-    """
+    """Start a Prefect server on SQLite for each process of the session, and set it for clients."""
     log = Path(_HOME, "server.log")
     with open(log, "wb") as file:
         server = subprocess.Popen(
@@ -203,7 +202,7 @@ def _end(process: subprocess.Popen[Any]) -> None:
 
 @pytest.fixture
 def host(api: Api, transload_home: Path) -> Iterator[Api]:
-    """The server, with a fresh transload home; waits for what the adapter still has to send."""
+    """Return the server, with a fresh transload home, and wait for what the adapter has to send."""
     yield api
     drained()
 
@@ -262,13 +261,13 @@ def script(tmp_path: Path) -> Iterator[Callable[[str], Script]]:
 
 @pytest.fixture
 def gate() -> Iterator[Path]:
-    """A file that does not exist; jobs wait for it."""
+    """Return a file that does not exist, for which jobs wait."""
     with tempfile.TemporaryDirectory(prefix="tl-gate-") as folder:
         yield Path(folder) / "gate"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let the warnings of the host be; those of our own code still fail."""
+    """Ignore warnings of Prefect. Those of our own code still fail a test."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             # Prefect leaves connections of ended event loops to the garbage collector: a later test

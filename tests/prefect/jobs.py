@@ -109,8 +109,9 @@ def artifact(path: str) -> AppDef:
 
 
 def stepping(x: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
-    """Report two steps, the fifth trial bad ones; that one then waits for a file, the others report
-    their loss.
+    """Report two steps, which are bad in the fifth trial.
+
+    That one then waits for a file, and the others report their loss.
 
     Args:
         x: value

@@ -138,9 +138,7 @@ def test_a_job_block_that_was_rolled_back(host: Any, drain: Any) -> None:
 
 @pytest.mark.parametrize("refresh", [True, False])
 def test_refresh_cache(host: Any, drain: Any, refresh: bool) -> None:
-    """A task with ``refresh_cache`` runs its app in each try of the flow; one that starts an app,
-    too.
-    """
+    """A task with ``refresh_cache`` runs its job, or one it starts, in each try of the flow."""
     from prefect import task
 
     from transload_prefect import app_task, run_app

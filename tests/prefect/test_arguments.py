@@ -1,5 +1,6 @@
-"""Arguments that a call leaves open have their values wherever Prefect looks; ``*args`` can be
-given by name.
+"""Arguments that a call leaves open have their values wherever Prefect looks.
+
+``*args`` can be given by name.
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ def test_names_and_keys_see_values(
 
 
 def test_a_default_left_out_and_given_share_a_cache_entry(host: Any) -> None:
-    """With ``INPUTS`` the value decides, not whether it was written; another value is another
-    entry.
+    """With ``INPUTS`` the value decides, not whether it was written.
+
+    Another value is another entry.
     """
     from prefect import flow
     from prefect.cache_policies import INPUTS
@@ -102,8 +104,9 @@ def test_a_default_left_out_and_given_share_a_cache_entry(host: Any) -> None:
 
 
 def test_what_is_not_known_before_can_be_formatted(host: Any, eventually: Any) -> None:
-    """An argument that the adapter gives, or that is missing, does not break a template; the
-    component says so.
+    """An argument that is missing or from the adapter breaks no template.
+
+    The component complains.
     """
     from prefect import flow
 
@@ -227,17 +230,16 @@ def test_wrong_variable_arguments() -> None:
     ],
 )
 def test_levels_that_lines_say(line: str, level: int) -> None:
-    """A line on stderr has the level that it says, else INFO; nothing is so low that it would not
-    be shown.
-    """
+    """A line on stderr has the level that it says, else INFO, so that every line is shown."""
     from transload_prefect.traces import said_level
 
     assert said_level(line) == level
 
 
 def test_levels_in_the_log_and_the_handle(host: Any, eventually: Any) -> None:
-    """The log of a run: the handle first, healthy lines as INFO; ``stderr_level`` sets another
-    level for all.
+    """A run's log has the handle, then healthy lines as INFO.
+
+    ``stderr_level`` sets another level.
     """
     from prefect import flow
 

@@ -37,8 +37,9 @@ def test_assets(host: Any, eventually: Any) -> None:
 
 
 def test_assets_from_the_tracker(host: Any, tracker: FsspecTracker, eventually: Any) -> None:
-    """Each artifact that the tracker knows is an asset, made from those of upstream tasks; what is
-    none is left out.
+    """Each artifact that the tracker knows is an asset, made from those of upstream tasks.
+
+    What cannot be an asset is left out.
     """
     from prefect import flow
 

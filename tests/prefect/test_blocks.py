@@ -15,7 +15,7 @@ from transload.pipelines import AppCancelled
 
 
 def test_save_load_run(host: Any) -> None:
-    """A block is saved, found in the server, loaded, triggered, awaited; its results come back."""
+    """A block is saved, found in the server, loaded, triggered, awaited, and gives results."""
     from transload_prefect import AppJob
 
     name = f"job-{uuid4().hex[:8]}"
@@ -168,7 +168,7 @@ def test_a_signal_while_it_starts(
 
 
 def test_failure_and_cancel(host: Any, gate: Path) -> None:
-    """A failed run raises when it is awaited; a cancelled one too, after its end was asked for."""
+    """A failed run raises when it is awaited, and so does one that was cancelled on request."""
     from transload_prefect import AppJob
 
     run = AppJob(component="jobs:job", component_args={"code": 3}).trigger()

@@ -1,6 +1,4 @@
-"""An end that a person asked for ends a flow's apps as well; any other end leaves them, to be found
-again.
-"""
+"""An end that a person asked for ends a flow's jobs as well. Any other end leaves them."""
 
 from __future__ import annotations
 
@@ -112,9 +110,7 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
 def test_signals(
     number: int, how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """Ctrl-C in a flow's process cancels its apps, also those that threads wait for; after SIGTERM
-    they go on.
-    """
+    """Ctrl-C in a flow's process cancels its jobs, also in threads. After SIGTERM they go on."""
     process = script(FLOW).start(str(gate), how, "cancel")
     count = 1 if how in ("call", "block", "coroutine") else 2
     eventually(lambda: _states() == ["RUNNING"] * count, 60)
@@ -150,9 +146,7 @@ def test_detach(
     script: Callable[[str], Any],
     eventually: Any,
 ) -> None:
-    """With ``on_kill="detach"`` the apps go on, whoever ends the flow; a task that let go says
-    so.
-    """
+    """With ``on_kill="detach"`` the jobs go on, whoever ends the flow, and their tasks say so."""
     process = script(FLOW).start(str(gate), how, "detach")
     count = 1 if how == "call" else 2
     eventually(lambda: _states() == ["RUNNING"] * count, 60)

@@ -30,9 +30,7 @@ def _saved(folder: Path, **more: Any) -> Any:
 
 
 def test_a_flow_runs_its_apps_there(host: Any, tmp_path: Path) -> None:
-    """By the name of the block, as the block itself, and in a saved job block; the apps are in its
-    folder.
-    """
+    """A flow runs jobs in the folder of a cluster, given by name, as block or by a job block."""
     from jobs import job
 
     from transload_prefect import AppJob, run_app
@@ -56,7 +54,7 @@ def test_a_flow_runs_its_apps_there(host: Any, tmp_path: Path) -> None:
 
 
 async def test_a_worker_runs_flow_runs_there(host: Any, tmp_path: Path) -> None:
-    """A work pool, or a deployment, refers to the block; another worker finds it again."""
+    """A work pool, or a deployment, refers to the block, and another worker finds it again."""
     from transload_prefect import TransloadWorker
 
     block = await asyncio.to_thread(_saved, tmp_path / "cluster")
@@ -78,9 +76,7 @@ async def test_a_worker_runs_flow_runs_there(host: Any, tmp_path: Path) -> None:
 
 
 def test_secrets_are_found_by_the_block(host: Any) -> None:
-    """What is kept with a handle says where; the value comes from the block, also in another
-    process.
-    """
+    """What is kept with a handle says where a secret is. The value comes from the block."""
     from transload_prefect import TransloadCluster, cluster
 
     name = f"prod-{uuid4().hex[:6]}"
@@ -152,8 +148,9 @@ def test_a_cluster_beside_a_scheduler(host: Any) -> None:
 
 
 def test_a_dry_run_and_a_call(host: Any, tmp_path: Path) -> None:
-    """A dry run shows the cluster's request; where a call names another place, the app goes
-    there.
+    """A dry run shows the cluster's request.
+
+    Where a call names another place, the job goes there.
     """
     from jobs import job
     from prefect import flow

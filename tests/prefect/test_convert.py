@@ -33,9 +33,7 @@ def test_state_table() -> None:
 
 
 def test_note_leads_to_the_page() -> None:
-    """What is known as the page about an app is in the note about its logs; without one, how to
-    read them.
-    """
+    """The note about a job's logs has the page about the job, or else how to read them."""
     from transload_prefect.artifacts import log_note
 
     line = "Its page: [https://cluster/a](https://cluster/a)"

@@ -73,9 +73,7 @@ async def test_deployments(host: Any, tmp_path: Path, script: Callable[[str], An
 def test_the_example_of_a_work_pool(
     host: Any, tmp_path: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """Prefect takes the example's pool and its deployment; a flow run of it is a job for Slurm, as
-    the pool and the deployment say.
-    """
+    """A flow run of the example's pool and deployment is a job for Slurm, as both of these say."""
     examples = Path(__file__).parents[2] / "examples" / "prefect"
     for name in ("flow.py", "prefect.yaml"):
         shutil.copy(examples / name, tmp_path)

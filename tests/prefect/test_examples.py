@@ -60,9 +60,7 @@ def test_script(
 
 
 def test_chain(host: Any, script: Callable[[str], Any], tmp_path: Path, eventually: Any) -> None:
-    """Upstream decides the replicas; the tracker knows which run came from which, and the chain is
-    drawn.
-    """
+    """Upstream decides the replicas. The tracker knows which run came from which, and draws it."""
     process = (made := script("")).start(
         sys.executable, str(EXAMPLES.parent / "chain" / "prefect_flow.py"), str(tmp_path / "place")
     )
@@ -101,9 +99,7 @@ def test_chain(host: Any, script: Callable[[str], Any], tmp_path: Path, eventual
 
 @pytest.mark.slow  # the session everywhere trains the digits in Prefect
 def test_digits(host: Any, script: Callable[[str], Any], tmp_path: Path, eventually: Any) -> None:
-    """Two learning rates side by side, the better one again with more replicas; three apps, three
-    task runs.
-    """
+    """Two learning rates run side by side, and the better one again with more replicas."""
     body = f"""
 import sys
 sys.path.insert(0, {str(EXAMPLES)!r})
@@ -130,8 +126,9 @@ print("ACCURACY", digits([0.1, 0.5], epochs=2, replicas=2))
 
 @pytest.mark.slow
 def test_what_is_shown_without_a_browser(tmp_path: Path) -> None:
-    """A server of its own runs the job; state, log and results are printed, `--keep` names the page
-    until Ctrl-C.
+    """A server of its own runs the job, and state, log and results are printed.
+
+    `--keep` names the page until Ctrl-C.
     """
     program = [sys.executable, str(EXAMPLES.parent / "everywhere" / "show.py"), "prefect", "--keep"]
     environment = os.environ | {"PATH": str(Path(sys.executable).parent), "BROWSER": "true"}

@@ -55,7 +55,7 @@ async def _failed(task: Any) -> None:
 
 
 def test_hooks_and_attributes_after_with_options(host: Any) -> None:
-    """A copy has all hooks of its original, and whatever was set on it; it shares none of them."""
+    """A copy has all hooks of its original, and what was set on it, but shares none of them."""
     from transload_prefect import app_task
 
     given: list[Any] = []
@@ -86,7 +86,7 @@ def test_hooks_and_attributes_after_with_options(host: Any) -> None:
 
 
 def test_hooks_given_with_options(host: Any) -> None:
-    """Hooks that ``with_options`` gives take the place of those there were; the others stay."""
+    """Hooks that ``with_options`` gives replace those of their kind. The others stay."""
     from transload_prefect import app_task
 
     called: list[str] = []

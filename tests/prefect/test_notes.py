@@ -29,9 +29,7 @@ def _kept(host: Any, flow_run_id: UUID) -> dict[str, str]:
 def test_how_far_a_log_came_is_kept_after_its_lines(
     host: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cursor waits until the server has its lines, however long; one that is put meanwhile
-    follows.
-    """
+    """A cursor is stored once the server has its lines. One that is put meanwhile follows."""
     from transload_prefect import notes
 
     waits: list[float] = []
@@ -72,7 +70,7 @@ def test_how_far_a_log_came_is_kept_after_its_lines(
 def test_notes_outlive_the_process(
     host: Any, drain: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another process reads what was kept; a note whose artifact was deleted is made again."""
+    """Another process reads what was kept, and makes a note anew whose artifact was deleted."""
     from transload_prefect import notes
     from transload_prefect.context import RunContext
 
@@ -125,9 +123,7 @@ def test_jobs_are_done_when_they_are_due() -> None:
 
 
 def test_what_is_asked_while_the_process_ends_is_done() -> None:
-    """What a last job posts is done as well, whenever it is due, before the thread ends; an error
-    ends nothing.
-    """
+    """What a last job posts is done before the thread ends. An error ends nothing."""
     from transload_prefect.background import Background
 
     made, began, ending, last = (

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.unit
 
 
 def test_options_of_prefect_s_task_are_declared() -> None:
-    """No argument of Prefect's own task is missing; a newer version may have had others."""
+    """No argument of Prefect's own task is missing. A newer version may have had others."""
     theirs = set(inspect.signature(Task.__init__).parameters)
     assert theirs - {"self", "fn", "name"} <= set(PrefectOptions.__annotations__)
 

@@ -37,8 +37,9 @@ def show() -> AppDef:
 def test_relative_to_the_flows_file(
     host: Any, script: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    """Components and files are found beside the flow, from another working directory; variables
-    pass as asked.
+    """Components and files are found beside the flow, from any directory.
+
+    Variables pass as asked.
     """
     made = script(FLOW)
     (tmp_path / "parts").mkdir()

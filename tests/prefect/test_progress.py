@@ -21,8 +21,9 @@ HANDLE = "local://prefect/train-1"
 
 
 def test_a_training_that_is_interrupted_and_fails(host: Any, eventually: Any) -> None:
-    """The log has the interruption and the warning of the limit; the second try goes on from the
-    checkpoint, unless it is to begin anew.
+    """The log has the interruption and the warning of the limit.
+
+    The second try goes on from the checkpoint, unless it is to begin anew.
     """
     from prefect import flow
     from prefect.runtime import flow_run
@@ -87,7 +88,7 @@ def test_what_the_bar_shows(state: AppState, progress: Progress | None, bar: Bar
 def test_prefect_refuses_the_bar(
     drain: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The job goes on, and the log says so once; of what comes meanwhile the newest is sent."""
+    """The job goes on, and the log says so once. Of later progress the newest is sent."""
     sent: list[object] = []
     is_busy = threading.Event()
 

@@ -1,4 +1,4 @@
-"""A flow's process dies; when the flow run is run again, it finds its apps."""
+"""A flow run that is run again after its process died finds its jobs."""
 
 from __future__ import annotations
 
@@ -276,8 +276,9 @@ if __name__ == "__main__":
 def test_a_killed_flow_finds_what_runs_and_repeats_what_was_rolled_back(
     host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """Another process of the flow run attaches to an app of ``refresh_cache`` that runs; it knows
-    of the rollback.
+    """Another process of the flow run reattaches to a running job of ``refresh_cache``.
+
+    It knows of the rollback.
     """
     flow = script(AGAIN)
     first = flow.start(str(gate), "new")

@@ -43,8 +43,9 @@ def _apps() -> Counter[str]:
 
 
 def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventually: Any) -> None:
-    """Constants from upstream, a task run for each trial with its parameters, the best as value; a
-    table of trials.
+    """A search is a subflow with a task run for each trial, and its value is the best one.
+
+    Constants come from upstream, and there is a table of trials.
     """
     from prefect import flow
 
@@ -91,9 +92,7 @@ def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventu
 
 
 def test_failed_trials_do_not_end_a_search(host: Any, tmp_path: Path, eventually: Any) -> None:
-    """A trial that fails counts as failed, after its retries; the search goes on with the
-    others.
-    """
+    """A trial that fails counts as failed, after its retries, and the search goes on."""
     from transload_prefect import search_flow
 
     signs = [Parameter("x", "choice", values=(1.0, -1.0))]
@@ -122,9 +121,7 @@ def test_failed_trials_do_not_end_a_search(host: Any, tmp_path: Path, eventually
 def test_an_outage_is_no_failed_trial(
     host: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scheduler that cannot say what a trial does ends the flow; the trial is open, and the flow
-    goes on with it.
-    """
+    """A silent scheduler ends the flow, which later goes on with the open trial."""
     from transload_prefect import search_flow
     from transload_testing.scripted import ScriptedControl, scripted_app
 
@@ -180,8 +177,9 @@ def test_a_search_goes_on(host: Any, tmp_path: Path) -> None:
 
 
 def test_a_retry_of_the_flow_goes_on(host: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Prefect's retry of the flow, here after the second round, runs no trial again; its base is a
-    default one.
+    """Prefect's retry of the flow after the second round runs no trial again.
+
+    Its base is a default one.
     """
     from transload_prefect import search_flow
 
@@ -305,8 +303,9 @@ if __name__ == "__main__":
 def test_cancelled_and_gone_on_with(
     host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
 ) -> None:
-    """Cancelled in the interface: its trials are cancelled and not counted; another flow run with
-    its base goes on.
+    """A search cancelled in the interface has cancelled trials, which do not count.
+
+    Another flow run with its base goes on.
     """
     from transload_prefect import search_flow
 
@@ -331,9 +330,7 @@ def test_cancelled_and_gone_on_with(
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Ax's own, and torch's about Ax
 def test_ax_proposes_the_trials(host: Any, tmp_path: Path) -> None:
-    """With Ax's suggester its state is in the ledger; where it is not installed there is nothing to
-    test.
-    """
+    """With Ax's suggester its state is in the ledger. Without Ax there is nothing to test."""
     pytest.importorskip("transload_ax")
     from transload_prefect import search_flow
 
@@ -346,7 +343,10 @@ def test_ax_proposes_the_trials(host: Any, tmp_path: Path) -> None:
 
 
 def test_convert_makes_a_flow_of_a_search() -> None:
-    """The adapter's one door takes a search; a dry run shows what the first trial would submit."""
+    """The adapter's ``convert`` takes a search.
+
+    A dry run shows what the first trial would submit.
+    """
     from prefect import Flow
 
     adapter = get_adapter("prefect")
@@ -394,9 +394,7 @@ def test_a_base_of_another_search_is_refused(host: Any, tmp_path: Path) -> None:
 
 
 def test_a_trial_is_stopped_early(host: Any, tmp_path: Path) -> None:
-    """A trial whose steps are worse than those of the others is ended; the flow ends well, and says
-    so of the trial.
-    """
+    """A trial whose steps are worse than the others' is ended. The flow ends well, and names it."""
     from transload_prefect import search_flow
 
     search = _search(

@@ -33,7 +33,7 @@ def test_a_sync_flow_called_from_async_code(host: Any) -> None:
 
 
 def test_a_sync_subflow_and_a_sync_task_of_an_async_flow(host: Any) -> None:
-    """What encloses the call is sync, though the flow around it is not; the flow itself awaits."""
+    """A call inside a sync subflow or task is sync, though the flow around it awaits."""
     from prefect import flow, task
 
     from transload_prefect import app_task

@@ -32,9 +32,7 @@ def _states(host: Any, flow_run_id: str) -> Counter[str]:
 
 
 def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:
-    """An app's results are the task's value; its lines, with a level by stream, are in the flow
-    run's log, once.
-    """
+    """A job's results are the task's value, and the flow run's log has its lines once, by level."""
     from prefect import flow
 
     from transload_prefect import app_task
@@ -236,8 +234,9 @@ def test_bad_input_is_one_line_and_not_retried(host: Any, eventually: Any) -> No
 
 
 def test_what_a_call_may_launch(host: Any) -> None:
-    """``launch=`` takes arguments of a Launch, which those of the call go before; anything else is
-    one clear line.
+    """``launch=`` takes arguments of a Launch, but the call's go first.
+
+    Anything else is an error.
     """
     from prefect import flow
 
@@ -326,9 +325,7 @@ def test_unknown_state_is_a_crashed_task(host: Any, tmp_path: Path, eventually: 
 
 
 def test_map_over_twenty_apps(host: Any, gate: Path, eventually: Any) -> None:
-    """``map`` runs twenty apps at once; one thread watches all of them, and each has an app of its
-    own.
-    """
+    """``map`` runs twenty jobs at once, all watched by one thread."""
     from prefect import flow, unmapped
 
     from transload.pipelines import host_runner
@@ -388,9 +385,7 @@ def test_a_time_limit_cancels_whatever_a_kill_does(
 
 
 def test_async_flow(host: Any) -> None:
-    """In an async flow the same task is awaited; gather runs apps side by side, in the order of the
-    calls.
-    """
+    """In an async flow the same task is awaited, and gather runs jobs in the order of the calls."""
     from prefect import flow
 
     from transload_prefect import app_task, run_app_async
@@ -472,8 +467,9 @@ def test_app_inside_a_task(host: Any) -> None:
 
 
 def test_task_runs_are_named_by_their_arguments() -> None:
-    """Those of the call, else what it was made with, shortened; what looks secret is masked;
-    without any, the unit.
+    """A task run's name has the arguments of the call, or else of the task, shortened and masked.
+
+    Without any it has the unit.
     """
     from transload_prefect.arguments import LeftOpen
     from transload_prefect.task import _task_run_name

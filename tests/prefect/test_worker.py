@@ -1,4 +1,4 @@
-"""The worker type: flow runs as apps of the local scheduler; those of an earlier worker."""
+"""The worker runs flow runs as jobs of the local scheduler, and takes over earlier workers'."""
 
 from __future__ import annotations
 
@@ -21,8 +21,9 @@ def _apps() -> list[Any]:
 
 
 def _deployment(host: Any, pool: str, **variables: Any) -> str:
-    """Return the deployment of a flow that is nowhere, in a new pool; its flow runs are a
-    command.
+    """Return the deployment of a flow that is nowhere, in a new pool.
+
+    Its flow runs are a command.
     """
     from transload_prefect import TransloadWorker
 
@@ -37,7 +38,7 @@ def _deployment(host: Any, pool: str, **variables: Any) -> str:
 
 
 def _flow_run_of(host: Any, pool: str, worker: str, **variables: Any) -> str:
-    """Return a flow run of a pool that a worker has submitted; nothing runs."""
+    """Return a flow run of a pool that a worker has submitted. Nothing runs."""
     deployment = _deployment(host, pool, **variables)
     run = host.post(f"/deployments/{deployment}/create_flow_run", state={"type": "PENDING"})
     host.patch(f"/flow_runs/{run['id']}/labels", **{"prefect.worker.name": worker})
@@ -58,7 +59,7 @@ async def _soon(condition: Callable[[], Any], seconds: float = 100) -> Any:
 
 
 async def test_a_flow_run_whose_worker_died_before_the_submit(host: Any) -> None:
-    """It is submitted once; cancelled while its process has not begun, its app is cancelled."""
+    """Such a flow run is submitted once. Cancelled before its process has begun, so is its job."""
     from transload_prefect import worker as module
 
     pool = f"pool-{uuid4().hex[:6]}"
@@ -75,9 +76,7 @@ async def test_a_flow_run_whose_worker_died_before_the_submit(host: Any) -> None
 
 
 async def test_a_flow_run_whose_worker_died_after_the_submit(host: Any, gate: Path) -> None:
-    """Its app is found; that it fails without a word of the flow run's own is said; no second
-    app.
-    """
+    """The job of such a flow run is found, without a second one, and its silent failure is said."""
     from transload.specs import AppDef, Role
     from transload_prefect import TransloadWorker
 
@@ -144,8 +143,9 @@ async def test_output_while_the_app_runs(host: Any, gate: Path) -> None:
 
 
 def test_what_prefect_logs_is_not_repeated() -> None:
-    """Its lines and the tracebacks below them are left out, also chained ones; what follows is
-    handed on.
+    """Lines of Prefect and the tracebacks below them, also chained ones, are left out.
+
+    What follows is handed on.
     """
     from transload.schedulers.api import Stream
     from transload_prefect.traces import without_prefects
@@ -231,9 +231,7 @@ async def test_an_app_that_ended_before_its_flow_run_began(host: Any) -> None:
 async def test_wrong_variables_of_a_work_pool(
     host: Any, died: bool, variables: dict[str, Any], words: str
 ) -> None:
-    """The flow run is Crashed and says why, also where an earlier worker died before it saw that;
-    the worker lives.
-    """
+    """The flow run is Crashed and says why, also after an earlier worker died. The worker lives."""
     from transload_prefect import TransloadWorker
 
     pool = f"pool-{uuid4().hex[:6]}"
@@ -325,9 +323,7 @@ async def test_what_others_look_after_is_left_alone(host: Any) -> None:
 
 
 async def test_kill_infrastructure(host: Any) -> None:
-    """``kill_infrastructure`` cancels the app; one that is not there, or cannot be reached, is said
-    to be so.
-    """
+    """``kill_infrastructure`` cancels the job, or says that it is missing or out of reach."""
     from prefect.exceptions import InfrastructureNotAvailable, InfrastructureNotFound
 
     from transload.specs import AppDef, Role
@@ -356,9 +352,7 @@ def test_a_command_that_is_none(command: str) -> None:
 
 
 def test_configuration_becomes_an_app() -> None:
-    """Command, environment and resources of a job configuration are those of the app; keys are
-    references.
-    """
+    """The job has command, environment and resources of its configuration. Keys are references."""
     from transload_prefect.worker import AppJobConfiguration
 
     keys = (
@@ -380,8 +374,9 @@ def test_configuration_becomes_an_app() -> None:
 
 
 def test_the_whole_app() -> None:
-    """Mounts, secrets, metadata, replicas and a named resource may be set; a flow run itself is run
-    once.
+    """Mounts, secrets, metadata, replicas and a resource may be set.
+
+    A flow run itself runs once.
     """
     from transload.errors import SpecError
     from transload.specs import BindMount, named_resources

@@ -67,8 +67,9 @@ def _worker(made: Any, pool: str, name: str) -> Any:
 def test_worker_end_to_end(
     host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """A work pool, a worker, a flow run launched through the local scheduler; another one is
-    cancelled.
+    """A worker runs a flow run of its work pool by the local scheduler.
+
+    Another one is cancelled.
     """
     made = script(FLOW)
     pool, deployment = _deploy(host, made, eventually)
@@ -98,9 +99,7 @@ def test_worker_end_to_end(
 def test_a_worker_goes_on_for_one_that_was_killed(
     host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """SIGKILL of the worker while apps run: the next of its name reports one killed, cancels one;
-    no second job.
-    """
+    """After SIGKILL of a worker, the next of its name looks after its jobs, and starts none."""
     made = script(FLOW)
     pool, deployment = _deploy(host, made, eventually)
     first = _worker(made, pool, "one")
@@ -164,9 +163,7 @@ starts."""
 def test_ends_that_nobody_asked_for(
     host: Any, gate: Path, transload_home: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """Whichever processes of a deployment's flow run die, "retry" finds the job of its flow; a
-    cancel ends it.
-    """
+    """"retry" finds the job of a flow run whose processes died. A cancel ends it."""
     made = script(WITH_AN_APP + FLOW[FLOW.index("\nif __name__") :])
     pool, deployment = _deploy(host, made, eventually)
     _worker(made, pool, "one")

@@ -68,7 +68,7 @@ class RealCluster:
         self.made: list[str] = []
 
     def ask(self, verb: str, path: str, body: Any = None, **query: Any) -> Any:
-        """Send one request as it is; return what came back."""
+        """Send one request as it is, and return what came back."""
         kind = "application/merge-patch+json" if verb == "PATCH" else "application/json"
         keys = {
             each["key"]: each["value"]
@@ -108,14 +108,14 @@ class RealCluster:
         return name
 
     def remove(self) -> None:
-        """Delete the namespaces that were made; what is in them goes with them."""
+        """Delete the namespaces that were made, with what is in them."""
         for name in self.made:
             # what still runs need not have its grace period
             self.ask("DELETE", f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds=0)
             self.ask("DELETE", f"/api/v1/namespaces/{name}")
 
     def user(self, namespace: str, folder: Path, role: str, name: str = "") -> Path:
-        """Make a user with one of the documented Roles in a namespace; return its kubeconfig.
+        """Make a user with one of the documented Roles in a namespace, and return its kubeconfig.
 
         Args:
             namespace: the namespace.
@@ -202,7 +202,7 @@ def _cluster() -> Iterator[RealCluster]:
 
 @pytest.fixture
 def cluster(_cluster: RealCluster) -> Iterator[RealCluster]:
-    """The real cluster; namespaces of a test are removed when it is over."""
+    """Return the real cluster. Namespaces of a test are removed when it is over."""
     before = len(_cluster.made)
     yield _cluster
     _cluster.made, others = _cluster.made[before:], _cluster.made[:before]

@@ -32,7 +32,7 @@ def shell(commands: dict[str, str] | str, replicas: int = 1, **fields: Any) -> A
 
 
 def start(scheduler: Any, namespace: str, app: AppDef, app_id: str = "fault", **cfg: Any) -> str:
-    """Submit an app in a namespace; return its id."""
+    """Submit a job in a namespace, and return its id."""
     options = scheduler.run_opts().resolve({**CFG, "namespace": namespace, **cfg})
     app_id = f"{namespace}:{app_id}"
     request = scheduler.convert(app, options)
@@ -56,8 +56,9 @@ def reaches(scheduler: Any, eventually: Any, app_id: str, state: AppState) -> Ap
 
 
 def test_quota(cluster: Any, namespace: str, scheduler: Any, eventually: Any) -> None:
-    """Where no pod may be made the app waits with the cluster's reason; a limit of Jobs refuses the
-    submit.
+    """A job whose pods a quota forbids waits with the reason.
+
+    A limit of Jobs refuses the submit.
     """
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "0"}}}
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/resourcequotas", quota)
@@ -84,9 +85,7 @@ def test_quota(cluster: Any, namespace: str, scheduler: Any, eventually: Any) ->
 def test_pod_security(
     cluster: Any, scheduler: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a namespace of level restricted refuses is told with the option; with it the app runs,
-    and its helper.
-    """
+    """What a restricted namespace refuses is reported with the option, with which the job runs."""
     monkeypatch.setenv("KUBECONFIG", cluster.kubeconfig)
     strict = cluster.namespace(**{"pod-security.kubernetes.io/enforce": "restricted"})
     scheduler.close()
@@ -137,9 +136,7 @@ def test_an_evicted_pod_is_started_again(
 
 
 def test_a_cancel_keeps_what_has_ended(namespace: str, scheduler: Any, eventually: Any) -> None:
-    """The replica that had ended keeps state, exit code and log; the other is ended within its
-    grace period.
-    """
+    """A replica that had ended keeps state, exit code and log. The other ends within its time."""
     command = 'test "$TRANSLOAD_REPLICA_ID" = 0 && echo done && exit 0; sleep 300'
     for jobset in ("never", "always"):
         app_id = start(
@@ -173,9 +170,7 @@ def test_a_cancel_keeps_what_has_ended(namespace: str, scheduler: Any, eventuall
 def test_roles_end_together_though_nobody_waits(
     namespace: str, scheduler: Any, eventually: Any
 ) -> None:
-    """Several roles are a JobSet where that is installed: its controller ends the others; readers
-    see it.
-    """
+    """Where JobSets are installed, their controller ends the other roles, and readers see it."""
     app_id = start(scheduler, namespace, shell({"bad": "sleep 1; exit 3", "good": "sleep 300"}))
     found = eventually(lambda: (it := scheduler.describe(app_id)).status.is_terminal() and it, 60)
     assert found.needs_reconcile, "the end is for an owner to note"

@@ -37,9 +37,7 @@ def zeros(size: int) -> bytes:
 
 @pytest.fixture
 def options(namespace: str, transload_home: Path, tmp_path: Path) -> Iterator[dict[str, Any]]:
-    """What `transload.submit` takes; a folder that pods share with this test, and this very Python,
-    are mounted.
-    """
+    """Return options of `transload.submit` that mount a shared folder and this very Python."""
     from transload_kubernetes.scheduler import create_scheduler
 
     folders = (str(tmp_path), sys.base_prefix)
@@ -65,9 +63,7 @@ def options(namespace: str, transload_home: Path, tmp_path: Path) -> Iterator[di
 
 
 def test_functions_in_pods(options: dict[str, Any]) -> None:
-    """A value comes back, an exception too, of three calls the values in order; their module
-    travels.
-    """
+    """A value, an exception, or three values in order come back. The functions' module travels."""
     good, bad = (transload.submit(squared, number, **options) for number in (5, -1))
     assert list(transload.map(squared, [2, 3, 4], parallelism=3, **options)) == [
         (4, True),
@@ -81,9 +77,7 @@ def test_functions_in_pods(options: dict[str, Any]) -> None:
 
 
 def test_how_large_a_result_may_be(options: dict[str, Any], tmp_path: Path) -> None:
-    """With the status come 4 KiB, by a helper 256 KiB; more is refused with the way out, which is
-    one.
-    """
+    """A status brings 4 KiB of a result, and a helper 256 KiB. More is refused with the way out."""
     helped = {**options, "cfg": {**options["cfg"], "helper_image": IMAGE}}
     base = str(tmp_path / "results")
     (tmp_path / "results").mkdir()

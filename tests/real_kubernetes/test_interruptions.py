@@ -48,8 +48,9 @@ def claim(cluster: Any, namespace: str, tmp_path: Path) -> Iterator[str]:
 def test_a_job_that_is_evicted_goes_on(
     cluster: Any, namespace: str, claim: str, eventually: Any, transload_home: Path
 ) -> None:
-    """Its program saves at the notice and ends with 75; the next attempt finds that, no retry is
-    spent, and the cause and the step are told.
+    """An evicted job saves at the notice and ends with 75. The next attempt finds that.
+
+    No retry is spent, and the cause and the step are reported.
     """
     from transload_kubernetes.scheduler import create_scheduler
 

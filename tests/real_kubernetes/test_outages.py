@@ -1,5 +1,6 @@
-"""Outages of a cluster's parts, for one that REAL_CLUSTER can stop and start; these tests run
-alone.
+"""Outages of a cluster's parts, for one that REAL_CLUSTER can stop and start.
+
+These tests run alone.
 """
 
 from __future__ import annotations
@@ -84,8 +85,9 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
     jobset: str,
     lost: tuple[str, str],
 ) -> None:
-    """A submit that is refused starts nothing later; one that is not refused runs, once, when its
-    owner waits.
+    """A refused submit starts nothing later.
+
+    One that is not refused runs once, by its owner's wait.
     """
     from transload_kubernetes import states, submit
     from transload_kubernetes.cluster import Cluster
@@ -159,9 +161,7 @@ def test_a_server_is_killed_when_it_has_taken_a_request_of_a_submit(
 
 
 def test_a_kubelet_that_stops(namespace: str, transload_home: Any, eventually: Any) -> None:
-    """The replica stays RUNNING, with the word that its node does not answer; it goes on when the
-    kubelet is back.
-    """
+    """The replica stays RUNNING, with a message that its node does not answer, until it goes on."""
     from transload_kubernetes.scheduler import create_scheduler
 
     app = AppDef(

@@ -29,7 +29,7 @@ def finished(
     retries: int = 0,
     **more: Any,
 ) -> str:
-    """Run an app of a shell command; return its id when it has ended."""
+    """Run a job of a shell command, and return its id when it has ended."""
     cfg = scheduler.run_opts().resolve({**CFG, "namespace": namespace, **more})
     role = Role("main", IMAGE, entrypoint="sh", args=["-c", command], num_replicas=replicas)
     role.max_retries, role.retry_policy = retries, RetryPolicy.REPLICA
@@ -56,8 +56,9 @@ def test_results_come_with_the_status(namespace: str, scheduler: Any, eventually
 def test_a_helper_hands_over_the_folder(
     namespace: str, scheduler: Any, eventually: Any, end: str
 ) -> None:
-    """The folder comes through a sidecar's log, however the program ended; its error comes with the
-    status.
+    """The folder comes through a sidecar's log, however the program ended.
+
+    The status has its error.
     """
     command = f"""cd $TRANSLOAD_TRACKER_BASE; head -c 200000 /dev/zero > zeros; echo 1 > outputs/made
     echo 'ValueError: no' > $TRANSLOAD_ERROR_FILE; {end}"""

@@ -41,7 +41,7 @@ def shell(
 
 
 def start(scheduler: Any, namespace: str, app: AppDef, app_id: str = "beside", **cfg: Any) -> str:
-    """Submit an app in a namespace; return its id."""
+    """Submit a job in a namespace, and return its id."""
     options = scheduler.run_opts().resolve({**CFG, "namespace": namespace, **cfg})
     app_id = f"{namespace}:{app_id}"
     submission = Submission(app, app.digest(), "tests", options, id_given=True)
@@ -65,8 +65,9 @@ def ended(scheduler: Any, eventually: Any, app_id: str) -> AppStatus:
 def test_the_end_of_the_program_decides(
     namespace: str, scheduler: Any, eventually: Any, jobset: str, code: int
 ) -> None:
-    """A container that runs on does not hold the app, whose owner ends it; its exit code and log
-    stay.
+    """A container that runs on does not hold the job, whose owner ends it.
+
+    Exit code and log stay.
     """
     app = shell(f"echo hello; sleep 1; exit {code}", beside="sleep 3000")
     app_id = start(scheduler, namespace, app, jobset=jobset)
@@ -123,8 +124,9 @@ def test_a_deleted_pod_is_named(
 def test_what_keeps_it_waiting_wakes_a_watcher(
     namespace: str, scheduler: Any, eventually: Any
 ) -> None:
-    """A missing key of a Secret changes neither Job nor JobSet; who watches hears of it, and how to
-    end the app.
+    """A missing key of a Secret wakes a watcher, though no Job changes.
+
+    It says how to end the job.
     """
     app = shell("true", secrets={"KEY": "k8s:nowhere/key"})
     app_id = start(scheduler, namespace, app, jobset="never")

@@ -44,14 +44,15 @@ sys.stdout.buffer.write(b"\\xff\\x00 odd\\n")
 
 
 def run(runner: Runner, app: AppDef, **more: str) -> str:
-    """Run an app to its end; return its handle."""
+    """Run a job to its end, and return its handle."""
     handle = runner.run(app, "local", **more)  # type: ignore[arg-type]
     assert runner.wait(handle, timeout=WAIT) is not None
     return handle
 
 
 def test_success_with_series_and_odd_logs(runner: Runner, parse: Parse) -> None:
-    """Results under epoch-numbered keys are plotted; log lines of any bytes are there as text.
+    """Results under epoch-numbered keys are plotted, and log lines of any bytes are there as text.
+
     The progress that the program reported is a bar.
     """
     handle = run(runner, AppDef("train", [python(TRAINER, env={"API_TOKEN": "hunter2"})]))
@@ -106,7 +107,7 @@ def test_failure_says_why(runner: Runner, parse: Parse) -> None:
 def test_running_then_cancelled(
     runner: Runner, parse: Parse, eventually: Callable[..., object]
 ) -> None:
-    """While it runs its bar reaches to now; once cancelled the page says so."""
+    """While the job runs its bar reaches to now. Once cancelled the page says so."""
     handle = runner.run(AppDef("long", [shell("echo up; sleep 300")]), "local")
 
     def is_up() -> bool:
@@ -140,9 +141,7 @@ def test_two_hundred_replicas(runner: Runner, parse: Parse) -> None:
 
 
 def test_only_the_last_lines_are_read(runner: Runner, parse: Parse) -> None:
-    """Of a long log the page has the last lines, and says that there are more; none if none are
-    wanted.
-    """
+    """Of a long log the page has the last lines, or none, and says that there are more."""
     handle = run(runner, AppDef("wordy", [shell("seq 1 50000")]))
     lines = parse(app_report(collect_app(runner, handle, lines=3))).text(".//pre").split()
     assert lines == ["…", "49998", "49999", "50000"]
@@ -152,8 +151,9 @@ def test_only_the_last_lines_are_read(runner: Runner, parse: Parse) -> None:
 def test_lineage_of_an_app(
     transload_home: Path, monkeypatch: pytest.MonkeyPatch, parse: Parse
 ) -> None:
-    """With a tracker the page draws where the app came from; the page of the lineage knows the
-    states of apps.
+    """With a tracker the page draws where the job came from.
+
+    The lineage's page has states of jobs.
     """
     monkeypatch.setenv("TRANSLOAD_TRACKERS", "fsspec")
     monkeypatch.setenv("TRANSLOAD_TRACKER_FSSPEC_CONFIG", str(transload_home / "runs"))
@@ -173,9 +173,7 @@ def test_lineage_of_an_app(
 
 
 def test_several_runs(runner: Runner, parse: Parse) -> None:
-    """One page for several apps; one that is gone is named; a single app that is not there is an
-    error.
-    """
+    """Several jobs share a page that names a missing one. A single missing job is an error."""
     handles = [
         run(runner, AppDef("train", [python(TRAINER)])),
         run(runner, AppDef("bad", [shell("exit 3")])),
@@ -190,7 +188,7 @@ def test_several_runs(runner: Runner, parse: Parse) -> None:
 
 
 def test_results_that_cannot_be_read(runner: Runner, parse: Parse) -> None:
-    """A result file that cannot be read is named; the others are shown."""
+    """A result file that cannot be read is named, and the others are shown."""
     handle = run(runner, AppDef("train", [python(TRAINER)]))
     base = runner.results(handle).looked_in[0]
     (Path(base) / "epoch-0.json").write_text(

@@ -101,8 +101,9 @@ class Reader:
 
 @pytest.fixture
 def reader(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Reader]]:
-    """``reader(html, **settings)``: the page in a window; at the end its console must be empty,
-    nothing asked for.
+    """Open a page in a window by ``reader(html, **settings)``.
+
+    At the end its console must be empty, and nothing asked for.
     """
     readers: list[Reader] = []
 
@@ -122,7 +123,7 @@ def reader(chromium: Any, tmp_path: Path) -> Iterator[Callable[..., Reader]]:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
 def test_accessible_in_both_colours(name: str, scheme: str, reader: Callable[..., Reader]) -> None:
-    """Axe finds no violation; the ground is light or dark as the system wants."""
+    """Axe finds no violation, and the background is light or dark as the system wants."""
     from axe_playwright_python.sync_playwright import Axe
 
     shown = reader(PAGES[name](), color_scheme=scheme, bypass_csp=True)
@@ -138,9 +139,7 @@ def test_accessible_in_both_colours(name: str, scheme: str, reader: Callable[...
 
 
 def test_colours_by_keyboard(reader: Callable[..., Reader]) -> None:
-    """The toggle is reached with Tab and pressed with Enter; the choice holds when the page is
-    loaded again.
-    """
+    """The toggle works by Tab and Enter, and the choice holds when the page is loaded again."""
     shown = reader(PAGES["few"](), color_scheme="light")
     light = shown.ground()
     shown.page.keyboard.press("Tab")
@@ -160,7 +159,7 @@ def test_colours_by_keyboard(reader: Callable[..., Reader]) -> None:
 
 
 def test_sections_and_logs_by_keyboard(reader: Callable[..., Reader]) -> None:
-    """The skip link leads to the content; a closed log is opened with Enter."""
+    """The skip link leads to the content, and a closed log is opened with Enter."""
     shown = reader(PAGES["few"]())
     shown.page.keyboard.press("Tab")
     shown.page.keyboard.press("Enter")
@@ -215,7 +214,7 @@ def test_numbers_are_not_broken(reader: Callable[..., Reader]) -> None:
 
 
 def test_works_without_scripts(reader: Callable[..., Reader]) -> None:
-    """Without JavaScript everything is there but the toggle; colours follow the system."""
+    """Without JavaScript everything but the toggle is there, and colours follow the system."""
     shown = reader(PAGES["few"](), java_script_enabled=False, color_scheme="dark")
     assert not shown.page.is_visible("#theme")
     assert shown.page.is_visible("#timeline svg")

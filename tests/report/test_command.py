@@ -44,7 +44,7 @@ def handle(runner: Runner) -> str:
 
 
 def test_writes_a_page(handle: str, tmp_path: Path, parse: Parse) -> None:
-    """To a file, which it names; to stdout; for several apps; for all of a scheduler."""
+    """The command writes a page to a file, which it names, or to stdout, for one or more jobs."""
     done = transload("report", handle, "-o", "report.html", cwd=tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "report.html\n", "")
     page = parse((tmp_path / "report.html").read_text())
@@ -72,9 +72,7 @@ def test_writes_a_page(handle: str, tmp_path: Path, parse: Parse) -> None:
 def test_the_page_is_where_hosts_look_for_it(
     handle: str, tmp_path: Path, transload_home: Path
 ) -> None:
-    """Without -o the page goes to the reports folder; from then on ``describe``, as any host, shows
-    the link.
-    """
+    """Without -o the page goes to the reports folder, and ``describe`` shows the link."""
     assert "reports" not in transload("describe", handle, cwd=tmp_path).stdout
     done = transload("report", handle, cwd=tmp_path)
     path = done.stdout.strip()
@@ -169,7 +167,7 @@ def test_pages_write_themselves(transload_home: Path, tmp_path: Path, parse: Par
 
 
 def test_a_page_that_cannot_be_written_harms_no_app(transload_home: Path, tmp_path: Path) -> None:
-    """What goes wrong while a page writes itself is logged; the app ends as it would."""
+    """What goes wrong while a page writes itself is logged, and the job ends as it would."""
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "transload.toml").write_text(
         f'[plugins.report]\nauto = true\ndir = "{tmp_path}/file"\n'
@@ -203,8 +201,9 @@ def test_wrong_settings_are_refused(
 
 
 def test_names_of_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every app has a file of its own, inside the folder, whatever its id is; sessions make no
-    difference.
+    """Every job has a file of its own in the folder, whatever its id.
+
+    Sessions make no difference.
     """
     monkeypatch.setenv("TRANSLOAD_REPORTS", str(tmp_path))
     settings = load_settings(str(tmp_path))
@@ -230,8 +229,9 @@ def test_the_plugin_is_installed() -> None:
 
 
 def test_the_plugin_costs_next_to_nothing() -> None:
-    """Every command of transload loads the plugin: that loads no templates; each public name comes
-    when it is used.
+    """Every command loads the plugin, which loads no templates.
+
+    Public names are loaded when used.
     """
     code = (
         "import sys, transload_report.plugin, transload_report as package\n"

@@ -23,7 +23,7 @@ def _titles(svg: str) -> list[str]:
 
 
 def test_picture_shows_everything() -> None:
-    """Runs, artifacts and names of links are all there; sources are left of what came of them."""
+    """Runs, artifacts and names of links are all there, with sources left of their results."""
     lineage = Lineage(
         "train",
         ["prep"],

@@ -138,9 +138,7 @@ def test_what_is_not_known_is_left_out(parse: Parse) -> None:
 
 
 def test_many_replicas_make_a_small_page(parse: Parse) -> None:
-    """With 200 replicas the page is compact; with 5000 it is hardly larger, and what failed is
-    still in it.
-    """
+    """With 200 replicas the page is compact, and with 5000 hardly larger, with all failures."""
     small = app_report(rich_data(200))
     assert len(small) < 250_000
     page = parse(small)
@@ -212,8 +210,9 @@ def test_progress_and_interruptions(parse: Parse) -> None:
 
 
 def test_a_curve_of_all_that_was_said(parse: Parse) -> None:
-    """The line goes through the history and falls at an interruption; only that and the latest
-    report have a mark.
+    """The line goes through the history and falls at an interruption.
+
+    Only that and the latest report have a mark.
     """
     data = interrupted_data()
     progress = data.status.progress
@@ -230,7 +229,7 @@ def test_a_curve_of_all_that_was_said(parse: Parse) -> None:
 
 
 def test_progress_without_a_total(parse: Parse) -> None:
-    """Steps without a total are words, and there is no bar; without progress, no section."""
+    """Steps without a total are words, without a bar. Without progress there is no section."""
     data = app_data(replica(state=AppState.RUNNING, end_time=None), state=AppState.RUNNING)
     assert not parse(app_report(data)).all(".//section[@id='progress']")
     data.status.progress = Progress(step=123456, at=NOW - 1)
@@ -240,7 +239,7 @@ def test_progress_without_a_total(parse: Parse) -> None:
 
 
 def test_series_are_found() -> None:
-    """Keys 0, 1, 2 and epoch-0, epoch-1 make series, by number; single keys and texts do not."""
+    """Keys 0, 1, 2 and epoch-0, epoch-1 make series by number. Single keys and texts do not."""
     found = results(
         {
             "10": {"loss": 1}, "9": {"loss": 2.5, "note": "x"}, "-1": {"loss": 3},
@@ -262,9 +261,7 @@ def test_series_are_found() -> None:
 
 
 def test_values_that_are_no_numbers_leave_gaps(parse: Parse) -> None:
-    """NaN, infinities and numbers beyond a float break the line and are named in the table; nothing
-    fails.
-    """
+    """NaN, infinities and too large numbers break the line and are named in the table."""
     odd = [1.0, math.nan, 2.0, math.inf, 3.0, -math.inf, 10**400, 4.0, 1e308, -1e308]
     page = parse(
         app_report(
@@ -287,7 +284,7 @@ def test_steps_that_were_never_a_number_are_left_out(parse: Parse) -> None:
 
 
 def test_steps_are_drawn() -> None:
-    """Each curve is a series by step; with several keys its name has the key."""
+    """Each curve is a series by step. With several keys its name has the key."""
     results = AppResults("local://s/a", AppState.RUNNING, {"0": {"loss": 1}, "1": {"loss": 2}})
     steps = {"0": {"loss": {2.0: 1.0, 1.0: 3.0}, "once": {1.0: 1.0}}}
     assert [(each.name, each.group, each.points) for each in series_of(results, steps)] == [
@@ -346,8 +343,9 @@ def test_search_page(parse: Parse) -> None:
 
 
 def test_runs_page_compares_results(parse: Parse) -> None:
-    """A row for each run: of a curve the last value, of replicas the first one's; numbers of two
-    runs are drawn.
+    """Each run has a row with a curve's last value and replica 0's.
+
+    Numbers of two runs are drawn.
     """
     curve = {"epoch-0": {"acc": 0.5}, "epoch-1": {"acc": 0.75}}
     first = app_data(
@@ -495,7 +493,7 @@ def test_marks_of_a_duration(seconds: float) -> None:
 
 
 def test_marks_of_a_logarithmic_axis() -> None:
-    """Powers of ten; where there are few, what is between as well."""
+    """Marks are powers of ten, and where there are few, what is between as well."""
     assert log_ticks(0.5, 2000) == [1.0, 10.0, 100.0, 1000.0]
     assert log_ticks(0.015, 0.9) == [0.02, 0.05, 0.1, 0.2, 0.5]
     assert len(log_ticks(1e-300, 1e300)) <= 9

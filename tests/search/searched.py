@@ -53,7 +53,7 @@ def packaged(x: float) -> AppDef:
 
 
 def flaky(x: float, says_who: bool = False) -> AppDef:
-    """Report a loss that nothing can beat and fail; report ``x`` once started again.
+    """Report a loss that nothing can beat and fail, and report ``x`` once started again.
 
     Args:
         x: value
@@ -92,7 +92,7 @@ def noted(x: float) -> AppDef:
 
 
 def failing(x: float, trial_idx: int, gate: str) -> AppDef:
-    """Fail; the first trial waits for a gate before.
+    """Fail. The first trial waits for a gate before.
 
     Args:
         x: value

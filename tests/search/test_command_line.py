@@ -130,7 +130,7 @@ def test_the_value_of_a_failed_attempt_is_not_the_best(tmp_path: Path, says_who:
     ],
 )
 def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home: Path) -> None:
-    """A mistake is one clear line, exit code 2; nothing is started, and no search is kept."""
+    """A mistake is one clear line with exit code 2. Nothing is started, and no search is kept."""
     done = transload("run", *args)
     assert done.returncode == 2, done.stderr
     last = done.stderr.strip().splitlines()[-1]
@@ -162,9 +162,7 @@ def test_packages_of_trials(
 
 
 def test_what_differs_is_named(transload_home: Path) -> None:
-    """Other parameters for a search that is kept are refused, with what is there; how much and
-    where may change.
-    """
+    """Other parameters for a kept search are refused by name. How much and where may change."""
     assert transload("run", *SEARCH, "--trials", "1").returncode == 0
     done = transload("run", "--param", "x:float:-1:2")
     assert done.returncode == 2
@@ -175,7 +173,7 @@ def test_what_differs_is_named(transload_home: Path) -> None:
 
 
 def test_several_objectives(transload_home: Path) -> None:
-    """Two objectives have no best trial, but a front; a constraint that none keeps is a failure."""
+    """Two objectives have no best trial, but a front. A constraint that none keeps is a failure."""
     done = transload(
         "run", *SEARCH, "--maximize", "size", "--constraint", "size<=3", "--trials", "2", "--json"
     )
@@ -202,7 +200,7 @@ def test_results_of_another_name(transload_home: Path) -> None:
 def begun(
     transload_home: Path, tmp_path: Path, eventually: Any
 ) -> Callable[..., subprocess.Popen[str]]:
-    """Start a search of three trials, two at once, that wait for a gate; return once both run."""
+    """Start a search of three trials, two at once, that wait for a gate. Return once both run."""
     marks = tmp_path / "marks"
     marks.mkdir()
     args = [
@@ -243,7 +241,10 @@ def test_what_is_no_result_is_named(transload_home: Path, tmp_path: Path) -> Non
 def test_a_failed_search_says_what_runs_still(
     transload_home: Path, tmp_path: Path, eventually: Any
 ) -> None:
-    """Its trials are named with what ends them; cancel and delete take the name of the search."""
+    """Running trials of a failed search are named.
+
+    Cancel and delete take the name of the search.
+    """
     component = SEARCHED.replace(":square", ":failing")
     gate = f"gate={tmp_path}/gate"
     options = ["--component", component, "--param", "x:float:0:1", "--minimize", "loss"]
@@ -271,7 +272,7 @@ def test_a_failed_search_says_what_runs_still(
 def test_a_deleted_search_leaves_a_base_of_the_users_own(
     transload_home: Path, tmp_path: Path
 ) -> None:
-    """Jobs and name go, the files stay; a base that somebody has removed is no obstacle."""
+    """Jobs and name go, and the files stay. A base that somebody has removed is no obstacle."""
     base = tmp_path / "kept"
     run = ["run", *SEARCH, "--trials", "1", "--tracker-base", str(base)]
     assert transload(*run).returncode == 0
@@ -307,9 +308,7 @@ def test_interrupted(begun: Any, tmp_path: Path, number: signal.Signals) -> None
 
 
 def test_interrupted_with_cancel_running(begun: Any, tmp_path: Path) -> None:
-    """With --cancel-running, Ctrl-C ends running trials; they run again when the search goes on:
-    none is lost.
-    """
+    """With --cancel-running, Ctrl-C ends running trials, which run again with the search."""
     process = begun("--cancel-running")
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=60)
@@ -351,7 +350,7 @@ def test_one_process_at_a_time(begun: Any, tmp_path: Path) -> None:
 
 
 def test_an_outage_ends_the_search(transload_home: Path, tmp_path: Path) -> None:
-    """A scheduler that cannot say what a trial does ends the search; the trial has not failed."""
+    """A silent scheduler ends the search, but the trial has not failed."""
     from transload.errors import StateUnknown
     from transload.pipelines import ExecutionOptions
     from transload_search import Objective, Parameter, Search, SearchLedger, run_search

@@ -49,8 +49,9 @@ def base(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def test_rounds_stay_as_they_were(base: str) -> None:
-    """A round asked for again, also by another process, has the same trials; the last has what is
-    left; then none.
+    """A round asked for again, also by another process, has the same trials.
+
+    The last round has what is left, and then there is none.
     """
     ledger = SearchLedger(search(), base)
     assert ledger.rounds == 3
@@ -70,9 +71,7 @@ def test_rounds_stay_as_they_were(base: str) -> None:
 
 
 def test_open_reads_what_is_there(base: str) -> None:
-    """Whoever has only the base reads the search out of it, and changes nothing; a base without a
-    search is refused.
-    """
+    """Whoever has only the base reads the search out of it. A base without a search is refused."""
     with pytest.raises(ConfigError, match="there is no search"):
         SearchLedger.open(base)
     ledger = SearchLedger(search(), base)
@@ -85,9 +84,7 @@ def test_open_reads_what_is_there(base: str) -> None:
 
 
 def test_best_and_summary(base: str) -> None:
-    """The best is the smallest objective; what failed has its reason; the end is reported under a
-    key of its own.
-    """
+    """The best has the smallest objective, failures have reasons, and the end has its own key."""
     ledger = SearchLedger(search(), base)
     trials = ledger.suggest(0)
     assert ledger.best() is None
@@ -116,9 +113,7 @@ def test_best_and_summary(base: str) -> None:
 
 
 def test_another_search_is_refused(base: str) -> None:
-    """A base belongs to one search; more trials, other parallelism, another scheduler are still the
-    same search.
-    """
+    """A base belongs to one search, for which trials, parallelism and scheduler may change."""
     SearchLedger(search(), base).suggest(0)
     with pytest.raises(SpecError, match="has another search: seed is 0 there, 1 here"):
         SearchLedger(search(seed=1), base)
@@ -133,9 +128,7 @@ def test_another_search_is_refused(base: str) -> None:
 
 
 def test_a_search_that_ended_goes_on_with_more_trials(base: str) -> None:
-    """Its end was written down; with more trials allowed there are more rounds, and those before
-    stay.
-    """
+    """A search that ended gets more rounds when more trials are allowed, and keeps those before."""
     ledger = SearchLedger(search(trials=2), base)
     first = ledger.suggest(0)
     assert (ledger.suggest(1), ledger.suggest(2)) == ([], [])
@@ -183,17 +176,16 @@ def test_broken_records_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_objective(results: AppResults, value: float | None, reason: str) -> None:
-    """The objective is found under the trial's number, ``final`` or the only key; everything else
-    is a reason.
-    """
+    """The objective is found under the trial's number, ``final`` or the only key, else not."""
     found, why = trial_values(search(), 0, results)
     assert found == (None if value is None else {"booth": value})
     assert reason in why
 
 
 def test_which_key_counts() -> None:
-    """The one that the search names; else the trial's own number, then ``final``; else none, and
-    those there are.
+    """The key that the search names counts, else the trial's number, else ``final``.
+
+    Otherwise the keys that are there are named.
     """
     curve = {"1": {"booth": 9.0}, "2": {"booth": 8.0}, "final": {"booth": 7.0}}
     results = AppResults("local://x/y", AppState.SUCCEEDED, curve)
@@ -215,7 +207,7 @@ def test_next_round_is_pure() -> None:
 
 
 def component(x1: float, x2: float, tracker_base: str, trial_idx: int, gate: str = "") -> AppDef:
-    """Report a sum; fail for the second trial."""
+    """Report a sum, and fail for the second trial."""
     body = f'{{"schema": 1, "key": "{trial_idx}", "results": {{"booth": {x1 + x2}}}}}'
     script = 'echo "{\\"fraction\\": 0.$3}" > "$TRANSLOAD_PROGRESS_FILE"; '
     script += (
@@ -233,9 +225,7 @@ def run(ledger: SearchLedger, **more: Any) -> dict[str, Any]:
 
 
 def test_run_search(transload_home: Path, tmp_path: Path) -> None:
-    """All trials run and say how far they are, the failed one counts as failed; run again, nothing
-    is started a second time.
-    """
+    """All trials run and report progress, and the failed one counts. Run again, nothing starts."""
     lines: list[str] = []
     wanted = Search(
         component, SPACE, Objective("booth"), trials=5, parallelism=2, scheduler="local"
@@ -298,9 +288,7 @@ def test_too_many_failures(base: str) -> None:
 
 
 def test_one_at_a_time(base: str) -> None:
-    """Trials can be had one by one, in rounds of their own; who goes on sees which are open; files
-    stay small.
-    """
+    """Trials can be had one by one. Whoever continues sees which are open, and files stay small."""
     ledger = SearchLedger(search(trials=4), base)
     first = [ledger.next_trial() for _ in range(3)]
     assert [each.index for each in first if each is not None] == [0, 1, 2]
@@ -315,8 +303,9 @@ def test_one_at_a_time(base: str) -> None:
 
 
 def test_several_objectives_and_constraints(base: str) -> None:
-    """Of several objectives there is a front, of those that keep the constraints; none kept is a
-    failure.
+    """Several objectives have a front of trials that keep the constraints.
+
+    With none it has failed.
     """
     goals = (Objective("a"), Objective("b", minimize=False))
     ledger = SearchLedger(search(objective=goals, constraints=[Constraint.parse("c<=1")]), base)
@@ -373,9 +362,7 @@ def test_secrets_are_not_kept(tmp_path: Path) -> None:
 
 
 def stepping(x1: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
-    """Report two steps; then, the even trials at once and the others once a file is there, the
-    result.
-    """
+    """Report two steps, then the result, at once for even trials and else once a file is there."""
     script = (
         'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"loss": '
         "%s}}\\n' $s $2; done "
@@ -388,9 +375,7 @@ def stepping(x1: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
 
 
 def test_a_trial_is_stopped_early(transload_home: Path, tmp_path: Path) -> None:
-    """A trial whose steps are worse than those of the others is ended; it counts as stopped, with
-    what it came to.
-    """
+    """A trial whose steps are worse than the others' is ended, and counts as stopped."""
     wanted = Search(
         stepping,
         SPACE[:1],
@@ -411,9 +396,7 @@ def test_a_trial_is_stopped_early(transload_home: Path, tmp_path: Path) -> None:
 
 
 def test_steps(tmp_path: Path) -> None:
-    """Steps are read from any key's file, in the base or in an app's own folder; half a line is
-    passed over.
-    """
+    """Steps are read from any key's file, in the base or a job's folder. Half a line is ignored."""
     own = tmp_path / "base" / ".apps" / "x"
     own.mkdir(parents=True)
     rows = [

@@ -35,7 +35,7 @@ def observe(ledger: SearchLedger, *values: float | None) -> dict[str, Any]:
 
 
 def test_what_is_drawn(ledger: SearchLedger, tmp_path: Path) -> None:
-    """Values, the best so far, what failed; the file is of the kind that its name says."""
+    """A plot has values, the best so far and failures, and the format that its name says."""
     pytest.importorskip("matplotlib")
     summary = observe(ledger, 3.0, None, 5.0, 1.0, 2.0)
     picture = look(summary)
@@ -46,9 +46,7 @@ def test_what_is_drawn(ledger: SearchLedger, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_drawn(ledger: SearchLedger, tmp_path: Path) -> None:
-    """Without a value there is no picture, but a word; so for an ending that is none of a
-    picture.
-    """
+    """Without a value there is an error and no picture, and so for a name that is no picture's."""
     with pytest.raises(ConfigError, match="none of its 1 trials has a value"):
         plot_search(observe(ledger, None), tmp_path / "picture.png")
     with pytest.raises(ConfigError, match="must end in"):

@@ -46,9 +46,7 @@ def test_suggestions_are_in_bounds_and_depend_on_the_seed_alone(seed: int, count
 
 
 def test_seeds_and_parameters_differ() -> None:
-    """Another seed gives other trials; the parameters of one trial are not drawn from one
-    stream.
-    """
+    """Another seed gives other trials, and a trial's parameters come from several streams."""
     first, second = (get_suggester(search(seed=seed)).suggest(20) for seed in (0, 1))
     assert first != second
     logs = [math.log10(float(trial.parameters["lr"])) for trial in first]
@@ -56,7 +54,7 @@ def test_seeds_and_parameters_differ() -> None:
 
 
 def test_state_goes_on_elsewhere() -> None:
-    """The state is JSON; from it, another process goes on as this one would have."""
+    """The state is JSON, from which another process goes on as this one would have."""
     first = get_suggester(search())
     first.suggest(3)
     first.observe(0, {"loss": 2.0})

@@ -16,7 +16,7 @@ from transload_search.cli import command
 
 
 def searched(*words: str) -> dict[str, Any]:
-    """Run a search by the command line, in this process; return its JSON."""
+    """Run a search by the command line, in this process, and return its JSON."""
     import contextlib
     import io
 
@@ -51,9 +51,7 @@ def types(n: int | str, hidden: list[int], word: str = "") -> AppDef:
 def test_texts_of_the_command_line_are_read_once(
     typed: str, transload_home: Path, tmp_path: Path
 ) -> None:
-    """Choices and constants have the type that the argument has when it is typed; a choice may be a
-    list.
-    """
+    """Choices and constants have the type that the argument has. A choice may be a list."""
     base = tmp_path / "base"
     params = [
         "--param",

@@ -46,7 +46,10 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
 
 @pytest.fixture
 def needs_tiny(index: PackageIndex) -> Path:
-    """Write a file that names the package. Tests take their cluster, which sets the folder, first."""
+    """Write a file in the working directory that names the package.
+
+    Tests take their cluster first.
+    """
     file = Path(CONTENT)
     file.write_text("tiny\n", encoding="utf-8")
     return file

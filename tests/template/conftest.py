@@ -1,4 +1,4 @@
-"""Puts the template's adapter and its invented host on the path; neither is installed."""
+"""Put the template's adapter and its invented orchestrator on the path, as neither is installed."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ STEPS = st.lists(
 def test_time_only_moves_a_script_on(
     steps: list[dict[str, Any]], now: float, cancelled: float | None
 ) -> None:
-    """What was reached stays reached; a cancel, and only a cancel, changes what follows."""
+    """What was reached stays reached. Only a cancel changes what follows."""
     script = Script.from_dict({"steps": [*steps, "SUCCEEDED"]})
     early, late = script.at(now, 0.0, cancelled, {}), script.at(now + 1, 0.0, cancelled, {})
     assert late.reached[: len(early.reached)] == early.reached

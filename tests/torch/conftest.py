@@ -17,7 +17,7 @@ SLURM = Path(__file__).parents[1] / "slurm"
 
 @pytest.fixture
 def cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Any]:
-    """A Slurm cluster of three nodes; this process asks it."""
+    """Start a Slurm cluster of three nodes, which this process asks."""
     if os.geteuid() != 0:
         pytest.skip(
             "not run: slurm: the fake GPUs of the test cluster are device files, which root alone "

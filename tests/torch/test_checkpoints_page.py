@@ -44,7 +44,7 @@ def program(name: str, folder: Path) -> Path:
 
 
 def run(file: Path, folder: Path, *steps: int) -> int:
-    """Run a program as an attempt of a job that is kept in a folder; return its exit code."""
+    """Run a program as an attempt of a job that is kept in a folder, and return its exit code."""
     names = {
         "TRANSLOAD_CHECKPOINT_DIR": folder / "checkpoints",
         "TRANSLOAD_PROGRESS_FILE": folder / "progress",

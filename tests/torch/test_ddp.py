@@ -84,8 +84,9 @@ def test_the_first_exception_is_the_error_of_the_app(
 def test_a_process_that_says_nothing_is_named(
     transload_home: Path, tmp_path: Path, end: str, reason: str
 ) -> None:
-    """What one of the processes ended with is the reason; neither torchrun's traceback nor code of
-    ours is in the log.
+    """What one of the processes ended with is the reason.
+
+    The log has neither torchrun's traceback nor code of ours.
 
     That the other process lost it, and says so, is no reason.
     """

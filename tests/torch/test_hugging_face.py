@@ -52,7 +52,7 @@ def program(tmp_path: Path) -> Path:
 
 
 def run(program: Path, folder: Path, *steps: int) -> int:
-    """Run the program as an attempt of a job that is kept in a folder; return its exit code."""
+    """Run the program as an attempt of a job that is kept in a folder, and return its exit code."""
     (folder / "results").mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
     environment["TRANSLOAD_CHECKPOINT_DIR"] = str(folder / "checkpoints")

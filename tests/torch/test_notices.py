@@ -93,7 +93,7 @@ class Trained:
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("name", ["TERM", pytest.param("USR1", marks=pytest.mark.slow)])
 def test_ranks_save_after_a_notice(tmp_path: Path, eventually: Any, name: str) -> None:
-    """The signal goes to the ranks and not to their workers; all save and end with 75."""
+    """The signal goes to the ranks and not to their workers, and all save and end with 75."""
     training = Trained(tmp_path, TRAIN.replace("ANSWERS", "True"), name)
     try:
         eventually(training.is_ready, timeout=120)

@@ -1,5 +1,6 @@
-"""A training of two hosts, with a crash and a retry, wherever replicas run; no two jobs of a host
-meet.
+"""A training of two hosts with a crash and a retry, wherever replicas run.
+
+No two jobs of a host meet.
 """
 
 from __future__ import annotations
@@ -158,8 +159,9 @@ PLACES = [
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("place", PLACES, indirect=True)
 def test_a_crash_is_named_and_the_retry_trains(place: Place, runner: Runner, script: Path) -> None:
-    """Two hosts meet without a port being given; rank 0 is killed, that is the error, and the
-    second attempt ends.
+    """Two hosts meet without a given port.
+
+    The error names a killed rank 0, and the retry succeeds.
     """
     shape = ["-j", "2x1", "--cpu", "1", "--memMB", "900", "--max_retries", "1"]
     own = place.arguments(read_only=place.cfg.get("container") != "charliecloud")

@@ -39,7 +39,7 @@ def _component(text: str, folder: Path) -> AppDef:
 
 
 def test_what_becomes_of_a_script(tmp_path: Path) -> None:
-    """Tasks are replicas, with their share of memory and GPUs; queues and the like are settings."""
+    """Tasks are replicas with their share of memory and GPUs. Queues and the like are settings."""
     app = _component(SCRIPT, tmp_path)
     (role,) = app.roles
     assert (app.name, app.timeout) == ("resnet", 36 * 3600)
@@ -99,7 +99,7 @@ def test_types_of_gpus(option: str, kind: str | None) -> None:
 def test_existing_files_are_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Settings that are there already are not changed; what to add to them is said."""
+    """Existing settings are not changed, and what to add to them is said."""
     monkeypatch.chdir(tmp_path)
     Path("say.sbatch").write_text(SCRIPT)
     Path("transload.toml").write_text('scheduler = "local"\n')
@@ -122,7 +122,7 @@ def test_existing_files_are_kept(
     ],
 )
 def test_sizes(lines: str, replicas: int, resource: Resource | None, tmp_path: Path) -> None:
-    """The ways to ask for tasks, GPUs and memory; options behind the first command do not count."""
+    """All ways to ask for tasks, GPUs and memory count, except behind the first command."""
     (role,) = _component(f"#!/bin/sh\n{lines}\n", tmp_path).roles
     assert role.num_replicas == replicas
     if resource is not None:
@@ -149,7 +149,7 @@ def test_limits_of_time(text: str, seconds: int, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_read(line: str, said: str) -> None:
-    """The message has the line, the option and its value; nothing is written."""
+    """The message has the line, the option and its value, and nothing is written."""
     with pytest.raises(SpecError) as caught:
         convert_batch_script(f"#!/bin/sh\n{line}\nsrun true\n", "x")
     assert said in str(caught.value)

@@ -43,8 +43,9 @@ def job(text: str, image: str = "img") -> specs.AppDef:
 
 
 def test_a_component_file_runs_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every form of import and name; comments and other texts stay; the result is a component of
-    ours.
+    """Every form of import and name is renamed, and other texts stay.
+
+    The result is our component.
     """
     monkeypatch.chdir(tmp_path)
     text, left = convert_source(JOB)
@@ -159,9 +160,7 @@ config = s3://bucket/runs
 
 
 def test_settings_become_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options have their types; what no scheduler takes, and what has no place, is listed by its
-    section's line.
-    """
+    """Options have their types. What has no place is listed by its section's line."""
     monkeypatch.chdir(tmp_path)
     with Runner("test") as runner:
         text, left = convert_settings(CONFIG, runner)
@@ -205,8 +204,9 @@ def _migrate(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[int, str, 
 
 
 def test_the_command_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without ``--write`` nothing is touched; with it files change, settings get a file of ours,
-    once.
+    """Without ``--write`` nothing is touched.
+
+    With it files change, and settings get a file once.
     """
     (tmp_path / "jobs").mkdir()
     job, other = tmp_path / "jobs" / "job.py", tmp_path / "other.py"

@@ -62,7 +62,7 @@ def hello(word: str, times: int = 1) -> AppDef:
 
 
 def scored(x: float, gate: str, trial_idx: int = 0) -> AppDef:
-    """Play a trial: it reports how far ``x`` is from 3; the one with number 1 fails.
+    """Play a trial that reports how far ``x`` is from 3. The one with number 1 fails.
 
     Args:
         x: where to look
@@ -99,7 +99,9 @@ def traced(ends: int) -> AppDef:
 
 
 def stepping(x: float, trial_idx: int, tracker_base: str) -> AppDef:
-    """Report two steps, the fourth trial bad ones; that one then goes on for ever, the others end.
+    """Report two steps, which are bad in the fourth trial.
+
+    That one then goes on for ever, and the others end.
 
     Args:
         x: not used
