@@ -77,7 +77,7 @@ def _keep_containers(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def local_kfp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Path]]:
-    """Return ``local_kfp(runner, **more)``, which runs KFP here and returns a folder of artifacts."""
+    """Return ``local_kfp(runner, **more)``, which runs KFP here and returns its folder."""
     monkeypatch.setattr(
         tempfile, "tempdir", str(tmp_path)
     )  # KFP leaves a folder there when a run fails

@@ -163,7 +163,7 @@ starts."""
 def test_ends_that_nobody_asked_for(
     host: Any, gate: Path, transload_home: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """"retry" finds the job of a flow run whose processes died. A cancel ends it."""
+    """A "retry" finds the job of a flow run whose processes died. A cancel ends it."""
     made = script(WITH_AN_APP + FLOW[FLOW.index("\nif __name__") :])
     pool, deployment = _deploy(host, made, eventually)
     _worker(made, pool, "one")
