@@ -1,9 +1,9 @@
 """Decide what follows when a replica of a job ends, by the rules of retries.
 
 The supervisors of local, Docker and Slurm jobs use them, since their engines have no such rules. A
-supervisor reports to a `Gang` what happens to the replicas. The gang decides: `Gang.restarts` are
-to be ended and started again, `Gang.final` is the end of the job. Nothing here makes a system call
-or reads a clock.
+supervisor reports to a `Gang` what happens to the replicas. The gang decides. `Gang.restarts` are
+to be ended and started again, and `Gang.final` is the end of the job. Nothing here makes a system
+call or reads a clock.
 
 This file runs on cluster nodes, and in processes that must start within milliseconds. So it keeps
 to Python 3.8, and imports ``signal`` and ``json`` only when a replica has failed.
@@ -608,8 +608,8 @@ class Gang:
             why: what happened, where that says more than the exit code.
             error: the replica's own report of it, as `read_error` returns it.
             retry: False if it cannot be started again.
-            cause: what interrupted it, where the engine knows: ``preempted``, ``node``, ``evicted``,
-                ``drained`` or ``requested``. After a notice it need not be given.
+            cause: what interrupted it, where the engine knows. It is ``preempted``, ``node``,
+                ``evicted``, ``drained`` or ``requested``. After a notice it need not be given.
         """
         if not replica.alive:
             return

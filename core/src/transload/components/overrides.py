@@ -32,7 +32,7 @@ class JobSettings(TypedDict, total=False):
     """What every adapter takes by these names, to set over what a definition says.
 
     A command has no other settings than these. A duration is a number of seconds or a text such as
-    ``2h``, a size is a text such as ``8G`` or a number of bytes, a mount may be a text such as
+    ``2h``. A size is a text such as ``8G`` or a number of bytes. A mount may be a text such as
     ``type=bind,src=/data,dst=/data``. A number may be a text, too. See `Overrides` for the rest.
     """
 
@@ -120,7 +120,7 @@ class Overrides(NamedTuple):
         checkpoints: the roles have a folder for checkpoints.
         max_interruptions: largest number of restarts after interruptions.
         stall_after: seconds without a sign of life after which a replica has stalled.
-        on_stall: what is done then: ``note`` or ``dump``.
+        on_stall: what is done then, ``note`` or ``dump``.
         progress_server: Hugging Face's Trainer finds an address to which it posts its progress.
         stall_signal: name of the signal of ``dump``.
         secrets: variables of the roles → where their values come from, added to those of the roles.

@@ -75,7 +75,7 @@ class Adapter(ABC, Generic[Context]):
     orchestrator that polls calls `start`, and then `poll`.
 
     Attributes:
-        name: of the orchestrator, in small letters: the session name of all handles.
+        name: name of the orchestrator, in small letters. It is the session name of all handles.
         states: AppState → the orchestrator's state.
         endings: how a job ended that did not end well → what that is in the orchestrator. Total.
         capabilities: what the orchestrator can express.
@@ -196,7 +196,7 @@ class Adapter(ABC, Generic[Context]):
     ) -> AppResults:
         """Do what `run` does, without blocking the event loop.
 
-        Cancelling the task ends the step: see `Driver.kill`.
+        Cancelling the task ends the step, as `Driver.kill` does.
         """
         driver = self.driver(context, launch, options)
         with self.guard(context, driver):
@@ -246,7 +246,7 @@ class Adapter(ABC, Generic[Context]):
             driver: from `start` or `restore`.
             status: what the scheduler said, where many jobs were asked for at once
                 (``Runner.status_many``).
-            asked: ``status`` is that answer (None then means: gone).
+            asked: ``status`` is that answer, so that None means a job that is gone.
 
         Raises:
             BaseException: what `translate` makes of a job that did not end well, that is gone, or

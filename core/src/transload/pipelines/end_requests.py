@@ -40,7 +40,7 @@ def inside_job() -> bool:
 def interrupted() -> bool:
     """Tell whether a person's Ctrl-C (SIGINT) is ending this process.
 
-    Inside a job, only one at a terminal counts: any other signal there comes from the job's
+    Inside a job, only one at a terminal counts, since any other signal there comes from the job's
     scheduler.
     """
     if not may_be_by_hand():

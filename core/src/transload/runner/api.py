@@ -320,7 +320,8 @@ class Runner:
         """Return the request that `run` would submit. Nothing outside of this process is touched.
 
         Args:
-            app: what is to run: an `AppDef`, its JSON, a component (its name or function), or a `Launch`.
+            app: what is to run. It is an `AppDef`, its JSON, a component (its name or function), or
+                a `Launch`.
             scheduler: where to run it. The default is the configured one, else ``local``.
             cfg: run options of the scheduler.
             workspace: a local folder (``PATH`` or ``PATH=TARGET,…``) that travels with every role
@@ -355,8 +356,8 @@ class Runner:
         """Submit what `dryrun` returned, its request changed by the caller or not.
 
         Returns:
-            The handle of the job. With a caller-given id, a job of that id and digest is adopted:
-                nothing is started.
+            The handle of the job. With a caller-given id, it reattaches to a job of that id and
+            digest, and starts nothing.
 
         Raises:
             AppExists: if the id is taken by another job.
@@ -572,7 +573,7 @@ class Runner:
             role_name: the role.
             k: number of the replica within the role.
             regex: only lines in which it is found.
-            since: only lines written at or after this time (naive: local time).
+            since: only lines written at or after this time. A naive time is local.
             until: only lines written before this time.
             should_tail: follow until the replica has ended.
             streams: which output. None means combined.

@@ -77,7 +77,7 @@ def with_checkpoint_folders(
 ) -> AppDef:
     """Return a job whose roles that ask for checkpoints find the folder in their environment.
 
-    All roles find the name, which trackers use: jobs that share checkpoints are one run.
+    All roles find the name, by which trackers show jobs that share checkpoints as one run.
 
     Args:
         app: the job, which is not changed.

@@ -27,8 +27,8 @@ class Cluster:
         name: its name in handles.
         kind: the installed scheduler. The default is the scheduler with its name.
         connection: the settings that select the cluster, without secrets.
-        secrets: setting → source of its value: ``env:NAME``, ``file:PATH``, or a source that the
-            orchestrator resolves (``secret_sources`` of a runner).
+        secrets: setting → source of its value, which is ``env:NAME``, ``file:PATH``, or a source
+            that the orchestrator resolves (``secret_sources`` of a runner).
 
     Raises:
         ConfigError: if a value is not valid.

@@ -21,8 +21,8 @@ def failure_message(
 ) -> str:
     """Return the message of a failed job.
 
-    It has the state, the first failed replica with its exit code and host, the reason, the last
-    frames of a traceback, and the last log lines.
+    It has the state, the first failed replica with its exit code and machine, and the reason. The
+    last frames of a traceback and the last log lines follow.
 
     Args:
         status: the final status of the job.

@@ -92,8 +92,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     Args:
         stream: where the pickle goes.
-        fn: the function. On this machine's disk its own module goes into the pickle: its file may
-            be edited before the function runs.
+        fn: the function. On this machine's disk its own module goes into the pickle, since its file
+            may be edited before the function runs.
         folders: folders whose modules are found where it runs.
         shares: modules that this process finds by their names are found there.
 

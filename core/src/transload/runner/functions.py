@@ -111,10 +111,10 @@ def submit(
         pass_env: patterns (``HF_*``) of variables that are passed on.
         tracker_base: where its result goes. The default is where the scheduler keeps results.
         runner: submits. The default is the one that this process shares.
-        safe: no key is made, nothing is unpickled: what the function returns must be JSON (lists,
-            dicts with texts as names, texts, numbers, bools, None), and what it raises comes back
-            as text. For schedulers that cannot give a job a secret. Who can write to the folder of
-            results can change the result.
+        safe: no key is made, and nothing is unpickled. What the function returns must be JSON
+            (lists, dicts with texts as names, texts, numbers, bools, None). What it raises comes
+            back as text. This is for schedulers that cannot give a job a secret. Who can write to
+            the folder of results can change the result.
         environment: what must be installed where it runs, as a file or ``none`` (see `Launch`). The
             default is what the settings say, else the header of the function's script. Its Python
             must have the version of this one.

@@ -245,14 +245,14 @@ class Job:
 
         Args:
             timeout: seconds to wait at most. None means no limit.
-            safe: unpickle nothing: return only what is JSON, and raise what was raised as
+            safe: unpickle nothing. Return only what is JSON, and raise what was raised as
                 `AppFailed`, with its text. Without the key nobody can tell who wrote that.
 
         Raises:
             AppFailed: if it ended without a result of the function (killed, out of memory), with
                 the reason.
-            SpecError: if the job is no function, or the result was refused: another version of
-                Python, too large to come back, not JSON where only that is read.
+            SpecError: if the job is no function, or the result was refused. It may be of another
+                version of Python, too large to come back, or not JSON where only that is read.
             ConfigError: if the key is not here.
             TrackingError: if the result was not written by this job.
             TransloadTimeout: if ``timeout`` seconds have passed. The function goes on.

@@ -300,8 +300,9 @@ class Launch:
         """Return the job, validated.
 
         Args:
-            context_args: what the host knows (``tracker_base``, ``trial_idx`` …): given to the component
-                where it declares an argument of that name that ``args`` leaves open.
+            context_args: what the orchestrator knows (``tracker_base``, ``trial_idx`` …). It is
+                given to the component where it declares an argument of that name that ``args``
+                leaves open.
             defaults: component argument → text, for what is still open.
 
         Raises:

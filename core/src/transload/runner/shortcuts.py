@@ -47,22 +47,22 @@ def run(
     """Submit a job and return it, without waiting.
 
     Args:
-        app: an AppDef, or a component: its name (``train.py:train``, ``utils.echo``) or function.
+        app: an AppDef, or a component by its name (``train.py:train``, ``utils.echo``) or function.
         args: arguments of the component: name → value, or as on the command line.
         command: a program and its arguments, in place of ``app``.
         scheduler: where to run it. The default is the configured one, else ``local``.
         cfg: run options of the scheduler.
         workspace: a local folder that travels with it.
         pass_env: patterns (``HF_*``) of variables that are passed on.
-        app_id: an id of your own: an equal job of that id is attached to, not started.
+        app_id: an id of your own. An equal job of that id is attached to, not started.
         parent_run_id: the run that this one derives from.
         tracker_base: where it reports results.
         environment: what must be installed where it runs. It is a file (``requirements.txt``,
             ``uv.lock``, a script with a header), or ``none`` (see `Launch`).
         runner: submits. The default is the one that this process shares.
-        overrides: what is set over what the job says: ``name, env, image, replicas, retries,
-            retry_delay, time_limit, cpu, gpu, mem, role, notice, checkpoints, segment`` and so on
-            (see `transload.components.Overrides`).
+        overrides: what is set over what the job says. They are ``name, env, image, replicas,
+            retries, retry_delay, time_limit, cpu, gpu, mem, role, notice, checkpoints, segment``
+            and so on (see `transload.components.Overrides`).
 
     Raises:
         SpecError: if the job or an argument is not valid.

@@ -67,8 +67,8 @@ def latest(*, each_replica: bool = False) -> Path | None:
 def save(write: Callable[[Path], object], *, each_replica: bool = False) -> Path | None:
     """Make a checkpoint, which is there as a whole or not at all. The last two are kept.
 
-    Only one process writes it: replica 0, and rank 0 of the processes that torchrun starts. In the
-    others, and outside of a job, nothing happens, and ``write`` is not called.
+    Only one process writes it, which is replica 0, and rank 0 of the processes that torchrun
+    starts. In the others, and outside of a job, nothing happens, and ``write`` is not called.
 
     Args:
         write: is given an empty folder, and puts files there.

@@ -154,7 +154,7 @@ class ProgressMeter:
     def pause(self) -> None:
         """Note that the replica does not run for a while, which says nothing about its rate.
 
-        If it said last that all was done, it was mistaken: it begins again.
+        If it said last that all was done, it was mistaken, and begins again.
         """
         self._points = []
         if self._history and self._history_unit == "fraction" and self._history[-1][1] == 1:

@@ -87,7 +87,7 @@ def open_file(folder: str, path: str, flags: int = os.O_RDONLY, mode: int = 0o60
     """Open a regular file below a folder, without ever waiting.
 
     Args:
-        folder: the folder that must not be left. It is trusted itself: it may be reached by links.
+        folder: the folder that must not be left. It is trusted itself, and may be reached by links.
         path: path of the file, relative to the folder.
         flags: as for ``os.open``. With flags that write, the file itself must not be a link, even
             inside the folder.

@@ -144,8 +144,8 @@ class AppDescription:
         log_url: folder or page of its logs.
         checkpoints: the name under which its checkpoints are kept (`Submission.checkpoints`), or
             None if it has none.
-        needs_reconcile: something is left to do that only the process which waits for the job as its owner
-            does: see ``reconcile``.
+        needs_reconcile: something is left to do that only the process which waits for the job as
+            its owner does (see ``reconcile``).
     """
 
     app_id: str
@@ -453,7 +453,7 @@ class SchedulerBase(ABC):
         Only a submit calls it.
 
         Returns:
-            The app definition to convert. Default: ``app`` itself.
+            The app definition to convert. The default is ``app`` itself.
         """
         return app
 
@@ -503,7 +503,7 @@ class SchedulerBase(ABC):
             dry_run: delete nothing, only tell.
 
         Returns:
-            What was deleted. Default: nothing, as none are kept.
+            What was deleted. The default is nothing, as none are kept.
         """
         return ()
 
@@ -535,7 +535,7 @@ class SchedulerBase(ABC):
     def existed(self, app_id: str) -> bool:
         """Tell whether a job with that id was ever submitted, as far as records say.
 
-        This includes deleted jobs. Default: whether there is one now.
+        This includes deleted jobs. The default tells whether there is one now.
         """
         return self.describe(app_id) is not None
 

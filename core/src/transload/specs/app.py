@@ -157,8 +157,8 @@ class Role:
 
     Args:
         name: its name, unique in the job. It has letters, digits, ``_``, ``.``, ``-``.
-        image: what the replicas run in, as the scheduler understands it: a container image, a
-            folder.
+        image: what the replicas run in, as the scheduler understands it, such as a container image
+            or a folder.
         min_replicas: how many must end well for the role to succeed. None means all.
         entrypoint: the program to run.
         args: its arguments, which may hold `macros`.
@@ -188,8 +188,8 @@ class Role:
             None means as many as `interruptions_allowed` says.
         stall_after: seconds without progress, log line or result after which a replica that runs
             has stalled. None means that nobody looks.
-        on_stall: what is done then: ``note`` says so in the status, ``dump`` sends ``stall_signal``
-            as well.
+        on_stall: what is done then. ``note`` says so in the status, and ``dump`` sends
+            ``stall_signal`` as well.
         stall_signal: name of the signal of ``dump``, with or without ``SIG``, at which the program
             is expected to write its stacks.
         progress_server: Hugging Face's Trainer finds an address to which it posts its progress.

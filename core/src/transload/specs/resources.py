@@ -31,8 +31,8 @@ class Resource:
     Args:
         cpu: logical CPU cores. A fraction is allowed where the scheduler can express it. −1 means
             unset.
-        gpu: number of GPUs. −1: unset.
-        memMB: main memory in MB. −1: unset.
+        gpu: number of GPUs. −1 means unset.
+        memMB: main memory in MB. −1 means unset.
         capabilities: further demands, read by the scheduler.
         devices: named devices and how many of each.
         tags: free-form labels of the resource itself, ignored by schedulers.

@@ -72,9 +72,9 @@ def _masked_variable(name: str, value: str) -> str:
 def masked_args(args: Sequence[str]) -> list[str]:
     """Return the words of a command fit for display.
 
-    Replaced by `MASK` are the values of options (``--password X``, ``--password=X``) and settings
-    (``db.password=X``) whose names look secret, in scripts and JSON texts too, and user and
-    password of URLs.
+    `MASK` replaces the values of options (``--password X``, ``--password=X``) and settings
+    (``db.password=X``) whose names look secret, in scripts and JSON texts too. It also replaces
+    user and password of URLs.
     """
     shown: list[str] = []
     secret_follows = False

@@ -33,7 +33,7 @@ class ReplicaAttempt:
     """One attempt of a replica that was started again.
 
     Args:
-        state: how it ended: FAILED, or CANCELLED if it was ended because of another replica.
+        state: how it ended. It is FAILED, or CANCELLED if it was ended because of another replica.
         exit_code: as in `ReplicaStatus`.
         start_time: when it was started, seconds since the epoch.
         end_time: when it ended, seconds since the epoch.

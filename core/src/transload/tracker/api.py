@@ -176,7 +176,7 @@ class AppRun:
 
         Its id and trackers come from the environment that the runner made. If another run launched
         it, that run is recorded as its source. A process that was not launched as a job has an
-        empty run: its id is ``<UNDEFINED>``, and whatever is added to it is discarded.
+        empty run. Its id is ``<UNDEFINED>``, and whatever is added to it is discarded.
 
         Raises:
             ConfigError: if a tracker in the environment cannot be created.

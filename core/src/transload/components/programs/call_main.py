@@ -101,7 +101,7 @@ def is_json(value: object, seen: set[int], depth: int = 0) -> bool:
 
     Args:
         value: what is looked at.
-        seen: ids of the lists and dicts before it: one that occurs twice would become two.
+        seen: ids of the lists and dicts before it. One that occurs twice would become two.
         depth: how many lists and dicts it lies in.
     """
     kind = type(value)

@@ -164,8 +164,8 @@ class FsspecResultTracker(ResultTracker):
         """Return the tracker of the job that this process belongs to.
 
         That is ``TRANSLOAD_TRACKER_BASE``, or the one file (``TRANSLOAD_RESULT_FILE``) of a job
-        without storage. Outside of a job it holds nothing, and what is put goes nowhere: the same
-        program runs by hand.
+        without storage. Outside of a job it holds nothing, and what is put goes nowhere. So the
+        same program runs by hand.
         """
         base = os.environ.get(ENV_TRANSLOAD_TRACKER_BASE)
         if base:

@@ -79,7 +79,7 @@ class Writer(NamedTuple):
     """The replica that this process belongs to.
 
     Args:
-        key: its key: its number, with several roles ``role/number``.
+        key: its key, which is its number, with several roles ``role/number``.
         name: ``role/number``.
         alone: no other replica belongs to the job.
         fields: what a file says of who wrote it.

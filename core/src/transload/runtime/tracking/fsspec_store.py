@@ -68,8 +68,8 @@ class FsspecStore(Store):
     def fs(self) -> fsspec.AbstractFileSystem:
         """The file system, opened anew where a connection must not be shared.
 
-        That is in a forked child, and, unless the file system is an asynchronous one, in every
-        thread: just as fsspec itself distinguishes its instances.
+        That is in a forked child. Unless the file system is an asynchronous one, it is in every
+        thread, too, as fsspec itself distinguishes its instances.
         """
         mine = self._mine
         pid = os.getpid()

@@ -204,10 +204,11 @@ def make(order: dict[str, Any], say: Say, child: Child | None = None) -> dict[st
     """Make an environment, unless it is there.
 
     Args:
-        order: ``root``, ``recipe`` (of `Recipe.to_dict`). Optional are ``python`` (the interpreter
-            to use), ``place`` (which one it will be, as far as that is known), ``uv`` (its path, or
-            "" to do without it), ``wheels`` (a folder, in place of any index), ``variables`` (for
-            the installer, never kept), ``packed`` (keep it as one file).
+        order: ``root`` and ``recipe`` (of `Recipe.to_dict`). ``python`` is the interpreter to use,
+            and ``place`` which one it will be, as far as that is known. ``uv`` is its path, or ""
+            to do without it. ``wheels`` is a folder, in place of any index. ``variables`` are for
+            the installer, and never kept. ``packed`` keeps it as one file. All but the first two
+            are optional.
         say: takes the lines of the installer.
         child: ends the installer when it is asked to.
 

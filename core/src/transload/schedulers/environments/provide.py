@@ -38,7 +38,7 @@ class MadeEnvironment:
     """An environment that lies on a scheduler.
 
     Args:
-        key: its name there: 32 hex digits.
+        key: its name there, 32 hex digits.
         kind: see `transload.specs.Environment`.
         name: name of the file that it was first made from.
         sha256: digest of its content.
@@ -126,10 +126,10 @@ def order_to_make(
         recipe: `Recipe.to_dict`.
         python: the interpreter to use, and no other. ``""`` means the first ``python3`` on PATH
             that fits.
-        place: which Python that is, as far as it is known: another one makes another environment.
+        place: which Python that is, as far as it is known. Another one makes another environment.
         uv: path of uv there. ``""`` means pip, and None means uv if it is on PATH.
         wheels: a folder there with wheels, in place of any index.
-        variables: for the installer alone: never written to disk, nor shown.
+        variables: for the installer alone. They are never written to disk, nor shown.
         packed: keep the packages as one file, ``venv.tar``, which is unpacked where they are used.
     """
     return {
