@@ -28,7 +28,7 @@ It is ``TRANSLOAD_IMAGE``, else a public Python image.
 
 __all__ = ["IMAGE", "FunctionJob", "Job", "__version__", "attach", "map", "run", "submit"]
 
-# cheap to import: what submits is loaded when it is first asked for
+# what submits is loaded when it is first asked for, so that the import is cheap
 __getattr__, __dir__, _ = lazy_names(
     __name__,
     {

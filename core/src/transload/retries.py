@@ -56,7 +56,7 @@ _LONGEST_LINE = 300
 _TRACEBACK = "Traceback (most recent call last):"
 _CHILD_FAILED = ".ChildFailedError:"
 _IGNORED = "Exception ignored "
-_KEPT_ATTEMPTS = 8  # of each replica: the status is written anew at each change
+_KEPT_ATTEMPTS = 8  # of each replica, since the status is written anew at each change
 
 
 def needed_replicas(role: Mapping[str, Any]) -> int:
@@ -159,7 +159,7 @@ def traceback_error(tail: bytes, mixed: bool = False) -> str:
         return ""
     last = found[-1]
     if _CHILD_FAILED in last.line:
-        # torchrun's own exception: that of its first process comes before it
+        # this is torchrun's own exception, and that of its first process comes before it
         own = [
             each
             for each in found
@@ -301,7 +301,7 @@ class Replica:
         self.interruptions = 0  # how often it was started again after an interruption
         self.interrupted = 0  # how many of these it counts against its role's interruptions
         self.kill_at: float | None = None  # when its time after a notice is over, caller's clock
-        self.noticed = ""  # the reason of the notice: a cause, ``limit``, or ""
+        self.noticed = ""  # the reason of the notice, which is a cause, ``limit``, or ""
         self.cause = ""  # why the attempt ended, if its role may be interrupted
         self.step: float | None = None  # the step that it reported last
         self.spent = 0  # how many of its role's retries its own failures have used

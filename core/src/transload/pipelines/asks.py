@@ -87,9 +87,8 @@ def _what(launch: Launch, runner: Runner, context_args: Mapping[str, Any]) -> An
         return ["component", component]
     try:
         found = launch.resolve_component()
-        if not launch.declares(
-            "tracker_base"
-        ):  # which depends on the id that is to be made from this
+        # this base depends on the id that is to be made from these values
+        if not launch.declares("tracker_base"):
             return [
                 "app",
                 launch.build(context_args, runner.settings.component_defaults(found.name)).digest(),

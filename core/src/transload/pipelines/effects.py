@@ -192,7 +192,7 @@ class Effects:
             # only a process that submits needs it, and no file that defines a workflow
             from transload.cli.progress import lines_to
 
-            # a submit may take long: packages are installed, images are pulled, code is sent
+            # a submit may take long, since packages are installed, images are pulled, code is sent
             with lines_to(self._io.log):
                 return self.runner.schedule(self._prepared)
         finally:
@@ -274,7 +274,7 @@ class Effects:
             self._io.log(f"warning: {line}")
 
     def _failure(self, handle: str, status: AppStatus) -> str:
-        # of all that it wrote: this process may have passed on a part of it
+        # of all that it wrote, since this process may have passed on only a part of it
         lines = self._state.options.tail_lines
 
         def last_lines(role: str, replica: int) -> Sequence[str]:

@@ -9,8 +9,8 @@ if TYPE_CHECKING:
     from transload.plugins.events import *
     from transload.plugins.manager import *
 
-# lazy: a package that only wants `lazy_names` pays for no manager, and a plugin that only marks its
-# hooks for no spec
+# a package that only wants `lazy_names` loads no manager, and a plugin that only marks its hooks
+# loads no specification of hooks
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {

@@ -34,10 +34,9 @@ _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKS
 _ENV_CONFIG: Final = "TRANSLOAD_CONFIG"
 _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_CFG: Final = "TRANSLOAD_CFG_"
-_SECRETS: Final = "secrets"  # in a scheduler's table: connection setting → the source of its value
-_RUNNERS_OWN: Final = frozenset(
-    {"tracker_base", "pass_env", "environment"}
-)  # allowed for every scheduler, but not an option of any
+_SECRETS: Final = "secrets"  # connection setting → the source of its value, in a scheduler's table
+# allowed for every scheduler, but not an option of any
+_RUNNERS_OWN: Final = frozenset({"tracker_base", "pass_env", "environment"})
 
 
 class Setting(NamedTuple):

@@ -73,7 +73,7 @@ def script_in(words: Sequence[str]) -> str | None:
     while left:
         word = left.pop(0)
         if word == "-c" and left[:1] == [START]:
-            del left[:1]  # what follows is run by Python's own rules: see `recorded`
+            del left[:1]  # what follows is run by Python's own rules (see `recorded`)
             continue
         if word in _NO_SCRIPT:
             return None

@@ -138,7 +138,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         Functions and classes are not asked about.
         """
         if type(obj).__module__ == obj.__module__ or not self._must_travel(obj.__module__):
-            return False  # most objects: the module is that of their class
+            return False  # of most objects the module is that of their class
         try:
             return isinstance(obj.__reduce_ex__(4), str)
         except Exception:
@@ -148,7 +148,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if not self._must_travel(module.__name__):
             return super().reducer_override(module)
         self._take(module.__name__)
-        # first the module, then what is in it: modules may know each other
+        # first the module, then what is in it, since modules may refer to each other
         state = {name: value for name, value in vars(module).items() if name not in _LEFT_OUT}
         return ModuleType, (module.__name__,), state
 
@@ -306,9 +306,8 @@ def _is_installed(name: str) -> bool:
     if module is None:
         return True
     file = getattr(module, "__file__", None)
-    if (
-        file is None
-    ):  # a part of the interpreter, or a package without a file, but not made by a program
+    # without a file it is a part of the interpreter, a package, or made by a program
+    if file is None:
         origin = getattr(getattr(module, "__spec__", None), "origin", None)
         folders = [str(each) for each in getattr(module, "__path__", ())]
         return origin in ("built-in", "frozen") or any(

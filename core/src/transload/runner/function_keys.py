@@ -108,7 +108,7 @@ def forget_keys(scheduler: SchedulerBase, gone: Iterable[str]) -> None:
 def key_path(handle: str) -> str:
     """Return where the key of a job lies, if it is kept here."""
     parsed = parse_app_handle(handle)
-    # not the session: a job may be asked for in the name of another one
+    # without the session, since a job may be asked for in the name of another one
     return f"{_folder()}/{encode_name(f'{parsed.scheduler_backend}/{parsed.app_id}')}"
 
 

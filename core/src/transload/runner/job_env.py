@@ -42,7 +42,7 @@ _WANDB_RUN_ID = "WANDB_RUN_ID"
 _LONGEST_WANDB_ID = 64
 _UNSAFE = r"[^a-z0-9]+"
 _GIVEN = r"[A-Za-z0-9_][A-Za-z0-9_.:@-]{0,199}\Z"
-_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # no l, o, 0, 1: people read ids aloud
+_ALPHABET = "abcdefghijkmnpqrstuvwxyz23456789"  # without l, o, 0 and 1, since people read ids aloud
 
 
 def unique_app_id(name: str) -> str:
@@ -135,7 +135,7 @@ def tracker_base_of(
 
 def surrounding_run() -> str | None:
     """Return the run that what is submitted here derives from, if that is known."""
-    # inside a job, what that one derives from is in ENV_PARENT_RUN_ID: the job itself is nearer
+    # inside a job, ENV_PARENT_RUN_ID has what that one derives from, but the job itself is nearer
     return os.environ.get(ENV_JOB_ID) or os.environ.get(ENV_PARENT_RUN_ID) or None
 
 

@@ -344,7 +344,7 @@ class Launch:
         return self.app()
 
     def _check_args(self) -> None:
-        # not when made: until the run it may hold an orchestrator's stand-in for what is known then
+        # not when made, since it may hold an orchestrator's stand-in for what is known at the run
         if isinstance(self.args, str | bytes) or not isinstance(self.args, Mapping | Sequence):
             raise SpecError(
                 f"launch: args={self.args!r}: must be name → value, or a list of texts as on the "

@@ -108,7 +108,7 @@ class Plan(AppDryRunInfo[T]):
     def submit(self) -> Job:
         """Submit it, with the errors of `Runner.schedule`."""
         scheduler = self._runner.scheduler(self.scheduler)
-        # before anything is copied: what is missing here starts nothing, and leaves nothing
+        # before anything is copied, so that what is missing here leaves nothing behind
         secrets = resolve_secrets(
             self.resolved, scheduler, self._runner._environ, self._runner._secret_sources
         )

@@ -218,7 +218,7 @@ def _build(
     launch = replace(launch, component=component)
     defaults = runner.component_defaults(component, to.cfg)
     if launch.declares("tracker_base"):
-        # the component wants to know where it reports, which may depend on the id: make both first
+        # the component asks where it reports, which may depend on the id, so make both first
         app_id = _full_id(to, app_id or unique_app_id(component.fn_name))
         own_base = _results_base(to, app_id, base)
         if own_base is not None:

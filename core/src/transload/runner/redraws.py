@@ -106,7 +106,7 @@ class Redraws:
         if not before:
             return [text]
         if not text.strip():
-            text = f"{before}\n"  # the newline that a bar ends with: its last state is what stays
+            text = f"{before}\n"  # the newline that a bar ends with, whose last state stays
         if text.rstrip("\n") == shown:
             return []
         return [text]

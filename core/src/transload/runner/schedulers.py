@@ -220,8 +220,8 @@ class Schedulers:
         name = kind if cluster is None else cluster.to_json()
         key = self._keys.get(name)
         if key is None:
-            # without the lock: where secrets come from may need a thread that waits for the lock,
-            # such as an event loop
+            # without the lock, since the source of secrets may need a thread that waits for the
+            # lock, such as an event loop
             secrets = () if cluster is None else self._secrets_of(cluster)
             key = self._keys.setdefault(name, (name, *secrets))
         with self._lock:
@@ -287,9 +287,8 @@ class Schedulers:
         with self._lock:
             schedulers = list(self._made.values())
             self._made.clear()
-        following = sys.modules.get(
-            "transload.schedulers.follower"
-        )  # without it nobody has followed a job
+        # without this module nobody has followed a job
+        following = sys.modules.get("transload.schedulers.follower")
         for scheduler in schedulers:
             if following is not None:
                 following.release(scheduler)

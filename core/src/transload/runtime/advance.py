@@ -137,7 +137,7 @@ class ProgressWriter:
     def _write(self) -> None:
         if self._text == self._written:
             return
-        # noted before: one that fails is not tried again at each step
+        # noted before the write, so that one that fails is not tried again at each step
         self._due = time.monotonic() + _PAUSE_S
         self._written = self._text
         aside = f"{self._path}.{self.pid}"

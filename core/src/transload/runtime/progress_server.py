@@ -319,7 +319,7 @@ class Handler(BaseHTTPRequestHandler):
         if posted is None:
             self._answer(400)
             return
-        self.server.note(posted)  # before the answer: the training may end after it
+        self.server.note(posted)  # before the answer, since the training may end after it
         self._answer(200)
 
     def _answer(self, code: int) -> None:
@@ -410,7 +410,7 @@ def serve_beside(progress_file: str) -> dict[str, str]:
     child = os.fork()
     if child == 0:
         _be_server(server, training)
-    os.waitpid(child, 0)  # it has forked again: the training has no child that it did not start
+    os.waitpid(child, 0)  # it has forked again, so the training has no child of its own
     server.socket.close()
     found = {ENV_URL: f"http://{HOST}:{server.server_port}/", ENV_TOKEN: token_file}
     for name in ("no_proxy", "NO_PROXY"):

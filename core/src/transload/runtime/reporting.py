@@ -118,7 +118,7 @@ class Reports:
 
     def _write(self, name: str) -> None:
         if not self._at_once:
-            # noted before the write: one that fails is not tried again at each call
+            # noted before the write, so that one that fails is not tried again at each call
             self._written[name] = time.monotonic()
         if self._fresh.get(name) is not None:
             path = encode_name(name, ".json")

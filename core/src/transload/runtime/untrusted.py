@@ -261,7 +261,7 @@ def _open_last(name: str, parent: int | None, flags: int, mode: int, shown: str)
     except OSError as exc:
         raise _with_path(exc, shown) from None
     else:
-        _check_kind(found.st_mode, shown)  # before: to open a device may already do something
+        _check_kind(found.st_mode, shown)  # before, since to open a device may already do something
     try:
         fd = os.open(name, flags | _NO_LINK, mode, dir_fd=parent)
     except OSError as exc:
@@ -273,7 +273,7 @@ def _open_last(name: str, parent: int | None, flags: int, mode: int, shown: str)
             ) from None
         raise _with_path(exc, shown) from None
     try:
-        _check_kind(os.fstat(fd).st_mode, shown)  # after: another one may have taken its place
+        _check_kind(os.fstat(fd).st_mode, shown)  # after, as another one may have taken its place
     except BaseException:
         os.close(fd)
         raise

@@ -10,7 +10,7 @@ from transload.errors import SpecError
 __all__ = ["closest", "nearest", "shorten"]
 
 
-# texts, not compiled: importing the specs costs less, and the first use compiles them
+# texts, which the first use compiles, so that importing the specs costs less
 ROLE_NAME = r"\w[\w.-]{0,127}\Z"
 _DEEPEST = 100
 _LONGEST_FILE_NAME = 255

@@ -42,7 +42,7 @@ class NamedResources:
 
 
 def _all() -> dict[str, ResourceFactory]:
-    # the plugins stand on this package: they are found by name, and not before somebody asks for
+    # the plugins import this package, so they are found by name, and not before somebody asks for
     # them
     factories: dict[str, ResourceFactory] = (
         import_module("transload.plugins").get_plugins().named_resources()

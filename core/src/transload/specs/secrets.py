@@ -14,7 +14,7 @@ from transload.specs.checks import check_str, refuse
 MASK: Final = "******"
 """What is shown in the place of a secret value."""
 
-# texts, not compiled: importing the specs costs less, and the first use compiles them
+# texts, which the first use compiles, so that importing the specs costs less
 _REVEALING = (
     r"(?i)secret|token(?!iz)|passw(or)?d|passphrase|passcode|credential|api_?key|(access|private|ssh|encryption|signing)_?key"
     r"|(^|_)(key|pwd|pat|auth)$|_auth_|connection_?string|conn_?str|dsn$"
@@ -138,7 +138,7 @@ def _masked_text(text: str) -> str:
             return f"{name}{between}{MASK}"
         return found.group()
 
-    if re.search(r"[\s{]", text):  # a script, or JSON: a plain word was looked at already
+    if re.search(r"[\s{]", text):  # a script, or JSON, since a plain word was looked at already
         for pattern in _IN_TEXT:
             text = re.sub(pattern, hide, text)
     return masked_url(text)
@@ -177,7 +177,7 @@ def check_source(source: object, path: str) -> None:
     """
     check_str(source, path, empty=False)
     if not re.match(_SOURCE, str(source)):
-        # the value is not shown: somebody may have put the secret itself there
+        # the value is not shown, since it may be the secret itself
         refuse(
             path,
             "…",

@@ -136,7 +136,7 @@ def _fields(value: Any, compact: bool) -> dict[str, Any]:
     kind = getattr(type(value), "JSON_TYPE", None)
     if kind is not None:
         result["type"] = kind
-    # fields of later versions: left out as long as they hold their default
+    # fields of later versions are left out as long as they hold their default
     when_set = getattr(type(value), "WHEN_SET", ())
     left_out = getattr(type(value), "NOT_IN_DIGEST", ()) if compact else ()
     for name, default in _defaults(type(value)).items():  # type: ignore[arg-type]  # a class is hashable

@@ -12,9 +12,8 @@ ResourceFactory = Callable[[], Resource]
 GiB: Final = 1024
 """MB in a GiB."""
 
-_AWS_USABLE: Final = int(
-    1024 * 0.96
-)  # what is left of a GiB for the job after the host's own share
+# what is left of a GiB for the job after the machine's own share
+_AWS_USABLE: Final = int(1024 * 0.96)
 _INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _EFA: Final = "vpc.amazonaws.com/efa"
 _NEURON: Final = "aws.amazon.com/neurondevice"

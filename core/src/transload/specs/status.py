@@ -263,8 +263,8 @@ class AppStatus:
                 bad.append(each)
 
         def rank(replica: ReplicaStatus) -> tuple[bool, float]:
-            # a gang's others are ended by a signal after the first failure: an exit code of its
-            # own comes first
+            # a gang's others are ended by a signal after the first failure, so a replica's own exit
+            # code comes first
             was_killed = (replica.exit_code or -1) < 0
             return was_killed, replica.end_time or float("inf")
 
@@ -400,7 +400,7 @@ class AppStatus:
         try:
             error = _error_value(self.structured_error_msg)
             lines = _yaml(_without_unset({**values, "structured_error_msg": error}), 1)
-        except RecursionError:  # nested deeper than Python goes: as the text that it is
+        except RecursionError:  # nested deeper than Python goes, so the text as it is
             lines = _yaml(_without_unset(values), 1)
         return "\n".join(["AppStatus:", *lines, ""])
 

@@ -31,15 +31,14 @@ MODULES = "modules"
 """The folder beside this program with the modules that came along."""
 ONE_FILE_BYTES = 4095
 
-MOST_BITS = 10_000  # of a whole number: Python reads some 4,300 digits
+MOST_BITS = 10_000  # of a whole number, since Python reads some 4,300 digits
 MOST_DEPTH = 100
 
 
 def main() -> int:
     """Call the function, and return 1 if it raised, else 0."""
-    key = os.environ.pop(
-        KEY, ""
-    )  # before anything of the user's runs: no child of it inherits the key
+    # before anything of the user's runs, so that no child of it inherits the key
+    key = os.environ.pop(KEY, "")
     with open(os.path.join(HERE, "call.json"), encoding="utf-8") as file:
         call = json.load(file)
     here = list(sys.version_info[:2])

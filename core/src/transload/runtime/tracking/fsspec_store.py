@@ -158,7 +158,7 @@ class FsspecStore(Store):
             folder = target[: target.rindex("/")]
             try:
                 self.fs.makedirs(folder, exist_ok=True)
-            except OSError:  # somebody else is making it: some storages do not forgive that
+            except OSError:  # another process is making it, which some storages refuse
                 self.fs.makedirs(folder, exist_ok=True)
             self.fs.pipe_file(target, data)
 
@@ -178,8 +178,8 @@ class FsspecStore(Store):
             name = full.rpartition("/")[2]
             if name and not name.startswith(".") and full.strip("/") != path.strip("/"):
                 self._listed[full] = _kind_and_size(entry)
-                # neither size nor a coarse modification time distinguishes two writes: without an
-                # etag there is no stamp
+                # neither size nor a coarse modification time distinguishes two writes, so there is
+                # no stamp without an etag
                 tag = next((entry[each] for each in _ETAGS if entry.get(each)), None)
                 stamp = None
                 if tag is not None:

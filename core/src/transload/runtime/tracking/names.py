@@ -62,7 +62,7 @@ def local_path(base: str) -> str | None:
 
 def app_folder(base: str, app_id: str) -> str:
     """Return a job's own folder below a tracker base that was given for it, as a path or a URL."""
-    # a path from here on: what follows is no part of a URL, and its signs mean themselves
+    # from here on this is a path, so what follows is no part of a URL, and is not decoded
     folder = local_path(base) or base
     return f"{folder.rstrip('/')}/{OWN}/{encode_name(app_id)}"
 

@@ -288,8 +288,8 @@ class LocalStore(Store):
             except FileNotFoundError:
                 if self._make(path, new()):
                     return
-                continue  # somebody else was first
-            except RefusedFile:  # a job's own doing: its results go on in a new file
+                continue  # another process was first
+            except RefusedFile:  # the job itself did that, so its results go on in a new file
                 self.write(path, new())
                 return
             try:
@@ -349,7 +349,7 @@ class LocalStore(Store):
         self._create(f"{aside}/{name}", data)
         try:
             os.rename(aside, target)
-        except OSError:  # somebody else was first: their folder takes our file
+        except OSError:  # another process was first, so our file goes into its folder
             os.rename(f"{aside}/{name}", f"{target}/{name}")
             os.rmdir(aside)
         return None
@@ -376,7 +376,7 @@ class LocalStore(Store):
             stat = os.stat(self._root + folder)
         except FileNotFoundError:
             return None
-        # times have a resolution: a folder that changed just now may change again and look the same
+        # times are coarse, so a folder that changed just now may change again and look the same
         if abs(time.time() - stat.st_mtime) < _AT_REST:
             return None
         return stat.st_ino, stat.st_mtime_ns, stat.st_nlink, stat.st_size
@@ -492,7 +492,7 @@ def _lock(fd: int, until: float) -> None:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            if time.monotonic() >= until:  # whoever has it was stopped: a report must not hang
+            if time.monotonic() >= until:  # its owner was stopped, and a report must not block
                 return
             time.sleep(_LOOK_S)
         except OSError:

@@ -397,7 +397,7 @@ class Child:
 def _death_signal() -> Callable[[], None]:
     """Return what has the kernel end a process when its parent dies, where it can (Linux)."""
     try:
-        import ctypes  # before a fork: nothing is to be imported between that and the program
+        import ctypes  # before a fork, since nothing may be imported between that and the program
 
         prctl = ctypes.CDLL(None).prctl
     except (ImportError, OSError, AttributeError):
@@ -808,7 +808,7 @@ class Report:
             try:
                 _put(self._out, {"line": self._last, "seconds": seconds})
             except OSError:
-                pass  # nobody reads it: `_watch` does the rest
+                pass  # nobody reads it, and `_watch` does the rest
 
 
 def _watch(child: Child) -> None:

@@ -342,7 +342,7 @@ def _requirements(environment: Environment) -> Recipe:
     hashed = any("--hash=" in text or "--hash " in text for text in files.values())
     name = os.path.basename(source)
     recipe = Recipe(environment, files, requirements=name, hashed=hashed)
-    # the name of the file itself is no content: two of the same content are the same
+    # the name of the file itself is no content, since two of the same content are the same
     content = {inner: text for inner, text in files.items() if inner != name}
     return _finished(recipe, [files[name], content])
 

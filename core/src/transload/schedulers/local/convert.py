@@ -90,9 +90,8 @@ class RoleRequest(NamedTuple):
 
     role: Role
     cwd: str
-    replicas: list[
-        tuple[list[str], dict[str, str]]
-    ]  # arguments and environment of each, macros replaced
+    # arguments and environment of each, macros replaced
+    replicas: list[tuple[list[str], dict[str, str]]]
 
 
 class LocalRequest(NamedTuple):
@@ -469,9 +468,8 @@ def machine_gpus() -> list[str]:
     """
     text = os.environ.get(ENV_GPUS)
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
-    if (
-        text is None and allowed and "TRANSLOAD_APP_ID" not in os.environ
-    ):  # in a job they are the job's own
+    # in a job they are the job's own
+    if text is None and allowed and "TRANSLOAD_APP_ID" not in os.environ:
         return [each.strip() for each in allowed.split(",")]
     if text is None:
         found = [

@@ -56,7 +56,7 @@ def local_home(name: str = "local") -> str:
         return f"{state_home()}/{name}"
     home = FALLBACK.format(os.geteuid())
     if os.path.lexists(home):
-        _check(home, os.lstat(home), 0o077)  # it lies where anybody may write: no link is followed
+        _check(home, os.lstat(home), 0o077)  # anybody may write there, so no link is followed
     return f"{home}/{name}"
 
 

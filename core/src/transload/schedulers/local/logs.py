@@ -180,8 +180,8 @@ def _block(
         hole = _hole_end(fd) if limited else 0
         if hole <= start or start >= end:
             return data, start
-        # looked at after reading: a hole made in between is noticed. The line at its edge has lost
-        # its beginning.
+        # looked at after reading, so that a hole made in between is noticed. The line at its edge
+        # has lost its beginning.
         after = _after_newline(fd, hole, end)
         page.dropped += after - start
         start = after

@@ -50,7 +50,7 @@ class AppWatch:
         aside = f"{local}/events/.{name}"
         os.mkfifo(aside, 0o600)
         try:
-            # opened before it is shown: a FIFO that nobody reads is taken for a dead client's
+            # opened before it is shown, since a FIFO that nobody reads is taken for a dead client's
             self._fd = os.open(aside, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
             os.rename(aside, self._path)
         except OSError:

@@ -37,7 +37,7 @@ _LATEST: Final = 1e11  # seconds since the epoch that can still be shown as a da
 _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 _STALE_WORD_S: Final = 30 * 86400.0  # a stopped process may be woken after a long time
 
-# read once: by path, with inode and time of the file
+# what was read once, by path, with inode and time of the file
 _records: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
 _ended: dict[str, tuple[tuple[int, int, int], bool]] = {}
 _apps: dict[str, tuple[dict[str, Any], AppDef | None]] = {}
@@ -367,7 +367,7 @@ def remove(local: str, app_id: str) -> None:
         with contextlib.ExitStack() as held:
             with contextlib.suppress(layout.Replaced):  # what is no file cannot be locked
                 held.enter_context(layout.locked(f"{folder}/record.json"))
-            # a damaged record does not say whether the caller gave the id: then it may have
+            # a damaged record does not say whether the caller gave the id, so it may have
             if record.get("id_given", True):
                 kept = {"schema": layout.SCHEMA, "app_id": app_id, "digest": record.get("digest")}
                 kept |= {"created": record.get("created"), "deleted": layout.now()}

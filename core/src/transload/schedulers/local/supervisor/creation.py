@@ -198,7 +198,7 @@ def _fill(
     fcntl.flock(lock, fcntl.LOCK_EX)
     layout.write_all(lock, layout.dumps(record))
     os.mkfifo(f"{aside}/ctl", 0o600)
-    # read before anybody sees the app: a cancel of that moment lies in it
+    # opened before anybody sees the job, so that a cancel of that moment is read from it
     ctl = os.open(f"{aside}/ctl", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     os.mkdir(f"{aside}/results", 0o700)
     own_logs = not request["log_dir"]
@@ -215,9 +215,8 @@ def _compare(target: str, record: dict[str, object]) -> dict[str, object]:
     there = layout.read_json(f"{target}/record.json")
     if there is None or there.get("digest") != record["digest"]:
         return {"error": "exists"}
-    return {
-        "started": there.get("token") == record["token"]
-    }  # our own, sent again after a broken connection
+    # an equal token is our own, sent again after a broken connection
+    return {"started": there.get("token") == record["token"]}
 
 
 def remove_unfinished(home: str, pid: int) -> None:

@@ -21,7 +21,7 @@ from .protocol import socket
 
 _FIRST_CLIENT_S = 10.0
 _IDLE_S = 2.0  # clients that submit one job after the other need not start it each time
-_DEAF_S = 0.1  # out of descriptors: connections wait in the kernel so long
+_DEAF_S = 0.1  # connections wait in the kernel so long when there are no descriptors
 
 
 class ForkServer:
@@ -114,7 +114,7 @@ class ForkServer:
 def _listen(home: str, name: str) -> socket.socket:
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        os.unlink(f"{home}/{name}")  # of one that is gone: the caller holds the start lock
+        os.unlink(f"{home}/{name}")  # of one that is gone, since the caller holds the start lock
     except FileNotFoundError:
         pass
     protocol.with_address(home, name, listener.bind)

@@ -23,13 +23,10 @@ __all__ = ["STREAMS"]
 ENTRY = struct.Struct("<dQQ")
 STREAMS = STDOUT, STDERR = ("stdout.log", "stderr.log")
 _TICK_S = 0.02
-_GROWN = (
-    20_000  # entries from which the tick grows with the index: a chatty day costs 10 MB, not 100
-)
-_LOOK_S = (
-    0.05,
-    0.5,
-)  # between looks where the kernel does not tell: soon after a change, then less and less
+# entries from which the tick grows with the index, so that a day of output costs 10 MB, not 100
+_GROWN = 20_000
+# seconds between looks where the kernel does not notify, which grow when nothing changes
+_LOOK_S = (0.05, 0.5)
 _BLOCK = 4096
 
 
@@ -144,9 +141,8 @@ def _append(path: str, data: bytes) -> None:
     except OSError:
         return
     try:
-        os.pwrite(
-            fd, data, os.fstat(fd).st_size // ENTRY.size * ENTRY.size
-        )  # over a piece that a full disk has left
+        # over a piece that a full disk has left
+        os.pwrite(fd, data, os.fstat(fd).st_size // ENTRY.size * ENTRY.size)
     except OSError:
         pass  # a full disk costs the order of lines, not the job
     finally:

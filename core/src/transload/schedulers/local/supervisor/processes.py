@@ -294,7 +294,7 @@ def start_replica(plan: dict[str, Any], index: int, report: int) -> int:
                 else f"{type(exc).__name__}: {exc}"
             )
             line = layout.dumps([index, str(reason)[:400]]) + b"\n"
-            os.write(report, line)  # shorter than PIPE_BUF: lines do not mix
+            os.write(report, line)  # shorter than PIPE_BUF, so lines do not mix
         finally:
             os._exit(127)
     return pid
@@ -368,10 +368,8 @@ def _limits(plan: dict[str, Any]) -> None:
 GRACE_S = 5.0
 """Seconds between SIGTERM and SIGKILL of processes without a notice."""
 
-_KILL_AGAIN_S = (
-    0.02,
-    1.0,
-)  # at first, and at last where nothing changes: what cannot be killed costs little
+# seconds at first, and at last where nothing changes, so that what cannot be killed costs little
+_KILL_AGAIN_S = (0.02, 1.0)
 _STUCK_S = 2.0
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     import _socket as socket  # what Python adds to it costs 5 ms
 
-# Part of the socket's name: a fork server of another version is left alone, with its jobs.
+# Part of the socket's name, so a fork server of another version is left alone, with its jobs.
 VERSION = 3
 SMALL = 1 << 16  # bytes of a message that a socket takes at once
 _MOST = 1 << 28  # bytes of a request

@@ -89,16 +89,15 @@ class Supervisor:
         self.pause = _LOOK_S[0]  # before the next look at a folder that is being removed
         self.notified = False  # the kernel reports what is made or removed in the folder
         self.guard = 0  # the pid of one that this process has started
-        self.endings: dict[Restart | None, processes.Termination] = {}  # None: the whole job's
+        self.endings: dict[Restart | None, processes.Termination] = {}  # None for the whole job's
         self.grace = processes.GRACE_S
         self.ending = self.closed = False
         self.childless = True
         self.cancel_requested = self.dirty = self.waiting_for_gpus = False
         self.oom_kills = kernel.oom_kills()
         self.stuck = ""
-        self.load = (
-            time.monotonic() + 1.0
-        )  # the code for failures: a long job may end when this Python is replaced
+        # when to load the code for failures, since a long job may end when this Python is replaced
+        self.load = time.monotonic() + 1.0
         self._written = 0.0
         self._shown = self.app.state
         self._launched = 0.0
@@ -593,7 +592,7 @@ class Supervisor:
                 if self._has_moved():
                     break  # there is nowhere to write to
                 self._note_end()
-                time.sleep(_RETRY_WRITE_S)  # a full disk: its details may still find room
+                time.sleep(_RETRY_WRITE_S)  # on a full disk its details may still find room
         self.closed = True
         try:
             gpus.release(self.home, self.app_id)
