@@ -49,9 +49,7 @@ def plain_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
 
 @pytest.fixture(scope="session")
 def torchx() -> Callable[[str], Any]:
-    """``torchx(module)``: a module of TorchX 0.7.0; where that is not installed, the test is not
-    run.
-    """
+    """Import a module of TorchX 0.7.0 by ``torchx(module)``, or skip where it is missing."""
     try:
         if version("torchx") != "0.7.0":
             pytest.skip("not run: torchx: another version than 0.7.0 is installed")
@@ -68,9 +66,7 @@ def torchx() -> Callable[[str], Any]:
 
 @pytest.fixture
 def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
-    """Directs the scripted scheduler of this test; child processes and runners find the same
-    one.
-    """
+    """Control the scripted scheduler of this test, which child processes and runners find too."""
     made = ScriptedControl(tmp_path / "scripted")
     for name, value in made.environment().items():
         monkeypatch.setenv(name, value)

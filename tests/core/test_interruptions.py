@@ -128,7 +128,7 @@ def test_without_leave_an_interruption_is_a_failure() -> None:
 
 
 def test_a_failure_in_between_spends_a_retry() -> None:
-    """Failures and interruptions have a number each; a program knows them apart."""
+    """Failures and interruptions have a number each, and a program can tell them apart."""
     stage = Stage(role(max_retries=1))
     stage.end(0, None, cause="node")
     stage.run_to(5)
@@ -171,8 +171,9 @@ def test_exit_code_75_counts_only_after_a_notice(noticed: bool) -> None:
     ],
 )
 def test_what_an_end_after_a_notice_means(cause: str, code: int, interruption: bool) -> None:
-    """Of a notice that an end was sure to follow, a death by signal is its doing; what cannot be
-    told is a failure.
+    """A death by the signal of a notice that precedes an end is an interruption.
+
+    What cannot be told apart is a failure.
     """
     stage = Stage(role())
     stage.notify(0, cause)
@@ -219,7 +220,7 @@ def test_a_replica_that_is_done_stays_so_over_segments() -> None:
 
 @pytest.mark.parametrize("answer", [75, None, -15, 0])
 def test_the_time_limit_is_no_interruption(answer: int | None) -> None:
-    """The notice comes before the limit, which ends it for good; success in time is success."""
+    """The notice comes before the limit, which ends it for good. Success in time is success."""
     stage = Stage(role(), answer=answer, timeout=100.0)
     stage.run_to(200)
     assert stage.sent == [(90.0, 0)]
@@ -230,7 +231,7 @@ def test_the_time_limit_is_no_interruption(answer: int | None) -> None:
 
 
 def test_the_limit_holds_over_segments() -> None:
-    """Time in all segments counts; time that it waited for the next one does not."""
+    """Time in all segments counts, and time spent waiting for the next one does not."""
     stage = Stage(role(max_interruptions=100, notice=None), answer=None, timeout=250, segment=100)
     stage.run_to(1000)
     assert (stage.now, stage.counts()) == (250.0, [(0, 2)])
@@ -268,7 +269,7 @@ def test_five_in_a_row_without_anything_new_are_the_end(cause: str) -> None:
 
 
 def test_anything_new_ends_the_row() -> None:
-    """A changed folder or a larger step is enough; a step that is no larger is not."""
+    """A changed folder or a larger step is enough, and a step that is no larger is not."""
     stage = Stage(role(max_interruptions=100, checkpoints=True), segment=100.0)
     for number in range(12):
         stage.gang.mark = f"{number // 4}"
@@ -388,8 +389,9 @@ def test_whatever_happens(
     timeout: float | None,
     segment: float | None,
 ) -> None:
-    """A verdict never changes; no retry is spent on an interruption, and no more interruptions than
-    allowed; it always runs, waits, or has ended; and its status can be read.
+    """A verdict never changes, and interruptions spend no retries and stay within their number.
+
+    A job always runs, waits, or has ended, and its status can be read.
     """
     if segment is not None and not all(each["max_interruptions"] for each in roles):
         segment = None

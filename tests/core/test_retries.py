@@ -68,7 +68,7 @@ class Stage:
         self.app.ended(self.app.replicas[index], code, self.now, **more)
 
     def obey(self) -> None:
-        """Do all that is to be done now; what is told to end is killed."""
+        """Do all that is to be done now, and kill what is to end."""
         self.app.decide(self.now)
         for replica in self.app.replicas:
             if replica.alive and replica.stopping:
@@ -200,9 +200,7 @@ def test_messages(roles: list[dict[str, Any]], story: str, msg: str) -> None:
 
 
 def test_first_of_a_batch_is_the_cause() -> None:
-    """Of failures that come in together the first one reported is the cause; the others keep their
-    own codes.
-    """
+    """The first of several failures is the cause, and the others keep their own codes."""
     stage = Stage(role(3))
     stage.end(2, 5)
     stage.end(0, 1)
@@ -212,7 +210,7 @@ def test_first_of_a_batch_is_the_cause() -> None:
 
 
 def test_reason_in_the_place_of_a_code() -> None:
-    """Who knows more than an exit code says it; without retry there is none."""
+    """A known reason takes the place of an exit code, and without retry there is none."""
     stage = Stage(role(retries=3))
     stage.end(0, 0, why="lost: its container was removed", retry=False)
     stage.obey()
@@ -301,9 +299,7 @@ def test_the_exception_of_a_program() -> None:
     ],
 )
 def test_only_the_exception_that_ends_the_output(rest: str, said: str) -> None:
-    """A traceback that the program went on after is not its reason; what Python writes as it ends
-    changes nothing.
-    """
+    """A traceback that the program went on after is not its reason, whatever Python adds later."""
     source = (
         "import logging, sys, traceback, warnings\nclass Bad:\n  def __del__(self): raise "
         "KeyError(1)\n"
@@ -315,7 +311,7 @@ def test_only_the_exception_that_ends_the_output(rest: str, said: str) -> None:
 
 
 def test_the_first_failure_explains_the_app() -> None:
-    """What the first failed replica said is the app's; a retry forgets it."""
+    """What the first failed replica said is the job's, and a retry forgets it."""
     stage = Stage(role(3, least=2))
     stage.end(2, 1, error=read_error(b"RuntimeError: one"))
     stage.obey()
@@ -338,8 +334,9 @@ def test_the_first_failure_explains_the_app() -> None:
 
 
 def test_time_limit() -> None:
-    """What is still open when the time is over has failed, a wait for a retry included; what has
-    ended has not.
+    """What is open when the time is over has failed, also a retry that waits.
+
+    Ended ones have not.
     """
     stage = Stage(role(retries=9), timeout=10.0)
     assert stage.app.due() == 10.0
@@ -373,7 +370,7 @@ def test_delays() -> None:
 
 
 def test_delay_grows_and_health_ends_the_row() -> None:
-    """Failures in a row wait longer and longer; ten healthy minutes begin anew."""
+    """Failures in a row wait longer and longer, and ten healthy minutes begin anew."""
     stage = Stage(role(1, "REPLICA", 1000))
     waits = []
     for ran in (0, 5, 0, 599, 600, 0):
@@ -413,7 +410,7 @@ def test_earlier_attempts_are_kept() -> None:
 
 
 def test_counting_goes_on_after_the_engine_started_it_again() -> None:
-    """What was counted counts still, and so does that start; time runs on."""
+    """What was counted counts still, and so does that start, and time runs on."""
     stage = Stage(role(policy="REPLICA", retries=2))
     stage.play("0=1 +1 interrupt")
     before = {**stage.app.as_json(), "counts": stage.app.counts()}
@@ -431,8 +428,9 @@ def test_counting_goes_on_after_the_engine_started_it_again() -> None:
 
 
 def test_what_every_attempt_used_counts() -> None:
-    """The highest peak and the CPU time of all attempts, those before a requeue too; what nobody
-    tells is no nought.
+    """The highest peak and the CPU time of all attempts count, with those before a requeue.
+
+    What nobody reports is not zero.
     """
     stage = Stage(role(1, policy="REPLICA", retries=2))
     (replica,) = stage.app.replicas
@@ -511,7 +509,7 @@ _EVENTS = st.lists(
 
 
 def drive(stage: Stage, events: list[Any]) -> Iterator[None]:
-    """Let events happen, some together; stop after each step."""
+    """Let events happen, some together, and stop after each step."""
     for event in events:
         if isinstance(event, float):
             stage.now += event

@@ -70,9 +70,7 @@ def invoke(capsys: pytest.CaptureFixture[str]) -> Invoke:
 
 @pytest.fixture
 def spawn() -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """``spawn("run", …)``: start the command line as a process; what still runs at the end is
-    killed.
-    """
+    """Start the command line as a process by ``spawn("run", …)``, and kill what runs at the end."""
     started: list[subprocess.Popen[str]] = []
 
     def start(*args: str, **settings: Any) -> subprocess.Popen[str]:
@@ -129,14 +127,14 @@ _COMPONENTS = '''
 
 @pytest.fixture
 def component_file(plain_folder: str) -> str:
-    """``jobs.py`` in the current directory, with the component ``job``; returns ``jobs.py:job``."""
+    """Write ``jobs.py`` here, with the component ``job``, and return ``jobs.py:job``."""
     Path("jobs.py").write_text(textwrap.dedent(_COMPONENTS))
     return "jobs.py:job"
 
 
 @pytest.fixture
 def started(invoke: Invoke, component_file: str) -> Callable[..., str]:
-    """``started(code, replicas=1)``: submit an app that runs Python code; returns its handle."""
+    """Submit a job of Python code by ``started(code, replicas=1)``, and return its handle."""
 
     def start(code: str, *args: str) -> str:
         result = invoke("run", "--detach", component_file, "--code", textwrap.dedent(code), *args)

@@ -76,9 +76,7 @@ def _damage(transload_home: Path, handle: str, name: str, text: str) -> None:
 def test_damaged_record_hides_nothing(
     started: Any, invoke: Any, transload_home: Path, text: str
 ) -> None:
-    """All other jobs are listed, the damaged one too; every command ends in a line; it can be
-    deleted.
-    """
+    """All jobs are listed, every command ends in a line, and the damaged job can be deleted."""
     bad, good = started("pass"), started("pass")
     for handle in (bad, good):
         assert invoke("wait", handle).code == 0
@@ -122,8 +120,9 @@ def test_status_says_what_is_damaged(
 def test_job_that_may_not_be_read(
     started: Any, invoke: Any, transload_home: Path, name: str
 ) -> None:
-    """What may not be read now proves nothing: UNKNOWN, with the file; it hides no other job, and
-    is not deleted.
+    """What may not be read proves nothing, so the job is UNKNOWN, and is not deleted.
+
+    The message has the file, and no other job is hidden.
     """
     bad, good = started("pass"), started("pass")
     for handle in (bad, good):
@@ -251,9 +250,7 @@ def test_deep_settings(invoke: Any, plain_folder: str, monkeypatch: pytest.Monke
 def test_ignore_file_that_never_ends(
     invoke: Any, plain_folder: str, name: str, pattern: str
 ) -> None:
-    """A pattern that could be tried on one name for ever is refused by its line; ordinary ones are
-    not.
-    """
+    """A pattern that could be tried on a name for ever is refused by its line. Others are not."""
     Path("w").mkdir()
     Path("w", "a" * 60 + ".txt").touch()
     Path("w", name).write_text(f"# all stars: {'*' * 30}\n*.pt\n{pattern}\n")

@@ -50,7 +50,7 @@ class Terminal(io.StringIO):
 
 
 def test_a_bar() -> None:
-    """A terminal gets a bar, where its encoding has one; a log gets words."""
+    """A terminal gets a bar, where its encoding has one, and a log gets words."""
     now = time.time()
     found = status(Progress(0.71, 710, 1000, 725.0, now, "epoch 3"))
     terminal = Terminal()
@@ -81,7 +81,7 @@ def test_what_is_not_known_is_not_shown(progress: Progress | None, text: str) ->
 
 
 def test_a_log_gets_a_line_for_each_twentieth() -> None:
-    """A thousand steps are twenty lines and one; a value that falls is a line too."""
+    """A thousand steps are twenty lines and one, and a value that falls is a line too."""
     notes = ProgressNotes()
     lines = [notes.line(status(Progress(step / 1000))) for step in range(1001)]
     assert len([line for line in lines if line]) == 21
@@ -115,7 +115,7 @@ def test_a_limit_that_will_not_hold() -> None:
 
 
 def test_interruptions_and_their_causes() -> None:
-    """Each cause once, in the order in which they came; failures are not among them."""
+    """Each cause is named once, in the order in which they came, without failures."""
     assert interruptions_text(status()) == ""
     causes = ["preempted", "failed", "node", "preempted"]
     earlier = [ReplicaAttempt(AppState.CANCELLED, cause=cause) for cause in causes]
@@ -127,7 +127,7 @@ def test_interruptions_and_their_causes() -> None:
 def test_a_job_in_segments(
     invoke: Any, plain_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`run` tells of progress and of each interruption; status, list, describe and get show both."""
+    """`run` reports progress and each interruption, and so do status, list, describe and get."""
     Path("train.py").write_text(TRAIN, encoding="utf-8")
     options = ["--app-id", "mine", "--checkpoints", "--notice", "1s", "--segment", "2500ms"]
     done = invoke("run", *options, "--", sys.executable, "train.py")
@@ -163,7 +163,7 @@ def test_a_job_in_segments(
 
 @pytest.mark.timeout(120)
 def test_a_stall_is_said_once(invoke: Any, plain_folder: str) -> None:
-    """`run` says that nothing is heard of a job any more; it goes on all the same."""
+    """`run` says that nothing is heard of a job any more, and goes on all the same."""
     Path("still.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(3)\n")
     done = invoke("run", "--stall-after", "1s", "--", sys.executable, "still.py")
     assert done.code == 0

@@ -182,7 +182,7 @@ def test_info_lists_all(invoke: Any) -> None:
 
 
 def test_broken_plugin_is_shown_with_its_traceback(invoke: Any) -> None:
-    """A plugin that raises is shown broken, with the traceback; everything else works."""
+    """A plugin that raises is shown broken, with its traceback, and everything else works."""
     from transload.plugins import hookimpl
 
     class Broken:
@@ -224,7 +224,7 @@ def test_info_of_adapters(invoke: Any) -> None:
 
 
 def test_config(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``config`` shows each value and where it came from; what looks secret is masked."""
+    """``config`` shows each value and where it came from, and masks what looks secret."""
     assert invoke("config").lines == ["scheduler\tlocal\tdefault"]
     Path("transload.toml").write_text(
         'scheduler = "local_cwd"\ntracker_base = "runs"\n[component."utils.echo"]\nmsg = '
@@ -286,8 +286,9 @@ def test_lineage(invoke: Any, runs: str) -> None:
 
 
 def test_odd_run_ids_are_shown_not_obeyed(invoke: Any, runs: str) -> None:
-    """An id, a name or a value takes one line and sends nothing to the terminal; JSON has it as it
-    is.
+    """An id, a name or a value takes one line and sends no controls to the terminal.
+
+    JSON has it as it is.
     """
     from transload.tracker import FsspecTracker
 
@@ -304,7 +305,7 @@ def test_odd_run_ids_are_shown_not_obeyed(invoke: Any, runs: str) -> None:
 
 
 def test_configured_tracker(invoke: Any, runs: str) -> None:
-    """Without ``--base``, the first configured tracker is read; another by name."""
+    """Without ``--base``, the first configured tracker is read, and another by its name."""
     Path("transload.toml").write_text(f"[tracker.fsspec]\nconfig = {json.dumps(runs)}\n")
     assert sorted(invoke("tracker", "runs").lines) == ["data", "eval", "train"]
     assert sorted(invoke("tracker", "--tracker", "fsspec", "runs").lines) == [

@@ -33,8 +33,9 @@ LONGEST_S = 20.0
 
 @pytest.fixture
 def left(started: Any, invoke: Any) -> Any:
-    """``left(code)``: an app that left a good result, a good file, and what the code makes; returns
-    its handle.
+    """Run a job that left a good result, a good file, and what the code makes.
+
+    Return its handle.
     """
 
     def start(code: str) -> str:
@@ -120,9 +121,7 @@ for step in range(1, 37):
 def test_outputs_are_copied_without_what_leads_elsewhere(
     left: Any, invoke: Any, tmp_path: Path
 ) -> None:
-    """``get`` copies regular files; links to secrets, loops, ladders of links and FIFOs are named,
-    and not copied.
-    """
+    """``get`` copies regular files, and names links to secrets, loops and FIFOs without copying."""
     handle = left(OUTPUTS)
     found = _in_time(invoke, "results", handle, "--json").json
     assert list(found["artifacts"]) == ["model.pt"]
@@ -172,7 +171,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", list(STEPS))
 def test_bad_steps_files_are_named(left: Any, name: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Curves of other keys are there; which file was not read is logged."""
+    """Curves of other keys are there, and the file that was not read is logged."""
     code, reason = STEPS[name]
     handle = left(
         code + '\nprint(json.dumps({"schema": 1, "step": 1, "results": {"x": 2}}), '

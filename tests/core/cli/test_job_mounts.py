@@ -26,9 +26,7 @@ def made(transload_home: Path) -> str:
 
 
 def test_the_language_of_mounts() -> None:
-    """In one word or by its type, among others; JSON gives it back, and the digest tells it from
-    none.
-    """
+    """A mount of a job is read in every form, comes back as JSON, and changes the digest."""
     short = parse_mounts(
         ["job=local://transload/a-1:outputs", "dst=/in", "type=bind", "src=/a", "dst=/b"]
     )
@@ -84,7 +82,7 @@ def test_the_next_job_reads_it(made: str, command: list[str]) -> None:
 
 
 def test_variables_name_it_too(made: str) -> None:
-    """As arguments do; and what the job is given by transload itself stays as it is."""
+    """Variables name a job as arguments do, and those of transload itself stay as they are."""
     text = 'test -d "$TRANSLOAD_OUTPUT_DIR" && cat "$DATA/model.pt"'
     place = os.path.dirname(os.environ["TRANSLOAD_HOME"])
     app = transload.run(

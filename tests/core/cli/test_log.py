@@ -209,8 +209,9 @@ def test_a_big_log_in_constant_memory(
 def endless(
     started: Any, invoke: Any, eventually: Any, transload_home: Any
 ) -> Iterator[tuple[str, Callable[[], int], Callable[[], None]]]:
-    """The handle of two replicas that write on and on; the size of their stdout; what waits until
-    they wrote more.
+    """Start two replicas that write on and on.
+
+    Yields the handle, the size of their stdout, and a function that waits until they wrote more.
     """
     handle = started(ENDLESS, "--replicas", "2")
     logs = transload_home / "local" / "apps" / handle.rpartition("/")[2] / "logs" / "train"

@@ -76,7 +76,7 @@ def test_nearest_id_is_suggested(invoke: Any, started: Any, component_file: str)
 
 
 def test_status_of_one_role(invoke: Any, failed: str) -> None:
-    """``--role`` narrows down; an unknown one is refused."""
+    """``--role`` narrows down, and an unknown role is refused."""
     assert len(invoke("status", failed, "--role", "train", "--json").json["status"]["roles"]) == 1
     assert invoke("status", failed, "--role", "trian").code == 2
 
@@ -129,7 +129,7 @@ def test_arguments_are_shown(invoke: Any) -> None:
 
 
 def test_cancel(invoke: Any, started: Any) -> None:
-    """``cancel`` asks several apps; with ``--wait`` they have ended; again does nothing."""
+    """``cancel`` asks several jobs, and with ``--wait`` they have ended. Again it does nothing."""
     handles = [started(LOOP), started(LOOP)]
     result = invoke("cancel", "--wait", "--json", *handles)
     assert result.code == 0
@@ -149,7 +149,7 @@ def test_cancel_looks_before_it_touches(invoke: Any, started: Any) -> None:
 
 
 def test_delete(invoke: Any, failed: str) -> None:
-    """``delete`` forgets; a second time it is unknown."""
+    """``delete`` removes a job, which is unknown the second time."""
     assert invoke("delete", failed, "--json").json["deleted"] == [failed]
     assert invoke("delete", failed).code == 2
     assert invoke("list").out == ""
@@ -189,7 +189,7 @@ def test_results(invoke: Any, started: Any) -> None:
 
 
 def test_no_results(invoke: Any, failed: str) -> None:
-    """When nothing was reported, stderr says where it was looked for; stdout stays empty."""
+    """When nothing was reported, stderr says where it was looked for, and stdout stays empty."""
     result = invoke("results", failed)
     assert (result.code, result.out) == (0, "")
     assert "reported nothing; looked in " in result.err
@@ -232,9 +232,7 @@ def test_json_is_one_line_in_a_pipe(invoke: Any, failed: str) -> None:
 
 
 def test_usage_is_shown(invoke: Any) -> None:
-    """What an app used is told at its end and in ``status``; who came near what was asked for is
-    warned.
-    """
+    """The usage of a job is told at its end and in ``status``, with a warning near its limits."""
     program = ["--mem", "80M", "--", "dd", "if=/dev/zero", "of=/dev/null", "bs=100M", "count=5"]
     result = invoke("run", *program)
     assert result.code == 0

@@ -36,9 +36,7 @@ def _stdin(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
 def test_secrets_are_shown_and_kept_nowhere(
     invoke: Any, monkeypatch: pytest.MonkeyPatch, transload_home: Path
 ) -> None:
-    """Dry-runs, descriptions, lists, reports of failures and records: masked; what is harmless is
-    there.
-    """
+    """Dry-runs, descriptions, lists, failure reports and records mask secrets, and nothing else."""
     for options in (["--dry-run"], ["--dry-run", "--json"], ["--app-id", "secretive"]):
         _stdin(monkeypatch, json.dumps(APP))
         result = invoke("run", "--stdin", *options)
@@ -78,9 +76,7 @@ def test_what_was_masked_is_not_run(invoke: Any, monkeypatch: pytest.MonkeyPatch
 def test_arguments_of_a_component(
     invoke: Any, monkeypatch: pytest.MonkeyPatch, plain_folder: str
 ) -> None:
-    """A secret-named argument is masked also where it stands among the words of the command; a
-    result's key is not.
-    """
+    """A secret argument is masked also among the words of the command. A result's key is not."""
     Path("jobs.py").write_text(
         "from transload.specs import AppDef, Role\n\n"
         "def job(password: str, result_key: str, max_tokens: str, url: str) -> AppDef:\n"
@@ -111,7 +107,7 @@ def test_arguments_of_a_component(
 
 
 def test_get_replaces_nothing_unasked(started: Any, invoke: Any, tmp_path: Path) -> None:
-    """A file that is there is kept, and no other one is copied; ``--force`` replaces it."""
+    """A file that is there is kept, and no other one is copied, unless ``--force`` replaces it."""
     code = "import os; out = os.environ['TRANSLOAD_OUTPUT_DIR']; [open(f'{out}/{n}', 'w').write('new') for n in 'abc']"
     handle = started(code)
     invoke("wait", handle)

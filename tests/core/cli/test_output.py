@@ -78,7 +78,7 @@ def test_times_out_of_range(text: str) -> None:
 
 
 def test_when() -> None:
-    """A duration means so long ago; an ISO time is itself, local where it has no zone."""
+    """A duration means so long ago, and an ISO time is itself, local where it has no zone."""
     now = datetime.now().astimezone()
     assert parse_when("10m", "--since", now) == now - timedelta(minutes=10)
     assert parse_when("2025-01-31T08:00:00+00:00", "--since").timestamp() == 1738310400
@@ -130,7 +130,7 @@ def test_table_on_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch
 
 
 def test_table_on_a_narrow_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last column goes on below itself; where there is no room at all, the terminal wraps."""
+    """The last column goes on below itself. Where there is no room at all, the terminal wraps."""
     monkeypatch.setattr(sys, "stdout", terminal)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "24")
@@ -174,8 +174,9 @@ def test_screen_keeps_the_status_line_below(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def _on_a_terminal(*args: str, timeout: float = 20.0) -> tuple[int, str]:
-    """Run the command line on a real pseudo-terminal; return its exit code and all that it
-    wrote.
+    """Run the command line on a real pseudo-terminal.
+
+    Return its exit code and all that it wrote.
     """
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
@@ -223,8 +224,9 @@ def test_run_on_a_terminal(component_file: str, transload_home: Any) -> None:
 
 
 def test_a_queue_says_why_it_waits(transload_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The engine's own words: in the terminal's line, in a log as a line; with ``--json`` nothing
-    is written over.
+    """The scheduler's own words stand in the terminal's line, or in a log as a line.
+
+    With ``--json`` nothing is written over.
     """
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "1")
     command = sys.executable, "-m", "transload"
@@ -251,7 +253,7 @@ def test_a_queue_says_why_it_waits(transload_home: Any, monkeypatch: pytest.Monk
 def test_an_app_that_waits_too_long_is_cancelled(
     transload_home: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``--startup-timeout`` counts while it is PENDING; what has begun to run is left alone."""
+    """``--startup-timeout`` counts while a job is PENDING. What has begun to run is left alone."""
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "1")
     command = sys.executable, "-m", "transload"
     holds = [*command, "run", "--gpu", "1", "--detach", "--app-id", "holder", "--", "sleep", "600"]

@@ -45,9 +45,7 @@ def shown_on(
 
 
 def test_a_line_on_the_terminal_that_goes_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each step writes over the line before, which never wraps; nothing is left, also when the work
-    fails.
-    """
+    """Each step replaces the line before, which never wraps, and is gone after a failure too."""
     terminal = shown_on(Terminal(), monkeypatch)
     with pytest.raises(OSError, match="gone"), progress("sending", 4 << 20) as step:
         step(1 << 20)
@@ -70,7 +68,7 @@ def test_lines_of_a_command_whose_output_is_a_file(monkeypatch: pytest.MonkeyPat
 
 
 def test_lines_in_a_log(caplog: pytest.LogCaptureFixture) -> None:
-    """In a host they are lines of the log; a total that is unknown is left out."""
+    """In an orchestrator they are lines of the log, without a total that is unknown."""
     with caplog.at_level(logging.INFO, "transload"), progress("pulling alpine") as step:
         step(1 << 19)
     assert caplog.messages == ["pulling alpine: 0.5 MiB"]
@@ -108,7 +106,7 @@ def test_short_work_says_nothing(
 
 
 def test_rare_changes_are_all_shown_and_the_last_one_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A terminal shows each, however soon; a file gets what is due, and the last one at the end."""
+    """A terminal shows each change. A file gets what is due, and the last one at the end."""
     for name in ("SILENT_S", "ON_SCREEN_S", "IN_LOG_S"):
         monkeypatch.setattr(module, name, 60.0)
     for stream, wanted in (
@@ -123,7 +121,7 @@ def test_rare_changes_are_all_shown_and_the_last_one_stays(monkeypatch: pytest.M
 
 
 def test_a_file_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of it, from its beginning; what was sent of how much is shown."""
+    """A file is sent from its beginning, in pieces, and what was sent of how much is shown."""
     log = shown_on(io.StringIO(), monkeypatch)
     content = b"x" * (5 << 19)
     file = io.BytesIO(content)
@@ -134,9 +132,7 @@ def test_a_file_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("base", ["{}", "memory://progress"])
 def test_each_store_tells_how_far_a_copy_is(base: str, tmp_path: Path) -> None:
-    """What it tells adds up to the file, which is the same on this side; a folder tells it in
-    pieces.
-    """
+    """What each store reports of a copy adds up to the file. A folder reports it in pieces."""
     store, content, told = open_store(base.format(tmp_path / "base")), os.urandom(5 << 19), []
     store.write("files/model.pt", content)
     store.fetch("files/model.pt", str(tmp_path / "model.pt"), told.append)

@@ -98,7 +98,7 @@ def posted(percentage: int | None = None, **metrics: object) -> Posted:
     ],
 )
 def test_what_a_status_means(status: dict[str, Any], line: dict[str, Any]) -> None:
-    """The names are those of transformers 5.24; what is of another kind is left out."""
+    """The names are those of transformers 5.24. What is of another kind is left out."""
     found = status_of(json.dumps({"trainerStatus": status}).encode())
     assert found is not None
     assert found.line() == line
@@ -121,8 +121,9 @@ def test_what_is_no_status(body: bytes) -> None:
     ],
 )
 def test_an_end_that_is_none(last: int, seconds: float, step: int, fraction: float | None) -> None:
-    """Trainer says 100 % also after a notice; that is the end only if so many steps can have been
-    made since.
+    """Trainer says 100 % also after a notice.
+
+    That is the end only if so many steps are possible.
     """
     account = Account()
     account.line(posted(0, total_steps=1000), 0.0)
@@ -143,8 +144,9 @@ def test_an_end_of_which_little_is_known() -> None:
 
 @pytest.mark.unit
 def test_numbers_become_results(tmp_path: Path) -> None:
-    """They are points of curves as they change; what the program reports stays beside them, and
-    what was said before an interruption counts up to the step at which it goes on.
+    """Numbers become points of curves as they change, beside what the program itself reports.
+
+    What was said before an interruption counts up to the step at which it goes on.
     """
     environment = {
         "TRANSLOAD_TRACKER_BASE": str(tmp_path / "results"),
@@ -194,7 +196,10 @@ def test_a_scheduler_without_it_refuses_it_by_name() -> None:
 def test_a_job_that_posts(
     invoke: Any, plain_folder: str, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
-    """Its progress is the job's; arguments, exit code and log are its own, a proxy is not asked."""
+    """Posted progress is the job's.
+
+    Its arguments, exit code and log stay, and no proxy is asked.
+    """
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     Path("train.py").write_text(TRAINING, encoding="utf-8")
     words = ["run", "--app-id", "mine", "--progress-server", "--pass-env", "http_proxy", "--"]

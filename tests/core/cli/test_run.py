@@ -1,4 +1,4 @@
-"""``transload run``: attached, detached, dry, from JSON; what it says at the end."""
+"""Run ``transload run`` attached, detached, dry and from JSON, and read what it says at the end."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_results_are_shown(invoke: Any, component_file: str) -> None:
 
 
 def test_json(invoke: Any, component_file: str) -> None:
-    """``--json``: one document on stdout; the logs are on stderr."""
+    """With ``--json`` stdout has one document, and stderr the logs."""
     result = invoke("run", "--json", component_file, "--code", f"print('to stderr')\n{REPORT}")
     assert result.code == 0
     assert "train/0 to stderr" in result.err
@@ -188,7 +188,7 @@ def test_stdin_round_trip(invoke: Any, started: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_given_id_adopts(invoke: Any, component_file: str) -> None:
-    """The same id and app attach to what is there; another app of that id is refused."""
+    """The same id and job reattach to what is there. Another job of that id is refused."""
     code = "import os; print('started by', os.getpid())"
     first = invoke("run", "--app-id", "mine", component_file, "--code", code)
     again = invoke("run", "--app-id", "mine", component_file, "--code", code)

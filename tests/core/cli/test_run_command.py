@@ -15,9 +15,7 @@ from transload.errors import SpecError
 
 
 def test_a_command_runs_as_it_is(invoke: Any) -> None:
-    """What stands after ``--`` reaches the program word by word, options and all; its exit code is
-    the app's.
-    """
+    """What stands after ``--`` reaches the program word by word. Its exit code is the job's."""
     code = "import sys; print(sys.argv[1:]); sys.exit(3)"
     result = invoke("run", "--", sys.executable, "-c", code, "--detach", "--", "a b", "$HOME")
     assert result.lines == ["main/0 ['--detach', '--', 'a b', '$HOME']"]
@@ -25,7 +23,7 @@ def test_a_command_runs_as_it_is(invoke: Any) -> None:
 
 
 def test_a_command_with_all_that_can_be_set(invoke: Any) -> None:
-    """The options before ``--`` are in the app; what the dry-run wrote is run by ``--stdin``."""
+    """The options before ``--`` are in the job. What the dry-run wrote is run by ``--stdin``."""
     Path("x.env").write_text("A=of the file\nB=2\n")
     options = [
         "--name",
@@ -67,7 +65,7 @@ def test_a_command_with_all_that_can_be_set(invoke: Any) -> None:
 def test_what_a_dry_run_wrote_is_what_stdin_takes(
     invoke: Any, monkeypatch: pytest.MonkeyPatch, whole: bool
 ) -> None:
-    """The document of ``--dry-run --json``, or the app in it, runs; options go over it."""
+    """The document of ``--dry-run --json``, or the job in it, runs. Options go over it."""
     text = invoke("run", "--env", "A=1", "--dry-run", "--json", "--", "sh", "-c", "echo $A $B").out
     if not whole:
         import json
@@ -78,7 +76,7 @@ def test_what_a_dry_run_wrote_is_what_stdin_takes(
 
 
 def test_a_component_with_what_is_set_over_it(invoke: Any, component_file: str) -> None:
-    """Options before a component change its app; `--role` says of which role."""
+    """Options before a component change its job, and `--role` says of which role."""
     code = "import os; print(os.environ['A'])"
     result = invoke("run", "--env", "A=over", "--replicas", "2", component_file, "--code", code)
     assert sorted(result.lines) == ["train/0 over", "train/1 over"]
@@ -127,9 +125,7 @@ def test_mistakes_are_one_line_and_start_nothing(
 
 
 def test_a_script_is_told_the_command_that_runs_it(invoke: Any) -> None:
-    """`run train.py` without a component in it says what to type, options kept; the file is not
-    executed.
-    """
+    """`run train.py` without a component in it says what to type, and does not execute the file."""
     Path("train.py").write_text("raise SystemExit('ran')\n")
     result = invoke("run", "--gpu", "1", "train.py", "--lr", "0.1")
     assert result.code == 2
@@ -150,9 +146,7 @@ def test_a_script_is_told_the_command_that_runs_it(invoke: Any) -> None:
     ],
 )
 def test_double_quotes_of_env_files_are_those_of_a_shell(tmp_path: Path, value: str) -> None:
-    """What stands between double quotes comes out as ``sh`` reads it; a byte order mark in front
-    changes nothing.
-    """
+    """Double quotes are read as ``sh`` reads them, and a byte order mark changes nothing."""
     file = tmp_path / "x.env"
     file.write_bytes(f'\ufeffVALUE="{value}"\r\nNEXT=1\r\n'.encode())
     shell = subprocess.run(
@@ -165,8 +159,9 @@ def test_double_quotes_of_env_files_are_those_of_a_shell(tmp_path: Path, value: 
 
 
 def test_env_files(tmp_path: Path) -> None:
-    """Comments, ``export``, quotes as in a shell; the message names a wrong line, and does not show
-    it.
+    """Comments, ``export`` and quotes are read as in a shell.
+
+    The message names a wrong line, and does not show it.
     """
     file = tmp_path / "x.env"
     file.write_text(

@@ -50,7 +50,7 @@ def test_checkpoints_is_a_flag_unless_a_handle_follows(words: list[str], read: l
     ],
 )
 def test_wrong_options(invoke: Any, options: list[str], says: str) -> None:
-    """What cannot be is one line that says what is allowed; nothing is started."""
+    """A wrong option is one line that says what is allowed, and nothing is started."""
     result = invoke("run", *options, "--", "true")
     assert result.code == 2
     assert says in " ".join(result.err.split())
@@ -59,7 +59,7 @@ def test_wrong_options(invoke: Any, options: list[str], says: str) -> None:
 
 
 def test_options_of_jobs_are_the_settings_of_jobs() -> None:
-    """Each setting has an option, or is part of another's; none is left out."""
+    """Each setting has an option, or is part of another's, and none is left out."""
     shown = {flag.lstrip("-").replace("-", "_") for param in run.params for flag in param.opts}
     settings = set(SETTING_HELP) - {"mounts", "secrets", "stall_signal"}
     assert settings <= shown

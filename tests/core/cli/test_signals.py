@@ -125,9 +125,7 @@ def test_second_signal_leaves_at_once(
 def test_the_app_outlives_the_command(
     spawn: Any, invoke: Any, component_file: str, gate: Any, number: signal.Signals
 ) -> None:
-    """A killed command, or one whose terminal goes away, leaves the app running; another attaches
-    to all of its log.
-    """
+    """A killed command leaves the job running, and another attaches to all of its log."""
     code, open_gate = gate
     process = spawn(
         "run", "--app-id", "app", component_file, "--code", f"print('up')\n{code}\nprint('end')"
@@ -145,7 +143,7 @@ def test_the_app_outlives_the_command(
 
 
 def test_ctrl_c_of_an_onlooker(spawn: Any, invoke: Any, started: Any) -> None:
-    """Ctrl-C in ``log -f`` and ``wait`` leaves (130); the app goes on."""
+    """Ctrl-C in ``log -f`` and ``wait`` leaves with 130, and the job goes on."""
     handle = started(LOOP)
     for command in (["log", "-f", handle], ["wait", handle]):
         process = spawn(*command)
@@ -162,7 +160,7 @@ def test_ctrl_c_of_an_onlooker(spawn: Any, invoke: Any, started: Any) -> None:
 
 
 def test_reader_that_leaves(spawn: Any, invoke: Any, component_file: str) -> None:
-    """``run … | head -1`` ends the command quietly with 141; the app goes on."""
+    """``run … | head -1`` ends the command quietly with 141, and the job goes on."""
     code = "import time\nwhile True:\n    print('line'); time.sleep(0.01)"
     process = spawn("run", "--app-id", "app", component_file, "--code", code)
     assert process.stdout.readline() == "train/0 line\n"

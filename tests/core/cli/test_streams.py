@@ -35,9 +35,7 @@ def _shell(script: str, **settings: Any) -> subprocess.CompletedProcess[str]:
 def test_a_full_disk(
     invoke: Any, monkeypatch: pytest.MonkeyPatch, command: str, unbuffered: str
 ) -> None:
-    """Output for which there is no room is one line, and an exit code that no state of an app has;
-    the app goes on.
-    """
+    """Output without room is one line and an exit code of its own, and the job goes on."""
     assert invoke("run", "--app-id", "app", "utils.echo").code == 0
     monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
     done = _shell(f"$TL {command} > /dev/full")

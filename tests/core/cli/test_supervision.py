@@ -45,7 +45,7 @@ REPLACED: Final = (
 
 
 def transload(*args: str, code: int | None = 0, patience: float = _SOON_S) -> str:
-    """Run the command line, and return its stdout; it may not take long."""
+    """Run the command line, and return its stdout. It may not take long."""
     out = io.StringIO()
     err = io.StringIO()
     began = time.monotonic()
@@ -111,9 +111,7 @@ def test_limit_of_a_job_that_replaced_its_files(transload_home: Path, kind: str)
 
 @pytest.mark.parametrize("kind", ["fifo", "folder", "endless", "huge"])
 def test_retry_of_a_job_that_replaced_its_files(transload_home: Path, kind: str) -> None:
-    """The next attempt runs, or cannot and says which file is in the way; it never waits for
-    somebody to read.
-    """
+    """The next attempt runs, or says which file is in the way, and never waits for a reader."""
     command = hostile(kind, "stdout.log error.json", then='exit "$((1 - TRANSLOAD_RETRY))"')
     transload("run", "-d", "--app-id", "job", "--retries", "1", "--retry-delay", "0s", *command)
     transload("wait", "job", "--timeout", "15", code=0 if kind == "huge" else 1)
@@ -126,7 +124,7 @@ def test_retry_of_a_job_that_replaced_its_files(transload_home: Path, kind: str)
 def test_cancel_where_the_job_replaced_what_a_cancel_needs(
     transload_home: Path, eventually: Any, kind: str
 ) -> None:
-    """What stands in the place of the request for its end is one; nobody hangs who asks again."""
+    """What stands in the place of a cancel's request is a request. Asking again never hangs."""
     transload("run", "-d", "--app-id", "job", *hostile(kind, "../../../ctl ../../../cancel"))
     transload("cancel", "job")
     transload("wait", "job", "--timeout", "15", code=4)
@@ -187,7 +185,7 @@ def alive(pid: int) -> bool:
 
 
 def running(app_id: str, eventually: Any) -> int:
-    """Submit a job with a process in another session; return that one's pid."""
+    """Submit a job with a process in another session, and return that one's pid."""
     transload(
         "run",
         "-d",
@@ -247,8 +245,9 @@ def test_folder_that_is_not_gone_ends_no_job(transload_home: Path, eventually: A
 
 @pytest.fixture
 def stopped(transload_home: Path, eventually: Any) -> Iterator[Callable[[], int]]:
-    """``stopped()``: stop what starts local jobs; goes on at the end, and may be woken before
-    (SIGCONT).
+    """Stop what starts local jobs by ``stopped()``.
+
+    It goes on at the end, or earlier by SIGCONT.
     """
     pids: list[int] = []
 
@@ -425,9 +424,7 @@ _KEEPS_A_KEY = (
 def test_whoever_comes_first_makes_a_private_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    """Under a umask that lets a group write, all folders that are made are the user's alone; the
-    next submit runs.
-    """
+    """With an open umask all folders that are made are the user's alone. The next submit runs."""
     state = tmp_path / "a" / "b"
     monkeypatch.delenv("TRANSLOAD_HOME", raising=False)
     monkeypatch.setenv("XDG_STATE_HOME", str(state))

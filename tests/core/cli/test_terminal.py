@@ -166,9 +166,7 @@ def test_on_a_terminal_only_our_colours_are_left(evil_app: str) -> None:
 
 
 def test_clean_leaves_what_people_write() -> None:
-    """Letters of all scripts, tabs, ends of lines and our own colours stay; everything else is
-    escaped.
-    """
+    """Letters of all scripts, tabs, ends of lines and our own colours stay. All else is escaped."""
     text = "größe\tнорма\n日本\u3000語 😀\xa0x\n"
     assert clean(text) == text
     assert clean("a\rb\x00\x85\u2028\udc80") == "a\\rb\\x00\\x85\\u2028\\udc80"

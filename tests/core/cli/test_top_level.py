@@ -88,9 +88,7 @@ def test_every_command_is_listed_and_helps(invoke: Any) -> None:
 
 
 def test_help_fits_one_screen(invoke: Any) -> None:
-    """80 columns, 24 lines; the one-line help of the list is the command's own, or its
-    beginning.
-    """
+    """The help fits 80 columns and 24 lines, and has the beginning of each command's own help."""
     lines = invoke("--help").out.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
     for name in COMMANDS:
@@ -148,7 +146,7 @@ def test_every_error_has_an_exit_code() -> None:
 
 
 def test_every_state_has_an_exit_code() -> None:
-    """The table is total; a state that is not terminal means that waiting was given up."""
+    """The table is total. A state that is not terminal means that waiting was given up."""
     codes = {state: int(exit_code_of(state)) for state in AppState}
     assert codes.pop(AppState.SUCCEEDED) == 0
     assert codes.pop(AppState.FAILED) == 1
@@ -224,9 +222,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_plugin_commands(invoke: Any, plugin: None) -> None:
-    """Commands of plugins are listed and run; one that is broken says so only where it is asked
-    for.
-    """
+    """Commands of plugins are listed and run. A broken one says so only where it is asked for."""
     listing = invoke("--help")
     assert listing.code == 0
     assert "From plugins: greet, lost" in listing.out
@@ -277,9 +273,7 @@ def test_unknown_for_a_while(
 
 
 def test_doctor_sees_what_is_broken(invoke: Any, plugin: None) -> None:
-    """The doctor names what does not answer, once; a scheduler that is not the default is merely
-    missing.
-    """
+    """The doctor names what does not answer, once. Other schedulers than the default are just missing."""
     result = invoke("doctor", "--json")
     rows = {(row["area"], row["name"]): row for row in result.json["checks"]}
     assert rows["scheduler", "moody"]["status"] == "missing"
@@ -387,6 +381,6 @@ def test_completion_scripts(invoke: Any, shell: str) -> None:
 
 
 def test_main_returns_the_code() -> None:
-    """``main`` returns; it does not end the process."""
+    """``main`` returns, and does not end the process."""
     assert main(["--version"]) == ExitCode.OK
     assert main(["--no-such-option"]) == ExitCode.MISTAKE

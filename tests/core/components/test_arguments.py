@@ -1,4 +1,4 @@
-"""Command lines and JSON become calls; mistakes become one line each."""
+"""Command lines and JSON become calls, and mistakes become one line each."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_command_line(argv: list[str], expected: dict[str, Any]) -> None:
     ],
 )
 def test_wrong_command_lines(argv: list[str], says: str) -> None:
-    """Each mistake is one line which names component and argument; the function is not called."""
+    """Each mistake is one line which names component and argument. The function is not called."""
     with pytest.raises(ComponentArgumentError) as caught:
         materialize_appdef(job, argv)
     assert says in str(caught.value)
@@ -187,7 +187,7 @@ def test_config_takes_precedence() -> None:
 
 
 def test_build_from_json() -> None:
-    """JSON values reach the function as annotated; a str may stand for any type."""
+    """JSON values reach the function as annotated, and a str may stand for any type."""
     values = {
         "name": "a",
         "num_replicas": "3",
@@ -228,9 +228,7 @@ def test_wrong_json(values: dict[str, Any], says: str) -> None:
 
 
 def test_spec_errors_pass_and_others_are_named() -> None:
-    """A spec the component made wrongly says so itself; what else it raises is told with its
-    line.
-    """
+    """A wrong spec's own error passes. What else a component raises is reported with its line."""
 
     def bad_spec() -> AppDef:
         return AppDef("a", [Role("r", "i", num_replicas=0)])
@@ -253,7 +251,7 @@ def test_spec_errors_pass_and_others_are_named() -> None:
 
 
 def test_help() -> None:
-    """--help comes from signature and docstring, in long form only; -h may be an argument."""
+    """--help comes from signature and docstring, in long form only, as -h may be an argument."""
     with pytest.raises(ComponentHelpRequested) as caught:
         materialize_appdef(job, ["--name", "a", "--help"])
     text = str(caught.value)
@@ -301,7 +299,10 @@ def test_read_component() -> None:
 
 
 def test_docstring_styles() -> None:
-    """Fields of reST are read as well as Google's sections; no docstring is no help."""
+    """Fields of reST are read as well as Google's sections.
+
+    Without a docstring there is no help.
+    """
 
     def rest(a: int, b: str = "") -> AppDef:
         """Run.
@@ -388,8 +389,9 @@ def test_positional_only() -> None:
 
 
 def test_arguments_are_kept_with_the_app() -> None:
-    """Name → value as decoded, defaults too, as JSON; what looks secret is masked; the digest does
-    not know of them.
+    """Arguments are kept by name as decoded, defaults too, as JSON, and masked where secret.
+
+    The digest does not contain them.
     """
 
     def train(

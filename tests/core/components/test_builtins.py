@@ -190,9 +190,7 @@ def torchrun(tmp_path: Path) -> Callable[..., list[str]]:
 
 
 def test_ddp_rendezvous_is_expanded_by_the_shell(torchrun: Callable[..., list[str]]) -> None:
-    """With several hosts, the shell puts in replica 0's host, or localhost; nothing else is
-    expanded.
-    """
+    """With several hosts, the shell puts in replica 0's host, or localhost, and nothing else."""
     argv = ["-m", "my.train", "-j", "2:3x4", "--rdzv_port", "29500", "--debug", "--", "$HOME", "$$"]
     app = materialize("dist.ddp", argv)
     role = VALUES.apply(app.roles[0])
@@ -341,7 +339,10 @@ def run_role(role: Role, **env: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_copy_runs(tmp_path: Path) -> None:
-    """The copied file is the same; missing folders are made; a mistake is one line and status 1."""
+    """The copied file is the same, and missing folders are made.
+
+    A mistake is one line, status 1.
+    """
     source = tmp_path / "a.bin"
     source.write_bytes(bytes(range(256)) * 1000)
     target = tmp_path / "new" / "folder" / "b.bin"

@@ -32,7 +32,7 @@ def test_builtins_are_clean() -> None:
 
 
 def test_clean_file(tmp_path: Path) -> None:
-    """Nothing is found where nothing is wrong; a file alone has all its components checked."""
+    """Nothing is found in a clean file. A file alone has all its components checked."""
     text = (
         HEAD + "def train(n: int = 1, *args: str) -> AppDef:\n    '''Do.\n\n"
         "    Args:\n        n: n\n        args: a\n    '''\n"

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_a_command_is_an_app_of_one_role(command: list[str], name: str) -> None:
-    """Program and arguments stay as they are; the app has the name of the script or the program."""
+    """Program and arguments stay as they are. The job has the name of the script or the program."""
     app = command_app(command)
     (role,) = app.roles
     assert (app.name, role.name, role.image) == (name, "main", "")
@@ -56,9 +56,7 @@ def test_numbers_in_a_command_are_texts() -> None:
 
 
 def test_options_of_a_command_are_its_arguments() -> None:
-    """What runs are compared by is read from the command line as programs usually read it; a secret
-    is masked.
-    """
+    """Arguments to compare runs by are read from the command line, with secrets masked."""
     words = [
         "train.py",
         "fast",
@@ -93,9 +91,7 @@ def test_options_of_a_command_are_its_arguments() -> None:
     ],
 )
 def test_lists_of_a_command_are_whole(words: list[str], arguments: dict[str, Any]) -> None:
-    """All that follows an option of one kind, and all that it is given again; never a part, never
-    what is not its.
-    """
+    """A list is all that follows an option, and all that it is given again, and nothing else."""
     assert command_app(["python", "train.py", *words]).arguments == arguments
 
 
@@ -122,7 +118,7 @@ def _app() -> AppDef:
 
 
 def test_overrides_are_set_in_every_role() -> None:
-    """What is given is set, what is not stays; the app itself is not changed."""
+    """What is given is set, what is not stays, and the definition itself is not changed."""
     app = _app()
     more = {
         "image": "j",
@@ -148,7 +144,7 @@ def test_overrides_are_set_in_every_role() -> None:
 
 
 def test_overrides_of_one_role() -> None:
-    """``role`` narrows; one that is not there is refused with the nearest name."""
+    """``role`` narrows the overrides. A missing one is refused with the nearest name."""
     first, second = Overrides(role="reader", replicas=2).apply(_app()).roles
     assert (first.num_replicas, second.num_replicas) == (1, 2)
     with pytest.raises(

@@ -24,8 +24,9 @@ def _outcome(case: ComponentTestCase) -> unittest.TestResult:
 
 
 def test_what_torchx_users_write_works(plain_folder: str, transload_home: Path) -> None:
-    """`validate` takes a good component and fails for a bad one; `run_component` returns the
-    end.
+    """`validate` takes a good component and fails for a bad one.
+
+    `run_component` returns the end.
     """
     Path("jobs.py").write_text(BAD)
     module, _ = load_file(str(Path("jobs.py").absolute()), "jobs.py")
@@ -53,7 +54,7 @@ def test_what_torchx_users_write_works(plain_folder: str, transload_home: Path) 
 
 
 def test_sizes_of_aws_have_functions() -> None:
-    """The module of TorchX's name has its functions; others are no attribute of it."""
+    """The module of TorchX's name has its functions, and others are no attribute of it."""
     assert (
         named_resources_aws.aws_p4d_24xlarge()
         == named_resources_aws.NAMED_RESOURCES["aws_p4d.24xlarge"]()

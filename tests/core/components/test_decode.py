@@ -237,8 +237,9 @@ def test_secrets_do_not_reach_errors() -> None:
 
 
 def test_pairs() -> None:
-    """Delimiters belong to the value unless a key follows; quotes keep everything; spaces around
-    are dropped.
+    """Delimiters belong to the value unless a key follows.
+
+    Quotes keep all, and spaces are dropped.
     """
     assert split_pairs("A='x,B=1',C=2") == {"A": "x,B=1", "C": "2"}
     assert split_pairs('A="", B=1') == {"A": "", "B": "1"}

@@ -1,4 +1,4 @@
-"""Components are found by name, in files, in packages; what is wrong is told by file and line."""
+"""Components are found by name, in files, in packages. Errors have file and line."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_builtin_by_name() -> None:
 
 
 def test_all_components() -> None:
-    """Every built-in has a name, a description and help for each parameter; none is broken."""
+    """Every built-in has a name, a description and help for each parameter, and none is broken."""
     found = get_components()
     assert {
         "utils.echo",
@@ -101,9 +101,7 @@ def test_file_from_home_and_relative(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_several_or_no_components_in_a_file(tmp_path: Path) -> None:
-    """Without a function the file must hold exactly one component; the error lists what there
-    is.
-    """
+    """Without a function the file must hold one component, or the error lists what there is."""
     two = write(tmp_path, "two.py", ONE + "def evaluate() -> AppDef:\n    return AppDef('e')\n")
     with pytest.raises(
         ComponentNotFound,
@@ -125,9 +123,7 @@ def test_imported_components_do_not_count(tmp_path: Path) -> None:
 
 
 def test_neighbours(tmp_path: Path) -> None:
-    """A file imports its neighbours, when read and when called; nothing stays on the path or in
-    sys.modules.
-    """
+    """A file imports its neighbours when read and when called, and leaves no trace of it."""
     write(tmp_path, "tl_neighbour.py", "from dataclasses import dataclass\nNAME = 'near'\n")
     write(tmp_path, "tl_late/__init__.py", "from tl_late.deep import VALUE\n")
     write(tmp_path, "tl_late/deep.py", "VALUE = 'late'\n")
@@ -189,8 +185,9 @@ def test_same_names_in_two_folders(tmp_path: Path) -> None:
 def test_neighbour_wins_over_a_loaded_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A module of the program with a neighbour's name is neither used nor lost; the standard
-    library is left alone.
+    """A loaded module with a neighbour's name is neither used nor lost.
+
+    The standard library stays.
     """
     write(tmp_path, "program/tl_settings.py", "NAME = 'program'\n")
     monkeypatch.syspath_prepend(str(tmp_path / "program"))
@@ -363,9 +360,7 @@ def _train(n: int = 1) -> AppDef:
 
 
 def test_components_of_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plugin's component is found by name; one that cannot be loaded is listed apart and raises
-    when asked for.
-    """
+    """A plugin's component is found by name. A broken one is listed apart, and raises when used."""
     from transload.plugins import hookimpl, manager
 
     class Team:

@@ -103,9 +103,7 @@ def test_a_program_sees_no_difference(programs: Path, words: list[str]) -> None:
 
 @pytest.mark.parametrize("before", ["", '{"x": 1}\n', '{"message": "mine"}\n'])
 def test_what_a_program_says_by_itself_stays(tmp_path: Path, before: str) -> None:
-    """The error comes after results that are in the same file; an error of the program's own is the
-    one.
-    """
+    """The error comes after results in the same file. The program's own error goes first."""
     file = tmp_path / "error.json"
     program = f"open({str(file)!r}, 'w').write({before!r}); raise KeyError('é' * 99_999)"
     command = [sys.executable, *recorded(["-c", program])]
@@ -160,8 +158,9 @@ SHADOWS = "open = type = str = int = Exception = OSError = set = 3\n"
 def test_what_programs_do_to_their_names_and_errors(
     tmp_path: Path, kind: str, program: str, line: str
 ) -> None:
-    """A program may name things as Python does, die of anything, with any text, and change `sys`;
-    nothing is added.
+    """A program may use names as Python does, die of anything, and change `sys`.
+
+    Nothing is added to it.
     """
     file, words = tmp_path / "error.json", ["-c", program]
     if kind == "file":

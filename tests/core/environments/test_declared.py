@@ -78,7 +78,7 @@ def test_the_script_of_a_component(script: Path) -> None:
 
 @pytest.mark.parametrize("name", ["dist.ddp", "dist.spmd"])
 def test_the_script_that_torchrun_starts(script: Path, name: str) -> None:
-    """A training with several processes has the packages of its script; a module has none."""
+    """A training with several processes has the packages of its script. A module has none."""
     with Runner("t") as runner:
         found = planned(runner, component=name, args={"script": "train.py"}).roles[0]
         module = planned(runner, component=name, args={"m": "train"}).roles[0]
@@ -89,8 +89,9 @@ def test_the_script_that_torchrun_starts(script: Path, name: str) -> None:
 
 
 def test_a_script_with_a_header_as_a_component(script: Path) -> None:
-    """It is run itself, as the command line does: also by its name in another folder; by name it
-    takes no arguments.
+    """A script with a header is run itself, by its name in another folder too.
+
+    By name it takes no arguments.
     """
     with Runner("t") as runner:
         found = planned(runner, component="train.py", args=["--lr", "1"])
@@ -108,7 +109,7 @@ def test_a_script_with_a_header_as_a_component(script: Path) -> None:
 
 
 def test_a_header_counts_without_a_word(script: Path) -> None:
-    """Its packages and what it says of the job; the digest is that of the packages."""
+    """A header gives packages and settings of the job, and the digest is that of the packages."""
     with Runner("t") as runner:
         app = planned(runner, command=["python", "train.py"])
         role = app.roles[0]
@@ -166,7 +167,7 @@ def test_a_component_whose_entrypoint_is_a_script(script: Path) -> None:
 
 
 def test_the_scheduler_of_a_header(scripts: Path) -> None:
-    """It counts where the script itself is run; the launch goes before it, the settings after."""
+    """The header's scheduler counts where the script runs, after the launch's, before settings."""
     (scripts / "train.py").write_text(
         "# /// script\n# [tool.transload]\n# scheduler = 'hpc'\n# ///\n"
     )
@@ -187,7 +188,7 @@ def test_the_scheduler_of_a_header(scripts: Path) -> None:
 
 
 def test_a_header_may_ask_for_a_notice(scripts: Path) -> None:
-    """By its seconds, or as a text with a unit; what the role says itself goes before it."""
+    """A header gives a notice in seconds, or with a unit. The role's own goes first."""
     for text in ("120", "'2m'"):
         (scripts / "train.py").write_text(
             f"# /// script\n# [tool.transload]\n# notice = {text}\n# ///\n"
@@ -204,7 +205,7 @@ def test_a_header_may_ask_for_a_notice(scripts: Path) -> None:
     [("#!/usr/bin/env -S uv run --script", False), ("#!/usr/bin/env python3", True)],
 )
 def test_a_script_that_uv_runs(scripts: Path, first: str, counts: bool) -> None:
-    """What it needs is left to uv; what its header says of the job counts."""
+    """What a script needs is left to uv, and what its header says of the job counts."""
     (scripts / "train.py").write_text(f"{first}\n{HEADER}")
     with Runner("t") as runner:
         app = planned(runner, command=["./train.py"])
@@ -226,7 +227,7 @@ def test_a_script_that_uv_runs(scripts: Path, first: str, counts: bool) -> None:
 def test_where_a_script_lies(
     scripts: Path, word: str, workspace: dict[str, str] | None, found: str | None
 ) -> None:
-    """In the folder that travels, at the path that it has there; else in the one that it runs in."""
+    """A script lies in the folder that travels, at its path there, or where it runs."""
     (scripts / "there").mkdir()
     for path in ("train.py", "there/train.py"):
         (scripts / path).write_text("")
@@ -249,7 +250,10 @@ def test_a_job_without_any_of_this_is_as_it_was(scripts: Path) -> None:
 def test_a_scheduler_that_installs_nothing_refuses_it(
     script: Path, control: ScriptedControl
 ) -> None:
-    """By the path of the field, before anything starts; ``none`` switches it off."""
+    """A scheduler that installs nothing refuses it by the field's path.
+
+    ``none`` switches it off.
+    """
     command = ["python", "train.py"]
     with Runner("t") as runner:
         with pytest.raises(UnsupportedFeature, match=r"roles\[0\]\.environment") as raised:
@@ -305,7 +309,7 @@ def test_a_scheduler_that_installs_nothing_refuses_it(
     ],
 )
 def test_a_wrong_header_is_one_line(scripts: Path, text: str, message: str) -> None:
-    """File and line, what is wrong, what is allowed; a secret is not shown."""
+    """The line has file, line, what is wrong and what is allowed, and shows no secret."""
     (scripts / "train.py").write_text(text)
     with Runner("t") as runner, pytest.raises(SpecError, match=message) as raised:
         planned(runner, command=["python", "train.py"])
@@ -356,7 +360,7 @@ def test_a_password_by_a_variable_is_allowed(scripts: Path) -> None:
 
 
 def test_files_that_are_included_travel_and_count(scripts: Path) -> None:
-    """A change of an included file is another environment; the name of the first is none."""
+    """A changed included file is another environment. The name of the first file is no matter."""
     (scripts / "sub").mkdir()
     (scripts / "requirements.txt").write_text("-r sub/base.txt\n-c limits.txt\n")
     (scripts / "sub" / "base.txt").write_text("tiny\n")
@@ -393,7 +397,7 @@ def test_a_file_that_changed_since_is_refused(scripts: Path) -> None:
 
 
 def test_a_launch_travels_as_json(scripts: Path) -> None:
-    """With its environment; one without is written as earlier versions read it."""
+    """A launch travels with its environment. One without is written as earlier versions read it."""
     launch = Launch(command=["true"], environment=Environment("script", "a.py", source="/a.py"))
     assert Launch.from_dict(launch.to_dict()) == launch
     assert "environment" not in Launch(command=["true"]).to_dict()

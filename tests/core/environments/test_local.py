@@ -43,7 +43,7 @@ def submit(runner: Runner, environment: str | None = None, **role: Any) -> Job:
 
 
 def output_of(job: Job) -> list[str]:
-    """Wait until a job has succeeded; return its log."""
+    """Wait until a job has succeeded, and return its log."""
     status = job.wait(60)
     lines = [line.rstrip() for line in job.logs("main", 0)]
     assert status.state.name == "SUCCEEDED", lines
@@ -65,7 +65,7 @@ def leftovers(root: Path) -> list[str]:
 
 
 def test_made_once_and_used_by_the_next(index: PackageIndex, scripts: Path, root: Path) -> None:
-    """The script finds its package; the next job fetches nothing, and runs in the same folder."""
+    """The script finds its package. The next job fetches nothing, and runs in the same folder."""
     (scripts / "train.py").write_text(HEADER)
     with Runner("t") as runner:
         first = output_of(submit(runner))
@@ -145,7 +145,7 @@ def order_for(index: PackageIndex, root: Path) -> dict[str, Any]:
 
 
 def make(order: dict[str, Any]) -> dict[str, Any]:
-    """Run the program with an order; return its last word."""
+    """Run the program with an order, and return its last word."""
     done = subprocess.run(
         [sys.executable, "-I", program.__file__],
         input=json.dumps({**order, "watch": False}) + "\n",
@@ -223,7 +223,7 @@ def test_a_maker_ends_with_whoever_asked(
 def test_ctrl_c_while_it_is_made(
     index: PackageIndex, scripts: Path, root: Path, eventually: Callable[..., Any]
 ) -> None:
-    """The command ends at once, with one line that says why; nothing was submitted."""
+    """The command ends at once, with one line that says why, and nothing was submitted."""
     (scripts / "train.py").write_text(HEADER)
     index.answers.clear()
     command = subprocess.Popen(
@@ -261,7 +261,7 @@ def makers_of(root: Path) -> list[str]:
 def test_an_orchestrator_sees_it_in_its_log(
     index: PackageIndex, scripts: Path, root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is made, and how long it took, once; where it is there already, nothing is said."""
+    """The log has what is made and how long it took, once. Nothing is said where it is there."""
     (scripts / "train.py").write_text(HEADER)
     with Runner("t") as runner, caplog.at_level("INFO", "transload"):
         output_of(submit(runner))
@@ -274,7 +274,7 @@ def test_an_orchestrator_sees_it_in_its_log(
 def test_the_path_of_a_role_stays_behind_the_environment(
     index: PackageIndex, scripts: Path, root: Path
 ) -> None:
-    """Programs of its own PATH are found; Python is the environment's."""
+    """Programs of a role's own PATH are found, but Python is the environment's."""
     (scripts / "bin").mkdir()
     (scripts / "bin" / "mine").write_text("#!/bin/sh\necho mine\n")
     (scripts / "bin" / "mine").chmod(0o755)
@@ -308,7 +308,7 @@ def test_a_lock_of_uv(index: PackageIndex, scripts: Path, root: Path) -> None:
 
 @pytest.mark.slow
 def test_hashes_are_checked(index: PackageIndex, scripts: Path, root: Path) -> None:
-    """With the right hash it runs; with another, or where one has none, nothing is submitted."""
+    """With the right hash it runs. With another, or where one has none, nothing is submitted."""
     digest = index.add("hashed")
     (scripts / "train.py").write_text("import hashed; print(hashed.VERSION)\n")
     wanted = scripts / "requirements.txt"
@@ -368,7 +368,7 @@ def test_an_index_that_is_away(
 def test_another_python_than_wanted_is_refused_with_both(
     index: PackageIndex, scripts: Path, root: Path, tmp_path: Path
 ) -> None:
-    """What the header wants, and what the named interpreter is; nothing is submitted."""
+    """The message has the Python wanted and the interpreter named, and nothing is submitted."""
     here = "{}.{}.{}".format(*sys.version_info[:3])
     (scripts / "train.py").write_text(
         HEADER.replace("# dependencies", '# requires-python = ">=3.99"\n# dependencies')
@@ -459,7 +459,10 @@ def test_an_index_with_a_password(
 def test_what_a_job_uses_stays(
     index: PackageIndex, scripts: Path, root: Path, eventually: Callable[..., Any]
 ) -> None:
-    """Neither age nor a wish removes it while the job runs; afterwards it goes, and is made anew."""
+    """An environment stays while a job uses it, whatever its age.
+
+    Later it goes, and is made anew.
+    """
     (scripts / "train.py").write_text(
         HEADER + "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
     )
@@ -536,7 +539,7 @@ def test_one_whose_python_is_gone_is_made_anew(
 def test_a_request_that_was_changed_is_refused(
     index: PackageIndex, scripts: Path, root: Path
 ) -> None:
-    """It would be made anew; nothing is installed for it."""
+    """A changed request would be made anew, so nothing is installed for it."""
     (scripts / "train.py").write_text(HEADER)
     with Runner("t") as runner:
         plan = Launch(command=["python", "train.py"]).plan(runner)
@@ -548,7 +551,7 @@ def test_a_request_that_was_changed_is_refused(
 
 @pytest.mark.slow
 def test_pip_where_there_is_no_uv(index: PackageIndex, tmp_path: Path) -> None:
-    """Python's own venv and pip make it as well; what only uv can read is refused by name."""
+    """Python's own venv and pip make it as well. What only uv can read is refused by name."""
     root = tmp_path / "root"
     order = order_for(index, root)
     made = make({**order, "uv": "", "variables": {"PIP_INDEX_URL": index.url}})
@@ -566,7 +569,7 @@ def test_pip_where_there_is_no_uv(index: PackageIndex, tmp_path: Path) -> None:
 def test_a_lock_of_uv_is_read_by_pip_too(
     index: PackageIndex, scripts: Path, tmp_path: Path
 ) -> None:
-    """Whoever submits turns it into requirements with hashes; the digest stays."""
+    """Whoever submits turns uv's lock into requirements with hashes, with the same digest."""
     index.add("extra")
     (scripts / "pyproject.toml").write_text(
         '[project]\nname = "mine"\nversion = "0"\nrequires-python = ">=3.9"\n'

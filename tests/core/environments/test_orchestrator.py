@@ -14,8 +14,9 @@ from transload_testing.stores import MemoryStore
 def test_the_scheduler_of_the_header_is_the_one_that_is_asked(
     index: PackageIndex, scripts: Path, transload_home: Path
 ) -> None:
-    """The step is submitted to the header's cluster; run again, it meets its job there, and makes
-    nothing.
+    """The step is submitted to the header's cluster.
+
+    Run again, it meets its job, and makes nothing.
     """
     (scripts / "transload.toml").write_text("[schedulers.hpc]\nkind = 'local'\n")
     (scripts / "train.py").write_text(

@@ -16,8 +16,9 @@ PAGE = Path(__file__).parents[3] / "docs" / "guides" / "environments.md"
 def test_what_the_page_shows_works(
     index: PackageIndex, scripts: Path, transload_home: Path
 ) -> None:
-    """Its script runs by both commands, here and on the cluster that is called `hpc` (here of kind
-    local), each with its packages; then they are listed, and removed.
+    """The page's script runs by both commands, here and on the cluster `hpc`, with its packages.
+
+    Then these are listed, and removed.
     """
     index.add("numpy", "2.0", code="def zeros(n): return [0.0] * n\n")
     text = PAGE.read_text(encoding="utf-8")

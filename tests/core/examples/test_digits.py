@@ -27,7 +27,7 @@ def command(*arguments: str, timeout: float = 180) -> subprocess.CompletedProces
 
 
 def run(runner: Runner, *arguments: str) -> tuple[str, float, float]:
-    """Run the example to its end; return handle, accuracy and loss."""
+    """Run the example to its end, and return handle, accuracy and loss."""
     handle = runner.run_component(str(COMPONENT), list(arguments), "local")
     status = runner.wait(handle, timeout=180)
     assert status is not None
@@ -66,8 +66,9 @@ def test_the_command_trains_and_shows_the_accuracy(transload_home: Path) -> None
 
 @pytest.mark.slow
 def test_same_seed_and_replicas_give_the_same_bits(transload_home: Path) -> None:
-    """Two apps, at the same time and through both trainers, agree in every bit; one without a peer
-    does not.
+    """Two jobs at the same time and through both trainers agree in every bit.
+
+    One without a peer does not.
     """
     common = ["--epochs", "3", "--replicas", "2", "--seed", "5"]
     with get_runner() as runner:
@@ -95,7 +96,7 @@ def test_a_dead_replica_ends_the_app(transload_home: Path, tmp_path: Path) -> No
 
 
 def test_dry_run_and_help_start_nothing(transload_home: Path) -> None:
-    """The request can be looked at, and the docstring is the help; no app comes of either."""
+    """The request can be looked at, and the docstring is the help. Neither starts a job."""
     shown = command("run", "--dry-run", str(COMPONENT), "--replicas", "2")
     assert shown.returncode == 0, shown.stderr
     assert "trainer.py" in shown.stdout
@@ -105,7 +106,7 @@ def test_dry_run_and_help_start_nothing(transload_home: Path) -> None:
 
 
 def test_a_mistake_is_one_line_and_exit_code_2(transload_home: Path) -> None:
-    """An argument of a wrong type names argument and value; nothing is started."""
+    """An argument of a wrong type names argument and value, and nothing is started."""
     result = command("run", str(COMPONENT), "--replicas", "many")
     assert result.returncode == 2
     assert "replicas" in result.stderr
@@ -114,7 +115,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(transload_home: Path) -> None:
 
 
 def test_the_component_is_plain_data(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Called as a function it gives an AppDef that survives JSON; macros are still macros."""
+    """Called as a function the component gives an AppDef that survives JSON and keeps macros."""
     monkeypatch.syspath_prepend(str(COMPONENT.parent))
     import component
 

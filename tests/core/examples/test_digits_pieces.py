@@ -37,8 +37,9 @@ def load(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], ModuleType
 def train(
     base: Path, app_id: str, *options: str, replicas: int = 3, script: str = "trainer.py"
 ) -> Finished:
-    """Run all replicas as processes, the last rank first; return (exit code, stdout, stderr) by
-    rank.
+    """Run all replicas as processes, the last rank first.
+
+    Return (exit code, stdout, stderr) by rank.
     """
     env = os.environ | {
         "MY_RANK0": "localhost",
@@ -104,9 +105,7 @@ def test_three_replicas_learn_the_digits(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_same_seed_and_replicas_give_the_same_bits(tmp_path: Path) -> None:
-    """Two runs under different ids (other ports, other arrival order) agree in every digit; another
-    seed does not.
-    """
+    """Two runs with other ids and ports agree in every digit, and another seed does not."""
     first, second, other = tmp_path / "1", tmp_path / "2", tmp_path / "3"
     for base, app_id, seed in (
         (first, "app-a", "7"),
@@ -183,7 +182,7 @@ def test_lone_rank_gives_up_after_the_timeout(
 
 
 def test_ports_follow_from_the_app_id_alone(load: Callable[[str], ModuleType]) -> None:
-    """Sixteen different ports below the kernel's own range; a given port is the only one."""
+    """Sixteen different ports lie below the kernel's own range. A given port is the only one."""
     ports = load("group").candidate_ports("some-app")
     assert ports == load("group").candidate_ports("some-app")
     assert len(set(ports)) == 16 and all(20_000 <= port < 32_000 for port in ports)
@@ -192,7 +191,7 @@ def test_ports_follow_from_the_app_id_alone(load: Callable[[str], ModuleType]) -
 
 
 def _join_all(group: ModuleType, world: int, app_id: str, port: int = 0) -> list[Any]:
-    """Let all ranks of an app join from threads; return the groups by rank."""
+    """Let all ranks of a job join from threads, and return the groups by rank."""
     with ThreadPoolExecutor(world) as pool:
         joining = [
             pool.submit(group.Group.join, rank, world, "localhost", app_id, port, 20)
@@ -253,9 +252,7 @@ def test_stranger_on_the_first_port_is_passed_over(load: Callable[[str], ModuleT
 
 
 def test_intruder_is_not_admitted(load: Callable[[str], ModuleType], free_port: int) -> None:
-    """Greetings that are noise, of another app, or of a rank already there get no answer; the real
-    peer does.
-    """
+    """A greeting that is noise or of a wrong job or rank gets no answer, and the real peer does."""
     group = load("group")
     with ThreadPoolExecutor(2) as pool:
         root = pool.submit(group.Group.join, 0, 2, "localhost", "x", free_port, 20)
@@ -283,7 +280,7 @@ def _connect(port: int) -> socket.socket:
 
 
 def _rest(link: socket.socket) -> bytes:
-    """Read until the other side hangs up; a reset is a hang-up, too."""
+    """Read until the other side closes the connection, by a reset too."""
     try:
         return link.recv(100)
     except ConnectionResetError:

@@ -49,7 +49,7 @@ def _notes() -> list[dict[str, Any]]:
 
 
 def test_steps_are_counted(interruptions: ModuleType) -> None:
-    """Two steps were done again, those after the checkpoint; one retry, one interruption."""
+    """The two steps after the checkpoint were done again, with one retry and one interruption."""
     case = interruptions.Case(seed=0, heeds=True)
     interruptions.count(case, _notes(), "same")
     assert (case.repeated, case.lost, case.worst) == (2, 2, 2)

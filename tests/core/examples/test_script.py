@@ -14,8 +14,9 @@ PAGE = ROOT / "examples" / "script" / "README.md"
 
 
 def test_commands_of_the_page(transload_home: Path, tmp_path: Path) -> None:
-    """The commands of the page run from the repository's folder; both jobs run in one environment,
-    with what the header says of them.
+    """The commands of the page run from the repository's folder.
+
+    Both jobs run in one environment, with what the header says of them.
     """
     block = re.search(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None

@@ -11,7 +11,8 @@ SCRIPT = Path(__file__).parents[3] / "benchmarks" / "classes.py"
 
 
 def test_few_classes_take_part_in_a_run() -> None:
-    """Who follows `transload run` has at most 28 classes to know, an adapter's run 29;
+    """To follow `transload run` takes at most 28 classes, and an adapter's run 29.
+
     ARCHITECTURE.md lists them.
     """
     found = json.loads(

@@ -28,7 +28,10 @@ def test_the_table_of_modules_is_read() -> None:
 
 
 def test_bools_and_dollars(torchx: Callable[[str], Any]) -> None:
-    """``yes`` is false there and true here; ``$$`` is an escape there and the user's own here."""
+    """``yes`` is false in TorchX and true here.
+
+    ``$$`` is an escape there and the user's own here.
+    """
     theirs = torchx("torchx.util.types").decode
     assert theirs("yes", bool) is False
     from transload.specs import macros, parse_bool

@@ -1,4 +1,4 @@
-"""Each distribution is complete, honest and bounded; the documents' links lead somewhere."""
+"""Each distribution is complete, honest and bounded, and the documents' links lead somewhere."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_version_is_said_once_and_the_same(folder: Path) -> None:
 
 @each
 def test_requirements_have_bounds_and_no_pins(folder: Path) -> None:
-    """A lower bound each; an upper bound, where there is one, at a major version; no pins."""
+    """Each requirement has a lower bound, any upper bound is a major version, and none is a pin."""
     for wanted in requirements(folder):
         bounds = {clause.operator: clause.version for clause in wanted.specifier}
         assert ">=" in bounds, str(wanted)

@@ -15,8 +15,9 @@ SCRIPT = Path(__file__).parents[2] / "engines.py"
 def _run(
     tmp_path: Path, action: str, require: str, **programs: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run the script with only these (shell) programs on its path; the system's own folders are
-    hidden.
+    """Run the script with only these (shell) programs on its path.
+
+    The system's folders are hidden.
     """
     folder = tmp_path / "bin"
     folder.mkdir(exist_ok=True)

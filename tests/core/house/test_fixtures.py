@@ -110,7 +110,7 @@ def test_home_is_fresh_private_and_short(transload_home: Path) -> None:
 
 
 def test_eventually_returns_the_value_or_fails(suite: Suite) -> None:
-    """The first truthy value comes back; a condition that never holds fails with its last value."""
+    """The first truthy value comes back. A condition that never holds fails with its last value."""
     result = suite(
         "def test_value(eventually):\n"
         "    values = iter([0, '', 'x'])\n"
@@ -147,9 +147,7 @@ def test_required_engine_that_is_missing_fails(suite: Suite) -> None:
 def test_a_start_without_a_word_fails_at_once(
     suite: Suite, tmp_path: Path, prefix: tuple[str, ...]
 ) -> None:
-    """A test that starts an engine's program fails, also where it is here; with the fixture it does
-    not.
-    """
+    """A test that starts an engine's program without its fixture fails, also where it is here."""
     daemon = tmp_path / "munged"
     daemon.write_text("#!/bin/sh\n")
     daemon.chmod(0o755)
@@ -180,9 +178,7 @@ def test_a_program_of_a_test_is_refused_too(suite: Suite) -> None:
 
 
 def test_fixtures_mark_their_tests(suite: Suite) -> None:
-    """What a fixture needs, all tests that use it need, through other fixtures too; ``-m`` sees
-    it.
-    """
+    """All tests that use a fixture, also through others, need what it needs, as ``-m`` sees."""
     text = (
         "@pytest.fixture(scope='session')\ndef server(needs_sshd):\n    assert 0, 'it was "
         "started'\n"
@@ -208,8 +204,9 @@ def test_fixtures_mark_their_tests(suite: Suite) -> None:
 def test_what_is_left_out_is_noted(
     suite: Suite, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: tuple[str, ...]
 ) -> None:
-    """Each test that wanted an engine which is not here, with all such engines; what starts pytest
-    notes nothing.
+    """Each test that wanted a missing engine is noted with all such engines.
+
+    Other runs note nothing.
     """
     monkeypatch.setenv("TESTS_LEFT_OUT", str(tmp_path / "noted.json"))
     result = suite(

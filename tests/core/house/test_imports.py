@@ -135,9 +135,7 @@ def _homes(package: str, init: Path) -> dict[str, str]:
 def _imports(
     tree: ast.AST, package: str, homes: Mapping[str, Mapping[str, str]], known: Collection[str]
 ) -> set[str]:
-    """Return the modules that a module imports, in its functions too; what only a type checker
-    reads is left out.
-    """
+    """Return the modules that a module imports, in its functions too, but not for types only."""
     found: set[str] = set()
     queue = [tree]
     while queue:

@@ -25,7 +25,7 @@ def _is_module(name: str) -> bool:
 
 @cache
 def _public_names(module: str) -> frozenset[str]:
-    """Return what a module's ``__all__`` names; nothing if it has none."""
+    """Return what a module's ``__all__`` names, or nothing if it has none."""
     return frozenset(getattr(importlib.import_module(module), "__all__", ()))
 
 

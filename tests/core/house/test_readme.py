@@ -1,4 +1,4 @@
-"""README.md promises what is there; its code is run with that of the other pages."""
+"""README.md promises what is there. Its code is run with that of the other pages."""
 
 from __future__ import annotations
 

@@ -61,9 +61,7 @@ def test_old_python_is_refused_in_one_line(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("version", ["3.6", "3.7", "3.8", "3.9", "3.10"])
 @pytest.mark.parametrize("file", ["quickstart.py", "run_tests.py"])
 def test_old_pythons_read_as_far_as_that_line(tmp_path: Path, version: str, file: str) -> None:
-    """A real Python of that version, where this machine has one, says it too, and nothing else; no
-    folder is made.
-    """
+    """A real Python of that version, where there is one, says it too, and makes no folder."""
     text = (ROOT / file).read_text(encoding="utf-8")
     ast.parse(text, feature_version=(3, int(version[2:])))
     assert "from __future__" not in text, "annotations are from 3.7 on"
@@ -90,7 +88,7 @@ def _pythons(version: str) -> list[str]:
 
 
 def _says_version(python: str, version: str) -> bool:
-    """Tell whether a Python runs; a link of pyenv may lead to none."""
+    """Tell whether a Python runs, since a link of pyenv may lead to none."""
     done = subprocess.run([python, "--version"], capture_output=True, text=True, timeout=60)
     return done.stdout.startswith(f"Python {version}.")
 
@@ -208,9 +206,7 @@ def test_a_uv_that_does_not_run_is_none(
     tmp_path: Path,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """A program of that name that fails, as pyenv's may: pip is asked for another one; what fails
-    falls back on pip.
-    """
+    """A uv that does not run makes pip ask for another one. What fails falls back on pip."""
     uv = tmp_path / "bin" / "uv"
     uv.parent.mkdir()
     uv.write_text("#!/bin/sh\nexit 127\n")
@@ -242,8 +238,9 @@ def test_a_folder_of_something_else_is_left_alone(quickstart: ModuleType, tmp_pa
 def test_plugins_are_chosen_by_name(
     quickstart: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Each comes with those of this repository that it needs; what is not there is one line that
-    says what is.
+    """Each plugin comes with those that it needs.
+
+    A missing one is a line that says what there is.
     """
 
     def chosen(*argv: str) -> tuple[list[str], str, list[str]]:
@@ -290,8 +287,9 @@ def test_help_installs_nothing(tmp_path: Path) -> None:
 
 
 def _ready(folder: Path, venv: str, text: str) -> list[str]:
-    """Make a repository whose environment is ready; return the command that runs its example, which
-    is `text`.
+    """Make a repository whose environment is ready.
+
+    Return the command that runs its example, which is `text`.
     """
     (folder / "plugins").mkdir()
     (folder / "examples" / "digits").mkdir(parents=True)
@@ -333,9 +331,7 @@ def test_the_end_says_how_to_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_what_ends_it_ends_the_example(tmp_path: Path, number: signal.Signals) -> None:
-    """SIGTERM is passed on; of Ctrl-C, which a terminal sends to both, the example makes what it
-    wants.
-    """
+    """SIGTERM is passed on. Ctrl-C, which a terminal sends to both, is left to the example."""
     body = "trap 'echo cancelled; exit 7' INT TERM; echo up; while :; do sleep 0.1; done"
     command = _ready(tmp_path, "env", body)
     environment = os.environ | {"PATH": f"{tmp_path}/env/bin:{os.environ['PATH']}"}
@@ -361,8 +357,9 @@ def test_what_ends_it_ends_the_example(tmp_path: Path, number: signal.Signals) -
 def test_second_run_installs_nothing(
     quickstart: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The same wishes find the environment ready; a changed file, or a failed attempt, asks for pip
-    again.
+    """The same wishes find the environment ready.
+
+    A changed file or a failed attempt asks pip again.
     """
     wish, log, python = tmp_path / "wish", tmp_path / "log", tmp_path / "env" / "bin" / "python"
     wish.write_text("a")
@@ -565,9 +562,7 @@ def _of_run_tests(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_what_was_left_out_runs_later(tmp_path: Path) -> None:
-    """Of each session what an engine is here for now, and nothing else; none, and no nox is needed
-    to say so.
-    """
+    """Of each session that runs for which an engine is here now, without nox if there is none."""
     left = tmp_path / "left-out"
     left.mkdir()
     (tmp_path / "engines.py").write_text(
@@ -615,9 +610,7 @@ case "$*" in *--left-out) exit ${SECOND:-0} ;; *) exit ${FIRST:-0} ;; esac
 def test_continuous_integration_runs_both(
     tmp_path: Path, first: str, second: str, code: int
 ) -> None:
-    """The README's command without a word about engines, then what is left with them; either
-    failure is the run's.
-    """
+    """The README's command runs, then what is left with engines. Either failure is the run's."""
     (tmp_path / ".ci").mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci")
     (tmp_path / "python").write_text(RECORDER)
@@ -646,8 +639,9 @@ def _lines(page: Path, begin: str) -> list[str]:
 
 @pytest.mark.slow
 def test_second_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> None:
-    """It makes its own tools, and knows each line of CONTRIBUTING.md; the last one is run, of one
-    file.
+    """The command makes its own tools, and knows each line of CONTRIBUTING.md.
+
+    The last line is run, for one file.
 
     With `-l` sessions are chosen, and none is run: together they are what runs this test.
     """

@@ -195,7 +195,7 @@ HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": 
 
 
 def test_run(control: ScriptedControl, runner: Runner) -> None:
-    """A step is one call; what its job reported comes back, and its states were handed on."""
+    """A step is one call. What its job reported comes back, and its states were handed on."""
     control.open("go")
     adapter = Cron(runner)
     assert adapter.run("step", launch(HELD), ExecutionOptions()).value("x") == 1
@@ -234,7 +234,7 @@ def test_a_kill_reaches_the_job(control: ScriptedControl, runner: Runner) -> Non
 
 
 def test_defer(control: ScriptedControl, runner: Runner) -> None:
-    """The state goes to another process and back as JSON; nothing is submitted twice."""
+    """The state goes to another process and back as JSON, and nothing is submitted twice."""
     adapter = Cron(runner)
     state = json.loads(json.dumps(adapter.start("step", launch(HELD), ExecutionOptions()).state()))
     control.open("go")

@@ -17,8 +17,9 @@ ASKS = st.lists(st.sampled_from("abcd"), min_size=1, max_size=6)
 
 
 def units(asks: list[str], kept: list[str]) -> list[str]:
-    """Return the units of what one try asks for in turn; ``kept`` then holds what all tries have
-    asked for.
+    """Return the units of what one try asks for in turn.
+
+    Afterwards ``kept`` holds what all tries have asked for.
     """
     found = []
     for number, ask in enumerate(asks):
@@ -33,8 +34,9 @@ def units(asks: list[str], kept: list[str]) -> list[str]:
 
 @given(ASKS)
 def test_one_try(asks: list[str]) -> None:
-    """Within a try, equal asks are one unit, different ones different units; the first is the
-    identity's own.
+    """Within a try, equal asks are one unit, and different ones different units.
+
+    The first is the identity's own.
     """
     found = units(asks, [])
     assert found[0] == FIRST_UNIT
@@ -99,8 +101,9 @@ DIFFERENT: list[dict[str, Any]] = [
 
 
 def test_what_is_asked_for() -> None:
-    """Different launches are different asks, equal ones equal asks; a wrong one is refused
-    later.
+    """Different launches are different asks, and equal ones equal asks.
+
+    Wrong ones are refused later.
     """
     with host_runner("test") as runner:
         asks = [ask_of(Launch(**launch), runner) for launch in DIFFERENT]
@@ -126,9 +129,7 @@ def test_equal_in_another_process() -> None:
 
 
 def test_component_by_name_is_not_called(tmp_path: Any) -> None:
-    """A component of a file is not run to find out what is asked for; one that wants its place
-    needs no place yet.
-    """
+    """A component of a file is not run to find out what is asked for, nor is its place needed."""
     mark = tmp_path / "called"
     file = tmp_path / "mine.py"
     file.write_text(f"def mine(n: int):\n    open({str(mark)!r}, 'w')\n")

@@ -28,7 +28,7 @@ def driver(runner: Runner, **io: Any) -> Driver:
 
 
 class Display:
-    """Keeps what it is to show; ends the job at the first call."""
+    """Keeps what it is to show, and ends the job at the first call."""
 
     def __init__(self, control: ScriptedControl, error: Exception | None = None) -> None:
         self.control = control
@@ -49,7 +49,7 @@ class Display:
 
 @pytest.mark.parametrize("form", ["blocking", "async", "poll"])
 def test_a_display(control: ScriptedControl, runner: Runner, form: str) -> None:
-    """It gets a new percent, and the end; an event loop is not blocked by it."""
+    """A display gets a new percent, and the end, and does not block an event loop."""
     display = Display(control)
     looked_after = driver(runner, show_progress=display.show)
     if form == "async":

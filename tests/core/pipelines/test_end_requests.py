@@ -107,9 +107,7 @@ def test_a_host_that_answers_late(control: ScriptedControl, runner: Runner) -> N
 
 
 def test_a_host_that_cannot_answer(control: ScriptedControl, runner: Runner) -> None:
-    """One that fails, or does not come back, holds nobody up for longer than a few seconds; the app
-    goes on.
-    """
+    """A host that fails or hangs blocks nobody for more than a few seconds, and the job goes on."""
 
     def fails() -> bool:
         raise OSError("no route to host")
@@ -128,7 +126,7 @@ def test_a_host_that_cannot_answer(control: ScriptedControl, runner: Runner) -> 
 def test_what_is_raised(
     control: ScriptedControl, runner: Runner, raised: type[BaseException]
 ) -> None:
-    """Ctrl-C is a person's wish; a signal's exception and a cancelled task are not."""
+    """Ctrl-C is a person's wish. A signal's exception and a cancelled task are not."""
 
     def stop(handle: str, status: AppStatus) -> None:
         try:
@@ -210,8 +208,9 @@ def test_signals_to_a_program(
     state: str,
     eventually: Callable[..., Any],
 ) -> None:
-    """Ctrl-C cancels the job of a program, also where an event loop answers it; SIGTERM leaves the
-    job.
+    """Ctrl-C cancels the job of a program, also where an event loop answers it.
+
+    SIGTERM leaves the job.
     """
     mark = tmp_path / "mark"
     process = subprocess.Popen(
@@ -238,9 +237,7 @@ OUTER = 'python="$0"; "$python" "$@" & echo $$ > "$MARK.outer"; wait'
 def test_a_program_inside_a_job(
     transload_home: Path, tmp_path: Path, program: Path, end: str, eventually: Callable[..., Any]
 ) -> None:
-    """The jobs of a job are cancelled with it if it was cancelled; if it ended for any other reason
-    they go on.
-    """
+    """The jobs of a cancelled job are cancelled with it. After any other end they go on."""
     mark = tmp_path / "mark"
     words = ["-c", OUTER, sys.executable, str(program), "sync", str(mark)]
     env = {"MARK": str(mark), "TRANSLOAD_HOME": str(transload_home)}
@@ -282,9 +279,7 @@ def test_what_the_own_job_says(
     outer: str,
     cancelled: bool,
 ) -> None:
-    """Inside a job, that job decides; one that is gone, not known here or out of reach did not
-    ask.
-    """
+    """Inside a job, that job decides. One that is gone, unknown or out of reach did not ask."""
     handle = runner.run(
         scripted_app("outer", {"steps": [{"state": "RUNNING", "until": "never"}]}), "scripted"
     )

@@ -1,6 +1,4 @@
-"""Executions: what a host calls. Crashes are in the conformance suite; here are the forms that
-hosts need.
-"""
+"""Test what an orchestrator calls. Crashes are in the conformance suite."""
 
 from __future__ import annotations
 
@@ -78,7 +76,7 @@ def execution(
 
 
 def test_run(control: ScriptedControl, runner: Runner) -> None:
-    """Changes, logs and results come to the host; nothing is left behind."""
+    """Changes, logs and results reach the orchestrator, and nothing is left behind."""
     lines: list[tuple[str, int, str, str]] = []
     states: list[AppState] = []
     steps = [
@@ -153,8 +151,9 @@ def test_why_it_waits_in_a_queue(control: ScriptedControl, runner: Runner) -> No
 
 
 def test_follow_for_a_while(control: ScriptedControl, runner: Runner) -> None:
-    """A host that may wait elsewhere looks here first: not ended by then, nothing is lost; ended,
-    it is collected.
+    """An orchestrator that may wait elsewhere first waits here, without losing an unended job.
+
+    An ended one is collected.
     """
     lines: list[str] = []
     steps = [{"state": "RUNNING", "lines": ["hello"], "until": "go"}, "SUCCEEDED"]
@@ -617,8 +616,9 @@ def test_final_states_of_hosts_whose_restart_is_no_retry(
 
 
 def test_hosts_without_a_store(control: ScriptedControl, runner: Runner) -> None:
-    """The id alone finds the app; a lost one is reported until the host says that it knows; later
-    attempts count.
+    """The id alone finds the job.
+
+    A lost one is reported until that is known, and later attempts count.
     """
     first = execution(runner, HELD)
     first.start()
@@ -690,9 +690,7 @@ def test_the_next_attempt_goes_where_the_host_says_now(
 def test_a_loss_on_the_old_scheduler_is_reported_once(
     control: ScriptedControl, second: ScriptedControl, both: Runner
 ) -> None:
-    """A stored app that is gone is lost wherever it was; the retry starts the next attempt where
-    the host says now.
-    """
+    """A stored job that is gone is lost wherever it was. The retry starts at the present place."""
     store = MemoryStore()
     execution(both, HELD, store=store).start()
     control.vanish(app_id_of(WHO, 0))
@@ -706,7 +704,7 @@ def test_a_loss_on_the_old_scheduler_is_reported_once(
 def test_a_changed_definition_is_attached_to_and_said(
     control: ScriptedControl, runner: Runner
 ) -> None:
-    """Ids decide; a digest that differs is logged."""
+    """Ids decide, and a digest that differs is logged."""
     said: list[str] = []
     execution(runner, HELD).start()
     execution(runner, {**HELD, "exit_code": 4}, log=said.append).start()
@@ -738,8 +736,9 @@ def train(x: int, replicas: int = 1, tracker_base: str = "") -> AppDef:
 
 
 def test_upstream_results_are_launch_parameters(control: ScriptedControl, runner: Runner) -> None:
-    """The output of one job is argument and number of replicas of the next; tracker_base is the
-    app's own folder.
+    """The output of one job is argument and number of replicas of the next.
+
+    tracker_base is the job's own folder.
     """
     first = execution(
         runner, launch=Launch(component=train, args={"x": 3}, scheduler="scripted")
@@ -838,7 +837,7 @@ def test_wrong_things_start_nothing(control: ScriptedControl, runner: Runner) ->
 
 
 def test_dry_run(control: ScriptedControl, runner: Runner) -> None:
-    """The text of what would be submitted; nothing is stored or started."""
+    """A dry run gives the text of what would be submitted, and nothing is stored or started."""
     store = MemoryStore()
     assert '"app"' in execution(runner, HELD, store=store).dry_run()
     assert store.record is None
@@ -846,7 +845,7 @@ def test_dry_run(control: ScriptedControl, runner: Runner) -> None:
 
 
 def test_an_app_that_is_known_by_its_handle(control: ScriptedControl, runner: Runner) -> None:
-    """It is followed and collected, nothing is submitted; its log goes on where the store says."""
+    """A job known by its handle is followed and collected, and its log goes on where it was."""
     lines: list[str] = []
     kept = MemoryStore()
     steps = [
@@ -884,7 +883,7 @@ def test_a_poll_that_finds_the_app_gone_says_so_to_the_store(
 
 
 def test_link(control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plugin's page goes before the scheduler's; what is no full address of a page is none."""
+    """A plugin's page goes before the scheduler's. What is no full address is no page."""
     from transload.plugins import get_plugins
     from transload.runner import Job
 
@@ -936,7 +935,7 @@ def test_endings(error: BaseException, ending: Ending) -> None:
 
 
 def test_states_of_other_things_are_refused(control: ScriptedControl, runner: Runner) -> None:
-    """Nonsense and newer schemas are refused; collecting too early too."""
+    """Nonsense and newer schemas are refused, and so is collecting too early."""
     with pytest.raises(SpecError):
         restored_driver({}, runner)
     one = execution(runner, HELD)

@@ -1,5 +1,6 @@
-"""The shared policy passes the adapter suite deferred and asynchronously; the template covers the
-blocking form.
+"""The shared policy passes the adapter suite deferred and asynchronously.
+
+The template covers the blocking form.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ class AsyncDriver(ChildDriver):
 
 @pytest.mark.slow
 class TestDeferred(AdapterConformance):
-    """As a host that hands the waiting to another process; Airflow's suite has the same scenarios."""
+    """An orchestrator that hands the waiting to another process, as Airflow does."""
 
     state_map = TABLE
     unknown_state = AppState.FAILED

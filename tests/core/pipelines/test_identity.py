@@ -61,7 +61,7 @@ def test_parts_do_not_run_together() -> None:
 
 
 def test_the_same_in_every_process() -> None:
-    """No hash seed, locale or platform has a say; this very id may not change between versions."""
+    """No hash seed, locale or platform changes an id, nor may another version."""
     code = "from transload.pipelines import *; print(app_id_of(Identity('airflow', 'ns', ('dag', 'tränieren')), 2))"
     ids = {
         subprocess.run(

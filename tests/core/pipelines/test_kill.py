@@ -139,9 +139,7 @@ def test_a_cancel_that_fails_for_want_of_something_is_tried_again(
 def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What runs again ends what the run before it left, also where the scheduler is deaf at first;
-    it says so once.
-    """
+    """A new run ends what the run before left, and asks until it is heard, but says so once."""
     store, cancel, deaf, said = MemoryStore(), ScriptedScheduler.cancel, [True, True], []
 
     def once_deaf(self: ScriptedScheduler, app_id: str) -> bool:
@@ -196,8 +194,9 @@ def test_a_limit_that_passes_in_an_outage_cancels_afterwards(
 def test_a_limit_that_passes_before_the_app_is_there(
     control: ScriptedControl, runner: Runner
 ) -> None:
-    """While the scheduler is away at the start nothing is submitted after the limit; the outage is
-    told once.
+    """Nothing is submitted after the limit, also if the scheduler was away.
+
+    That is reported once.
     """
     said: list[str] = []
     one = held(runner, "limit-start", deadline=time.time() + 0.5)

@@ -106,8 +106,9 @@ def test_wrong_overrides_are_refused(settings: Any, words: str) -> None:
 
 
 def test_the_options_of_an_adapter_are_divided() -> None:
-    """Settings of the job by their own names go before those in the mapping; all else is about
-    how it is run.
+    """A job's settings by their own names go before those in the mapping.
+
+    All other options are about how it is run.
     """
     given = {"gpu": 1, "mem": None, "overrides": {"gpu": 2, "retries": 4}, "patience": 5.0}
     overrides, options = split_options(given)
@@ -120,9 +121,7 @@ def test_the_options_of_an_adapter_are_divided() -> None:
 
 
 def test_a_command_stands_beside_app_and_component() -> None:
-    """A command is an app, also after a trip through JSON; of app, component and command exactly
-    one is given.
-    """
+    """A command is a job, also after JSON. Exactly one of app, component and command is given."""
     launch = Launch(command=["python", "train.py", "--lr", 0.1])  # type: ignore[list-item]
     app = Launch.from_dict(json.loads(json.dumps(launch.to_dict()))).build()
     assert (launch.name, app.name, app.roles[0].args) == (
@@ -161,9 +160,7 @@ def test_component_by_name() -> None:
 
 
 def test_what_the_host_knows_is_passed_where_it_is_declared() -> None:
-    """Known values reach declared arguments, keyword-only ones too; what the user gave does not
-    change.
-    """
+    """Known values reach declared arguments, keyword-only ones too, but not those the user gave."""
     known = {"tracker_base": "/base", "trial_idx": 7, "experiment_name": "x"}
     launch = Launch(component=train, args={"lr": 1})
     assert launch.build(known).roles[0].args == ["1.0", "/base", "7"]
@@ -199,7 +196,7 @@ def test_wrong_launches_are_refused() -> None:
 
 
 def test_whatever_convert_is_given() -> None:
-    """An AppDef, its JSON, a function or a name becomes a launch; a launch stays one."""
+    """An AppDef, its JSON, a function or a name becomes a launch, and a launch stays one."""
     assert Launch.of(APP).app is APP
     assert Launch.of(APP.to_json()).build() == APP
     assert Launch.of("utils.echo", args={"msg": "x"}).component == "utils.echo"

@@ -167,7 +167,7 @@ class World:
         return Probed(handle, None, existed=found == GONE)
 
     def submit(self, handle: str) -> str:
-        """Start a job; there must be no other one."""
+        """Start a job, and check that there is no other one."""
         if self.on_submit is not None:
             self.on_submit()
         assert handle not in self.jobs, "an attempt is submitted once"
@@ -182,7 +182,7 @@ class World:
         return handle
 
     def observe(self, effect: Observe) -> Observation | None:
-        """Return what the next wait brings; the process dies where nothing comes any more."""
+        """Return what the next wait brings. The process dies where nothing comes any more."""
         if not self.news:
             raise Died
         news = self.news.pop(0)
@@ -273,7 +273,7 @@ def test_a_whole_life() -> None:
     ("state", "action"), [("RUNNING", Action.ATTACH), ("SUCCEEDED", Action.COLLECT)]
 )
 def test_a_job_that_is_there(state: str, action: Action) -> None:
-    """It is attached to or collected; nothing is submitted."""
+    """A job that is there is attached to or collected, and nothing is submitted."""
     world = World({FIRST: status(state)})
     attached = world.play(world.life().start(world.moment()))
     assert (attached.action, attached.handle, attached.attempt) == (action, FIRST, 0)
@@ -283,7 +283,10 @@ def test_a_job_that_is_there(state: str, action: Action) -> None:
 
 
 def test_another_definition_is_said() -> None:
-    """A job whose definition differs is attached to, with a word; a build that fails says nothing."""
+    """A job whose definition differs is attached to, with a message.
+
+    A failed build says nothing.
+    """
     for digest, times in (("same", 0), ("other", 1)):
         world = World({FIRST: status("RUNNING")}, digest=digest)
         world.start()
@@ -291,9 +294,7 @@ def test_another_definition_is_said() -> None:
 
 
 def test_a_failed_attempt_is_answered_by_the_next() -> None:
-    """What failed or was cancelled is tried again, with the next id; with a narrow policy it is
-    collected.
-    """
+    """What failed or was cancelled is tried again with the next id, or by policy collected."""
     for state in ("FAILED", "CANCELLED"):
         world = World({FIRST: status(state)})
         assert world.start().state.attempt == 1
@@ -343,7 +344,7 @@ def test_a_job_is_looked_for_where_it_was_stored() -> None:
 
 
 def test_lost_with_a_store() -> None:
-    """A stored job that is gone is lost once; the next try answers with the next attempt."""
+    """A stored job that is gone is lost once, and the next try answers with the next attempt."""
     world = World()
     world.start()
     world.jobs[FIRST] = GONE
@@ -355,7 +356,7 @@ def test_lost_with_a_store() -> None:
 
 
 def test_lost_without_a_store() -> None:
-    """It is reported until the orchestrator says that it knows; a later attempt counts."""
+    """A loss is reported until the orchestrator says that it knows. A later attempt counts."""
     world = World({FIRST: GONE}, has_store=False)
     for _ in range(2):
         with pytest.raises(AppLost):
@@ -398,7 +399,10 @@ def test_patience_at_the_start() -> None:
     ("error", "found"), [(SubmitError("no"), False), (AppExists("there"), True)]
 )
 def test_a_submit_that_is_not_taken(error: TransloadError, found: bool) -> None:
-    """It is the caller's error; a job that somebody else submitted meanwhile is attached to."""
+    """A refused submit is the caller's error.
+
+    A job submitted meanwhile by others is attached to.
+    """
 
     def fail() -> None:
         raise error
@@ -436,7 +440,7 @@ def test_a_definition_that_is_wrong_stores_nothing() -> None:
     [({}, True, True), ({}, False, False), ({"on_kill": "detach"}, True, True)],
 )
 def test_killed_before_the_submit(options: dict[str, Any], asked: bool, wanted: bool) -> None:
-    """Nothing is submitted; the error says whether that was somebody's wish."""
+    """Nothing is submitted, and the error says whether that was somebody's wish."""
     world = World(killed=True, asked=asked)
     with pytest.raises(Detached, match="before the job was submitted") as caught:
         world.start(**options)
@@ -483,7 +487,7 @@ def kill(world: World) -> Callable[[], None]:
 
 
 def test_killed_while_it_runs() -> None:
-    """The job is cancelled once, and waited for; the end is somebody's wish."""
+    """The job is cancelled once, and waited for, and the end is somebody's wish."""
     world = World()
     life = world.start()
     world.news = [status("RUNNING"), kill(world), None, status("CANCELLED")]
@@ -510,7 +514,7 @@ def test_left_alone(options: dict[str, Any], asked: bool) -> None:
 
 
 def test_a_cancel_is_tried_again_with_growing_pauses() -> None:
-    """As long as it does not come through; one reason is logged once."""
+    """A cancel is repeated until it comes through, and each reason is logged once."""
     world = World()
     life = world.start()
     world.cancel_errors = [SchedulerUnavailable("away") for _ in range(4)]
@@ -535,7 +539,7 @@ def test_give_up() -> None:
 
 
 def test_cancel_whatever_the_options_say() -> None:
-    """A limit of the orchestrator's own ends a job that a kill would leave; a gone one is done."""
+    """A limit of the orchestrator's own ends a job that a kill would leave. A gone job is done."""
     world = World()
     life = world.life(on_kill="detach")
     assert world.play(life.cancel(world.moment())) is True
@@ -558,9 +562,7 @@ def test_cancel_whatever_the_options_say() -> None:
     ],
 )
 def test_limits(state: str, options: dict[str, float], says: str) -> None:
-    """A job that passes a limit is cancelled, when the limit passes and not before; nobody is
-    asked.
-    """
+    """A job that passes a limit is cancelled then, and nobody is asked."""
     world = World()
     life = world.start(**options)
     world.news = [status(state), *[None] * 5]
@@ -586,7 +588,7 @@ def test_a_limit_before_the_job_is_there() -> None:
 
 
 def test_patience_while_it_runs() -> None:
-    """UNKNOWN is waited through; what is over it is the caller's failure, and the job goes on."""
+    """UNKNOWN is waited through. What lasts longer is the caller's failure, and the job goes on."""
     world = World()
     life = world.start()
     unknown = status("UNKNOWN", msg="no answer")
@@ -610,7 +612,7 @@ def test_lost_while_it_runs() -> None:
 
 
 def test_the_end() -> None:
-    """Success has results; the rest is an error; before the end nothing is collected."""
+    """Success has results, the rest is an error, and before the end nothing is collected."""
     world = World()
     life = world.start()
     with pytest.raises(ConfigError, match="has not ended"):
@@ -626,7 +628,7 @@ def test_the_end() -> None:
 
 
 def test_deferred_through_json() -> None:
-    """Another process follows, the first collects; waiting and limits count from the beginning."""
+    """Another process follows, and the first collects. Waiting and limits count from the start."""
     world = World()
     first = world.start(startup_timeout=100, patience=300)
     world.news = [status("PENDING"), status("UNKNOWN")]
@@ -680,7 +682,7 @@ OLD: dict[str, Any] = {
 
 
 def test_an_old_state_is_taken_up_again() -> None:
-    """A state of an earlier version is followed to its end; nothing is submitted."""
+    """A state of an earlier version is followed to its end, and nothing is submitted."""
     state = LifecycleState.from_dict(OLD, 1000.0)
     assert state.options.loss_already_reported
     assert state.options.resubmit_on == {AppState.FAILED}
@@ -701,7 +703,7 @@ def test_what_is_no_state_is_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_polling() -> None:
-    """Who asks now and then gives in what was seen; a kill and a limit act at the next look."""
+    """Whoever asks now and then reports what was seen. A kill and a limit act at the next look."""
     world = World()
     life = world.start(deadline=1050)
     running = Observation(FIRST, status("RUNNING"), False, 0.0, False)
@@ -813,7 +815,7 @@ def report(fraction: float, **more: Any) -> AppStatus:
 
 
 def test_progress_is_shown_at_each_percent_and_at_the_end() -> None:
-    """Not twice for the same percent, not within a second; the last one is shown by and by."""
+    """Progress is shown once for each percent, at most once a second, and so is the last one."""
     world = World(news=[report(0.101), report(0.109), report(0.2), None, report(0.2)])
     life = world.start()
     with pytest.raises(Died):
@@ -842,7 +844,7 @@ def test_nothing_is_reported_twice_over_a_death() -> None:
 
 
 def test_an_interruption_is_a_line() -> None:
-    """It has the number that the role may have; one before the reattach is said, too."""
+    """An interruption's line has the allowed number, also for one before the reattach."""
 
     def interrupted(number: int) -> AppStatus:
         replica = ReplicaStatus(0, AppState.RUNNING, "main", "h", interruptions=number)

@@ -51,7 +51,7 @@ def role(*args: str, **fields: object) -> Role:
 
 
 async def test_many_at_once(control: ScriptedControl) -> None:
-    """Ten apps in one loop: each its own result and log; threads of ours do not grow with them."""
+    """Ten jobs in one loop each have their result and log, and add no threads of ours."""
     with Runner("host", inherit_env=False) as runner:
         runs = [execution(runner, role("-c", REPORT, str(n)), str(n)) for n in range(10)]
         task = asyncio.gather(*(each.run_async() for each in runs))
@@ -104,9 +104,7 @@ def test_kill(control: ScriptedControl, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("limit", ["deadline", "kill"])
 def test_poll_ends_what_is_to_end(control: ScriptedControl, eventually: Any, limit: str) -> None:
-    """A host that only asks now and then has its app cancelled when a limit has passed, or at a
-    kill; not before.
-    """
+    """An orchestrator that only asks has its job cancelled at a limit or a kill, not before."""
     app = role("-c", "import os, time; print(os.getpid(), flush=True); time.sleep(300)")
     with Runner("host") as runner:
         one = execution(runner, app, deadline=time.time() + (3600 if limit == "kill" else 5))

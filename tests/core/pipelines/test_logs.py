@@ -25,7 +25,7 @@ from transload_testing.stores import MemoryStore
 
 
 class Paper:
-    """A scheduler that has logs and nothing else; pages of random size, failing now and then."""
+    """A scheduler that has logs and nothing else, with pages of random size, failing at times."""
 
     name = "paper"
     capabilities = Capabilities()
@@ -126,9 +126,7 @@ def test_a_silent_app_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_lines_that_come_later() -> None:
-    """What is written after a look comes with the next one; complete only once the app has
-    ended.
-    """
+    """What is written after a look comes with the next. A log is complete only after the end."""
     scheduler = paper(3)
     scheduler.ended = False
     lines: list[str] = []
@@ -168,8 +166,9 @@ def test_rate_drops_counts_and_tells() -> None:
 
 @pytest.mark.parametrize("text", ["x" * 99, "雪" * 33])
 def test_rate_in_bytes_lets_time_pass(text: str) -> None:
-    """Tokens come back with time; a line longer than a second's worth still passes when nothing
-    else did.
+    """Tokens come back with time.
+
+    A line longer than a second's worth passes if nothing else did.
     """
     now = [0.0]
     logs = {("one", 0, Stream.STDOUT): [text + "\n"] * 30}
@@ -216,7 +215,7 @@ def test_wrong_cursors() -> None:
 
 
 def test_a_deleted_app_has_no_more_lines() -> None:
-    """A log that is gone is complete; nothing is raised."""
+    """A log that is gone is complete, and nothing is raised."""
     scheduler = paper()
     forwarder = forward(scheduler, lambda *_: None)
     forwarder.pump()

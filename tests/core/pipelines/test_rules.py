@@ -105,7 +105,7 @@ def test_retries_are_taken_away_from_a_copy() -> None:
 
 
 def test_retry_product_is_said_only_where_retries_multiply() -> None:
-    """The note names the product; without retries on both sides there is none."""
+    """The note names the product of retries on both sides, and is left out without them."""
     assert "12 starts" in (retries_note(APP, ExecutionOptions(), 2) or "")
     assert retries_note(APP, ExecutionOptions(), 0) is None
     assert retries_note(APP, ExecutionOptions(), None) is None
@@ -139,9 +139,7 @@ def test_what_a_host_may_retry(error: Exception, nested: bool, scheduler: bool) 
 
 
 def test_what_an_exception_says_of_the_app() -> None:
-    """One that ended badly has a state; an outage, a submit that was not taken, a kill say nothing
-    of how it ended.
-    """
+    """A bad end has a state. An outage, a refused submit or a kill says nothing of the end."""
     assert ended_state(AppCancelled(AppStatus(AppState.CANCELLED))) is AppState.CANCELLED
     for error in (AppFailed(FAILED), AppLost("local://x/y"), TransloadTimeout("x")):
         assert ended_state(error) is AppState.FAILED
@@ -171,8 +169,9 @@ NEXT_AFTER = st.frozensets(st.sampled_from([AppState.FAILED, AppState.CANCELLED]
 def test_attach_policy(
     resubmit_on: frozenset[AppState], status: AppStatus | None, existed: bool, stored: bool
 ) -> None:
-    """Only what provably never existed is submitted; UNKNOWN waits; success is collected; running
-    is attached to.
+    """Only what provably never existed is submitted, and UNKNOWN waits.
+
+    Success is collected, and a running job is attached to.
     """
     action = decide(status, resubmit_on, existed=existed, handle_stored=stored)
     assert (action is Action.SUBMIT) == (status is None and not existed and not stored)
@@ -191,7 +190,7 @@ def test_attach_policy(
 
 
 def test_stored_record_round_trip() -> None:
-    """A record survives JSON, without secrets; nonsense and newer schemas are refused."""
+    """A record survives JSON, without secrets. Nonsense and newer schemas are refused."""
     record = AttachRecord(
         "g", 2, "id", "slurm", "slurm://s/id", {"partition": "gpu", "api_key": "hunter2"}
     )

@@ -50,7 +50,10 @@ def test_foreign_values_and_keys_are_refused() -> None:
 
 
 def test_a_reverse_must_be_total_over_the_host() -> None:
-    """Where host states are read back, each needs a row; a word that nobody knows is UNKNOWN."""
+    """Where an orchestrator's states are read back, each needs a row.
+
+    An unknown word is UNKNOWN.
+    """
     with pytest.raises(ConfigError, match="reverse lacks"):
         StateMap("Lights", FULL, reverse={Light.RED: AppState.RUNNING}, host_values=list(Light))
     reverse = {Light.RED: AppState.RUNNING, Light.GREEN: AppState.SUCCEEDED}

@@ -47,7 +47,7 @@ def lines(status: AppStatus, reported: Reported, **more: Any) -> list[str]:
 
 
 def test_a_line_for_each_twentieth() -> None:
-    """A thousand steps are 21 lines; a step or two back is none, and a new beginning is one."""
+    """A thousand steps are 21 lines. A small step back is none, and a new beginning is one."""
     reported = Reported()
     found = [
         line for step in range(1001) for line in lines(running(Progress(step / 1000)), reported)
@@ -69,7 +69,7 @@ def test_a_line_a_minute_without_a_part() -> None:
 
 
 def test_a_reason_is_said_once() -> None:
-    """Another reason is a line; so is the same one after the job has run."""
+    """Another reason is a line, and so is the same one after the job has run."""
     reported = Reported()
     waits = AppStatus(AppState.PENDING, msg="no node; expected to start at 12:00")
     assert lines(waits, reported) == ["JOB is PENDING: no node; expected to start at 12:00"]
@@ -113,7 +113,7 @@ def test_a_stall_is_warned_of_once_each_time() -> None:
 
 
 def test_interruptions_in_words() -> None:
-    """Each has its cause, step, time and number; failures between them are not counted."""
+    """Each interruption has its cause, step, time and number. Failures are not counted."""
     attempts = [
         ReplicaAttempt(AppState.CANCELLED, start_time=0.0, end_time=11520.0, cause="preempted"),
         ReplicaAttempt(AppState.FAILED, cause="failed"),
@@ -135,7 +135,7 @@ def test_interruptions_in_words() -> None:
 
 
 def test_what_was_reported_survives_json() -> None:
-    """Zeros are kept; what is unknown is not written, and an unknown field is ignored."""
+    """Zeros are kept, what is unknown is not written, and an unknown field is ignored."""
     reported = Reported("quota", 0, 0, 0, late=True)
     again = Reported.from_dict(json.loads(json.dumps({**reported.to_dict(), "later": 1})))
     assert again == reported

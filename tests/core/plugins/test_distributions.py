@@ -112,7 +112,7 @@ def test_nothing_else_in_the_core_names_them() -> None:
 def test_an_unknown_scheduler_says_what_to_type(
     name: str, says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What can be installed is said with its command; a misspelt name is suggested."""
+    """What can be installed is said with its command, and a misspelt name gets a suggestion."""
     plugins = Plugins(entry_points=[])
     monkeypatch.setattr("transload.plugins.manager._plugins", plugins)
     with get_runner("hints") as runner, pytest.raises(UnknownSchedulerException, match=says):

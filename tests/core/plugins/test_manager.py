@@ -1,4 +1,4 @@
-"""Plugins and hooks: found, isolated, refused; every hook documented and exercised."""
+"""Plugins and hooks are found, isolated and refused. Every hook is documented and exercised."""
 
 from __future__ import annotations
 
@@ -90,9 +90,7 @@ GOOD = """
 
 
 def test_what_the_core_brings() -> None:
-    """The core is listed like a plugin; each of its names can be loaded, and no pluggy is needed
-    for that.
-    """
+    """The core is listed like a plugin. Each of its names can be loaded, without pluggy."""
     found = Plugins(entry_points=[])
     (core,) = found.infos()
     assert (core.name, core.status, core.error) == ("transload", "loaded", "")
@@ -105,9 +103,7 @@ def test_what_the_core_brings() -> None:
 
 
 def test_installed_plugin(installed: Any) -> None:
-    """A plugin is found by its entry point, with distribution and version; its things are there by
-    name.
-    """
+    """A plugin is found by its entry point, with distribution and version, and its names."""
     installed("tl-dist-a", {"tl-a": "tl_plugin_a"}, tl_plugin_a=GOOD)
     found = Plugins(disabled=set())
     info = next(info for info in found.infos() if info.name == "tl-a")
@@ -145,7 +141,7 @@ def test_installed_plugin(installed: Any) -> None:
     ],
 )
 def test_broken_plugin_is_set_aside(installed: Any, source: str, says: str) -> None:
-    """A broken plugin is shown with its traceback; all others work."""
+    """A broken plugin is shown with its traceback, and all others work."""
     installed(
         "tl-dist-b",
         {"tl-bad": "tl_plugin_b", "tl-good": "tl_plugin_c"},
@@ -163,9 +159,7 @@ def test_broken_plugin_is_set_aside(installed: Any, source: str, says: str) -> N
 
 
 def test_broken_thing_raises_only_where_asked_for(installed: Any) -> None:
-    """A name whose module is missing raises when it is asked for, naming the plugin; its neighbour
-    works.
-    """
+    """A name whose module is missing raises when asked for, naming the plugin. Others work."""
     installed("tl-dist-d", {"tl-d": "tl_plugin_d"}, tl_plugin_d=GOOD)
     found = Plugins(disabled=set())
     with pytest.raises(
@@ -185,7 +179,7 @@ def test_broken_thing_raises_only_where_asked_for(installed: Any) -> None:
 def test_disabled_by_name(
     installed: Any, monkeypatch: pytest.MonkeyPatch, value: str, status: str
 ) -> None:
-    """A plugin is not imported when the variable names it, or ``*``; the built-ins stay."""
+    """A plugin that the variable names, or ``*``, is not imported. The built-ins stay."""
     installed("tl-dist-e", {"tl-e": "tl_plugin_e"}, tl_plugin_e=GOOD)
     monkeypatch.setenv("TRANSLOAD_DISABLE_PLUGINS", value)
     found = Plugins()
@@ -196,7 +190,7 @@ def test_disabled_by_name(
 
 
 def test_attribute_of_a_module_as_plugin(installed: Any) -> None:
-    """An entry point may name an object; two plugins of one name are both kept."""
+    """An entry point may name an object, and two plugins of one name are both kept."""
     source = """
         class Box:
             @hookimpl
@@ -349,9 +343,7 @@ class Everything:
 
 
 def test_every_hook_is_exercised(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each hook is called by the manager as its contract says; a new one fails here until it is
-    tested.
-    """
+    """Each hook is called as its contract says. A new one fails here until it is tested."""
     everything = Everything()
     found = Plugins(entry_points=[])
     found.register(everything, "everything")
@@ -406,7 +398,7 @@ def test_hookspecs_hold_nothing_but_hooks() -> None:
 
 
 def test_policies_apply_in_registration_order() -> None:
-    """Each house policy gets the app as the one before left it; None is no change."""
+    """Each house policy gets the definition as the one before left it. None is no change."""
 
     def policy(suffix: str | None) -> Any:
         def transload_before_submit(app: AppDef) -> AppDef | None:
@@ -421,7 +413,7 @@ def test_policies_apply_in_registration_order() -> None:
 
 
 def test_policies_refuse() -> None:
-    """A policy's own error passes as it is; anything else, and a wrong result, name the plugin."""
+    """A policy's own error passes. Anything else, and a wrong result, name the plugin."""
 
     def policy(what: Any) -> Plugins:
         def transload_before_submit(app: AppDef) -> AppDef | None:
@@ -448,8 +440,9 @@ def test_policies_refuse() -> None:
 
 
 def test_links_and_events_never_hurt(caplog: pytest.LogCaptureFixture) -> None:
-    """An error in a link or an event is logged; other plugins still get the event; the first link
-    is taken.
+    """An error in a link or an event is logged, and other plugins still get the event.
+
+    The first link is taken.
     """
 
     def raising(**_: Any) -> Any:
@@ -497,7 +490,7 @@ def test_load_attribute() -> None:
 
 
 def test_named_resource_of_a_plugin_is_found_by_components(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plugin's size is known wherever sizes are named; an unknown one is suggested."""
+    """A plugin's size is known wherever sizes are named, and an unknown one gets a suggestion."""
 
     def transload_named_resources(register: Any) -> None:
         register("team.big", lambda: Resource(64, 8, 5))

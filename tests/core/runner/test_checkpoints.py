@@ -149,7 +149,7 @@ def test_launch_is_read_by_an_older_version() -> None:
 
 
 def test_attempts_of_a_unit_share_a_folder(runner: Runner) -> None:
-    """All tries of an orchestrator's unit find the same folder; with ``new`` each has its own."""
+    """All tries of an orchestrator's step find the same folder. With ``new`` each has its own."""
     names = {}
     for which in ("keep", "new"):
         identity = Identity("host", "here", ("unit",), which)
@@ -178,8 +178,9 @@ ASKS = {"WANDB_RESUME": "allow"}
 
 @pytest.mark.parametrize(("which", "count"), [("keep", 1), ("new", 2)])
 def test_attempts_of_a_unit_share_a_wandb_run(runner: Runner, which: Any, count: int) -> None:
-    """All tries of an orchestrator's unit have one id, also without checkpoints; with ``new`` each
-    has its own.
+    """All tries of an orchestrator's step have one id, also without checkpoints.
+
+    With ``new`` each has its own.
     """
     asks = AppDef("job", [Role("r", "", entrypoint="true", env=ASKS)])
     launch = Launch(app=asks, scheduler="scripted")
@@ -191,7 +192,7 @@ def test_attempts_of_a_unit_share_a_wandb_run(runner: Runner, which: Any, count:
 
 
 def test_a_wandb_run_is_named_where_a_role_asks(runner: Runner) -> None:
-    """Each role that asks has its own, and one that names a run keeps it; others find nothing."""
+    """Each role that asks has its own run, or the one that it names. Others have none."""
     environments = [ASKS, {}, {**ASKS, "WANDB_RUN_ID": "mine"}, {"WANDB_RESUME": "must"}]
     roles = [
         Role(f"r{number}", "", entrypoint="true", env=env)
@@ -208,7 +209,7 @@ def test_a_wandb_run_is_named_where_a_role_asks(runner: Runner) -> None:
 
 
 def test_all_roles_find_the_name_that_trackers_use(runner: Runner) -> None:
-    """A role without checkpoints is in the same run; a job without any has no such variable."""
+    """A role without checkpoints is in the same run. A job without any has no such variable."""
     plan = runner.dryrun(app(), "scripted", app_id="mine")
     names = [role.env.get("TRANSLOAD_CHECKPOINT_NAME") for role in plan.resolved.roles]
     assert names == ["mine", "mine"]

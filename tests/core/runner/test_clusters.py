@@ -1,4 +1,4 @@
-"""Clusters by name: of the settings, of a host; what is kept of them."""
+"""Clusters are found by name, in the settings or from an orchestrator."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ pytestmark = pytest.mark.unit
 
 
 def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
-    """`[schedulers.NAME] kind = …`: its connection, its run options and no others; handles carry
-    its name.
+    """`[schedulers.NAME] kind = …` gives a cluster its connection and run options.
+
+    Handles carry its name.
     """
     Path("transload.toml").write_text(
         '[schedulers.first]\nkind = "scripted"\nscripted_dir = "one"\napi_key = "k"\n'
@@ -75,9 +76,7 @@ def test_wrong_clusters_are_refused(plain_folder: str, text: str, message: str) 
 
 
 def test_what_is_kept_of_a_cluster_goes_through_json() -> None:
-    """Name, kind, connection, and where secrets are found: as JSON values and back; a later
-    version's fields pass.
-    """
+    """Name, kind, connection and the places of secrets survive JSON, and later fields pass."""
     cluster = Cluster(
         "prod", "kubernetes", {"context": "prod-eu"}, {"kubeconfig": "env:PROD_CONFIG"}
     )
@@ -103,16 +102,14 @@ def test_what_is_kept_of_a_cluster_goes_through_json() -> None:
     ],
 )
 def test_a_cluster_that_is_not_valid_is_refused(values: tuple[object, ...], message: str) -> None:
-    """One line names the cluster, the setting and the rule; a secret is not shown."""
+    """One line names the cluster, the setting and the rule, and shows no secret."""
     with pytest.raises(ConfigError, match=message) as caught:
         Cluster(*values)  # type: ignore[arg-type]
     assert "s3cr3t" not in str(caught.value)
 
 
 def test_a_host_names_clusters_that_no_file_names(plain_folder: str) -> None:
-    """A runner takes clusters; equal ones are one scheduler, and those of one name and another
-    place are two.
-    """
+    """A runner takes clusters. Equal ones are one scheduler, but not those of another place."""
     one, other = (
         Cluster("prod", "scripted", {"scripted_dir": folder}) for folder in ("one", "other")
     )
@@ -138,7 +135,7 @@ def test_a_host_names_clusters_that_no_file_names(plain_folder: str) -> None:
 def test_a_table_goes_before_what_a_host_says_with_one_warning(
     plain_folder: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The settings of this machine decide; who is overruled is told once."""
+    """The settings of this machine decide, and whoever is overruled gets one warning."""
     Path("transload.toml").write_text(
         '[schedulers.prod1]\nkind = "scripted"\nscripted_dir = "of the table"\n'
     )
@@ -153,7 +150,7 @@ def test_a_table_goes_before_what_a_host_says_with_one_warning(
 
 
 def test_variables_name_a_cluster_too(plain_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection setting has a variable, as a run option has; it is no run option."""
+    """A connection setting has a variable, as a run option has, but is no run option."""
     Path("transload.toml").write_text(
         '[schedulers.prod]\nkind = "scripted"\nscripted_dir = "of the table"\n'
     )
@@ -166,8 +163,9 @@ def test_variables_name_a_cluster_too(plain_folder: str, monkeypatch: pytest.Mon
 def test_secrets_of_a_cluster_are_resolved_where_it_is_used(
     plain_folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The table or the host says where a secret is; its value reaches the scheduler, and nothing
-    that is kept.
+    """The table or the orchestrator says where a secret is.
+
+    Its value reaches the scheduler, and nothing that is kept.
     """
     monkeypatch.setenv("MY_TOKEN", "s3cr3t")
     text = (
@@ -190,9 +188,7 @@ def test_secrets_of_a_cluster_are_resolved_where_it_is_used(
 
 
 def test_clusters_that_differ_in_a_secret_alone(plain_folder: str) -> None:
-    """Whoever brings a secret of his own, or a new one, gets a scheduler of his own; equal ones are
-    one scheduler.
-    """
+    """Whoever brings another secret gets another scheduler. Equal ones share one."""
     asked: list[str] = []
     prod = Cluster("prod", "scripted", {}, {"token": "vault:prod"})
 
@@ -231,9 +227,7 @@ def test_nobody_waits_for_a_secret_but_who_needs_it(plain_folder: str) -> None:
 
 
 def test_local_by_a_second_name_keeps_its_apps_apart(plain_folder: str, tmp_path: Path) -> None:
-    """Each name of the local scheduler has a state folder of its own; one job id on two of them is
-    two apps.
-    """
+    """Each name of the local scheduler has its own state folder, so that equal ids are two jobs."""
     folder = tmp_path / "state"
     clusters = [Cluster("mine", "local"), Cluster("theirs", "local", {"state_folder": str(folder)})]
     with get_runner("test", clusters=clusters) as runner:

@@ -31,9 +31,7 @@ def test_nothing_is_set_by_default(tmp_path: Path) -> None:
 
 
 def test_the_nearest_file_upwards_counts(tmp_path: Path) -> None:
-    """A transload.toml in a parent folder is found; a pyproject.toml without our table is passed
-    over.
-    """
+    """A transload.toml in a parent folder is found. A pyproject.toml without our table is not."""
     inner = tmp_path / "a" / "b"
     inner.mkdir(parents=True)
     (tmp_path / "transload.toml").write_text('scheduler = "outer"\n')
@@ -61,7 +59,7 @@ def test_the_environment_is_stronger_than_files_and_the_user_file_weaker(tmp_pat
 
 
 def test_scheduler_options_come_from_files_and_variables(tmp_path: Path) -> None:
-    """Options of a scheduler are typed; a variable replaces what a file says."""
+    """Options of a scheduler are typed, and a variable replaces what a file says."""
     (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartition = "main"\nnodes = 2\n')
     env = {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "4"}
     assert load_settings(str(tmp_path), env).cfg("slurm", _opts()) == {
@@ -75,9 +73,7 @@ def test_scheduler_options_come_from_files_and_variables(tmp_path: Path) -> None
 
 
 def test_a_variable_that_names_no_option_is_refused(tmp_path: Path) -> None:
-    """A misspelt variable is not passed over; one of a scheduler whose name begins alike is not
-    meant.
-    """
+    """A misspelt variable is refused, unless it is one of a scheduler with a similar name."""
     env = {**ENV, "TRANSLOAD_CFG_SLURM_NODE": "4"}
     with pytest.raises(
         ConfigError, match=r"TRANSLOAD_CFG_SLURM_NODE: unknown option.*did you mean 'nodes'"
@@ -181,8 +177,9 @@ def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:
 def test_a_file_is_one_component_however_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Paths are compared, from the working directory or the settings file's folder; another
-    function is another.
+    """Paths are compared from the working directory or the settings file's folder.
+
+    Another function is another component.
     """
     below = tmp_path / "below"
     below.mkdir()
@@ -221,9 +218,7 @@ def test_a_tracker_has_one_setting(tmp_path: Path, line: str, message: str) -> N
 
 
 def test_trackers_from_files_and_variables(tmp_path: Path) -> None:
-    """Files name trackers; TRANSLOAD_TRACKERS replaces the names, the config variable the
-    configuration.
-    """
+    """Files name trackers. TRANSLOAD_TRACKERS replaces the names, and variables the settings."""
     (tmp_path / "transload.toml").write_text(
         '[tracker.fsspec]\nconfig = "/runs"\n[tracker."m:f"]\n'
     )

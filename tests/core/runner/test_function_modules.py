@@ -186,9 +186,7 @@ def test_modules_of_a_workspace_need_not_travel(steps: ModuleType, far: dict[str
 
 
 def test_modules_on_this_disk_need_not_travel(steps: ModuleType) -> None:
-    """Where the job shares the disk it imports what this process does; a module of another file
-    travels.
-    """
+    """A job on the same disk imports what this process does. A module of another file travels."""
     assert transload.submit(map_all, steps.guarded, [3]).result(timeout=60) == [3]
     assert (
         transload.submit(getattr, steps.SINGLETON, "__class__").result(timeout=60)

@@ -165,7 +165,7 @@ def test_the_function_does_not_find_the_key(shared: Path) -> None:
 
 
 def test_without_the_key(shared: Path, tmp_path: Path) -> None:
-    """Another user attaches: refused with what to do; JSON is read on demand, nothing else is."""
+    """Another user who attaches is refused with a remedy. Only JSON is read, on demand."""
     apps = [transload.submit(fn, 1, tracker_base=str(shared)) for fn in (plain, pair)]
     value = apps[0].result(timeout=60)
     assert value == plain(1) and apps[1].result(timeout=60) == (1, 1)
@@ -249,8 +249,9 @@ def test_a_key_is_not_kept_where_others_write(
 def test_a_scheduler_that_keeps_no_secrets(
     monkeypatch: pytest.MonkeyPatch, transload_home: Path, secrets: bool
 ) -> None:
-    """A refusal of the secret says what to do without one; another refusal does not, whatever its
-    words. The key is forgotten.
+    """A refusal of the secret says what to do without one. Another refusal does not.
+
+    The key is forgotten.
     """
 
     class Refusing(LocalScheduler):
@@ -269,7 +270,7 @@ def test_a_scheduler_that_keeps_no_secrets(
 
 
 def test_what_is_no_function() -> None:
-    """An app that reports results has no value; it is said."""
+    """A job that reports results has no value, and the error says so."""
     app = transload.run(command=["true"])
     with pytest.raises(SpecError, match=r"is no function that transload\.submit has submitted"):
         app.result(timeout=60)

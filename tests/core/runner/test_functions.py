@@ -34,8 +34,9 @@ def fail(text: str) -> None:
 
 
 def test_a_function_returns_its_value(tmp_path: Path) -> None:
-    """A function of a module that is not installed, and a closure, with arguments; the working
-    directory is ours.
+    """A function and a closure of a module that is not installed run with arguments.
+
+    The working directory is ours.
     """
     app = transload.submit(add, 2, kwargs={"b": 5}, name="adder")
     assert app.result(timeout=60) == 7 and list(app.logs()) == ["adding 2 5\n"]
@@ -49,7 +50,7 @@ def test_a_function_returns_its_value(tmp_path: Path) -> None:
 
 
 def test_a_function_raises_its_exception() -> None:
-    """What it raised, with the place in a note; what cannot be sent back is told as text."""
+    """The exception comes back with the place in a note, or as text if it cannot be sent."""
     app = transload.submit(fail, "what")
     with pytest.raises(KeyError, match="what") as caught:
         app.result(timeout=60)
@@ -102,9 +103,7 @@ def test_another_version_of_python_is_refused(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_results_of_a_job_without_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They go into the one file that is there; one that is too large is refused with the way
-    out.
-    """
+    """Results go into the one file that is there. One that is too large is refused."""
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
     monkeypatch.setenv("TRANSLOAD_RESULT_FILE", str(tmp_path / "one"))
 
@@ -120,7 +119,7 @@ def test_results_of_a_job_without_storage(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_map_keeps_the_order_and_ends_what_is_left() -> None:
-    """Results in the order of the items, so many at a time; after a failure nothing runs on."""
+    """Results keep the order of the items, so many at a time. After a failure nothing runs on."""
     assert list(transload.map(add, range(5), parallelism=2)) == [1, 2, 3, 4, 5]
 
     def wait_or_fail(n: int) -> int:

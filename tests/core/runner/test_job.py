@@ -44,7 +44,7 @@ def test_an_app_from_its_submit_to_its_results() -> None:
 
 
 def test_an_app_in_every_form() -> None:
-    """An AppDef, a component by name with arguments, a command; what is set over them."""
+    """A job is an AppDef, a component by name with arguments, or a command, with overrides."""
     role = Role("main", "", entrypoint="sh", args=["-c", "echo $A"])
     assert list(transload.run(AppDef("x", [role]), env={"A": "1"}).logs()) == ["1\n"]
     app = transload.run("utils.echo", {"msg": "hi"}, name="mine", replicas=2)
@@ -68,7 +68,7 @@ def test_an_app_in_every_form() -> None:
 
 
 def test_a_failure_raises_only_if_asked() -> None:
-    """`wait` returns what became of it; `check` raises with replica, code and last lines."""
+    """`wait` returns what became of it, and `check` raises with replica, code and last lines."""
     app = _sh("echo last words; exit 3")
     assert app.wait(timeout=60).state is AppState.FAILED
     with pytest.raises(AppFailed, match=r"(?s)main/0 exit code 3.*last words"):
@@ -76,7 +76,7 @@ def test_a_failure_raises_only_if_asked() -> None:
 
 
 def test_waiting_and_cancelling() -> None:
-    """A limit of time leaves the app; a cancel ends it; ``await`` waits without blocking."""
+    """A time limit leaves the job, and a cancel ends it. ``await`` waits without blocking."""
     app = _sh("sleep 60")
     with pytest.raises(TransloadTimeout):
         app.wait(timeout=0.05)

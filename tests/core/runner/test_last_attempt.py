@@ -86,8 +86,9 @@ sys.exit(first and replica == "1")
 
 @pytest.mark.parametrize("replicas", [1, 2])
 def test_an_old_file_without_a_writer(tmp_path: Path, runner: Runner, replicas: int) -> None:
-    """A shell script's file is the attempt's that ran when it was written; with two replicas whose
-    it is, is not known.
+    """A shell script's file belongs to the attempt that ran when it was written.
+
+    With two replicas its owner is not known.
 
     One of the two is not started again: the file may be its.
     """
@@ -156,9 +157,7 @@ def test_the_reason_is_the_last_attempts(
 
 
 def test_a_curve_goes_on_where_a_later_attempt_began(tmp_path: Path) -> None:
-    """From its first step on the older points are gone; before it they stay, since it began from a
-    checkpoint.
-    """
+    """From a later attempt's first step on older points are gone, and before it they stay."""
     lines = [
         *({"schema": 1, "step": step, "results": {"loss": step}} for step in (1, 2, 3, 4)),
         *({"schema": 1, "step": step, "results": {"loss": -step}, "attempt": 1} for step in (3, 5)),

@@ -35,7 +35,7 @@ def test_a_plan_says_what_would_be_submitted() -> None:
 
 
 def test_a_plan_is_shown_as_its_request_and_as_json() -> None:
-    """``print`` shows the request; the JSON has the definition, its secrets masked."""
+    """``print`` shows the request, and the JSON has the definition with its secrets masked."""
     with Runner("mine") as runner:
         plan = runner.dryrun(_echo(env={"API_TOKEN": "s3cr3t"}), "local")
     shown = json.loads(plan.to_json())
@@ -46,7 +46,7 @@ def test_a_plan_is_shown_as_its_request_and_as_json() -> None:
 
 
 def test_from_a_launch_to_a_plan_to_a_job() -> None:
-    """A launch is planned with a runner; the plan's submit returns the job."""
+    """A launch is planned with a runner, and the plan's submit returns the job."""
     with Runner("mine") as runner:
         plan = Launch(component="utils.echo", args={"msg": "hi"}, scheduler="local").plan(runner)
         job = plan.submit()

@@ -47,9 +47,7 @@ class Clock:
 
 @pytest.mark.parametrize("at_start", [True, False])
 def test_a_bar_is_a_line_now_and_then(at_start: bool) -> None:
-    """The first state is shown, then one every five seconds, and the last one; none of them
-    twice.
-    """
+    """The first state is shown, then one every five seconds, and the last one, none twice."""
     clock = Clock()
     redraws = Redraws(5.0, clock)
     found = redraws.take(["begin\n"])
@@ -143,9 +141,7 @@ def transload(*words: str, **more: Any) -> subprocess.CompletedProcess[str]:
 
 
 def test_run_shows_a_bar_to_a_pipe(transload_home: Path) -> None:
-    """`run` writes the first state, a later one every few seconds, and the last one; no line holds
-    several.
-    """
+    """`run` writes the first state, one every few seconds, and the last, each on its line."""
     done = transload("run", "--no-prefix", "--", sys.executable, "-c", BAR)
     lines = done.stdout.splitlines()
     assert lines[0] == "begin"
@@ -157,7 +153,7 @@ def test_run_shows_a_bar_to_a_pipe(transload_home: Path) -> None:
 def test_log_shows_the_line_that_is_not_finished(
     transload_home: Path, tmp_path: Path, eventually: Any
 ) -> None:
-    """`log` of a running job ends with its unfinished line; of an ended one with the last state."""
+    """`log` of a running job ends with its unfinished line, else with the last state."""
     program = f"import os\n{BAR}".replace("input()", WAIT)
     gate = tmp_path / "gate"
     handle = transload(

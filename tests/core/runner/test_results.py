@@ -32,8 +32,9 @@ def test_round_trip() -> None:
 
 
 def test_a_value_is_found_by_its_name_alone() -> None:
-    """``final`` goes before replica 0 of the first role, that before the only key; of several
-    others none is taken.
+    """``final`` goes before replica 0 of the first role, and that before an only key.
+
+    Of several others none is taken.
     """
     results = _results()
     assert results.value("accuracy") == 0.9
@@ -74,9 +75,7 @@ def test_what_is_not_results_is_refused(text: str) -> None:
 
 
 def test_outputs_that_are_refused_cost_no_results() -> None:
-    """Where a scheduler cannot bring an app's files here, that is said in their place; the results
-    come.
-    """
+    """Where a scheduler cannot bring files here, that is said in their place. The results come."""
 
     class Pods(Store):
         base = "the pods"

@@ -91,9 +91,7 @@ def test_another_runner_finds_it_by_its_handle(runner: Runner) -> None:
 
 
 def test_a_job_is_told_who_it_is(runner: Runner) -> None:
-    """The runner injects handle, parent and tracker base; macros are replaced, the user's own
-    dollars are not.
-    """
+    """The runner injects handle, parent and tracker base, and replaces macros alone."""
     script = 'echo "$TRANSLOAD_JOB_ID $TRANSLOAD_PARENT_RUN_ID $TRANSLOAD_TRACKER_BASE $0 $1"'
     app = sh(script)
     app.roles[0].args += [f"{macros.app_id}", "$app_id ${other} $$"]
@@ -117,7 +115,7 @@ def test_a_dry_run_touches_nothing(runner: Runner, transload_home: Path) -> None
 
 
 def test_a_dry_run_can_be_scheduled(runner: Runner) -> None:
-    """What a dry-run returned is what is submitted; a second time its id is taken."""
+    """What a dry-run returned is submitted as it is. A second time its id is taken."""
     info = runner.dryrun(sh("echo once"))
     handle = runner.schedule(info)
     assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
@@ -144,8 +142,9 @@ def test_threads_that_submit_one_id_start_one_job(runner: Runner) -> None:
 
 
 def test_an_unknown_app_is_none_or_not_found(runner: Runner) -> None:
-    """status, wait and describe answer None; attach, cancel, log_lines and results raise; delete
-    does nothing.
+    """status, wait and describe answer None for an unknown job, and delete does nothing.
+
+    attach, cancel, log_lines and results raise.
     """
     handle = "local://test/nope"
     assert runner.status(handle) is None
@@ -164,7 +163,7 @@ def test_an_unknown_app_is_none_or_not_found(runner: Runner) -> None:
 
 
 def test_wait_runs_out_of_time_and_the_app_goes_on(runner: Runner) -> None:
-    """A timeout is a TimeoutError; nothing is cancelled."""
+    """A timeout is a TimeoutError, and nothing is cancelled."""
     handle = runner.run(sh("sleep 60"))
     with pytest.raises(TransloadTimeout, match="goes on") as caught:
         runner.wait(handle, timeout=0.2)
@@ -199,7 +198,7 @@ def test_many_statuses_in_one_query(runner: Runner) -> None:
 
 
 def test_components_run_by_name_with_typed_or_named_arguments(runner: Runner) -> None:
-    """Arguments come as on the command line or by name; strings are decoded by the signature."""
+    """Arguments come as on the command line or by name, decoded by the signature."""
     one = runner.run_component("utils.echo", ["--msg", "typed", "--num_replicas", "2"])
     two = runner.run_component("utils.echo", {"msg": "named", "num_replicas": "2"})
     for handle, word in ((one, "typed"), (two, "named")):
@@ -218,7 +217,7 @@ def test_whatever_is_run_takes_the_same_path(runner: Runner) -> None:
 
 
 def test_a_component_that_declares_tracker_base_gets_it(runner: Runner, tmp_path: Path) -> None:
-    """The base is the app's own folder, or the caller's; an explicit argument wins."""
+    """The base is the job's own folder, or the caller's, and an explicit argument wins."""
     path = tmp_path / "component.py"
     path.write_text(
         "from transload.specs import AppDef, Resource, Role\n"
@@ -247,7 +246,7 @@ def test_a_component_that_declares_tracker_base_gets_it(runner: Runner, tmp_path
 def test_secrets_reach_the_job_and_nothing_else(
     runner: Runner, transload_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A secret is resolved at submit; its value is in no file, no description and no dry-run."""
+    """A secret is resolved at submit, and is in no file, no description and no dry-run."""
     monkeypatch.setenv("TEAM_PASSWORD", "hunter2-env")
     (tmp_path / "key").write_text("hunter2-file\n")
     app = sh(
@@ -287,9 +286,7 @@ def test_secrets_from_an_environment_of_the_submit(
 
 
 def test_a_described_app_is_not_run_with_the_mask(runner: Runner) -> None:
-    """A description masks what looks secret; running it again asks for the value instead of using
-    the mask.
-    """
+    """A description masks secrets. Running it again asks for the value instead of the mask."""
     handle = runner.run(sh("true", env={"API_KEY": "hunter2", "PLAIN": "******"}))
     described = runner.describe(handle)
     assert described is not None
@@ -323,8 +320,9 @@ def test_inheriting_the_environment(
 
 
 def test_a_parameter_that_no_scheduler_takes_is_refused() -> None:
-    """A misspelt argument of ``get_runner`` is refused by name; each factory gets those that it
-    declares.
+    """A misspelt argument of ``get_runner`` is refused.
+
+    Each factory gets those that it declares.
     """
     with pytest.raises(ConfigError, match=r"^inherit_envv: no scheduler here takes this parameter"):
         get_runner(inherit_envv=False)
@@ -402,9 +400,7 @@ def events() -> Iterator[list[AppEvent]]:
 
 
 def test_policies_and_events(runner: Runner, events: list[AppEvent]) -> None:
-    """A policy changes or refuses an app before it is converted; each state is told at least
-    once.
-    """
+    """A policy changes or refuses a job before it is converted. Each state is reported."""
     handle = runner.run(sh('test "$HOUSE" = rules'))
     assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
     assert events[0].state is AppState.SUBMITTED
@@ -436,8 +432,9 @@ def test_a_workspace_travels_with_the_job(runner: Runner, tmp_path: Path) -> Non
 def test_a_workspace_that_is_written_to_is_no_changed_request(
     runner: Runner, tmp_path: Path
 ) -> None:
-    """A file that grows between dry-run and submit is copied as it is then; a changed request is
-    still refused.
+    """A file that grows between dry-run and submit is copied as it is.
+
+    A changed request is refused.
     """
     (tmp_path / "log").write_text("1\n")
     info = runner.dryrun(sh("cat log"), workspace=str(tmp_path))
@@ -471,7 +468,7 @@ def test_a_missing_workspace_starts_nothing(runner: Runner, tmp_path: Path) -> N
 def test_trackers_of_the_settings_reach_the_job_and_the_results(
     runner: Runner, tmp_path: Path
 ) -> None:
-    """A configured tracker is injected; what the job tracks comes back with its results."""
+    """A configured tracker is injected, and what the job tracks comes back with its results."""
     Path("transload.toml").write_text(f'[tracker.fsspec]\nconfig = "{tmp_path}/runs"\n')
     program = (
         "from transload.tracker import AppRun; run = AppRun.run_from_env(); "
@@ -523,9 +520,7 @@ def test_a_relative_tracker_base_is_one_place_for_all(runner: Runner, tmp_path: 
 
 
 def test_apps_that_share_a_base_have_results_of_their_own(runner: Runner, tmp_path: Path) -> None:
-    """Each app's results are its own, be they in its folder or the base; what is of no run is
-    shared.
-    """
+    """Each job's results are its own, in its folder or the base. What is of no run is shared."""
     python = (
         "import os, sys; from transload.runtime.tracking import FsspecResultTracker as T; "
         "T.from_env().put('epoch-1', loss=int(sys.argv[1])); T(sys.argv[2]).put('trial-' + "
@@ -552,9 +547,7 @@ def test_apps_that_share_a_base_have_results_of_their_own(runner: Runner, tmp_pa
 
 
 def test_files_of_an_app(runner: Runner, tmp_path: Path) -> None:
-    """Files in its output folder are artifacts without a line of code; they are copied by pattern,
-    on demand.
-    """
+    """Files in a job's output folder are artifacts, and are copied by pattern, on demand."""
     app = sh(
         'cd "$1"; mkdir "a b"; echo 1 > "a b/x.pt"; echo 2 > y.pt; echo 3 > .z; test "$1" = '
         '"$TRANSLOAD_OUTPUT_DIR"'
@@ -584,7 +577,7 @@ def test_the_output_folder_needs_a_place() -> None:
 
 
 def test_collisions_are_reported(runner: Runner) -> None:
-    """Replicas that write one key are told by the reader; each has a key of its own by default."""
+    """The reader reports replicas that write one key. By default each has its own."""
     python = (
         "import os; from transload.runtime.tracking import FsspecResultTracker as T; t = "
         "T.from_env(); "
@@ -663,7 +656,7 @@ def test_a_wrong_tracker_is_refused_at_submit(runner: Runner) -> None:
 
 
 def test_a_submit_inside_a_job_descends_from_the_job(runner: Runner) -> None:
-    """The job is the parent of what it submits, not the job's own parent; another may be given."""
+    """The job is the parent of what it submits, not the job's own parent. Another may be given."""
     code = (
         "import sys; from transload.runner import get_runner; from transload.specs import AppDef, "
         "Role\n"
@@ -685,9 +678,7 @@ def test_a_submit_inside_a_job_descends_from_the_job(runner: Runner) -> None:
 def test_a_settings_file_is_named_by_a_variable(
     plain_folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """``TRANSLOAD_CONFIG`` takes the project's place, wherever a process works; one that is not
-    there is refused.
-    """
+    """``TRANSLOAD_CONFIG`` replaces the project's file everywhere. A missing file is refused."""
     Path("transload.toml").write_text('scheduler = "nearby"\n')
     (tmp_path / "elsewhere.toml").write_text('scheduler = "named"\n')
     (tmp_path / "pyproject.toml").write_text('[tool.transload]\nscheduler = "shared"\n')

@@ -34,8 +34,9 @@ def theirs(torchx: Callable[[str], Any]) -> Any:
 
 
 def _compare(mine: Any, other: Any) -> None:
-    """Each parameter of theirs is here, in its place and with its default; those of ours come
-    after, and need none.
+    """Check that each parameter of theirs is here, in its place and with its default.
+
+    Those of ours come after, and need no value.
     """
     there = list(inspect.signature(other).parameters.values())
     known = {item.name for item in there}

@@ -50,9 +50,7 @@ def far(plain_folder: str) -> Callable[..., Role]:
 
 
 def test_the_folder_of_a_component_file_travels(far: Callable[..., Role], tmp_path: Path) -> None:
-    """Where jobs do not see our files; what the app names itself goes first, and a folder as image
-    says it all.
-    """
+    """A component file's folder travels where jobs do not see it. Own workspaces go first."""
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "job.py").write_text(JOB)
@@ -71,7 +69,7 @@ def test_the_folder_of_a_component_file_travels(far: Callable[..., Role], tmp_pa
 def test_an_app_without_an_image_takes_the_working_folder(
     far: Callable[..., Role], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Laid over the scheduler's default image; never all of a machine or a home."""
+    """A job without an image gets the folder over the default image, but never a whole home."""
     assert far(_app()).workspace == Workspace({os.getcwd(): ""})
     assert far(_app("img")).workspace is None
     monkeypatch.setenv("HOME", os.getcwd())
@@ -132,9 +130,7 @@ def test_code_that_does_not_travel_is_named(
 
 
 def test_an_image_that_is_set_over_an_app_takes_the_folder_too(plain_folder: str) -> None:
-    """``--image X`` means what the option ``image`` of the scheduler does; a folder says itself
-    what it is.
-    """
+    """``--image X`` means what the scheduler's option ``image`` does. A folder is itself."""
 
     def make(session: str) -> ScriptedScheduler:
         scheduler = ScriptedScheduler(session)
@@ -175,7 +171,7 @@ def test_an_image_that_is_not_used_is_named(
 def test_a_large_folder_does_not_travel_unasked(
     far: Callable[..., Role], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One line says where, how much, and what to do; what is left out does not count."""
+    """One line says where, how much, and what to do, without counting what is left out."""
     monkeypatch.setattr(_travel, "LARGEST", 3 << 20)
     Path("model.bin").write_bytes(b"\0" * (4 << 20))
     with pytest.raises(
@@ -272,7 +268,7 @@ def test_variables_are_passed_by_pattern(
 
 
 def test_python_is_found_as_python3(plain_folder: str, tmp_path: Path) -> None:
-    """Where only `python3` is there, `python` means it; any other name is still an error."""
+    """Where only `python3` is there, `python` means it. Any other name is still an error."""
     folder = tmp_path / "bin"
     folder.mkdir()
     (folder / "python3").write_text("#!/bin/sh\necho python3 $1\n")
@@ -293,7 +289,7 @@ def test_python_is_found_as_python3(plain_folder: str, tmp_path: Path) -> None:
 def test_the_command_line_names_what_is_not_passed(
     scheduler: str, named: bool, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token that is set here and reaches no job is named; on this machine jobs inherit it."""
+    """A token that is set here and reaches no job is named. Jobs on this machine inherit it."""
     for name in [name for name in os.environ if _travel.not_passed(None, {name: ""}, False)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HF_TOKEN", "hidden-value")

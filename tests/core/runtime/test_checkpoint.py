@@ -33,7 +33,7 @@ def write(text: str) -> Any:
 
 
 def test_the_last_two_are_kept(folder: Path) -> None:
-    """The newest complete one is found; older ones go."""
+    """The newest complete checkpoint is found, and older ones than the last two go."""
     assert checkpoint.latest() is None
     for text in ("one", "two", "three"):
         made = checkpoint.save(write(text))

@@ -1,5 +1,6 @@
-"""The results suite on a local folder and in memory; other storages are in
-``test_conformance_remote.py``.
+"""Run the results suite on a local folder and in memory.
+
+Other storages are in ``test_conformance_remote.py``.
 """
 
 from __future__ import annotations

@@ -69,7 +69,7 @@ def test_values_that_make_no_sense_are_left_out(
     ],
 )
 def test_the_last_whole_line_counts(data: bytes, step: int | None) -> None:
-    """Lines may be added or the file replaced; a line that is half written is not read."""
+    """Lines may be added or the file replaced. A line that is half written is not read."""
     assert read_report(data, 1.0).get("step") == step
 
 
@@ -138,7 +138,7 @@ def test_a_history_is_bounded() -> None:
 
 
 def test_a_history_goes_on_after_an_interruption() -> None:
-    """Another process goes on with it; values may fall; an end that was none is left out."""
+    """Another process continues a history. Values may fall, and a false end is left out."""
     first = ProgressMeter()
     assert first.update({"fraction": 0.1, "step": 1, "at": 1.0})
     assert "history" not in first.latest
@@ -156,7 +156,7 @@ def test_a_history_goes_on_after_an_interruption() -> None:
     "history", [3, [3], [[1]], [[1, "x"]], [[1, None]], [[math.nan, 1]], [[1, 10**400]]]
 )
 def test_a_damaged_history(history: Any) -> None:
-    """It is left out, whoever wrote it; and a reader of a status passes over what is no point."""
+    """A damaged history is left out, and a reader of a status ignores what is no point."""
     meter = ProgressMeter({"fraction": 0.5, "history": history})
     meter.update({"fraction": 0.6, "at": 1.0})
     meter.update({"fraction": 0.7, "at": 2.0})
@@ -167,7 +167,7 @@ def test_a_damaged_history(history: Any) -> None:
 
 
 def test_what_repeats_itself_is_nothing_new() -> None:
-    """The same values again change nothing; a program's own estimate is kept."""
+    """The same values again change nothing, and a program's own estimate is kept."""
     meter = ProgressMeter()
     assert not meter.update({})
     assert meter.update({"fraction": 0.5, "at": 1.0})
@@ -178,7 +178,7 @@ def test_what_repeats_itself_is_nothing_new() -> None:
 
 
 def test_progress_of_a_job_is_that_of_its_slowest_replica() -> None:
-    """Of several that report, the one furthest behind counts; else who spoke last."""
+    """Of several that report, the one furthest behind counts, else the last that reported."""
     fast: dict[str, Any] = {"fraction": 0.9, "at": 1.0}
     slow: dict[str, Any] = {"fraction": 0.2, "at": 0.0}
     assert furthest_behind([fast, {}, slow, {"step": 1, "at": 5.0}]) == slow
@@ -190,7 +190,7 @@ def test_progress_of_a_job_is_that_of_its_slowest_replica() -> None:
 
 
 def test_silence_is_counted_in_slices() -> None:
-    """A replica stalls once, after the whole time; a sign of life begins anew."""
+    """A replica stalls once, after the whole time, and a sign of life begins anew."""
     silence = Silence(10.0)
     silence.begin(0.0)
     looks = [silence.look(float(second)) for second in range(1, 12)]
@@ -212,7 +212,7 @@ def test_time_in_which_nobody_could_look_is_not_counted() -> None:
 
 
 def test_newest_change(tmp_path: Path) -> None:
-    """Files of folders below count; links are not followed."""
+    """Files of folders below count, and links are not followed."""
     assert newest_change(str(tmp_path / "none")) == (0, 0.0)
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "file").write_text("x")

@@ -24,7 +24,7 @@ from transload.runtime.tracking.steps import MAX_POINTS, StepLog
 
 @pytest.fixture
 def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
-    """Make this process a replica of a job; return where it reports."""
+    """Make this process a replica of a job, and return where it reports."""
 
     def make(role: str = "train", replica: int = 0, attempt: int = 0, roles: str = "train") -> Path:
         values = {
@@ -44,9 +44,7 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
 
 
 def test_the_key_is_the_replicas(job: Callable[..., Path]) -> None:
-    """Each replica has a key of its own; what is not named keeps its value, in the same attempt
-    only.
-    """
+    """Each replica has a key of its own. Other names keep their values in the same attempt."""
     base = job(replica=1)
     report(loss=0.5, n=True)
     report(loss=0.25)
@@ -70,9 +68,7 @@ def test_the_key_is_the_replicas(job: Callable[..., Path]) -> None:
 def test_it_never_ends_a_program(
     job: Callable[..., Path], caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Values that are not allowed are left out with a warning, once; so is all that cannot be
-    written.
-    """
+    """Values that are not allowed or cannot be written are left out with one warning."""
     base = job()
     for _ in range(3):
         report(loss=0.5, odd=None, step=float("nan"), **{"x" * 2000: 1})  # type: ignore[arg-type]
@@ -103,9 +99,7 @@ def test_outside_of_a_job(
 
 
 def test_steps(job: Callable[..., Path]) -> None:
-    """Each step is a line; results hold the last; a next attempt goes on after what the one before
-    has left.
-    """
+    """Each step is a line, and results hold the last. A next attempt goes on after it."""
     base = job()
     for step in range(3):
         report(step=step, loss=3 - step, note="x")
@@ -141,9 +135,7 @@ def test_steps_are_thinned(tmp_path: Path) -> None:
 def test_an_object_store_is_written_seldom(
     job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where each write is a file anew, only the first is made at once; the rest waits for its time,
-    or the end.
-    """
+    """Where each write is a new file, the first is made at once, and the rest later."""
     pytest.importorskip("fsspec")
     job()
     monkeypatch.setenv("TRANSLOAD_TRACKER_BASE", "memory://reports")
@@ -170,7 +162,7 @@ def test_all_is_written_at_exit(tmp_path: Path) -> None:
 
 
 def test_put(job: Callable[..., Path]) -> None:
-    """A shell reports as Python does; numbers are numbers; a mistake is an error here."""
+    """A shell reports as Python does. Numbers are numbers, and a mistake is an error here."""
     base = job()
 
     def put(*words: str) -> subprocess.CompletedProcess[str]:
@@ -231,9 +223,7 @@ def reporter(count: int, name: str, base: Path, *more: str) -> subprocess.Popen[
 
 @pytest.mark.parametrize("key", ["0", "final"])
 def test_processes_of_one_replica_meet(job: Callable[..., Path], key: str) -> None:
-    """What a child reports stays, though its parent reports again; so do values of one name that it
-    did not set.
-    """
+    """What a child reports stays, though its parent reports again. So do its other values."""
     base = job()
     report(key=key, loss=1, shared="mine")
     with reporter(1, "val_acc", base, key) as child:
@@ -248,9 +238,7 @@ def test_processes_of_one_replica_meet(job: Callable[..., Path], key: str) -> No
 
 
 def test_processes_that_report_at_once(job: Callable[..., Path]) -> None:
-    """Of several processes nothing is lost, neither results nor steps, from the first file on; no
-    file is left over.
-    """
+    """Several processes lose neither results nor steps, and leave no file over."""
     base = job()
     base.mkdir()
     children = [reporter(100, f"x{number}", base) for number in range(4)]
@@ -304,7 +292,7 @@ def test_a_process_of_a_later_attempt_begins_anew(job: Callable[..., Path]) -> N
 def test_an_interruption_keeps_results_and_replaces_steps(
     job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What was reported before an interruption stays; steps that are done again replace the old."""
+    """What was reported before an interruption stays, and steps done again replace the old."""
     base = job()
     report(step=1, loss=3.0, once="yes")
     report(step=2, loss=2.0)

@@ -46,9 +46,7 @@ class OnlyPutAndGet(ResultTracker):
 
 
 def test_torchx_subclass_works() -> None:
-    """A subclass that has only ``put`` and ``get`` works as a map; what needs a list says that
-    there is none.
-    """
+    """A subclass with only ``put`` and ``get`` works as a map, and says that it has no list."""
     tracker = OnlyPutAndGet()
     tracker["a"] = {"self": 1, "key": 2}
     assert tracker["a"] == {"self": 1, "key": 2}
@@ -78,7 +76,7 @@ def test_forms_of_a_local_base(tmp_path: Path, form: str) -> None:
 
 
 def test_a_url_of_a_folder_spells_its_signs(tmp_path: Path) -> None:
-    """``%20`` of a ``file://`` URL is a space of the path; in a plain path it is itself."""
+    """``%20`` of a ``file://`` URL is a space of the path, and in a plain path it is itself."""
     folder = tmp_path / "my results é"
     FsspecResultTracker(folder.as_uri()).put("k", x=1)
     assert [path.name for path in tmp_path.iterdir()] == ["my results é"]
@@ -141,9 +139,7 @@ def test_base_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_from_env(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job finds its tracker in the environment; outside of a job what is put is checked, and goes
-    nowhere.
-    """
+    """A job finds its tracker in the environment. Outside of one, values are only checked."""
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
     monkeypatch.chdir(tmp_path)
     nowhere = pickle.loads(pickle.dumps(FsspecResultTracker.from_env()))
@@ -188,8 +184,9 @@ def test_subclasses_of_numbers_become_plain(tmp_path: Path) -> None:
 
 
 def test_scalars_of_numpy(tmp_path: Path) -> None:
-    """Numbers of numpy are taken as what they are, arrays of one element too; others are refused by
-    name.
+    """Numbers of numpy are taken as what they are, arrays of one element too.
+
+    Others are refused.
     """
     numpy = pytest.importorskip("numpy")
     tracker = FsspecResultTracker(tmp_path)
@@ -241,9 +238,7 @@ def _replica(
 
 
 def test_a_file_says_who_wrote_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a job a file has the app's handle, role, replica and attempt; who writes over another
-    replica's says so.
-    """
+    """A file has the job's handle, role, replica and attempt. Overwriting another's is reported."""
     tracker, store = FsspecResultTracker(tmp_path), open_store(tmp_path)
     _replica(monkeypatch, 0)
     tracker.put("final", x=1)
@@ -285,7 +280,7 @@ def test_wait_is_prompt(tmp_path: Path) -> None:
 
 
 def test_wait_tells_where_it_looked(tmp_path: Path) -> None:
-    """The message of a wait in vain names key, time and place; the error is the common one."""
+    """A wait in vain has the common error, which names key, time and place."""
     with pytest.raises(
         TransloadTimeout, match=f"no results of key '7' within 0.01 s in {tmp_path}"
     ):

@@ -137,7 +137,7 @@ def test_links_behind_each_other_have_an_end(folder: Path) -> None:
 
 
 def test_large_files_are_refused_by_their_size(folder: Path) -> None:
-    """A sparse file of 6 GB is not read; the message has both sizes."""
+    """A sparse file of 6 GB is not read, and the message has both sizes."""
     with open(folder / "huge", "wb") as file:
         file.truncate(6 << 30)
     assert _refusal(folder, "huge") == "6,442,450,944 bytes; at most 100 are read"
@@ -157,7 +157,7 @@ def test_a_file_is_made_where_that_is_asked_for(folder: Path) -> None:
 
 
 def test_walk_lists_files_and_names_what_it_refuses(folder: Path) -> None:
-    """Loops, links that leave, links to nothing and FIFOs are named; every file is listed."""
+    """Loops, links that leave or lead nowhere and FIFOs are named, and every file is listed."""
     (folder / "a").symlink_to(".")
     (folder / "etc").symlink_to("/etc")
     (folder / "gone").symlink_to("nothing")

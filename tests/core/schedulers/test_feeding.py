@@ -34,7 +34,7 @@ def test_it_is_a_watch() -> None:
 
 
 def test_new_ids_count_as_changed_and_old_ones_are_forgotten() -> None:
-    """An id is reported once when it is added; what is no longer watched is not reported."""
+    """An id is reported once when it is added. What is no longer watched is not reported."""
     watch = FedWatch()
     watch.update(["a", "b"])
     assert ids(watch.wait(0)) == {"a", "b"}
@@ -47,7 +47,7 @@ def test_new_ids_count_as_changed_and_old_ones_are_forgotten() -> None:
 
 
 def test_events_name_apps_by_a_key() -> None:
-    """The engine's word for an app leads to its id; a word that nobody knows is passed by."""
+    """The engine's word for a job leads to its id, and an unknown word is ignored."""
     watch = FedWatch(lambda app_id: app_id.partition(":")[2])
     watch.update(["team:x", "team:y"])
     watch.wait(0)
@@ -90,7 +90,7 @@ def test_a_waiting_thread_is_let_go(how: str, eventually: Any) -> None:
 
 
 def test_closing_ends_the_feeders_once() -> None:
-    """``end`` is called by the first close alone; later calls of anything do no harm."""
+    """The first close alone calls ``end``, and later calls of anything do no harm."""
     ended = []
 
     class Mine(FedWatch):
@@ -106,7 +106,7 @@ def test_closing_ends_the_feeders_once() -> None:
 
 
 def test_a_stream_that_breaks_is_opened_again(eventually: Any) -> None:
-    """However it ends, it is read again; between streams that end at once pauses grow."""
+    """A stream that ends is read again, with growing pauses if it ends at once."""
     times: list[float] = []
 
     def read(feeder: Feeder) -> None:

@@ -24,7 +24,7 @@ from transload_testing.scripted import ScriptedControl, scripted_app
 
 
 class Board:
-    """A scheduler of which the test sets every answer; pushes changes if asked to."""
+    """A scheduler of which the test sets every answer, and which reports changes if asked to."""
 
     name = "board"
     connection_opts = SchedulerBase.connection_opts
@@ -43,7 +43,7 @@ class Board:
             each.tell(app_id)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Answer as set; apps that were never set are not in the answer."""
+        """Answer as set, without jobs that were never set."""
         self.queries.append(sorted(app_ids))
         if self.error is not None:
             raise self.error
@@ -82,7 +82,7 @@ def runner_of(board: Board) -> Runner:
 
 
 def collect(runner: Runner, app_id: str, **options: Any) -> queue.SimpleQueue[Observation]:
-    """Watch an app; return what is seen."""
+    """Watch a job, and return what is seen."""
     seen: queue.SimpleQueue[Observation] = queue.SimpleQueue()
     scheduler, interval = runner.scheduler("board"), options.pop("poll_interval", 0.05)
     watch(scheduler, f"board://t/{app_id}", seen.put, poll_interval=interval, **options)
@@ -110,9 +110,7 @@ def wait_for_end() -> None:
 def test_apps_that_follow_each_other_share_a_thread_which_ends_with_the_runner(
     push: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread waits a moment for the next subscriber; a runner that is closed leaves none
-    behind.
-    """
+    """The thread waits a moment for the next subscriber. A closed runner leaves none behind."""
     monkeypatch.setattr(follower, "LINGER", 60.0)
     board, used = Board(push), set()
     runner = runner_of(board)
@@ -129,7 +127,7 @@ def test_apps_that_follow_each_other_share_a_thread_which_ends_with_the_runner(
 
 @pytest.mark.parametrize("push", [False, True])
 def test_changes_arrive_once_each_and_end(push: bool) -> None:
-    """First sight, each change, and the end; then nothing is watched and no thread is left."""
+    """First sight, each change and the end arrive once. Then no watch and no thread is left."""
     board = Board(push)
     runner = runner_of(board)
     board.set("a", AppState.PENDING)
@@ -151,9 +149,7 @@ def test_changes_arrive_once_each_and_end(push: bool) -> None:
 
 
 def test_another_reason_to_wait_is_news() -> None:
-    """What an engine says of a queue arrives as it changes; of an app that runs another message is
-    no news.
-    """
+    """A changed message of a waiting job arrives, but not one of a running job."""
     board = Board(push=True)
     runner = runner_of(board)
     board.set("a", AppState.PENDING, msg="Priority")
@@ -216,7 +212,7 @@ def test_pushed_changes_are_asked_for_alone() -> None:
 
 @pytest.mark.parametrize("how", ["wait raises", "closed"])
 def test_a_broken_watch_is_done_without(caplog: pytest.LogCaptureFixture, how: str) -> None:
-    """When a watch breaks, its apps are asked for instead; nobody waits for ever, nothing spins."""
+    """When a watch breaks, its jobs are asked for instead, without hanging or spinning."""
     board = Board(push=True)
     board.set("a", AppState.RUNNING)
     seen = collect(runner_of(board), "a")
@@ -302,9 +298,7 @@ def test_recovery_is_told(push: bool) -> None:
 
 
 def test_no_answer_and_a_broken_scheduler_are_unknown(caplog: pytest.LogCaptureFixture) -> None:
-    """What a scheduler does not answer for is not gone; one that raises anything does not end the
-    thread.
-    """
+    """What a scheduler does not answer for is not gone. One that raises does not end the thread."""
     board = Board()
     seen = collect(runner_of(board), "a")
     assert seen.get(timeout=10).status.state is AppState.UNKNOWN  # type: ignore[union-attr]
@@ -334,7 +328,7 @@ def test_subscribers_have_their_own_patience() -> None:
 
 
 def test_a_failing_subscriber_harms_nobody(caplog: pytest.LogCaptureFixture) -> None:
-    """A callback that raises gets no more; one that returns False neither; the others do."""
+    """A callback that raises or returns False gets no more, and the others do."""
     board = Board()
     board.set("a", AppState.RUNNING)
     runner = runner_of(board)
@@ -359,7 +353,7 @@ def test_a_failing_subscriber_harms_nobody(caplog: pytest.LogCaptureFixture) -> 
 
 
 def test_closing_a_subscription_ends_the_thread() -> None:
-    """Nobody interested, nothing running; and it starts again for the next one."""
+    """Without subscribers nothing runs, and the thread starts again for the next one."""
     board = Board()
     board.set("a", AppState.RUNNING)
     runner = runner_of(board)
@@ -372,7 +366,7 @@ def test_closing_a_subscription_ends_the_thread() -> None:
 
 
 def test_back_off() -> None:
-    """Without news the pauses grow; the longest one that a subscriber allows is kept."""
+    """Without news the pauses grow, up to the longest one that a subscriber allows."""
     board = Board()
     board.set("a", AppState.RUNNING)
     runner = runner_of(board)
@@ -430,9 +424,7 @@ def test_a_watch_that_cannot_be_had_is_done_without() -> None:
 
 
 def test_wait(control: ScriptedControl, runner: Runner) -> None:
-    """Blocking: to the end, to a timeout; None for what is gone; StateUnknown for what stays
-    unknown.
-    """
+    """A wait blocks to the end or a timeout. It is None for a gone job, or raises StateUnknown."""
     steps = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"]}
     handle = runner.run(scripted_app("a", steps), "scripted")
     with pytest.raises(TransloadTimeout, match="goes on"):
@@ -526,7 +518,7 @@ def test_events_are_fired() -> None:
 
 
 def test_a_forked_child_has_a_follower_of_its_own() -> None:
-    """A thread does not survive a fork; the child does not wait for the parent's."""
+    """A thread does not survive a fork, and the child does not wait for the parent's."""
     board = Board()
     board.set("a", AppState.RUNNING)
     collect(runner_of(board), "a").get(timeout=10)

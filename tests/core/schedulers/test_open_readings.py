@@ -49,7 +49,7 @@ def test_an_idle_reading_is_closed_when_another_is_kept() -> None:
 
 
 def test_a_second_reading_of_a_place_closes_the_first() -> None:
-    """Two callers may read the same place; one reading of it is kept."""
+    """Two callers may read the same place, and one reading of it is kept."""
     kept: OpenReadings[str, Reading] = OpenReadings()
     first = Reading()
     second = Reading()

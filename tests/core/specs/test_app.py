@@ -42,7 +42,7 @@ def role(**values: Any) -> Role:
 
 
 def test_how_many_replicas_must_end_well() -> None:
-    """All of them, or ``min_replicas``, which may be none; a record of the role means the same."""
+    """All replicas must end well, or ``min_replicas``, which may be 0, as a record says too."""
     for least, needed in ((None, 3), (2, 2), (0, 0)):
         made = role(num_replicas=3, min_replicas=least)
         assert made.needed_replicas == needed
@@ -169,7 +169,7 @@ def test_wrong_ends(values: dict[str, Any], app_values: dict[str, Any], says: st
 
 
 def test_notices() -> None:
-    """A signal has its usual name, with or without SIG; one that cannot be handled is refused."""
+    """A signal has its usual name, with or without SIG. One that cannot be handled is refused."""
     assert Notice(5, "sigusr1") == Notice(5, "USR1")
     assert (Notice().seconds, Notice().signal) == (120, "TERM")
     for name in ("KILL", "SIGSTOP", "9", "", 15):
@@ -196,9 +196,7 @@ def test_wrong_type_in_third_place_is_refused() -> None:
 
 
 def test_changed_afterwards_is_refused_where_used() -> None:
-    """The classes stay mutable; what was made wrong later is refused by to_json, digest and
-    check_runnable.
-    """
+    """The classes stay mutable. Later mistakes are refused by to_json, digest, check_runnable."""
     app = AppDef("a", [role(entrypoint="e")])
     app.roles[0].num_replicas = 0
     for use in (app.to_json, app.digest, app.check_runnable, app.check):
@@ -355,9 +353,7 @@ def test_workspace() -> None:
     ["API_KEY", "DB_PASSWORD", "GITHUB_TOKEN", "aws_secret_access_key", "PGPASSWORD", "MY_PAT"],
 )
 def test_secret_names(name: str) -> None:
-    """Values of secret-looking names are masked where they are displayed; the app keeps them
-    exactly.
-    """
+    """Values of secret-looking names are masked where displayed, and kept exactly in the job."""
     assert looks_secret(name)
     assert masked_env({name: "hunter2", "PATH": "/bin"}) == {name: "******", "PATH": "/bin"}
     app = AppDef("a", [role(env={name: "hunter2"})])
@@ -381,7 +377,7 @@ def test_secret_value_of_wrong_type_is_not_shown() -> None:
 
 
 def test_resolving_secrets(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """env: and file: are resolved; what is missing or another's is named, with its path."""
+    """env: and file: are resolved, and what is missing or another's is named with its path."""
     (tmp_path / "s").write_text("two\nlines\n")
     monkeypatch.setenv("MY_SECRET", "v")
     assert resolve_secret("env:MY_SECRET", "p") == "v"

@@ -105,9 +105,7 @@ slow_draws = settings(max_examples=60, suppress_health_check=[HealthCheck.too_sl
 @slow_draws
 @given(apps)
 def test_app_round_trip(app: AppDef) -> None:
-    """An app is equal after JSON, and so is its digest; the text is one JSON object with a
-    schema.
-    """
+    """A job and its digest are equal after JSON, which is one object with a schema."""
     encoded = app.to_json()
     again = AppDef.from_json(encoded)
     assert again == app
@@ -171,9 +169,7 @@ def test_every_field_of_a_role_counts(name: str) -> None:
 
 
 def test_digest_is_the_same_everywhere() -> None:
-    """The digest is a known text, in this process and in others with other hash seeds; it must
-    never change.
-    """
+    """The digest is a known text, also with other hash seeds, and must never change."""
     app = AppDef(
         "echo", [Role("echo", "img", entrypoint="echo", args=["é", "x"], env={"B": "2", "A": "1"})]
     )
@@ -309,7 +305,7 @@ statuses = st.builds(
 @slow_draws
 @given(statuses)
 def test_status_round_trip(status: AppStatus) -> None:
-    """A status is equal after JSON; states are written by name."""
+    """A status is equal after JSON, which has the names of states."""
     encoded = status.to_json()
     assert AppStatus.from_json(encoded) == status
     assert json.loads(encoded)["state"] == status.state.name
@@ -353,9 +349,7 @@ def test_progress_that_says_nothing_is_none(value: Any) -> None:
 
 
 def test_status_of_a_later_version() -> None:
-    """Fields and states that this version does not know do not stop it from reading; a newer schema
-    does.
-    """
+    """Unknown fields and states of later versions are read, and a newer schema is refused."""
     data = {"state": "HIBERNATING", "mood": 1, "roles": [{"role": "r", "replicas": [
         {"id": 0, "state": "RUNNING", "role": "r", "hostname": "h", "gpu": 1}]}]}  # fmt: skip
     status = AppStatus.from_json(json.dumps(data))

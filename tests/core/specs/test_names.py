@@ -89,7 +89,7 @@ def test_handles_that_cannot_be_made() -> None:
 
 
 def test_macros_replace_four_tokens() -> None:
-    """In args, env values and metadata, nested too; the role itself stays as it was."""
+    """Macros in args, env values and nested metadata are replaced, in a copy of the role."""
     role = Role(
         "r",
         "${img_root}",
@@ -207,8 +207,9 @@ def test_run_options() -> None:
     ],
 )
 def test_lists_and_dicts_in_every_form(texts: list[str], expected: dict[str, Any]) -> None:
-    """Given again they grow; JSON, parts and ``key=value`` are taken alike; of all else the last
-    one counts.
+    """Lists and dicts given again grow, from JSON, parts and ``key=value``.
+
+    Of all else the last one counts.
     """
     assert options().cfg_from_texts(texts) == expected
 

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.unit
     ],
 )
 def test_passwords_in_urls_are_masked(text: str, shown: str) -> None:
-    """User and password of a URL are not shown; all else is, such as a login."""
+    """User and password of a URL are not shown, and all else is, such as a login."""
     assert masked_url(text) == shown
 
 
@@ -68,7 +68,7 @@ def test_passwords_in_urls_are_masked(text: str, shown: str) -> None:
     ],
 )
 def test_which_names_look_secret(name: str, secret: bool) -> None:
-    """Names that people give to secrets are known; common others are not taken for them."""
+    """Names that people give to secrets are known, and common others are not taken for them."""
     assert looks_secret(name) is secret
     assert (masked_env({name: "v"})[name] == MASK) is secret
 
@@ -120,9 +120,7 @@ def test_harmless_arguments_are_shown(args: list[str]) -> None:
 
 
 def test_an_app_is_masked_everywhere() -> None:
-    """Variables, arguments and metadata of an app, nested ones too; the app itself stays as it
-    is.
-    """
+    """Variables, arguments and nested metadata are masked, in a copy of the job."""
     role = Role(
         "r",
         "",

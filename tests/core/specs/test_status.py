@@ -72,7 +72,7 @@ def test_raise_for_status() -> None:
 
 
 def test_text_forms() -> None:
-    """Format names replicas in order, with how each ended; a role may be chosen."""
+    """Format names replicas in order, with how each ended, of a role if one is chosen."""
     text = failed().format()
     assert text.index("w[0]") < text.index("w[1]")
     assert "FAILED (killed by SIGKILL) on h1" in text
@@ -130,8 +130,9 @@ def test_status_survives_pickle() -> None:
 
 @pytest.mark.parametrize("depth", [960, 100_000])
 def test_an_error_nested_deeper_than_python_goes_is_shown_as_text(depth: int) -> None:
-    """An error file may hold anything; showing a status never fails. How deep it goes is Python's,
-    by its version.
+    """An error file may hold anything, and showing a status never fails.
+
+    How deep it goes is Python's, by its version.
     """
     text = '{"a": ' * depth + "1" + "}" * depth
     shown = repr(AppStatus(AppState.FAILED, structured_error_msg=text))
@@ -139,8 +140,9 @@ def test_an_error_nested_deeper_than_python_goes_is_shown_as_text(depth: int) ->
 
 
 def test_what_has_ended_has_an_end() -> None:
-    """A status of an app that has ended is given the ends that its scheduler did not know; one that
-    goes on is not.
+    """An ended job's status gets the ends that its scheduler did not know.
+
+    A running one's does not.
     """
     never = ReplicaStatus(0, AppState.CANCELLED, "main", "")
     lost = ReplicaStatus(1, AppState.FAILED, "main", "", start_time=50.0)
@@ -167,7 +169,7 @@ def test_what_has_ended_has_an_end() -> None:
 
 
 def test_a_stall_is_a_field_and_no_part_of_the_message() -> None:
-    """It is written only when set; the message alone says nothing, and an end ends it."""
+    """A stall is written only when set, is no part of the message, and ends with the job."""
     text = AppStatus(AppState.RUNNING, msg="main/0 has stalled: no result for 2 s").to_json()
     assert 'stalled":' not in text and not AppStatus.from_json(text).is_stalled
     stalled = AppStatus.from_json(AppStatus(AppState.RUNNING, stalled=True).to_json())
@@ -202,7 +204,7 @@ def test_the_rate_of_the_last_minutes(progress: Progress, text: str) -> None:
 
 
 def test_a_list_of_jobs_has_no_histories() -> None:
-    """A row says how far a job is now; its status says also how it came there."""
+    """A row says how far a job is now, and its status says also how it came there."""
     progress = Progress(step=3, at=2.0, history=[(1.0, 2), (2.0, 3)])
     assert ListAppResponse("x", AppState.RUNNING, progress=progress).progress == Progress(
         step=3, at=2.0

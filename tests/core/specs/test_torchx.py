@@ -29,7 +29,7 @@ def theirs(torchx: Callable[[str], Any]) -> Any:
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_fields(theirs: Any, name: str) -> None:
-    """Same fields in the same order with the same defaults; ours come after."""
+    """The same fields stand in the same order with the same defaults, and ours come after."""
     mine = {field.name: field for field in dataclasses.fields(getattr(specs, name))}
     other = [
         field
@@ -52,7 +52,7 @@ def test_fields(theirs: Any, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["RetryPolicy", "AppState"])
 def test_enums(theirs: Any, name: str) -> None:
-    """Same members with the same values; ours may be more."""
+    """The same members have the same values, and ours may be more."""
     mine = {item.name: item.value for item in getattr(specs, name)}
     assert {item.name: item.value for item in getattr(theirs, name)}.items() <= mine.items()
 

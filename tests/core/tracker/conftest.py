@@ -26,8 +26,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports that were free a moment ago; low enough that a server may add 10000 for a second
-    one.
+    """Return ports that were free a moment ago.
+
+    They are low enough that a server may add 10000 for a second one.
     """
     with contextlib.ExitStack() as stack:
         ports: list[int] = []
@@ -40,7 +41,7 @@ def _free_ports(count: int) -> list[int]:
 
 
 def _wait_for(ready: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until a server answers; fail with its log if it ends or never does."""
+    """Wait until a server answers, and fail with its log if it ends or never does."""
     deadline = time.monotonic() + _START_S
     while not ready():
         if process.poll() is not None or time.monotonic() > deadline:
@@ -56,7 +57,7 @@ def _die_with_the_tests() -> None:
 
 @contextlib.contextmanager
 def _server(command: Sequence[str], folder: Path, ready: Callable[[], bool]) -> Iterator[None]:
-    """Run a server as long as the context; its group is ended with it."""
+    """Run a server as long as the context, and end its process group with it."""
     log = folder / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(
@@ -92,7 +93,7 @@ def _answers(port: int) -> bool:
 
 
 def _make_bucket(endpoint: str) -> bool:
-    """Make the bucket that the tests use; True once the server has it."""
+    """Make the bucket that the tests use, and return True once the server has it."""
     import boto3
     from botocore.config import Config
 

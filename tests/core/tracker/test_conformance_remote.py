@@ -10,7 +10,7 @@ from transload_testing.trackers import ResultTrackerConformance, TrackerConforma
 @pytest.mark.usefixtures("moto_s3")
 @pytest.mark.slow
 class TestMotoResults(ResultTrackerConformance):
-    """Results on S3; fewer writers and writes, since the server is one slow process."""
+    """Results on S3, with fewer writers and writes, since the server is one slow process."""
 
     writers = 2
     writes = 20
@@ -27,7 +27,7 @@ class TestMotoResults(ResultTrackerConformance):
 @pytest.mark.slow
 @pytest.mark.usefixtures("moto_s3")
 class TestMotoTracker(TrackerConformance):
-    """Runs on S3; fewer writes, since the server is one slow process."""
+    """Runs on S3, with fewer writes, since the server is one slow process."""
 
     writes = 8
     kills = 4

@@ -66,9 +66,7 @@ def plugin() -> Iterator[None]:
 
 
 def test_built_in_plugin_and_module(module: str, plugin: None, tmp_path: Path) -> None:
-    """A tracker may be built in, a plugin's, or anything that can be imported; the order is
-    kept.
-    """
+    """A tracker may be built in, a plugin's, or anything importable, and the order is kept."""
     names = ["house", f"{module}:Inner.factory", "fsspec"]
     built = build_trackers({name: str(tmp_path / str(index)) for index, name in enumerate(names)})
     assert [repr(tracker) for tracker in built] == [

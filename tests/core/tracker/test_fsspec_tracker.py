@@ -31,9 +31,7 @@ def tracker(tmp_path: Path) -> FsspecTracker:
 
 
 def test_torchx_construction(tmp_path: Path) -> None:
-    """It is made of a file system and a root, which need not exist; a local one takes the fast
-    way.
-    """
+    """A tracker is made of a file system and a root, which need not exist, and is fast locally."""
     tracker = FsspecTracker(fsspec.filesystem("file"), str(tmp_path / "runs"))
     tracker.add_metadata("run", x=1)
     assert FsspecTracker(None, tmp_path / "runs").metadata("run") == {"x": 1}
@@ -250,9 +248,7 @@ def test_listing_reads_no_run(
 def test_listing_is_kept_while_nothing_comes(
     tmp_path: Path, tracker: FsspecTracker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Asking again costs no listing, until a run comes or goes; a folder that changed just now is
-    not trusted.
-    """
+    """Asking again lists nothing, until a run comes or goes or the folder has just changed."""
     listings: list[str] = []
     real = LocalStore.folders
 
@@ -280,7 +276,7 @@ def test_listing_is_kept_while_nothing_comes(
 
 
 def test_artifact_path_object(tmp_path: Path, tracker: FsspecTracker) -> None:
-    """A path object is as good as its text; what is no text is refused by name."""
+    """A path object is as good as its text, and what is no text is refused by name."""
     tracker.add_artifact("run", "a", tmp_path / "x")  # type: ignore[arg-type]
     assert tracker.artifacts("run")["a"].path == str(tmp_path / "x")
     with pytest.raises(TrackingError, match="name=7"):
@@ -321,7 +317,7 @@ def test_create(tmp_path: Path, config: Written) -> None:
 
 
 def test_create_with_storage_options(tmp_path: Path) -> None:
-    """Options are passed to the storage; a dot in a file of settings makes a nested one."""
+    """Options are passed to the storage, and a dot in a file of settings makes a nested one."""
     pytest.importorskip("s3fs")
     config = _file(
         tmp_path,

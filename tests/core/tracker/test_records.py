@@ -90,9 +90,7 @@ def test_run_id_of() -> None:
 
 
 def test_latest_time() -> None:
-    """The time of the last whole line is found in the end of a file; with too little of it there is
-    no answer.
-    """
+    """The time of the last whole line is found at the end of a file, if enough of it is read."""
     assert latest_time(LOG) == 9
     assert latest_time(LOG[:-1]) == 5
     assert latest_time(LOG[-10:]) is None

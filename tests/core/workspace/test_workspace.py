@@ -43,7 +43,7 @@ def _project(root: Path) -> Path:
 
 
 def test_a_folder_is_copied_without_what_is_ignored(tmp_path: Path) -> None:
-    """Modes and links are kept; caches, .git and what the ignore file names stay at home."""
+    """Modes and links are kept, but caches, .git and what the ignore file names are not copied."""
     source = _project(tmp_path / "src")
     (source / ".transloadignore").write_text("# comment\ndata/*\n!data/keep.txt\n")
     count = copy_workspace(Workspace({str(source): ""}), str(tmp_path / "dst"))
@@ -103,14 +103,14 @@ def test_a_copy_is_not_copied_into_itself(tmp_path: Path) -> None:
 
 
 def test_two_projects_may_not_bring_the_same_file(tmp_path: Path) -> None:
-    """A clash names both sources; neither silently wins."""
+    """A clash names both sources, and neither silently wins."""
     one, two = _project(tmp_path / "one"), _project(tmp_path / "two")
     with pytest.raises(SpecError, match="comes from both"):
         copy_workspace(Workspace({str(one): "", str(two): ""}), str(tmp_path / "dst"))
 
 
 def test_the_digest_follows_content_path_and_mode(tmp_path: Path) -> None:
-    """Any change of what travels changes the digest; a change of what does not travel leaves it."""
+    """Any change of what travels changes the digest. A change of what does not travel leaves it."""
     source = _project(tmp_path / "src")
     workspace = Workspace({str(source): ""})
     seen = {workspace_digest(workspace)}
@@ -147,7 +147,7 @@ def test_the_digest_follows_content_path_and_mode(tmp_path: Path) -> None:
 def test_ignore_patterns(
     tmp_path: Path, rules: list[str], path: str, is_folder: bool, ignored: bool
 ) -> None:
-    """Patterns mean what they mean in a .gitignore; the last that matches decides."""
+    """Patterns mean what they mean in a .gitignore, and the last that matches decides."""
     (tmp_path / ".transloadignore").write_text("\n".join(rules))
     assert ignore_rules(str(tmp_path))(f"{path}/" if is_folder else path) is ignored
 

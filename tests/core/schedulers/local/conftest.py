@@ -57,7 +57,7 @@ class Local:
         inherit_env: bool = True,
         checkpoints: str | None = None,
     ) -> str:
-        """Submit an app or a role; return its id."""
+        """Submit a job or a role, and return its id."""
         definition = what if isinstance(what, AppDef) else app(what)
         options = self.scheduler.run_opts().resolve(cfg or {})
         if checkpoints is not None:
@@ -151,8 +151,9 @@ class Local:
         return list(self._named("tl-keeper"))
 
     def _named(self, name: str) -> Iterator[int]:
-        """Yield the helpers of this state folder that have this name; all have the fork server's
-        command line.
+        """Yield the helpers of this state folder that have this name.
+
+        All have the fork server's command line.
         """
         mark = str(self.home).encode()
         for entry in os.listdir("/proc"):
@@ -180,9 +181,7 @@ def _open_files(pid: int) -> set[str]:
 
 @pytest.fixture
 def local(transload_home: Path) -> Iterator[Local]:
-    """The scheduler ``local`` on a fresh state folder; apps still running at the end are
-    cancelled.
-    """
+    """Return the scheduler ``local`` on a fresh state folder, and cancel jobs at the end."""
     wrapped = Local(transload_home)
     yield wrapped
     for row in wrapped.scheduler.list():

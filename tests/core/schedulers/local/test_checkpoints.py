@@ -22,7 +22,7 @@ def role(local, steps: int, **fields: object):
 
 
 def test_attempts_of_a_job_share_their_checkpoints(local) -> None:
-    """What an attempt has kept, the next one finds; another role has a folder of its own."""
+    """An attempt finds what the one before has kept. Another role has a folder of its own."""
     again = {"max_retries": 2, "retry_policy": RetryPolicy.REPLICA, "retry_delay": 0.0}
     other = local.sh("touch $TRANSLOAD_CHECKPOINT_DIR/mine", "other", checkpoints=True)
     app_id = local.run(local.app(role(local, 3, **again), other), checkpoints="job")
@@ -39,7 +39,7 @@ def test_attempts_of_a_job_share_their_checkpoints(local) -> None:
 
 
 def test_kept_until_the_last_job_that_names_them_is_deleted(local) -> None:
-    """Two jobs of one name find the same folder; it goes with the second one."""
+    """Two jobs of one name find the same folder, which goes with the second one."""
     first = local.run(role(local, 2), checkpoints="shared")
     assert local.wait(first).state is AppState.FAILED
     second = local.run(role(local, 2), checkpoints="shared")
@@ -66,7 +66,7 @@ def test_a_running_job_keeps_its_checkpoints(local, eventually) -> None:
 
 
 def test_prune_removes_checkpoints_that_nobody_names(local) -> None:
-    """What a broken-off removal left is removed after a day; what a job names stays."""
+    """What a broken-off removal left is removed after a day, and what a job names stays."""
     app_id = local.run(role(local, 1), checkpoints="used")
     local.wait(app_id)
     folder = local.home / "local" / "checkpoints"
@@ -80,9 +80,7 @@ def test_prune_removes_checkpoints_that_nobody_names(local) -> None:
 
 @pytest.mark.parametrize("name", ["..", "../apps", "/tmp", "", 5])
 def test_a_record_that_names_another_folder(local, name: object) -> None:
-    """A record in which a job has put another folder is damaged; with it nothing else is
-    removed.
-    """
+    """A record in which a job has put another folder is damaged, and removes nothing else."""
     other = local.run(local.sh("true"))
     local.wait(other)
     app_id = local.run(role(local, 1), checkpoints="job")
@@ -106,7 +104,7 @@ def test_who_does_not_ask_has_no_folder(local) -> None:
 
 
 def test_no_room_for_checkpoints(local) -> None:
-    """Where the folder cannot be made, the submit is refused and says so; nothing was started."""
+    """Where the folder cannot be made, the submit is refused and says so. Nothing was started."""
     local.wait(local.run(local.sh("true")))
     (local.home / "local" / "checkpoints").write_text("in the way")
     with pytest.raises(SubmitError, match="cannot keep checkpoints in .*checkpoints"):

@@ -48,9 +48,7 @@ def client(app_id: str, script: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
 def test_client_killed_app_goes_on(local, tmp_path: Path, number: signal.Signals) -> None:
-    """The submitter dies; another process reads the rest of the log without loss or repeat and sees
-    the exit code.
-    """
+    """After the submitter has died another process reads the rest of the log and the exit code."""
     go = tmp_path / "go"
     wait = f"until [ -e {go} ]; do sleep 0.01; done"
     script = f"i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i+1)); [ $i = 20 ] && {wait}; done; exit 7"
@@ -83,8 +81,9 @@ def pids_of(local, app_id: str) -> list[int]:
 
 
 def test_supervisor_killed(local, eventually) -> None:
-    """No process of the app is left, in other sessions neither; FAILED with the reason; another app
-    is untouched.
+    """No process of the job is left, in other sessions neither. It is FAILED with the reason.
+
+    Another job is untouched.
     """
     other = local.run(local.sh("sleep 300"))
     nameless = "env -i setsid sh -c 'echo nameless $$; sleep 300' & "
@@ -135,15 +134,16 @@ def test_fork_server_killed_then_supervisor(local, eventually) -> None:
 
 
 def other_guard(local, eventually, before: int) -> int:
-    """Kill a guard; return the pid of the one that takes its place."""
+    """Kill a guard, and return the pid of the one that takes its place."""
     os.kill(before, signal.SIGKILL)
     return eventually(lambda: next((pid for pid in local.guards() if pid != before), 0))
 
 
 @pytest.mark.parametrize("fork_server_too", [False, True])
 def test_guard_killed_then_supervisor(local, eventually, fork_server_too: bool) -> None:
-    """A guard that is killed is replaced, each time; the last one ends the app, should its
-    supervisor be killed.
+    """A killed guard is replaced, each time.
+
+    The last one ends the job if its supervisor is killed.
     """
     victim = local.run(local.sh(GRANDCHILDREN))
     pids = pids_of(local, victim)
@@ -279,7 +279,7 @@ def test_really_recycled_pid(local) -> None:
 
 @pytest.mark.parametrize("kind", ["missing", "not executable", "bad interpreter", "folder"])
 def test_second_role_cannot_start(local, tmp_path: Path, kind: str) -> None:
-    """A program that cannot run is found before anything starts; the error names role and file."""
+    """A program that cannot run is found before a start, and the error names role and file."""
     program = tmp_path / "program"
     if kind == "folder":
         program.mkdir()
@@ -301,8 +301,9 @@ def test_second_role_cannot_start(local, tmp_path: Path, kind: str) -> None:
 
 
 def test_exec_fails_late(local, tmp_path: Path, eventually) -> None:
-    """A program that only the kernel finds unfit: the app FAILED, naming role and file; the first
-    role is ended.
+    """A program that only the kernel finds unfit fails the job, by role and file.
+
+    The first role is ended.
     """
     program = tmp_path / "program"
     program.write_bytes(b"\x7fELF nonsense")
@@ -322,9 +323,7 @@ def test_exec_fails_late(local, tmp_path: Path, eventually) -> None:
 
 
 def test_stubborn_replica_and_grandchild(local, eventually) -> None:
-    """Cancel returns at once; after the grace period what ignores SIGTERM is killed, in other
-    sessions too.
-    """
+    """Cancel returns at once. After the grace period what ignores SIGTERM is killed everywhere."""
     inner = "setsid sh -c 'trap \"\" TERM; echo inner $$; while :; do sleep 1; done'"
     script = f"trap '' TERM; {inner} & echo outer $$; while :; do sleep 1; done"
     app_id = local.run(local.sh(script))
@@ -359,9 +358,7 @@ def test_leftovers_of_a_finished_app_are_ended(local) -> None:
 
 
 def test_gang(local) -> None:
-    """One replica of three fails: the app is FAILED at once; the status names the replica and its
-    code.
-    """
+    """If one replica of three fails, the job is FAILED at once, with the replica and its code."""
     script = 'echo up; [ "$TRANSLOAD_REPLICA_ID" = 1 ] && { read x < $0; exit 3; }; exec sleep 300'
     fifo = local.home / "go"
     os.mkfifo(fifo)
@@ -699,9 +696,7 @@ def test_fork_of_the_host_program(local) -> None:
 
 
 def test_out_of_memory_is_named(local, tmp_path: Path, eventually) -> None:
-    """What the kernel kills in a control group that is full is said to be that; what somebody kills
-    is not.
-    """
+    """A kill by the kernel in a full control group is named, and a kill by somebody is not."""
     name = f"transload-test-{os.getpid()}"
     group = Path("/sys/fs/cgroup/memory", name)
     limit = group / "memory.limit_in_bytes"

@@ -1,5 +1,6 @@
-"""The fork server: what it starts; no descriptors, no close_range, long paths, systemd around
-it.
+"""Test the fork server and what it starts.
+
+It must work without descriptors or close_range, with long paths, and with systemd around it.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def test_out_of_descriptors(local, eventually) -> None:
 
 
 def test_each_job_has_a_guard_and_a_supervisor(local, eventually) -> None:
-    """They are there while it runs, and end with it; the fork server ends a moment later."""
+    """Guard and supervisor end with the job, and the fork server ends a moment later."""
     go = local.home / "go"
     ids = [local.run(local.sh(f"until test -e {go}; do sleep 0.05; done")) for _ in range(3)]
     # a replica has its supervisor's name until it is its program, and that has its guard's at first
@@ -191,8 +192,9 @@ def test_without_close_range() -> None:
 def test_long_address_leaves_the_working_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_proc: bool
 ) -> None:
-    """A socket below a long path is reached while other threads rely on the working directory; no
-    file is left.
+    """A socket below a long path is reached without changing the working directory for others.
+
+    No file is left.
     """
     if not has_proc:  # as on macOS
         monkeypatch.setattr(protocol.os.path, "isdir", lambda path: False)
@@ -254,9 +256,7 @@ def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_scope_of_its_own(local, systemd: Path) -> None:
-    """Where a user manager is there and lasts, the fork server is started through it (a stub here);
-    doctor says so.
-    """
+    """A lasting user manager (a stub here) starts the fork server, as doctor says."""
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
     asked = (systemd / "asked").read_text()
     assert asked.startswith(f"{systemd / 'run'} --user --scope --quiet --collect")

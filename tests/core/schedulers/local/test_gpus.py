@@ -32,9 +32,7 @@ def seen(local, app_id: str, k: int = 0) -> set[str]:
 
 
 def test_disjoint_and_waited_for(local) -> None:
-    """Two apps get different GPUs; a third is PENDING until some are free, and then starts by
-    itself.
-    """
+    """Two jobs get different GPUs. A third is PENDING until some are free, and then starts."""
     first, second = local.run(holder(local, 1, 2)), local.run(holder(local, 2))
     assert len(seen(local, first) | seen(local, first, 1) | seen(local, second)) == 4
     third = local.run(holder(local, 1))
@@ -134,7 +132,7 @@ def test_what_amds_driver_tells(tmp_path: Path) -> None:
 
 
 def test_named_gpus(local, monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRANSLOAD_LOCAL_GPUS may name the GPUs; nonsense in it is refused."""
+    """TRANSLOAD_LOCAL_GPUS may name the GPUs, and nonsense in it is refused."""
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "2,5")
     assert seen(local, local.run(holder(local, 2))) == {"2", "5"}
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "many")

@@ -50,9 +50,7 @@ def fallback(remote: Path) -> Iterator[Path]:
 def test_apps_are_kept_on_this_machine(
     local, remote: Path, fallback: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The first submit says in a line where apps are kept; everything works there, and later ones
-    are silent.
-    """
+    """The first submit says where jobs are kept. All works there, and later ones are silent."""
     other = type(local)(fallback)
     with caplog.at_level(logging.WARNING, "transload.local"):
         assert other.wait(other.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
@@ -104,9 +102,7 @@ def test_trap_set_after_the_look(local, fallback: Path, tmp_path: Path) -> None:
 def test_what_was_asked_for_is_not_replaced(
     local, remote: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TRANSLOAD_HOME on a network file system is refused in one line;
-    TRANSLOAD_ALLOW_NETWORK_HOME=1 allows it.
-    """
+    """A TRANSLOAD_HOME on a network disk is refused, unless TRANSLOAD_ALLOW_NETWORK_HOME=1."""
     monkeypatch.setenv("TRANSLOAD_HOME", str(remote / "mine"))
     other = type(local)(remote / "mine")
     with pytest.raises(ConfigError, match="network file system") as caught:

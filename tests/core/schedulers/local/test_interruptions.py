@@ -106,7 +106,7 @@ def test_75_without_a_notice_is_a_failure(local) -> None:
 
 
 def test_notice_before_the_time_limit(local) -> None:
-    """The notice comes before the limit, once; the end is the limit, however the job takes it."""
+    """The notice comes before the limit, once, and the end is the limit, whatever the job does."""
     script = f"trap 'echo noticed' USR1; echo up; {LOOP}"
     app = local.app(local.sh(script, notice=Notice(0.5, "USR1"), max_retries=3), timeout=1.2)
     app_id = local.run(app)
@@ -119,7 +119,7 @@ def test_notice_before_the_time_limit(local) -> None:
 
 @pytest.mark.parametrize("end", ["exit 75", "exit 0", "exit 3", "trap - USR1; kill -USR1 $$"])
 def test_what_ends_after_the_notice_of_its_limit(local, end: str) -> None:
-    """Who obeys timed out all the same, and is not tried again; who is done is done."""
+    """Who obeys timed out all the same, without a retry. Who is done is done."""
     script = f"trap '{end}' USR1; echo up; {LOOP}"
     app = local.app(local.sh(script, notice=Notice(20, "USR1"), max_retries=3), timeout=20.5)
     status = local.wait(local.run(app), timeout=15)
@@ -208,7 +208,7 @@ def test_cancel_in_the_middle_of_a_segments_notice(local) -> None:
 
 
 def test_a_gang_in_segments(local) -> None:
-    """Replicas that have ended well stay so where each is tried alone; the others go on together."""
+    """Replicas that have ended well stay so where each is tried alone. Others go on together."""
     script = f"""
     [ $TRANSLOAD_REPLICA_ID = 0 ] && exit 0
     [ $TRANSLOAD_INTERRUPTIONS = 1 ] && exit 0
@@ -256,8 +256,9 @@ if first:
 
 @pytest.mark.parametrize("how", ["interrupt", "fail"])
 def test_results_after_an_interruption_are_merged(local, how: str) -> None:
-    """After an interruption results of before stay, the newest win, and steps from the resumed one
-    on replace older ones; after a failure the last attempt's count.
+    """After an interruption older results stay, newer ones win, and steps replace older ones.
+
+    After a failure the last attempt's count.
     """
     role = local.sh(
         f'exec {sys.executable} -c "$1" {how}',

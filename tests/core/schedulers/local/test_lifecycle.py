@@ -58,7 +58,7 @@ def test_success_and_failure(local) -> None:
 
 
 def test_environment_of_a_replica(local) -> None:
-    """Each replica is told who it is; the macros stand for the same."""
+    """Each replica knows who it is by its variables, and the macros stand for the same."""
     role = Role(
         "main",
         "",
@@ -80,8 +80,9 @@ def test_environment_of_a_replica(local) -> None:
 
 
 def test_inherited_environment(local, monkeypatch: pytest.MonkeyPatch) -> None:
-    """All of the submitter's environment, or an allow-list; Role.env goes first; odd bytes
-    survive.
+    """A replica has all of the submitter's environment, or an allow-list. Role.env goes first.
+
+    Odd bytes survive.
     """
     monkeypatch.setenv("SUBMITTER_ONLY", "here")
     monkeypatch.setenv("TZ", "UTC")
@@ -122,9 +123,7 @@ def test_secrets_stay_off_the_disk(local, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_where_it_runs(local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An image that is a folder is img_root and working directory; else the current directory
-    is.
-    """
+    """An image that is a folder is img_root and working directory, else the current one is."""
     image, here = tmp_path / "image", tmp_path / "here"
     image.mkdir(), here.mkdir()
     (image / "tool").write_text("#!/bin/sh\necho tool of the image in $PWD, root $1\n")
@@ -157,7 +156,7 @@ def test_prepend_cwd(local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_log_dir(local, tmp_path: Path) -> None:
-    """Logs go where log_dir says; deleting the app leaves them there."""
+    """Logs go where log_dir says, and stay there when the job is deleted."""
     app_id = local.run(local.sh("echo out; echo err >&2"), cfg={"log_dir": str(tmp_path)})
     local.wait(app_id)
     folder = tmp_path / app_id / "main" / "0"
@@ -169,9 +168,7 @@ def test_log_dir(local, tmp_path: Path) -> None:
 
 
 def test_umask_and_limits_of_the_submitter(local, tmp_path: Path) -> None:
-    """Replicas have the submitter's umask, limits and niceness, not the fork server's; and default
-    signal handling.
-    """
+    """Replicas have the submitter's umask, limits and niceness, and default signal handling."""
     script = "umask; ulimit -S -n; trap; grep SigIgn /proc/self/status"
     local.wait(local.run(local.sh("exit 0")))  # the fork server has the limits of before
     before, soft_hard = os.umask(0o027), resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -242,8 +239,9 @@ def test_a_copy_that_fails_leaves_nothing(local, tmp_path: Path) -> None:
 
 
 def test_prune_removes_copies_that_nobody_uses(local, tmp_path: Path) -> None:
-    """A client killed between copy and submit leaves a copy; prune removes it after a day, and none
-    that is in use.
+    """A client killed between copy and submit leaves a copy, which prune removes after a day.
+
+    A copy in use stays.
     """
     (tmp_path / "code").mkdir()
     app_id = local.run(
@@ -301,9 +299,7 @@ s.cancel({app_id!r})
 
 
 def test_unknown_app(local) -> None:
-    """What does not exist is None, cannot be cancelled or deleted, and its log says so; ids cannot
-    leave the folder.
-    """
+    """An unknown job is None, and cannot be cancelled or deleted. Ids cannot leave the folder."""
     for app_id in ("nothing", "../apps", "..", "a/b", ""):
         assert local.scheduler.describe(app_id) is None
         assert not local.scheduler.existed(app_id)
@@ -316,7 +312,7 @@ def test_unknown_app(local) -> None:
 
 
 def test_adopt_if_exists(local) -> None:
-    """Same id and definition: adopted; another definition: refused."""
+    """The same id and definition reattach, and another definition is refused."""
     role = local.sh("echo once; sleep 300")
     local.run(role, "mine", given=True)
     assert local.started is True
@@ -329,9 +325,7 @@ def test_adopt_if_exists(local) -> None:
 
 
 def test_delete_remembers_given_ids(local) -> None:
-    """Delete ends the app and removes it; that a caller-given id existed stays known, and it is not
-    used again.
-    """
+    """Delete ends and removes a job, but a given id stays known, and is not used again."""
     local.run(local.sh("echo $$; sleep 300"), "mine", given=True)
     pid = int(local.line("mine", ""))
     local.scheduler.delete("mine")
@@ -347,7 +341,7 @@ def test_delete_remembers_given_ids(local) -> None:
 
 
 def test_prune(local) -> None:
-    """Ended apps go by age and by size, oldest first; what runs stays."""
+    """Ended jobs go by age and by size, oldest first, and what runs stays."""
     ended = [
         local.run(local.sh(f"head -c 200000 /dev/zero; exit {i}"), f"old-{i}", given=i == 0)
         for i in range(4)
@@ -388,9 +382,7 @@ def test_timeout_of_the_app(local) -> None:
 
 @pytest.mark.parametrize("seconds", [90 * 86400.0, 1e300])
 def test_limits_of_months(local, seconds: float) -> None:
-    """A limit that is longer than the kernel lets anybody sleep ends nothing; a long notice
-    neither.
-    """
+    """A limit that is longer than the kernel can sleep ends nothing, nor does a long notice."""
     app_id = local.run(
         local.app(local.sh("echo up; exec sleep 300", notice=Notice(seconds / 2)), timeout=seconds)
     )
@@ -401,7 +393,7 @@ def test_limits_of_months(local, seconds: float) -> None:
 
 
 def test_newer_state_is_refused(local) -> None:
-    """State of a newer schema is refused clearly; unknown fields of this one are passed over."""
+    """State of a newer schema is refused clearly, and unknown fields are ignored."""
     app_id = local.run(local.sh("exit 0"))
     local.wait(app_id)
     path = local.folder(app_id) / "states.jsonl"
@@ -553,9 +545,7 @@ def test_supervisor_and_guard_are_small(local) -> None:
 
 
 def test_supervisor_imports_nothing_of_ours() -> None:
-    """The fork server runs its folder as a package of its own, with the rules of attempts; heavy
-    modules stay out.
-    """
+    """The fork server runs its folder as a package of its own, without heavy modules."""
     from transload.schedulers.local.connection import import_fork_server
 
     code = f"{import_fork_server()}; print(*sys.modules)"

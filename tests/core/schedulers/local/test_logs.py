@@ -65,9 +65,7 @@ def test_order_of_streams_over_pages(local, letter: str) -> None:
 
 
 def test_only_newline_ends_a_line(local) -> None:
-    """Carriage returns, form feeds and Unicode separators stay inside; an unfinished last line
-    comes at the end.
-    """
+    """Other separators than newlines stay inside. An unfinished last line comes at the end."""
     text = "a\rb\n\x0cform\x1c\n\u2028sep\x85\nlast"
     app_id = local.run(python(f"import sys; sys.stdout.buffer.write({text.encode()!r})"))
     local.wait(app_id)
@@ -75,7 +73,7 @@ def test_only_newline_ends_a_line(local) -> None:
 
 
 def test_bad_bytes_are_replaced(local) -> None:
-    """What is not UTF-8 is replaced; a character is not torn between pages."""
+    """What is not UTF-8 is replaced, and a character is not torn between pages."""
     app_id = local.run(
         python("import sys; sys.stdout.buffer.write(b'\\xff\\n' + 'é€😀\\n'.encode() * 50)")
     )
@@ -175,7 +173,7 @@ def test_tail_until(local) -> None:
 
 
 def test_regex(local) -> None:
-    """Lines in which the expression is found; a bad one is refused at the call."""
+    """Lines in which the expression is found are shown. A bad one is refused at the call."""
     app_id = local.run(local.sh("echo loss=1; echo step; echo loss=2"))
     local.wait(app_id)
     assert local.log(app_id, regex=r"=\d") == ["loss=1\n", "loss=2\n"]

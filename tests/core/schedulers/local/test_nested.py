@@ -181,9 +181,7 @@ def test_what_only_looks_like_a_helper_ends_with_its_job(local) -> None:
 
 
 def test_entries_of_helpers_go_with_them(local, eventually) -> None:
-    """A helper is known by pid and start time for as long as it lives; a killed one is forgotten at
-    the next start.
-    """
+    """A helper's entry has pid and start time. A killed helper's goes at the next start."""
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     supervisor, fork_server = local.supervisor(app_id), local.fork_servers()[0]

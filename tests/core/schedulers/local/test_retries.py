@@ -45,7 +45,7 @@ def test_by_replica(local) -> None:
 
 
 def test_by_role(local) -> None:
-    """ROLE starts all replicas of the role; other roles go on."""
+    """ROLE starts all replicas of the role, and other roles go on."""
     flaky = local.sh(FLAKY, "flaky", num_replicas=2, max_retries=2, retry_policy=RetryPolicy.ROLE)
     steady = local.sh("echo attempt; sleep 0.5", "steady")
     app_id = local.run(local.app(flaky, steady))
@@ -94,9 +94,7 @@ def test_leftovers_of_an_attempt_are_ended_first(local) -> None:
 
 
 def test_pending_in_between(local) -> None:
-    """While nothing runs because everything is being started again, the app is PENDING; then
-    RUNNING again.
-    """
+    """While everything is being started again the job is PENDING, then RUNNING again."""
     fifo = local.home / "go"
     os.mkfifo(fifo)
     script = f"trap 'sleep 0.4; exit 1' TERM; [ $TRANSLOAD_RETRY = 0 ] && exit 3; read x < {fifo}"
@@ -147,9 +145,7 @@ def test_unfinished_line_of_an_attempt(local) -> None:
 
 
 def test_what_a_replica_says_of_its_failure(local) -> None:
-    """The error file of the first failed replica explains the app; the next attempt begins without
-    it.
-    """
+    """The error file of the first failed replica explains the job. The next attempt has none."""
     script = """
     [ -e "$TRANSLOAD_ERROR_FILE" ] && echo stale
     [ "$TRANSLOAD_REPLICA_ID" = 0 ] && exec sleep 300
@@ -170,9 +166,7 @@ def test_what_a_replica_says_of_its_failure(local) -> None:
 
 @pytest.mark.parametrize(("code", "state"), [(1, AppState.FAILED), (0, AppState.SUCCEEDED)])
 def test_what_a_thread_dies_of(local, code: int, state: AppState) -> None:
-    """It ends no program; where the program then exits with 1 and says nothing itself, it is why
-    the app failed.
-    """
+    """A thread's exception ends no program, but explains an exit with 1 without a reason."""
     thread = (
         "import sys, threading; t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join()"
     )

@@ -107,7 +107,7 @@ def test_progress_leaves_the_job_once_a_second_at_most(local) -> None:
 
 
 def test_interruption_keeps_progress_and_says_the_step(local) -> None:
-    """The message of an interruption names the step; what was reported stays until the next."""
+    """The message of an interruption names the step. What was reported stays until the next."""
     script = f"""{REPORT}
     [ "$TRANSLOAD_INTERRUPTIONS" = 1 ] && exit 0
     report '{{"step": 4200, "total": 10000}}'
@@ -141,7 +141,7 @@ def stuck(local, **fields: object):
 
 
 def test_stalled_is_noted(local) -> None:
-    """A replica that shows no sign of life is named in the status; it goes on."""
+    """A replica that shows no sign of life is named in the status, and goes on."""
     go = local.home / "go"
     end = local.home / "end"
     os.mkfifo(go)
@@ -203,7 +203,7 @@ def test_signs_of_life(local, sign: str) -> None:
 
 
 def test_suspended_is_not_stalled(local, eventually) -> None:
-    """A replica that is stopped has not stalled, however long; the count goes on when it runs."""
+    """A stopped replica has not stalled, however long, and the count goes on when it runs."""
     app_id = local.run(local.sh("echo $$; exec sleep 300", stall_after=1.0))
     pid = int(local.line(app_id, ""))
     os.kill(pid, signal.SIGSTOP)
