@@ -38,6 +38,10 @@ MISTAKES = [
     (["run", "--working-dir", "/tmp", "--", "true"], "-c working_dir=VALUE"),
     (["run", "train.sbatch"], "transload migrate train.sbatch"),
     (["run", "train.sh"], "to run the file itself: transload run -- bash train.sh"),
+    (["run", "plain.sh"], "to run the file itself: transload run -- bash plain.sh"),
+    (["run", "nothere.sh"], "no such file: nothere.sh"),
+    (["run", "--segment", "12h", "--", "true"], "give checkpoints (--checkpoints)"),
+    (["log", "local:/transload/nope"], "such as local://transload/train-x7k2"),
     (["run", "--", "train.py"], "to run the file: python train.py"),
     (["run", "utils.ecko"], "did you mean 'utils.echo'?"),
     (["run", "utils.echo", "--mgs", "hi"], "did you mean '--msg'?"),
@@ -76,6 +80,9 @@ WITHOUT_PLUGINS = [
 
 WITH_ALL_PLUGINS = [
     (["run", "--partition", "gpu", "--", "true"], "-c partition=VALUE"),
+    (["run", "-p", "gpu", "--", "true"], "-c partition=VALUE"),
+    (["run", "-J", "mine", "--", "true"], "Use run --name"),
+    (["run", "-s", "slurm", "-c", "modules=cuda", "--", "true"], "use the run option prologue"),
     (["run", "--gres", "gpu:1", "--", "true"], "Use run --gpu"),
     (["run", "-s", "slurm", "-c", "gres=gpu:1", "--", "true"], "use run --gpu"),
     (["run", "-s", "slurm", "-c", "cpus-per-task=4", "--", "true"], "use run --cpu"),
@@ -99,3 +106,4 @@ def write_files(folder: Path) -> None:
     (folder / "from_torchx.py").write_text(_FROM_TORCHX)
     (folder / "train.sbatch").write_text(BATCH_SCRIPT)
     (folder / "train.sh").write_text("#!/bin/sh\ntrue\n")
+    (folder / "plain.sh").write_text("echo $1\n")

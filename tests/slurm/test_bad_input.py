@@ -81,6 +81,7 @@ def test_unreachable_host(
         with pytest.raises(SubmitError, match=match) as caught:
             runner.run(shell_app("true"), "hpc")
         assert caught.value.transient and "\n" not in str(caught.value)
+        assert str(caught.value).endswith(f"without a question: ssh {host} true")
         with pytest.raises(SchedulerUnavailable, match=match):
             runner.list("hpc")
 
@@ -121,7 +122,7 @@ def test_certificate_that_has_run_out(login: Any) -> None:
                 assert connection.call("list") == []
             else:
                 with pytest.raises(
-                    SchedulerUnavailable, match="no key, certificate or agent of yours lets you in"
+                    SchedulerUnavailable, match="no key, .* lets you in.*ssh-copy-id login"
                 ):
                     connection.call("list")
             connection.close()

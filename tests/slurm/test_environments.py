@@ -198,7 +198,7 @@ def test_made_once_on_the_login_node(
     assert found.size and found.files
     grow_old(found.path)
     assert main(["delete", "--environments", "-s", "hpc"]) == 0
-    capsys.readouterr()
+    assert "0 environments deleted; 1 stay: in use" in capsys.readouterr().err
     job.cancel()
     job.wait(60)
     assert main(["list", "--environments", "-s", "hpc", "--json"]) == 0

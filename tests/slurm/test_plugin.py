@@ -34,10 +34,24 @@ def test_clients_that_are_missing(
     with Runner("tests", {"slurm": create_slurm}) as runner:
         assert "#SBATCH" in str(runner.dryrun(app, "slurm"))
         with pytest.raises(
-            (SubmitError, SchedulerUnavailable), match="sbatch is not installed here"
+            (SubmitError, SchedulerUnavailable),
+            match="sbatch is not installed here; .*name its login node",
         ) as caught:
             runner.run(app, "slurm", app_id="mine")
         assert "\n" not in str(caught.value)
         assert runner.status("slurm://tests/mine") is None
         assert runner.list("slurm") == []
     assert not (tmp_path / "apps" / "mine").exists()
+
+
+def test_clients_without_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tools that find no configuration are no Slurm to submit to: the check says what to write."""
+    line = "sbatch: fatal: Could not establish a configuration source"
+    for name in ("sbatch", "squeue", "scancel", "scontrol", "srun"):
+        (tmp_path / name).write_text(f"#!/bin/sh\necho '{line}' >&2\nexit 1\n")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("TRANSLOAD_SLURM_DIR", str(tmp_path / "apps"))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    checks = {what: (well, found) for what, well, found in create_slurm("tests").diagnose()}
+    assert not checks["clients"][0] and "name its login node" in checks["clients"][1]
+    assert list(checks) == ["clients", "folder"]

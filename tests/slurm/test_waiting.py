@@ -15,7 +15,7 @@ from transload.errors import SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Resource
 from transload_slurm.jobs import Job
-from transload_slurm.waiting import Never, expected_start, in_words, meaning
+from transload_slurm.waiting import Never, expected_start, in_words, meaning, partition, remedy
 
 ShellApp = Callable[..., AppDef]
 
@@ -92,6 +92,45 @@ def test_more_than_any_node_has(
         runner.run(shell_app("true", resource=resource), "slurm")
     assert f"asked for: {asked}" in str(caught.value)
     assert not caught.value.transient
+
+
+def test_gpus_of_a_type_that_no_node_has(runner: Runner, shell_app: ShellApp) -> None:
+    """The type that was asked for is named, and how to take any."""
+    app = shell_app("true", resource=Resource(cpu=1, gpu=1, memMB=-1))
+    with pytest.raises(SubmitError, match="1 GPU.* of type 'a100' .*-c gpu_type= takes any"):
+        runner.run(app, "slurm", {"gpu_type": "a100"})
+
+
+def test_a_partition_that_is_not_there(runner: Runner, shell_app: ShellApp) -> None:
+    """Those that are there are named."""
+    with pytest.raises(SubmitError, match="there are: gpu, main, other; name another"):
+        runner.run(shell_app("true"), "slurm", {"partition": "gpuu"})
+
+
+@pytest.mark.parametrize(
+    ("complaint", "typed"),
+    [
+        ("Invalid account or account/partition combination specified", "-c account=NAME"),
+        ("Invalid qos specification", "-c qos=NAME"),
+        ("Invalid feature specification", "-c constraint=NAME"),
+        ("Job violates accounting/QOS policy (job submit limit, ...)", "wait for your jobs to end"),
+        ("Something else", ""),
+    ],
+)
+def test_what_sbatch_refuses_by_a_name(complaint: str, typed: str) -> None:
+    """Its words are followed by what to type, where that is known."""
+    assert typed in remedy(complaint)
+    assert bool(typed) == bool(remedy(complaint))
+
+
+def test_the_types_of_gpus_of_a_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are named where Slurm names them."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    line = "main*|3|16|8000|gpu:v100:4(S:0-1),gpu:a100:2,tmp:1|idle|infinite|1"
+    (tmp_path / "sinfo").write_text(f"#!/bin/sh\necho '{line}'\n")
+    (tmp_path / "sinfo").chmod(0o755)
+    found = partition("main")
+    assert found is not None and "6 GPUs (a100, v100)" in found.text()
 
 
 def test_busy_nodes_and_the_expected_start(

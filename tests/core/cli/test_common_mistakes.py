@@ -42,6 +42,37 @@ def test_a_table_of_schedulers_by_a_wrong_name(
     assert "did you mean [schedulers.…]?" in result.err
 
 
+def test_a_cluster_without_its_table_of_schedulers(
+    invoke: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``[hpc]`` in transload.toml."""
+    monkeypatch.chdir(tmp_path)
+    Path("transload.toml").write_text('[hpc]\nkind = "slurm"\n')
+    result = invoke("run", "-s", "hpc", "--", "true")
+    assert result.code == 2
+    assert "did you mean [schedulers.hpc]?" in result.err
+
+
+def test_jobs_of_a_cluster_that_is_not_the_default(
+    invoke: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list without ``-s``, and an id without a cluster, say how to name that cluster's jobs."""
+    monkeypatch.chdir(tmp_path)
+    Path("transload.toml").write_text('[schedulers.hpc]\nkind = "local"\n')
+    assert "others: transload list -s hpc" in invoke("list").err
+    assert "others" not in invoke("list", "-s", "local").err
+    assert invoke("list", "--json").err == ""
+    assert "as in hpc://transload/digits" in invoke("status", "digits").err
+    assert "as in" not in invoke("status", "hpc://transload/digits").err
+
+
+def test_a_program_that_cannot_import_transload(invoke: Callable[..., Any]) -> None:
+    """What to do is said below its last lines."""
+    result = invoke("run", "--", "python3", "-S", "-c", "import transload.runtime")
+    assert result.code == 1
+    assert "install it there, or report without it" in result.err
+
+
 TABLES = [
     # what stands in transload.toml, what the message must hold
     (

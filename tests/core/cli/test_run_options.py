@@ -37,7 +37,7 @@ def test_checkpoints_is_a_flag_unless_a_handle_follows(words: list[str], read: l
         (["--on-stall", "kill"], "--on-stall='kill': must be note, dump, or dump:SIGNAL"),
         (["--on-stall", "dump:9"], "--on-stall='9': must be one of ALRM"),
         (["--segment", "1h", "--notice", "1m", "--time-limit", "1h"], "segment=3600"),
-        (["--segment", "1h"], "give a notice, checkpoints, or the number"),
+        (["--segment", "1h"], "give checkpoints (--checkpoints), a notice"),
         (["--checkpoints=local://t/no-such"], "checkpoints=local://t/no-such: there is no such"),
         (["--checkpoints=no-such"], "must be of the form SCHEDULER://SESSION/APP_ID"),
         (["--max-interruptions", "-1"], "--max-interruptions=-1: must be 0 or more"),

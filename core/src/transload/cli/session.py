@@ -22,7 +22,7 @@ from transload.specs.checks import closest
 if TYPE_CHECKING:
     from transload.schedulers import AppDescription
 
-__all__ = ["description_of", "find_job", "full_handle", "open_runner"]
+__all__ = ["description_of", "find_job", "full_handle", "open_runner", "other_clusters"]
 
 
 SESSION = "transload"
@@ -74,8 +74,27 @@ def not_found(job: Job) -> AppNotFound:
     hint = f"type `transload list -s {scheduler}` to see those that exist"
     if close is not None:
         hint = f"did you mean {close!r}?"
-    message = f"{message}; {hint}"
+    elsewhere = _elsewhere(scheduler, job.app_id)
+    message = "; ".join(filter(None, (message, hint, elsewhere)))
     return AppNotFound(job.handle, message)
+
+
+def _elsewhere(scheduler: str, app_id: str) -> str:
+    """Return how to name a job of a configured cluster, where the default scheduler was looked in.
+
+    The text is empty if there is no other cluster.
+    """
+    settings = load_settings()
+    others = other_clusters(scheduler)
+    if scheduler != settings.scheduler or not others:
+        return ""
+    handle = make_app_handle(others[0], SESSION, app_id)
+    return f"a job of a cluster has the cluster's name before it, as in {handle}"
+
+
+def other_clusters(scheduler: str) -> list[str]:
+    """Return the names of the configured clusters, without this one."""
+    return [name for name in load_settings().clusters() if name != scheduler]
 
 
 def status_of(job: Job) -> AppStatus:

@@ -45,6 +45,7 @@ KEPT_LINES: Final = 10
 """The number of last lines that are kept of each replica for the report of a failure."""
 
 Events = SimpleQueue[tuple[str, Any]]
+_LACKS_TRANSLOAD: Final = "No module named 'transload"
 Tails = dict[tuple[str, int], deque[str]]
 
 
@@ -539,6 +540,11 @@ def _report(job: Job, outcome: Outcome, status: AppStatus) -> AppResults | None:
             note(f"warning: {line}")
     if status.state is AppState.FAILED:
         _report_failures(job, status, outcome.tails)
+        if _LACKS_TRANSLOAD in _because(status):
+            note(
+                "the program imports transload, which its Python there does not have: install it "
+                "there, or report without it (docs/guides/tracking.md#without-transload)"
+            )
     try:
         results = job.results()
     except (TransloadError, OSError, ImportError) as exc:

@@ -101,6 +101,10 @@ def broken_components() -> dict[str, str]:
     return _load_all()[1]
 
 
+_FILES: Final = (".sh", ".bash", ".sbatch", ".slurm", ".job")
+"""How a name ends that is meant to be a file, and cannot be a component's."""
+
+
 def _load_all() -> tuple[dict[str, Component], dict[str, str]]:
     found: dict[str, Component] = {}
     broken: dict[str, str] = {}
@@ -127,6 +131,8 @@ def _unknown(name: str, hint: str) -> str:
 
     if shutil.which(name) is not None:
         return f"no component {name!r}: to run a program, put -- before it: -- {name} …"
+    if name.endswith(_FILES):
+        return f"no such file: {name} (in {os.getcwd()})"
     return f"no component {name!r}: {hint} (or give FILE.py:FUNCTION, or package.module:FUNCTION)"
 
 
@@ -166,7 +172,8 @@ def _refuse_shell_script(path: str, shown: str) -> None:
     if is_batch_script(text):
         remedy = f"to make a component of it: transload migrate {shlex.quote(shown)}"
         raise ComponentInvalid(f"{shown}: is a batch script of Slurm, and no component; {remedy}")
-    if text.startswith("#!") and "python" not in text.partition("\n")[0]:
+    named = path.endswith((".sh", ".bash"))
+    if named or (text.startswith("#!") and "python" not in text.partition("\n")[0]):
         raise NoComponent(f"{shown}: is a shell script, and no component")
 
 

@@ -357,6 +357,8 @@ def _flatten(path: str, table: Any) -> list[Setting]:
         raise ConfigError(f"{path}: [tool.transload] must be a table")
     found = []
     for key, value in table.items():
+        if key not in KEYS and isinstance(value, dict) and ("kind" in value or "ssh" in value):
+            raise ConfigError(f"{path}: [{key}] is no table: did you mean [schedulers.{key}]?")
         if key not in KEYS:
             raise ConfigError(f"{path}: unknown key {key!r}: {nearest(key, list(KEYS))}")
         if isinstance(value, dict) and f"{key}s" in KEYS:

@@ -20,7 +20,8 @@ class MalformedAppHandleException(SpecError):
 
     def __init__(self, app_handle: str) -> None:
         super().__init__(
-            f"app handle {app_handle!r}: must be of the form SCHEDULER://SESSION/APP_ID"
+            f"app handle {app_handle!r}: must be of the form SCHEDULER://SESSION/APP_ID, such as "
+            "local://transload/train-x7k2; `transload list` shows those that exist"
         )
 
 

@@ -129,7 +129,8 @@ def _check_notice(app: AppDef, role: Role, path: str) -> None:
         refuse(
             f"{path}.max_interruptions",
             role.interruptions_allowed,
-            "must be above 0 for a job in segments: give a notice, checkpoints, or the number",
+            "must be above 0 for a job in segments: give checkpoints (--checkpoints), a notice "
+            "(--notice), or the number (--max-interruptions)",
         )
     if notice is None:
         return

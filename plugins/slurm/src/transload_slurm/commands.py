@@ -11,6 +11,11 @@ from transload.errors import SchedulerUnavailable
 from transload_slurm.job.steps import UNREACHABLE
 
 PREFERENCES = ("SBATCH_ACCOUNT", "SBATCH_PARTITION", "SBATCH_QOS", "SBATCH_RESERVATION")
+_UNCONFIGURED = "configuration source"
+NAME_A_LOGIN_NODE = (
+    "if this is no machine of the cluster, name its login node in transload.toml: "
+    'kind = "slurm" and ssh = "me@login.example" in a table [schedulers.hpc]'
+)
 _OVER = ("invalid job id", "already completing", "already completed")
 
 
@@ -43,7 +48,10 @@ class Answer:
         lines = [
             line.partition(": error: ")[2] or line for line in self.err.splitlines() if line.strip()
         ]
-        return "; ".join(dict.fromkeys(line.strip() for line in lines)) or f"exit code {self.code}"
+        text = "; ".join(dict.fromkeys(line.strip() for line in lines))
+        if _UNCONFIGURED in text:
+            return f"{text}; {NAME_A_LOGIN_NODE}"
+        return text or f"exit code {self.code}"
 
 
 def environment(base: Mapping[str, str]) -> dict[str, str]:
@@ -90,7 +98,7 @@ def run(command: list[str], timeout: float, env: Mapping[str, str] | None = None
         )
     except FileNotFoundError as exc:
         raise SchedulerUnavailable(
-            f"{command[0]} is not installed here: Slurm's clients are needed"
+            f"{command[0]} is not installed here; {NAME_A_LOGIN_NODE}"
         ) from exc
     except subprocess.TimeoutExpired as exc:
         raise SchedulerUnavailable(f"{command[0]} did not answer within {timeout:g} s") from exc

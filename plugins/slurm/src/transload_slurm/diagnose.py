@@ -28,8 +28,12 @@ def diagnose(store: AppFolders) -> list[Check]:
 def _tools() -> Check:
     missing = [tool for tool in _TOOLS if shutil.which(tool) is None]
     if missing:
-        return "clients", False, f"not installed here: {', '.join(missing)}"
-    return "clients", True, commands.run(["sbatch", "--version"], _TIMEOUT_S).out.strip()
+        found = f"not installed here: {', '.join(missing)}"
+        return "clients", False, f"{found}; {commands.NAME_A_LOGIN_NODE}"
+    answer = commands.run(["sbatch", "--version"], _TIMEOUT_S)
+    if answer.code != 0:
+        return "clients", False, answer.complaint
+    return "clients", True, answer.out.strip()
 
 
 def _folder(store: AppFolders) -> Check:

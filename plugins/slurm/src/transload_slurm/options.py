@@ -9,7 +9,7 @@ from typing import Final
 
 from transload.errors import ConfigError
 from transload.specs import CfgVal, Role, runopts
-from transload_slurm.own import INSTEAD, refuse_own
+from transload_slurm.own import INSTEAD, in_place_of_short, refuse_own
 from transload_slurm.tables import PER_JOB, PER_ROLE
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}\Z|UNLIMITED\Z|INFINITE\Z", re.IGNORECASE)
@@ -116,7 +116,7 @@ def run_opts() -> runopts:
     }
     for name, (kind, text, default) in own.items():
         opts.add(name, type_=kind, help=text, default=default)
-    opts.add_instead(INSTEAD)
+    opts.add_instead({**in_place_of_short(), **INSTEAD})
     return opts
 
 

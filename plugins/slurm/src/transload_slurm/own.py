@@ -94,6 +94,8 @@ _WITHOUT_VALUE: Final = "EHOQXkluv"
 _WHOLE: Final = frozenset({"mem", "gpus"})
 """Options that are whole although longer ones begin so. All others may be shortened."""
 
+_PROLOGUE: Final = "use the run option prologue, whose lines run first: 'module load cuda'"
+
 INSTEAD: Final[Mapping[str, str]] = {
     **SBATCH,
     **_RESOURCES["memory"],
@@ -102,8 +104,21 @@ INSTEAD: Final[Mapping[str, str]] = {
     "job-name": "use run --name (AppDef.name)",
     "chdir": "use the run option working_dir",
     "signal": "use run --notice and --notice-signal (Role.notice)",
+    **dict.fromkeys(("module", "modules", "conda"), _PROLOGUE),
 }
 """Option of ``sbatch`` that is no run option → what to use in its place."""
+
+
+def in_place_of_short() -> dict[str, str]:
+    """Return what to use in place of each short option of ``sbatch``, such as ``p``."""
+    found = {}
+    for short, option in _SHORT.items():
+        known = f"use the run option {option} (-c {option}=VALUE)"
+        if option not in PER_JOB and option not in PER_ROLE:
+            known = INSTEAD.get(option, "")
+        if known:
+            found[short] = known
+    return found
 
 
 def refuse_own(name: str, words: list[str], *, memory: bool, gpus: bool) -> None:

@@ -40,18 +40,27 @@ _BAD: Final = re.compile(r"[\s\x00-\x1f\x7f]")
 _FOR_GOOD: Final = (
     (
         "remote host identification has changed",
-        "its host key has changed; if that is right, remove the old",
+        "its host key has changed; how to remove the old one, this says: ssh {host}",
     ),
     (
         "host key verification failed",
-        "its host key is not known here: log in once by hand, and check it",
+        "its host key is not known here; log in once by hand, and check it: ssh {host}",
     ),
     (
         "permission denied",
-        "no key, certificate or agent of yours lets you in, and a password cannot be typed here",
+        (
+            "no key, certificate or agent of yours lets you in, and a password cannot be typed here; "
+            "to bring a key there, type: ssh-copy-id {host}"
+        ),
     ),
-    ("too many authentication failures", "no key or agent of yours lets you in"),
+    (
+        "too many authentication failures",
+        "no key or agent of yours lets you in; to bring a key there, type: ssh-copy-id {host}",
+    ),
 )
+"""What ssh says → what it means, and what to type."""
+
+_CHECK: Final = "this must work first, without a question: ssh {host} true"
 
 _BOOT: Final = """
 import sys, os
@@ -185,13 +194,15 @@ def explain(host: str, code: int | None, said: str) -> SchedulerUnavailable:
     text = said.lower()
     for words, meaning in _FOR_GOOD:
         if words in text:
-            return Refused(f"ssh {host}: {meaning} (ssh: {_last(said)})")
+            remedy = meaning.format(host=host)
+            return Refused(f"ssh {host}: {remedy} (ssh: {_last(said)})")
     if code in (126, 127):
         return Refused(
             f"ssh {host}: no such Python there: {_last(said)}; the setting login_python names "
             "another"
         )
-    return SchedulerUnavailable(f"ssh {host}: {_last(said) or f'ended with exit code {code}'}")
+    reason = _last(said) or f"ended with exit code {code}"
+    return SchedulerUnavailable(f"ssh {host}: {reason}; {_CHECK.format(host=host)}")
 
 
 def _last(said: str) -> str:

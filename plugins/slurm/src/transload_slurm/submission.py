@@ -531,9 +531,15 @@ def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submiss
     job_id = next(iter(re.findall(r"^(\d+)(?:;.*)?$", answer.out.strip(), re.MULTILINE)[-1:]), "")
     if answer.code != 0 or not job_id:
         text = f"job {app_id!r} was not submitted: sbatch: {answer.complaint}"
-        if not answer.unreachable and waiting.is_refused(answer.complaint):
-            app = json.loads(submission.app.masked().to_json())
-            known = waiting.advice(app, submission.cfg, str(submission.cfg.get("partition") or ""))
-            text = "; ".join(filter(None, (text, known)))
+        if not answer.unreachable:
+            text = "; ".join(filter(None, (text, _advice(answer.complaint, submission))))
         raise SubmitError(text, transient=answer.unreachable)
     return job_id
+
+
+def _advice(complaint: str, submission: Submission) -> str:
+    """Return what to do about a refusal of ``sbatch``; ``""`` if not known."""
+    if not waiting.is_refused(complaint):
+        return waiting.remedy(complaint)
+    app = json.loads(submission.app.masked().to_json())
+    return waiting.advice(app, submission.cfg, str(submission.cfg.get("partition") or ""))

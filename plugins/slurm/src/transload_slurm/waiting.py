@@ -79,8 +79,32 @@ _REFUSED: Final = (
     "can not be satisfied",
     "node count specification invalid",
     "time limit is invalid",
+    "invalid generic resource",
 )
 """Parts of what ``sbatch`` says of a request that no node can meet."""
+
+
+_ASSOCIATIONS: Final = (
+    "on the cluster, this lists yours: sacctmgr show assoc user=$USER format=account,partition,qos"
+)
+
+_WRONG_NAMES: Final = (
+    ("invalid partition", "name another (-c partition=NAME)"),
+    ("invalid account", f"name another (-c account=NAME, -c partition=NAME); {_ASSOCIATIONS}"),
+    ("invalid qos", f"name another (-c qos=NAME); {_ASSOCIATIONS}"),
+    (
+        "invalid feature",
+        "name another (-c constraint=NAME); on the cluster, this lists them: sinfo -o '%P %f'",
+    ),
+    (
+        "accounting/qos policy",
+        (
+            "a limit of the account or the QOS is reached: ask for less (-c time=, --replicas, --cpu, "
+            f"--mem, --gpu), or wait for your jobs to end; {_ASSOCIATIONS}"
+        ),
+    ),
+)
+"""Part of what ``sbatch`` says of a name that is wrong, or of a limit → what to type."""
 
 
 def meaning(job: Job) -> str:
@@ -143,6 +167,7 @@ class _Nodes:
         cpus: CPUs of each.
         memory: megabytes of each.
         gpus: GPUs of each.
+        kinds: the types of its GPUs, as far as Slurm names them.
         works: whether jobs can run there now.
     """
 
@@ -150,6 +175,7 @@ class _Nodes:
     cpus: int
     memory: int
     gpus: int
+    kinds: Sequence[str]
     works: bool
 
 
@@ -181,6 +207,9 @@ class Partition:
             memory = max(each.memory for each in self.nodes)
             gpus = max(each.gpus for each in self.nodes)
             text += f"; its largest have {cpus} CPUs, {memory} MB of memory, {gpus} GPUs"
+            kinds = sorted({kind for each in self.nodes for kind in each.kinds})
+            if kinds:
+                text += f" ({', '.join(kinds)})"
         limits = []
         if self.max_time not in ("", "infinite", "UNLIMITED"):
             limits.append(f"{self.max_time} of time")
@@ -222,6 +251,7 @@ def _nodes(row: Sequence[str]) -> _Nodes:
         cpus=_number(row[2]),
         memory=_number(row[3]),
         gpus=_gpus(row[4]),
+        kinds=_kinds(row[4]),
         works=not state.startswith(("down", "drain", "fail", "unknown")) and "*" not in row[5],
     )
 
@@ -241,6 +271,12 @@ def _gpus(text: str) -> int:
         if words[0] == "gpu":
             count += _number(words[-1])
     return count
+
+
+def _kinds(text: str) -> list[str]:
+    """Return the types of GPUs in ``gpu:a100:4(S:0-1),gpu:2``."""
+    items = [item.partition("(")[0].split(":") for item in text.split(",")]
+    return [words[1] for words in items if words[0] == "gpu" and len(words) == 3]
 
 
 _WHAT_TO_TYPE: Final = (
@@ -263,13 +299,21 @@ def asked(app: Mapping[str, Any], cfg: Mapping[str, Any]) -> str:
         if (resource.get("memMB") or 0) > 0:
             one.append(f"{resource['memMB']} MB")
         if (resource.get("gpu") or 0) > 0:
-            one.append(f"{resource['gpu']} GPU(s)")
+            one.append(f"{resource['gpu']} GPU(s){_of_type(role, cfg)}")
         parts.append(f"{role.get('num_replicas', 1)} replica(s) of {', '.join(one)}")
     text = " and ".join(parts)
     for name in ("nodes", "ntasks_per_node", "constraint", "nodelist", "time"):
         if cfg.get(name):
             text += f", {name}={cfg[name]}"
     return text
+
+
+def _of_type(role: Mapping[str, Any], cfg: Mapping[str, Any]) -> str:
+    """Return which GPUs a role asks for, as the end of a phrase; ``""`` for any."""
+    kind = (role.get("metadata") or {}).get("slurm.gpu_type", cfg.get("gpu_type"))
+    if not kind:
+        return ""
+    return f" of type {kind!r} (gpu_type; -c gpu_type= takes any)"
 
 
 def advice(app: Mapping[str, Any], cfg: Mapping[str, Any], name: str = "") -> str:
@@ -289,6 +333,28 @@ def advice(app: Mapping[str, Any], cfg: Mapping[str, Any], name: str = "") -> st
 def is_refused(complaint: str) -> bool:
     """Tell whether ``sbatch`` refused a request since nothing of the partition can meet it."""
     return any(words in complaint.lower() for words in _REFUSED)
+
+
+def remedy(complaint: str) -> str:
+    """Return what to type where ``sbatch`` refused a name or a limit; ``""`` if not known."""
+    for words, advised in _WRONG_NAMES:
+        if words in complaint.lower():
+            if words == "invalid partition":
+                return "; ".join(filter(None, (_partitions(), advised)))
+            return advised
+    return ""
+
+
+def _partitions() -> str:
+    """Return which partitions there are, as one phrase; ``""`` if Slurm does not say."""
+    try:
+        answer = commands.run(["sinfo", "-h", "-o", "%R"], _TIMEOUT_S)
+    except SchedulerUnavailable:
+        return ""
+    names = sorted(set(answer.out.split()))
+    if answer.code != 0 or not names:
+        return ""
+    return f"there are: {', '.join(names)}"
 
 
 def _partition_of(job: Job) -> str:

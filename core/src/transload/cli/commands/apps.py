@@ -36,7 +36,14 @@ from transload.cli.output import (
 )
 from transload.cli.quantities import duration_text, limit_text, time_text, usage_texts
 from transload.cli.screen import Screen
-from transload.cli.session import app_json, description_of, find_job, open_runner, status_of
+from transload.cli.session import (
+    app_json,
+    description_of,
+    find_job,
+    open_runner,
+    other_clusters,
+    status_of,
+)
 from transload.cli.wait import AppWait, report_end
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
 from transload.plugins import get_plugins
@@ -115,6 +122,7 @@ def list_apps(
         list_environments(scheduler, limit, as_json=as_json)
         return
     with open_runner() as runner:
+        default = runner.settings.scheduler
         found = list(runner.list(scheduler))
         if states:
             found = [row for row in found if row.state.name in states]
@@ -147,6 +155,15 @@ def list_apps(
         for row, texts in zip(rows, cells, strict=True):
             texts.append(pairs_text(given[row.app_handle], " "))
     emit_table(headers, cells)
+    if scheduler is None:
+        _note_other_clusters(default)
+
+
+def _note_other_clusters(listed: str) -> None:
+    """Note that jobs of other clusters are not among those that were listed."""
+    others = [f"transload list -s {name}" for name in other_clusters(listed)]
+    if others:
+        note(f"these are jobs of {listed} alone; others: {', '.join(others)}")
 
 
 def _arguments(runner: Runner, handle: str) -> dict[str, object]:

@@ -55,7 +55,9 @@ def delete_environments(
 ) -> None:
     """Delete the environments of a scheduler that no job uses, and show which."""
     with open_runner() as runner:
-        deleted = runner.scheduler(scheduler).delete_environments(older_than, dry_run=dry_run)
+        backend = runner.scheduler(scheduler)
+        before = len(backend.environments())
+        deleted = backend.delete_environments(older_than, dry_run=dry_run)
     if as_json:
         emit_json({"dry_run": dry_run, "environments": environments_json(deleted)})
         return
@@ -63,7 +65,11 @@ def delete_environments(
     if dry_run:
         done = "would be deleted"
     emit_deleted(deleted, done)
-    note(f"{len(deleted)} environments {done}")
+    count = f"{len(deleted)} environments {done}"
+    stay = before - len(deleted)
+    if stay > 0 and older_than is None:
+        count = f"{count}; {stay} stay: in use, or used a moment ago"
+    note(count)
 
 
 def emit_deleted(found: Sequence[MadeEnvironment], done: str) -> None:
