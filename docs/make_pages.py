@@ -17,7 +17,7 @@ import pkgutil
 import re
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
@@ -324,7 +324,9 @@ def toctrees() -> str:
     root += [f"../{path}/README" for path in ("examples/*", "plugins/*")]
     text = ""
     for title, pages in [*SECTIONS.items(), ("The repository", root), *LAST_SECTIONS.items()]:
-        there = [page for page in pages if "*" in page or (HERE / f"{page}.md").exists()]
+        there = in_reading_order(pages)
+        above = [page for page in pages if page.startswith("..")]
+        there += [page for page in above if "*" in page or (HERE / f"{page}.md").exists()]
         if there:
             text += (
                 "\n\n```{toctree}\n:hidden:\n:glob:\n:caption: "
@@ -334,6 +336,22 @@ def toctrees() -> str:
                 + "\n```\n"
             )
     return text
+
+
+def in_reading_order(patterns: Sequence[str]) -> list[str]:
+    """Return the pages below docs/ that match, without their ending, as docs/index.md lists them.
+
+    Those that it does not list come last, by name.
+    """
+    index = (HERE / "index.md").read_text(encoding="utf-8")
+    listed = list(dict.fromkeys(re.findall(r"\]\(([\w/-]+)\.md", index)))
+    found = sorted(
+        path.relative_to(HERE).with_suffix("").as_posix()
+        for pattern in patterns
+        if not pattern.startswith("..")
+        for path in HERE.glob(f"{pattern}.md")
+    )
+    return sorted(found, key=lambda page: listed.index(page) if page in listed else len(listed))
 
 
 def versions(place: Path) -> None:
@@ -358,7 +376,7 @@ def redirect(target: str) -> str:
 
 
 def list_for_machines() -> str:
-    """Return ``llms.txt``: what transload is, and the pages by section, each with its first sentence.
+    """Return ``llms.txt``: what transload is, and its pages by section.
 
     The form is that of https://llmstxt.org.
     """
@@ -367,10 +385,10 @@ def list_for_machines() -> str:
     parts = ["# transload", f"> {summary}"]
     for title, patterns in [*SECTIONS.items(), *LAST_SECTIONS.items()]:
         rows = []
-        for path in sorted(path for pattern in patterns for path in HERE.glob(f"{pattern}.md")):
-            text = path.read_text(encoding="utf-8")
+        for page in in_reading_order(patterns):
+            text = (HERE / f"{page}.md").read_text(encoding="utf-8")
             heading = text.partition("\n")[0].removeprefix("# ").replace("`", "")
-            rows.append(f"- [{heading}](docs/{path.relative_to(HERE).with_suffix('.html')})")
+            rows.append(f"- [{heading}](docs/{page}.html)")
         if rows:
             parts.append("\n".join([f"## {title}", "", *rows]))
     return "\n\n".join(parts) + "\n"

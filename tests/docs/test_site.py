@@ -170,6 +170,14 @@ def test_evidence_is_the_last_in_the_menu(pages: list[Path]) -> None:
     assert sections[-2:] == ["For maintainers", "Evidence"]
 
 
+def test_the_menu_is_in_reading_order(pages: list[Path]) -> None:
+    """The pages of a section come as the first page lists them, not by name."""
+    menu = (SITE / "docs" / "index.html").read_text(encoding="utf-8")
+    links = re.findall(r'class="toctree-l1"><a [^>]*href="start/([\w-]+)\.html"', menu)
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    assert links == list(dict.fromkeys(re.findall(r"\]\(start/([\w-]+)\.md", index)))
+
+
 def test_it_loads_nothing_from_elsewhere(pages: list[Path]) -> None:
     """No script, style, font or picture of another machine: the site works offline."""
     loaded = re.compile(
