@@ -107,7 +107,61 @@ def test_existing_files_are_kept(
     assert Path("transload.toml").read_text() == 'scheduler = "local"\n'
     assert Path("say_job.py").exists()
     said = capsys.readouterr().err
-    assert 'add to it: [schedulers.slurm]; partition = "gpu"' in said
+    _, _, block = said.partition("add to it:\n")
+    block, _, _ = block.partition("1 file(s)")
+    added = tomllib.loads(block)
+    assert added["schedulers"]["slurm"]["partition"] == "gpu"
+
+
+def test_a_table_of_that_cluster_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is to be added is for the cluster by its name, without what it has."""
+    monkeypatch.chdir(tmp_path)
+    Path("say.sbatch").write_text(SCRIPT)
+    table = '[schedulers.hpc]\nkind = "slurm"\npartition = "gpu"\nnodes = 2\n'
+    Path("transload.toml").write_text(table)
+    assert main(["migrate", "say.sbatch"]) == 1
+    said = capsys.readouterr().err
+    assert "add to it:\n    [schedulers.hpc]\n    ntasks_per_node = 4\n    sbatch_args" in said
+    rest = 'ntasks_per_node = 4\nsbatch_args = ["--hint=nomultithread"]\n'
+    Path("transload.toml").write_text(f"{table}{rest}")
+    assert main(["migrate", "say.sbatch"]) == 1
+    assert "add to it" not in capsys.readouterr().err
+
+
+ARRAY = """\
+#!/bin/bash
+#SBATCH --array=1-3%2
+#SBATCH --dependency=afterok:7
+cd $SLURM_SUBMIT_DIR
+RATES=(none 0.1 0.2 0.3)
+srun echo ${RATES[$SLURM_ARRAY_TASK_ID]} in "$SLURM_SUBMIT_DIR"
+"""
+
+
+def test_an_array_in_the_folder_of_its_submit(
+    tmp_path: Path,
+    transload_home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Elements are replicas with the same numbers, and the job's folder is that of its submit."""
+    monkeypatch.chdir(tmp_path)
+    Path("sweep.sbatch").write_text(ARRAY)
+    assert main(["migrate", "sweep.sbatch", "--write"]) == 1
+    said = capsys.readouterr().err
+    assert "its 3 elements are replicas" in said
+    assert "run -c gang=false -c array_parallel=2" in said
+    assert "of one run: run -c dependency=afterok:7" in said
+    assert "SLURM_… exists" not in said
+    assert not Path("transload.toml").exists()
+    assert main(["run", "sweep_job.py"]) == 0
+    assert sorted(capsys.readouterr().out.splitlines()) == [
+        f"main/0 0.1 in {tmp_path}",
+        f"main/1 0.2 in {tmp_path}",
+        f"main/2 0.3 in {tmp_path}",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -157,9 +211,9 @@ def test_what_cannot_be_read(line: str, said: str) -> None:
 
 def test_two_steps_are_left(tmp_path: Path) -> None:
     """A second srun, arrays and variables of Slurm are listed with their lines."""
-    text = "#!/bin/sh\n#SBATCH -a 0-9\nsrun one $SLURM_PROCID\nsrun two\n"
+    text = "#!/bin/sh\n#SBATCH -a 1,5,7\nsrun one $SLURM_PROCID\nsrun two\n"
     _, _, left = convert_batch_script(text, "x")
     said = "\n".join(f"{line}: {what}" for line, what in left)
-    assert "2: --array=0-9: give --replicas" in said
+    assert "2: --array=1,5,7: give --replicas" in said
     assert "3: SLURM_… exists on Slurm only" in said
     assert "4: a second srun is a separate job: srun two" in said

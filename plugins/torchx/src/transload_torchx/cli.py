@@ -6,6 +6,7 @@ import configparser
 import difflib
 import os
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -97,17 +98,44 @@ def _batch_script(source: Path, text: str) -> Iterator[_File]:
     name = re.sub(r"\W", "_", source.stem)
     yield _own(source, source.with_name(f"{name}_job.py"), component, left)
     if settings:
-        yield _own(source, source.with_name("transload.toml"), settings, [])
+        target = source.with_name("transload.toml")
+        yield _own(source, target, _for_cluster(settings, _text_of(target)), [])
+
+
+def _for_cluster(settings: str, existing: str) -> str:
+    """Return the settings that a file lacks, in the table of its first cluster of Slurm.
+
+    Args:
+        settings: a table ``[schedulers.slurm]``, with a line for each key.
+        existing: the file, which stays as it is if it has all of them.
+    """
+    try:
+        tables = tomllib.loads(existing).get("schedulers", {})
+    except tomllib.TOMLDecodeError:
+        return settings
+    clusters = [
+        name
+        for name, table in tables.items()
+        if isinstance(table, dict) and table.get("kind", name) == "slurm"
+    ]
+    if not clusters:
+        return settings
+    known = tables[clusters[0]]
+    rows = settings.splitlines()[1:]
+    lacking = [row for row in rows if known | tomllib.loads(row) != known]
+    if not lacking:
+        return existing
+    return "\n".join([f"[schedulers.{clusters[0]}]", *lacking, ""])
 
 
 def _own(source: Path, target: Path, text: str, left: list[Left]) -> _File:
     """Return a new file. An existing one with other content is not changed."""
     before = _text_of(target)
     if target.exists() and before != text:
-        wanted = "; ".join(line for line in text.splitlines() if line)
         there = f"{target} is there already"
         if target.suffix == ".toml":
-            there = f"{there}, add to it: {wanted}"
+            wanted = "".join(f"\n    {line}" for line in text.splitlines() if line)
+            there = f"{there}, add to it:{wanted}"
         return _File(source, target, before, [Left(1, there), *left])
     return _File(source, target, text, left)
 

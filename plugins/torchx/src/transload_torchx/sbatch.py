@@ -43,12 +43,12 @@ _SETTINGS: Final = (
     "reservation",
     "nodelist",
     "exclude",
-    "dependency",
-    "begin",
     "mail-user",
     "mail-type",
 )
 """Options of sbatch that are run options of the Slurm scheduler, under the same name."""
+_OF_ONE_RUN: Final = ("dependency", "begin")
+"""Likewise, but a table of settings counts for every job."""
 _NOT_NEEDED: Final = {
     "output": "logs are kept for each replica: transload log HANDLE",
     "error": "logs are kept for each replica: transload log HANDLE",
@@ -59,6 +59,9 @@ _NOT_NEEDED: Final = {
 }
 _DIRECTIVE: Final = re.compile(r"#SBATCH\s+(.*)")
 _SET_UP: Final = re.compile(r"(module|ml|source|\.|conda|mamba|export|spack)\b")
+_TASK_ID: Final = "SLURM_ARRAY_TASK_ID"
+_SLURM_NAMES: Final = re.compile(r"SLURM_(?!ARRAY_TASK_ID\b|SUBMIT_DIR\b)")
+"""Variables of Slurm, apart from those that the component sets."""
 _MEMORY_UNITS: Final = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024 * 1024}
 
 
@@ -130,7 +133,9 @@ def job(replicas: int = {_replicas(script)}) -> AppDef:
         if option in _NOT_NEEDED:
             script.leave(option, f"not needed, {_NOT_NEEDED[option]}")
         elif option == "array":
-            script.leave(option, "give --replicas, and -c gang=false -c array_parallel=N")
+            script.leave(option, _about_array(script))
+        elif option in _OF_ONE_RUN:
+            script.leave(option, f"of one run: run -c {option}={options[option]}")
         elif option not in handled:
             others.append(_spelled(option, options[option]))
     if others:
@@ -200,7 +205,8 @@ def _options(text: str, number: int) -> list[tuple[str, str]]:
 
 def _command(script: _Script) -> str:
     """Return the shell script that each replica runs."""
-    lines = []
+    lines = _as_on_slurm(script)
+    known = len(lines)
     starts = 0
     last, _ = script.body[-1] if script.body else (0, "")
     for number, line in script.body:
@@ -216,16 +222,30 @@ def _command(script: _Script) -> str:
         if options:
             script.left.append(Left(number, f"options of srun: -c srun_args='{options}'"))
         lines.append(f"exec {command}" if number == last else command)
-    others = [line for line in lines if not _SET_UP.match(line.strip())]
+    others = [line for line in lines[known:] if not _SET_UP.match(line.strip())]
     if starts and len(others) > 1:
         script.left.append(
             Left(script.body[0][0], "lines beside srun now run in each replica: see SCRIPT")
         )
-    if "SLURM_" in "\n".join(lines):
+    if _SLURM_NAMES.search("\n".join(lines[known:])):
         script.left.append(
             Left(script.body[0][0], "SLURM_… exists on Slurm only: see TRANSLOAD_REPLICA_ID")
         )
     return "\n".join(lines)
+
+
+def _as_on_slurm(script: _Script) -> list[str]:
+    """Return lines of shell that set what the script reads of Slurm, from what a job has."""
+    lines = []
+    if "SLURM_SUBMIT_DIR" in "\n".join(line for _, line in script.body):
+        lines.append('export SLURM_SUBMIT_DIR="$PWD"')  # a job begins in its folder
+    array = _array(script)
+    if array is not None:
+        number = "$TRANSLOAD_REPLICA_ID"
+        if array.first:
+            number = f"$((TRANSLOAD_REPLICA_ID + {array.first}))"
+        lines.append(f"export {_TASK_ID}={number}")
+    return lines
 
 
 def _without_srun(line: str) -> tuple[str, str]:
@@ -258,13 +278,56 @@ def _whole(script: _Script, option: str, default: int) -> int:
     return int(value)
 
 
-def _replicas(script: _Script) -> int:
+def _tasks(script: _Script) -> int:
     """Return how many tasks the script starts by ``srun``."""
     if not any(line.split()[0] == "srun" for _, line in script.body):
         return 1
     nodes = _whole(script, "nodes", 1)
     per_node = _whole(script, "ntasks-per-node", 1)
     return _whole(script, "ntasks", nodes * per_node)
+
+
+@dataclass(frozen=True)
+class _Array:
+    """Elements of an array whose numbers follow each other.
+
+    Attributes:
+        first: number of the first.
+        count: how many there are.
+        parallel: how many may run at the same time; "" for all.
+    """
+
+    first: int
+    count: int
+    parallel: str
+
+
+def _array(script: _Script) -> _Array | None:
+    """Return the array, if each of its elements can be a replica."""
+    found = re.fullmatch(r"(\d+)-(\d+)(?:%(\d+))?", script.options.get("array", ""))
+    if found is None or _tasks(script) > 1:
+        return None
+    first = int(found[1])
+    return _Array(first=first, count=int(found[2]) - first + 1, parallel=found[3] or "")
+
+
+def _about_array(script: _Script) -> str:
+    """Return what is left to do for an array."""
+    array = _array(script)
+    if array is None:
+        return "give --replicas, and -c gang=false -c array_parallel=N"
+    options = "-c gang=false"
+    if array.parallel:
+        options = f"{options} -c array_parallel={array.parallel}"
+    return f"its {array.count} elements are replicas; to start each by itself: run {options}"
+
+
+def _replicas(script: _Script) -> int:
+    """Return how many replicas the job has: tasks, or elements of an array."""
+    array = _array(script)
+    if array is None:
+        return _tasks(script)
+    return array.count
 
 
 def _resource(script: _Script) -> str:
@@ -280,7 +343,7 @@ def _resource(script: _Script) -> str:
     if "mem-per-cpu" in options:
         parts.append(f"memMB={_megabytes(script, 'mem-per-cpu') * cpus}")
     elif "mem" in options:
-        on_a_node = math.ceil(_replicas(script) / _whole(script, "nodes", 1))
+        on_a_node = math.ceil(_tasks(script) / _whole(script, "nodes", 1))
         parts.append(f"memMB={max(_megabytes(script, 'mem') // on_a_node, 1)}")
     if parts and "cpu" not in parts[0]:
         parts.insert(0, "cpu=1")
@@ -293,7 +356,7 @@ def _resource(script: _Script) -> str:
 
 def _gpus(script: _Script) -> int:
     """Return the GPUs of a replica."""
-    replicas = _replicas(script)
+    replicas = _tasks(script)
     nodes = _whole(script, "nodes", 1)
     per: Mapping[str, Callable[[int], float]] = {
         "gpus-per-task": lambda count: count,
@@ -376,7 +439,7 @@ def _settings(script: _Script) -> dict[str, str | int | list[str]]:
     if kind:
         found["gpu_type"] = kind
     for name in ("nodes", "ntasks-per-node"):
-        if name in options and _replicas(script) > 1:
+        if name in options and _tasks(script) > 1:
             found[name.replace("-", "_")] = _whole(script, name, 1)
     if "exclusive" in options:
         found["exclusive"] = True
