@@ -7,18 +7,21 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from test_worker import _soon
 
 from transload.specs import Resource
-from transload_prefect.worker import AppJobConfiguration
+from transload_prefect.variables import AppJobConfiguration
 
+DOCS = Path(__file__).parents[2] / "docs"
 FLOW = """
 from prefect import flow
 
@@ -35,8 +38,7 @@ async def test_deployments(host: Any, tmp_path: Path, script: Callable[[str], An
     """Both run to their end on the pool's defaults, and what they print is in their logs."""
     from transload_prefect import TransloadWorker
 
-    docs = Path(__file__).parents[2] / "docs"
-    page = (docs / "reference" / "prefect-work-pools.md").read_text(encoding="utf-8")
+    page = (DOCS / "reference" / "prefect-work-pools.md").read_text(encoding="utf-8")
     yaml, code = re.search(
         r"```yaml\n(.*?)```\n\n`flow.deploy.*?```python\n(.*?)```", page, re.DOTALL
     ).groups()  # type: ignore[union-attr]
@@ -70,6 +72,34 @@ async def test_deployments(host: Any, tmp_path: Path, script: Callable[[str], An
     assert {host.flow_run(each)["state_type"] for each in runs} == {"COMPLETED"}
 
 
+def _commands(page: str, test: str) -> list[list[str]]:
+    """Return the words of the commands of the page's block that names a test."""
+    _, _, text = page.partition(f"test_deploy.py::{test} -->")
+    block = text.partition("```console\n")[2].partition("```")[0]
+    return [shlex.split(line.removeprefix("$ ")) for line in block.splitlines()]
+
+
+@pytest.mark.slow  # Prefect's command line, twice
+def test_a_work_pool_is_brought_up_to_date(
+    host: Any, tmp_path: Path, script: Callable[[str], Any], eventually: Any
+) -> None:
+    """A pool of an earlier template has today's variables after the two commands of the page."""
+    variables = {"type": "object", "properties": {"command": {"type": "string"}}}
+    earlier = {"job_configuration": {"command": "{{ command }}"}, "variables": variables}
+    pool = f"old-{uuid4().hex[:6]}"
+    host.post("/work_pools/", name=pool, type="transload", base_job_template=earlier)
+    page = (DOCS / "reference" / "prefect-work-pools.md").read_text(encoding="utf-8")
+    made = script("")
+    for words in _commands(page, "test_a_work_pool_is_brought_up_to_date"):
+        typed = [str(tmp_path / word) if word.endswith(".json") else word for word in words[1:]]
+        typed = [pool if word == "cluster" else word for word in typed]
+        process = made.start(sys.executable, "-m", "prefect", "--no-prompt", *typed)
+        eventually(lambda process=process: process.poll() is not None, 100)
+        assert process.returncode == 0, made.log.read_text()[-3000:]
+    (found,) = host.post("/work_pools/filter", work_pools={"name": {"any_": [pool]}})
+    assert found["base_job_template"]["job_configuration"]["mem"] == "{{ mem }}"
+
+
 def test_the_example_of_a_work_pool(
     host: Any, tmp_path: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
@@ -95,4 +125,4 @@ def test_the_example_of_a_work_pool(
     assert (job.scheduler, job.cfg) == ("slurm", {"partition": "cpu"})
     app = job.to_app()
     assert app.timeout == 3600
-    assert app.roles[0].resource == Resource(cpu=1, gpu=0, memMB=2000)
+    assert app.roles[0].resource == Resource(cpu=1, gpu=0, memMB=2048)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,9 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from transload.errors import SpecError
 from transload.pipelines import host_runner
+from transload.specs import BindMount, Notice, Resource, named_resources
 
 
 def _apps() -> list[Any]:
@@ -224,7 +227,9 @@ async def test_an_app_that_ended_before_its_flow_run_began(host: Any) -> None:
         ({"command": "echo 'a"}, 'command="echo \'a": not as a shell would read it'),
         ({"scheduler": "slurn"}, "slurn"),
         ({"scheduler": "local", "cfg": {"partitoin": "gpu"}}, "partitoin"),
-        ({"mem_mb": -7}, "memMB=-7"),
+        ({"mem_mb": -7}, "mem_mb='-7M': must be a size"),
+        ({"time_limit": "2x"}, "time_limit='2x': must be a duration"),
+        ({"gpus": 1}, "gpus=1: no variable of the work pool: did you mean 'gpu'"),
     ],
 )
 @pytest.mark.parametrize("died", [False, True])
@@ -327,7 +332,8 @@ async def test_kill_infrastructure(host: Any) -> None:
     from prefect.exceptions import InfrastructureNotAvailable, InfrastructureNotFound
 
     from transload.specs import AppDef, Role
-    from transload_prefect.worker import AppJobConfiguration, TransloadWorker
+    from transload_prefect import TransloadWorker
+    from transload_prefect.variables import AppJobConfiguration
 
     runner = host_runner("prefect")
     handle = runner.run(AppDef("sleep", [Role("r", "", entrypoint="sleep", args=["100"])]), "local")
@@ -345,7 +351,7 @@ async def test_kill_infrastructure(host: Any) -> None:
 def test_a_command_that_is_none(command: str) -> None:
     """A command that a shell would not read, or that names no program, is refused by name."""
     from transload.errors import SpecError
-    from transload_prefect.worker import AppJobConfiguration
+    from transload_prefect.variables import AppJobConfiguration
 
     with pytest.raises(SpecError, match="command="):
         AppJobConfiguration(command=command).to_app()
@@ -353,7 +359,7 @@ def test_a_command_that_is_none(command: str) -> None:
 
 def test_configuration_becomes_an_app() -> None:
     """The job has command, environment and resources of its configuration. Keys are references."""
-    from transload_prefect.worker import AppJobConfiguration
+    from transload_prefect.variables import AppJobConfiguration
 
     keys = (
         "PREFECT_API_KEY",
@@ -362,7 +368,7 @@ def test_configuration_becomes_an_app() -> None:
     )
     env = {"X": "1", **dict.fromkeys(keys, "hunter2")}
     made = AppJobConfiguration(
-        command="echo 'a b' c", env=env, image="img", cpu=2, gpu=1, mem_mb=512
+        command="echo 'a b' c", env=env, image="img", cpu=2, gpu=1, mem="512M"
     )
     app = made.to_app()
     role = app.roles[0]
@@ -380,7 +386,7 @@ def test_the_whole_app() -> None:
     """
     from transload.errors import SpecError
     from transload.specs import BindMount, named_resources
-    from transload_prefect.worker import AppJobConfiguration
+    from transload_prefect.variables import AppJobConfiguration
 
     more: dict[str, Any] = {"metadata": {"kubernetes.x": 1}, "resource": "aws_t3.medium"}
     mounts = ["type=bind", "src=/a", "dst=/b", "readonly"]
@@ -409,11 +415,13 @@ async def test_variables_reach_the_app(host: Any, tmp_path: Path) -> None:
     given = {
         "secrets": {"TOKEN": f"file:{tmp_path}/token"},
         "metadata": {"team": "x"},
-        "max_retries": 1,
-        "timeout": 60,
+        "retries": 1,
+        "time_limit": "60s",
+        "notice": 5,
+        "checkpoints": True,
     }
     command = "sh -c 'test $TOKEN = hunter2 && echo this is $TRANSLOAD_REPLICA_ID of $GIVEN'"
-    more = {"replicas": 2, "cpu": 1, "mem_mb": 64, "env": {"GIVEN": "two"}}
+    more = {"replicas": 2, "cpu": 1, "mem": "64M", "env": {"GIVEN": "two"}}
     pool = f"pool-{uuid4().hex[:6]}"
     deployment = _deployment(host, pool, command=command, **given, **more)
     run = host.post(f"/deployments/{deployment}/create_flow_run")["id"]
@@ -428,7 +436,117 @@ async def test_variables_reach_the_app(host: Any, tmp_path: Path) -> None:
     role = found.app.roles[0]
     assert (role.num_replicas, role.resource.cpu, role.resource.memMB) == (2, 1, 64)
     assert (role.secrets["TOKEN"], role.metadata) == (given["secrets"]["TOKEN"], {"team": "x"})
-    assert (role.max_retries, found.app.timeout) == (1, 60)
+    assert (role.max_retries, found.app.timeout, role.checkpoints) == (1, 60, True)
+    assert role.notice == Notice(5)
+
+
+def _configured(variables: dict[str, Any], template: dict[str, Any] | None = None) -> Any:
+    """Return the configuration that a pool's template makes of variables."""
+    from transload_prefect import TransloadWorker
+    from transload_prefect.variables import AppJobConfiguration
+
+    made = template or TransloadWorker.get_default_base_job_template()
+    return asyncio.run(AppJobConfiguration.from_template_and_values(made, variables))
+
+
+def test_a_work_pool_offers_the_settings_of_a_job() -> None:
+    """All of them, described as everywhere, and of the types that Prefect checks."""
+    from prefect.utilities.schema_tools import validate
+
+    from transload.components import SETTING_HELP, OverrideOptions
+    from transload_prefect import TransloadWorker
+
+    template = TransloadWorker.get_default_base_job_template()
+    offered = template["variables"]["properties"]
+    settings = set(OverrideOptions.__annotations__) - {"name", "role", "env"}
+    assert settings <= set(offered) and settings <= set(template["job_configuration"])
+    assert {name: offered[name]["description"] for name in settings} == {
+        name: SETTING_HELP[name] for name in settings
+    }
+    right: dict[str, Any] = {
+        "gpu": "2",
+        "mem": "8G",
+        "replicas": 1,
+        "segment": "1h",
+        "stall_after": 600,
+        "on_stall": "dump",
+        "stall_signal": "USR2",
+        "notice": {"seconds": 60, "signal": "USR1"},
+        "mounts": ["type=bind,src=/a,dst=/b", {"type": "bind", "src_path": "/c", "dst_path": "/d"}],
+        "max_interruptions": 3,
+        "progress_server": True,
+        "retry_delay": "5s",
+        "env.LEVEL": "info",
+    }
+    validate(right, template["variables"], raise_on_error=True)
+    app = _configured(right).to_app()
+    role = app.roles[0]
+    assert (app.segment, role.resource.gpu, role.resource.memMB) == (3600, 2, 8192)
+    assert (role.stall_after, role.on_stall, role.stall_signal) == (600, "dump", "USR2")
+    assert role.notice == Notice(60, "USR1")
+    assert role.mounts == [BindMount("/c", "/d"), BindMount("/a", "/b")]
+    assert (role.max_interruptions, role.progress_server, role.retry_delay) == (3, True, 5)
+    assert role.env == {"LEVEL": "info"}
+    wrong = {"gpu": [1], "time_limit": True, "checkpoints": 3}
+    errors = validate(wrong, template["variables"])
+    assert {error.path[0] for error in errors} == set(wrong)
+
+
+def test_variables_of_an_earlier_version() -> None:
+    """Names, and values of what nobody set, that are stored in pools and deployments are read."""
+    names = ["cpu", "gpu", "mem_mb", "replicas", "max_retries", "timeout", "resource", "command"]
+    unset = {"cpu": -1, "gpu": -1, "mem_mb": -1, "replicas": 1, "max_retries": 0}
+    template = {
+        "job_configuration": {name: f"{{{{ {name} }}}}" for name in names},
+        "variables": {"properties": {name: {"default": unset.get(name)} for name in names}},
+    }
+    app = _configured({}, template).to_app()
+    assert (app.roles[0].resource, app.roles[0].max_retries) == (Resource(-1, -1, -1), 0)
+    app = _configured({"resource": "aws_t3.medium"}, template).to_app()
+    assert app.roles[0].resource == named_resources["aws_t3.medium"]
+    stored = {"mem_mb": 500, "max_retries": 2, "timeout": 60, "cpu": 2}
+    for made in (_configured(stored, template), _configured(stored)):
+        app = made.to_app()
+        role = app.roles[0]
+        assert (role.resource.memMB, role.max_retries, app.timeout) == (500, 2, 60)
+        assert role.resource.cpu == 2
+    with pytest.raises(SpecError, match="mem_mb: is the earlier name of mem: give mem alone"):
+        _configured({"mem_mb": 500, "mem": "1G"}).to_app()
+    with pytest.raises(SpecError, match="mem='1G': no variable of the work pool, whose template"):
+        _configured({"mem": "1G"}, template).to_app()
+
+
+@pytest.mark.parametrize(
+    ("variables", "says"),
+    [
+        ({"retry": 1}, "retry=1: no variable of the work pool: did you mean 'retries'"),
+        ({"gpu": "two"}, "gpu='two': must be a whole number"),
+        ({"gpu": 1.5}, "gpu=1.5: must be an int"),
+        ({"stall_after": "0s"}, "stall_after=0.0: must be above 0"),
+        ({"timeout": -1}, "timeout=-1.0: must be above 0"),
+        ({"replicas": "2"}, "replicas=2: a flow run is run once"),
+        ({"mounts": ["src=/a"]}, "mounts: 'src=/a': the type must come first"),
+    ],
+)
+def test_wrong_settings_of_a_flow_run(variables: dict[str, Any], says: str) -> None:
+    """Each is refused by the name of the variable, when the job is made and not when it is found."""
+    configuration = _configured(variables)
+    with pytest.raises(SpecError, match=re.escape(says)):
+        configuration.to_app()
+
+
+def test_a_wrong_template_of_a_work_pool() -> None:
+    """A field that no job has is refused with the nearest one; a variable of its own has effect."""
+    template: dict[str, Any] = {
+        "job_configuration": {"cfg": {"partition": "{{ partition }}"}},
+        "variables": {},
+    }
+    made = _configured({"partition": "gpu"}, template)
+    assert made.to_app() and made.cfg == {"partition": "gpu"}
+    template["job_configuration"]["mounts_"] = "{{ partition }}"
+    says = "job_configuration.mounts_: the work pool's template: did you mean 'mounts'"
+    with pytest.raises(SpecError, match=says):
+        _configured({}, template).to_app()
 
 
 @pytest.mark.parametrize("number", [200, pytest.param(2000, marks=pytest.mark.slow)])
@@ -441,7 +559,8 @@ def test_flow_runs_with_keys_of_their_own(
     from concurrent.futures import ThreadPoolExecutor
     from types import SimpleNamespace
 
-    from transload_prefect.worker import AppJobConfiguration, TransloadWorker
+    from transload_prefect import TransloadWorker
+    from transload_prefect.variables import AppJobConfiguration
     from transload_testing.scripted import ScriptedScheduler
 
     got: dict[str, str] = {}
@@ -483,8 +602,9 @@ def test_a_scheduler_of_containers_needs_an_image(
     from types import SimpleNamespace
 
     from transload.errors import SpecError
+    from transload_prefect import TransloadWorker
     from transload_prefect.adapter import runner_of
-    from transload_prefect.worker import AppJobConfiguration, TransloadWorker
+    from transload_prefect.variables import AppJobConfiguration
     from transload_testing.scripted import ScriptedScheduler
 
     def convert(self: object, app: Any, cfg: object) -> None:

@@ -6,8 +6,6 @@ import asyncio
 import copy
 import logging
 import os
-import shlex
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
@@ -20,8 +18,7 @@ import httpx
 from prefect.client.schemas.objects import StateType
 from prefect.exceptions import InfrastructureNotAvailable, InfrastructureNotFound, ObjectNotFound
 from prefect.states import Cancelled
-from prefect.workers.base import BaseJobConfiguration, BaseVariables, BaseWorker, BaseWorkerResult
-from pydantic import BaseModel, Field
+from prefect.workers.base import BaseWorker, BaseWorkerResult
 
 from transload.errors import (
     AppNotFound,
@@ -40,28 +37,18 @@ from transload.pipelines import (
     Launch,
     LifecycleState,
 )
-from transload.specs import AppDef, AppState, Resource, Role, parse_mounts, resource
+from transload.specs import AppState
 from transload_prefect.adapter import HOST, runner_of
 from transload_prefect.adopt import can_be_seen, is_cancelling, orphans
-from transload_prefect.cluster import TransloadCluster
 from transload_prefect.context import RunContext
 from transload_prefect.traces import Traces, without_prefects
+from transload_prefect.variables import AppJobConfiguration, AppVariables
 
 if TYPE_CHECKING:
     from prefect.client.schemas.objects import FlowRun
 
     from transload.runner import Runner
     from transload.specs import AppStatus
-
-SECRET: Final = (
-    "PREFECT_API_KEY",
-    "PREFECT_API_AUTH_STRING",
-    "PREFECT_CLIENT_CUSTOM_HEADERS",
-    "PREFECT_SERVER_API_AUTH_STRING",
-    "PREFECT_SERVER_DATABASE_CONNECTION_URL",
-    "PREFECT_SERVER_DATABASE_PASSWORD",
-)
-"""What Prefect hands to flow runs and must not be written down with the job."""
 
 ENDED: Final = frozenset({AppState.SUCCEEDED, AppState.FAILED, AppState.CANCELLED})
 """Ends of a job whose flow run is scheduled again, since it had not begun to run it."""
@@ -77,135 +64,6 @@ RUN_INTERVAL: Final = 10.0
 
 _TAIL: Final = 20
 """How many last lines of a job that failed are shown, where its output is not."""
-
-_FLOW_RUN: Final = """\
-import os, runpy, sys, time, uuid
-sys.argv = ["prefect", "flow-run", "execute"]
-try:
-    runpy.run_module("prefect", run_name="__main__")
-except SystemExit as end:
-    if end.code:
-        raise
-from prefect.client.orchestration import get_client
-with get_client(sync_client=True) as client:
-    states = client.read_flow_run_states(uuid.UUID(os.environ["PREFECT__FLOW_RUN_ID"]))
-names = [state.type.value for state in sorted(states, key=lambda state: state.timestamp)]
-if names and names[-1].startswith("CANCELL"):
-    time.sleep(60)  # a worker cancels the job meanwhile, so that its scheduler does not say that it ended well
-    sys.exit("the flow run was cancelled")
-# the flow run may be scheduled again by now: what counts is how it ended since it last began
-while "RUNNING" in names:
-    del names[0]
-bad = {"CRASHED", "FAILED"}.intersection(names)
-if bad:
-    sys.exit(f"the flow run ended as {bad.pop()}")
-"""
-"""What runs a flow run in its job.
-
-Prefect's own command ends with 0 also when the flow run was cancelled, and whenever it has reported
-that the flow run failed or crashed.
-"""
-
-
-class _Variables(BaseModel):
-    """What a work pool of type ``transload`` and its deployments may set."""
-
-    scheduler: str | None = Field(
-        default=None, description="Where flow runs go; empty: the configured one, else local."
-    )
-    cluster: TransloadCluster | None = Field(
-        default=None, description="Where flow runs go, in place of a scheduler."
-    )
-    cfg: dict[str, Any] = Field(default_factory=dict, description="Run options of the scheduler.")
-    image: str | None = Field(
-        default=None, description="Image, or what the scheduler takes for one."
-    )
-    workspace: str | None = Field(
-        default=None, description="Folder on the worker's machine that comes along."
-    )
-    pass_env: list[str] = Field(
-        default_factory=list, description="Patterns of the worker's variables that it gets."
-    )
-    environment: str | None = Field(
-        default=None,
-        description="What is installed for it: requirements.txt, uv.lock, a script, or none.",
-    )
-    cpu: float = Field(default=-1, description="CPUs; -1: unset.")
-    gpu: int = Field(default=-1, description="GPUs; -1: unset.")
-    mem_mb: int = Field(default=-1, description="Memory in MB; -1: unset.")
-    resource: str | None = Field(
-        default=None, description="Name of a resource, in place of CPUs, GPUs and memory."
-    )
-    mounts: list[str] = Field(
-        default_factory=list, description="type=bind, src=/data, dst=/data, readonly, and so on."
-    )
-    secrets: dict[str, str] = Field(
-        default_factory=dict, description="Variables of the job: env:NAME, file:PATH …"
-    )
-    metadata: dict[str, Any] = Field(
-        default_factory=dict, description="What a scheduler may look at, by its name."
-    )
-    replicas: int = Field(
-        default=1,
-        description="How often the command runs, side by side; more than one needs a command.",
-    )
-    max_retries: int = Field(default=0, description="How often the scheduler starts it again.")
-    timeout: float | None = Field(default=None, description="Seconds for the whole.")
-    stream_output: bool = Field(
-        default=True, description="Show the job's output in the flow run's log."
-    )
-
-
-class AppVariables(_Variables, BaseVariables):
-    """The variables of a work pool of type ``transload``."""
-
-
-class AppJobConfiguration(_Variables, BaseJobConfiguration):
-    """How a flow run becomes a job, which the template of a work pool fills in."""
-
-    def to_app(self, here: bool = True) -> AppDef:
-        """Return the job of a flow run, whose command waits until the flow run has ended.
-
-        Without an image it is run by the worker's own Python, if jobs are ``here``, on the worker's
-        disk.
-
-        Raises:
-            SpecError: if a variable of the work pool is wrong.
-        """
-        words = _words(self.command or self._base_flow_run_command())
-        if words == self._base_flow_run_command().split():
-            if self.replicas != 1:
-                raise SpecError(
-                    f"replicas={self.replicas}: a flow run is run once; give a command for more"
-                )
-            words = [sys.executable if here and not self.image else "python", "-c", _FLOW_RUN]
-        own = {name: f"env:{name}" for name in self.secret_values()}
-        role = Role(
-            name="flow",
-            image=self.image or "",
-            entrypoint=words[0],
-            args=words[1:],
-            env={
-                name: value
-                for name, value in self.env.items()
-                if value is not None and name not in SECRET
-            },
-            secrets={**self.secrets, **own},
-            num_replicas=self.replicas,
-            max_retries=self.max_retries,
-            resource=resource(h=self.resource)
-            if self.resource
-            else Resource(self.cpu, self.gpu, self.mem_mb),
-            mounts=parse_mounts(self.mounts),
-            metadata=self.metadata,
-        )
-        return AppDef(
-            name="prefect-flow-run", roles=[role], metadata=dict(self.labels), timeout=self.timeout
-        )
-
-    def secret_values(self) -> dict[str, str]:
-        """Return the secrets by the name that `to_app` refers to. A profile may hold them."""
-        return {name: value for name in SECRET if (value := self.env.get(name))}
 
 
 class AppWorkerResult(BaseWorkerResult):
@@ -300,7 +158,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         try:
             driver.start()
         except SpecError as exc:
-            if not configuration.image and ".image" in str(exc):
+            if not configuration.overrides.image and ".image" in str(exc):
                 raise SpecError(
                     f"{exc} (set the variable image of the work pool; it needs Prefect)"
                 ) from exc
@@ -587,16 +445,6 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
             raise InfrastructureNotAvailable(str(exc)) from exc
         except TransloadError as exc:
             raise InfrastructureNotFound(str(exc)) from exc
-
-
-def _words(command: str) -> list[str]:
-    try:
-        words = shlex.split(command)
-    except ValueError as exc:
-        raise SpecError(f"command={command!r}: not as a shell would read it: {exc}") from exc
-    if not words:
-        raise SpecError(f"command={command!r}: must name a program")
-    return words
 
 
 def _exit_status(status: AppStatus) -> int:
