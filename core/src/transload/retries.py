@@ -317,7 +317,7 @@ class Replica:
 
     @property
     def run(self) -> int:
-        """The number of its attempt, failures and interruptions counted together."""
+        """Return the number of its attempt, counting failures and interruptions together."""
         return self.attempt + self.interruptions
 
     def begin_again(self, cause: str = "") -> None:
@@ -1051,7 +1051,7 @@ class Gang:
 
     @property
     def is_idle(self) -> bool:
-        """True if nothing runs and nothing is to be started again."""
+        """Tell whether nothing runs and nothing is to be started again."""
         return not self.restarts and not any(replica.alive for replica in self.replicas)
 
     @property

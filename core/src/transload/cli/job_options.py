@@ -24,7 +24,7 @@ _VALUES: Final = "transload.cli.job_options"
 """Under this key the context of a command keeps the values of these options."""
 
 _SPELLED: Final = "transload.cli.job_options.spelled"
-"""Under this key it keeps setting → the option that the user types for it."""
+"""Under this key it keeps the option that the user types for each setting."""
 
 
 @dataclass(frozen=True)

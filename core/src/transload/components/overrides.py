@@ -210,7 +210,7 @@ def _set(record: T, changes: Mapping[str, Any]) -> T:
 
 
 def check_names(values: object) -> None:
-    """Refuse settings that are no mapping, or of a name that there is not.
+    """Refuse settings that are no mapping, and unknown names.
 
     Raises:
         SpecError: for the first of these names, with the nearest.

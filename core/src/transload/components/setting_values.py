@@ -14,7 +14,7 @@ from transload.specs.serialization import build
 from transload.specs.text import parse_bool, parse_duration, parse_size
 
 _UNSET: Final = -1
-"""What the fields of a resource say of what nobody asks for."""
+"""The value of a resource's fields that are not set."""
 
 
 def stall_action(value: Any, path: str) -> dict[str, str]:

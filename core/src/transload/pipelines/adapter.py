@@ -130,7 +130,7 @@ class Adapter(ABC, Generic[Context]):
 
     @abstractmethod
     def io(self, context: Context) -> AdapterIO:
-        """Return whom to ask about the job of a step, where to keep and where to show it."""
+        """Return the runner, stores, logs and displays for the job of a step."""
 
     @abstractmethod
     def cancel_on_exit(self, context: Context, driver: Driver) -> AbstractContextManager[object]:

@@ -1,6 +1,6 @@
-"""The asks of a unit of work that starts several jobs in turn.
+"""Distinguish the jobs that one unit of work asks for in turn.
 
-Two different asks never share a job.
+An *ask* is what one of them is to run, and where. Two different asks never share a job.
 
 The identity that an orchestrator gives names the unit of work (a task of a run). Most of them start
 one job. But a user's code may start several in turn under one identity. The first one has the
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 __all__ = ["FIRST_UNIT", "ask_of", "unit_of"]
 
 FIRST_UNIT: Final = ""
-"""The unit of what is asked for first."""
+"""The unit of the first ask."""
 
 _LENGTH: Final = 20
-"""Characters of an ask, which hold 80 bits."""
+"""Hexadecimal digits of an ask, which hold 80 bits."""
 
 
 def ask_of(launch: Launch, runner: Runner, context_args: Mapping[str, Any] | None = None) -> str:

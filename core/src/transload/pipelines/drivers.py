@@ -1,4 +1,4 @@
-"""The driver, which looks after one job in a process.
+"""Define the driver, which looks after one job in a process.
 
 It waits, blocking or asynchronously, and has the effects of the job's lifecycle carried out.
 """
@@ -85,37 +85,37 @@ class Driver:
 
     @property
     def runner(self) -> Runner:
-        """The runner, which knows the cluster of the job."""
+        """Return the runner, which knows the cluster of the job."""
         return self._effects.runner
 
     @property
     def log(self) -> Callable[[str], None]:
-        """Takes one line for people."""
+        """Return what takes one line for people."""
         return self._io.log
 
     @property
     def identity(self) -> Identity:
-        """Whose job it is."""
+        """Return the orchestrator's unit of work whose job it is."""
         return self._state.identity
 
     @property
     def handle(self) -> str | None:
-        """The job, once it was submitted or attached to."""
+        """Return the job's handle, once it was submitted or attached to."""
         return self._state.handle
 
     @property
     def attempt(self) -> int | None:
-        """Which attempt of its generation the job is."""
+        """Return the number of the job's attempt within its generation."""
         return self._state.attempt
 
     @property
     def status(self) -> AppStatus | None:
-        """What was seen last."""
+        """Return the status that was seen last."""
         return self._state.status
 
     @property
     def options(self) -> ExecutionOptions:
-        """How the job is run."""
+        """Return the options by which the job is run."""
         return self._state.options
 
     @options.setter
@@ -295,7 +295,7 @@ class Driver:
 
     @property
     def killed(self) -> bool:
-        """Whether `kill` was called."""
+        """Return whether `kill` was called."""
         return self._killed
 
     def kill(self, asked: bool | None = None) -> None:
@@ -527,7 +527,7 @@ class Driver:
                 return seen
 
     def _follow_logs(self, wake: Callable[[], object], *, here: bool) -> None:
-        """Hand on the lines that are due, and follow the logs from now on."""
+        """Pass on the lines that are due, and follow the logs from now on."""
         logs = self._effects.logs
         if logs.due:
             logs.pump()

@@ -1,4 +1,6 @@
-"""Whether somebody asked for the end of this process, since a signal does not say who sent it.
+"""Find out whether somebody asked for the end of this process.
+
+A signal does not say who sent it.
 
 A worker that is stopped, a machine that is drained, and a parent that was killed all send SIGTERM.
 A person's cancel does so too. So a process that is ended asks, and cancels its job only if that end

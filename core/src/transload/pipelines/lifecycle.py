@@ -192,7 +192,7 @@ class Cancel(Effect[None]):
 
 @dataclass(frozen=True)
 class FinishLogs(Effect[None]):
-    """Hand on the remaining log lines of a job that has ended."""
+    """Pass on the remaining log lines of a job that has ended."""
 
     handle: str
 

@@ -1,4 +1,4 @@
-"""The log lines of a job, passed on to an orchestrator.
+"""Pass on the log lines of a job to an orchestrator.
 
 No line is lost and none comes twice, also where another process goes on. Lines are whole.
 """
@@ -120,7 +120,7 @@ class _Source:
 
 
 class LogForwarder:
-    """Hands the lines of all replicas and streams of a job to a sink, and keeps its position.
+    """Passes the lines of all replicas and streams of a job to a sink, and keeps its position.
 
     `pump` never blocks longer than its scheduler's queries take. `cursor` is JSON. Another
     forwarder that gets it, in another process too, goes on exactly there. Memory does not grow
@@ -183,7 +183,7 @@ class LogForwarder:
 
     @property
     def complete(self) -> bool:
-        """True once all replicas have ended and all of their lines were passed on."""
+        """Return whether all replicas have ended and all of their lines were passed on."""
         return self._discovered and all(source.complete for source in self._sources.values())
 
     def _kept_cursor(self) -> dict[str, Any] | None:
@@ -243,7 +243,7 @@ class LogForwarder:
         return max(0.0, self._first - time.monotonic())
 
     def follow(self, wake: Callable[[], object], *, here: bool) -> None:
-        """Hand on lines as they come, until `stop`.
+        """Pass on lines as they come, until `stop`.
 
         Does nothing before `pause` is over, nor where it was called before.
 
@@ -282,7 +282,7 @@ class LogForwarder:
             subscription.close(-1)
 
     def pump(self) -> int:
-        """Hand on what is there now.
+        """Pass on what is there now.
 
         A scheduler that cannot be reached gives nothing now, and the rest comes later. An
         exception of the sink is the caller's. No line is lost by it, and none comes twice.
@@ -300,7 +300,7 @@ class LogForwarder:
         return moved
 
     def finish(self, silence: float = 10.0) -> None:
-        """Hand on the rest of the lines of a job that has ended.
+        """Pass on the rest of the lines of a job that has ended.
 
         Args:
             silence: seconds without a new line after which the rest is given up.
@@ -375,14 +375,14 @@ class LogForwarder:
         return len(lines) - first
 
     def _redraw(self, source: _Source, line: str, unfinished: str) -> None:
-        """Hand on what becomes of a line that is drawn over, or follows such a line."""
+        """Pass on what becomes of a line that is drawn over, or follows such a line."""
         if source.redraws is None:
             source.redraws = Redraws()
         for shown in source.redraws.take([line], unfinished):
             self._pass_on(source, shown)
 
     def _pass_on(self, source: _Source, line: str) -> None:
-        """Hand one line to the sink, unless the rate is used up."""
+        """Pass one line to the sink, unless the rate is used up."""
         if self._rate is not None and not self._rate.allows(line):
             source.dropped += 1
             self.dropped += 1

@@ -324,7 +324,7 @@ class Plugins:
     def _nearest(self, kind: str, name: str, known: Sequence[str]) -> str:
         """Return the nearest name, installed or not, else all names.
 
-        They say which are not installed.
+        The text says which of them are not installed.
         """
         there = sorted({*self.names(kind), *known})
         missing = [each for each in distributed_names(kind) if each not in there]

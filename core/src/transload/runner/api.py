@@ -1,4 +1,4 @@
-"""The runner."""
+"""Define `Runner`, which submits jobs and reports what becomes of them."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ class Runner:
 
     @property
     def settings(self) -> Settings:
-        """The settings in force."""
+        """Return the settings in force."""
         with self._lock:
             if self._loaded_settings is None:
                 self._loaded_settings = load_settings()

@@ -1,4 +1,4 @@
-"""Where the checkpoints of a job are kept."""
+"""Find out where the checkpoints of a job are kept."""
 
 from __future__ import annotations
 

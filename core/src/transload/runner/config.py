@@ -75,7 +75,7 @@ class Settings:
 
     @property
     def scheduler(self) -> str:
-        """The default scheduler."""
+        """Return the name of the default scheduler."""
         return str(self.get("scheduler", DEFAULT_SCHEDULER))
 
     def all(self) -> list[Setting]:

@@ -304,7 +304,7 @@ class HeaderSettings:
 
     @property
     def scheduler(self) -> str | None:
-        """Where the script is to run."""
+        """Return the name of the scheduler on which the script is to run."""
         return self._table.get("scheduler")
 
     def apply(self, app: AppDef, role_name: str, *, names_app: bool) -> AppDef:

@@ -74,7 +74,7 @@ def pickle_call(
 
 
 def name_of(fn: Callable[..., Any]) -> str:
-    """Return a name for a function, which is that of the innermost function it calls."""
+    """Return a name for a function. A partial has that of the function that it calls."""
     fn = inner(fn)
     name = getattr(fn, "__name__", type(fn).__name__)
     return name if name.isidentifier() else "function"

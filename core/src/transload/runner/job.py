@@ -65,12 +65,12 @@ class Job:
 
     @property
     def app_id(self) -> str:
-        """Its id, as its scheduler knows it."""
+        """Return its id, as its scheduler knows it."""
         return self._parsed.app_id
 
     @property
     def scheduler(self) -> SchedulerBase:
-        """The scheduler that it is on."""
+        """Return the scheduler that it is on."""
         return self.runner.scheduler(self._parsed.scheduler_backend)
 
     def description(self) -> AppDescription | None:

@@ -86,7 +86,7 @@ class LogReader:
 
     @property
     def caught_up(self) -> bool:
-        """Whether all that existed when reading began was read, if the scheduler knows it."""
+        """Return whether all that existed at the start was read, if the scheduler knows it."""
         return all(left is not None and left <= 0 for left in self._left.values())
 
     def read(self, max_bytes: int = PAGE) -> LogPage:

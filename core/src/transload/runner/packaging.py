@@ -1,4 +1,4 @@
-"""The files and variables that travel with a job, and the folder that its paths are relative to."""
+"""Choose the files and variables that travel with a job, and resolve its relative paths."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ WANTED: Final = (
     ),
     *("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy"),
 )
-"""Names of variables that programs usually want and no host passes by itself."""
+"""Names of variables that programs usually want, and that reach no job by themselves."""
 
 
 def resolve_relative_paths(app: AppDef, folder: str) -> None:

@@ -73,12 +73,12 @@ class Plan(AppDryRunInfo[T]):
 
     @property
     def handle(self) -> AppHandle:
-        """The handle that the job will have."""
+        """Return the handle that the job will have."""
         return make_app_handle(self.scheduler, self.session, self.app_id)
 
     @property
     def digest(self) -> str:
-        """The digest of its definition."""
+        """Return the digest of its definition."""
         return self.app.digest()
 
     def to_dict(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The lines of a program that draws over itself, such as a progress bar, in a form to be read.
+"""Make the lines of a program that draws over itself, such as a progress bar, readable.
 
 A carriage return sets a terminal back to the beginning of its line. This is the one place that
 decides what becomes of it. A line is shown as a terminal shows it in the end. While it is still

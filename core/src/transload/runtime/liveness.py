@@ -35,10 +35,10 @@ LONGEST_REPORT = 1 << 16
 """Bytes at the end of a progress file that are read."""
 
 RATE_WINDOW_S = 300.0
-"""The time that is left is estimated from the progress within these last seconds."""
+"""Seconds of the latest progress from which the time that is left is estimated."""
 
 MOST_POINTS = 120
-"""A history of so many points loses every second one, and grows more slowly from then on."""
+"""The number of points at which a history loses every second one, and grows more slowly."""
 
 _LONGEST_TEXT = 200
 _MOST_FILES = 10_000

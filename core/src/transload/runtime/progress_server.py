@@ -1,4 +1,4 @@
-"""Answers the protocol by which a training posts its progress, and starts the training.
+"""Answer the protocol by which a training posts its progress, and start the training.
 
 Hugging Face's Trainer (transformers 5) posts to ``KUBEFLOW_TRAINER_SERVER_URL`` if that is set,
 with a bearer token from the file that ``KUBEFLOW_TRAINER_SERVER_TOKEN`` names. The server is a

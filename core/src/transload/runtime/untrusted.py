@@ -41,13 +41,13 @@ __all__ = [
 ]
 
 MOST_LINKS = 40
-"""So many links are followed on the way to one file, as the kernel does."""
+"""The largest number of links on the way to one file, as in the kernel."""
 
 MOST_FOLDERS = 64
-"""So deep may a file lie below the folder that it is looked for in."""
+"""The largest number of folders between a file and the folder that is searched."""
 
 MOST_FILES = 100_000
-"""So many names of files and folders are looked at in one walk."""
+"""The largest number of files and folders that one walk looks at."""
 
 _PIECE = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC

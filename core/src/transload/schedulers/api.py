@@ -641,7 +641,7 @@ class SchedulerBase(ABC):
             cfg: the job's run options.
 
         Returns:
-            Default: ``out of reach``.
+            The way, by default ``out of reach``.
         """
         return "out of reach"
 

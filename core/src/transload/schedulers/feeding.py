@@ -145,7 +145,7 @@ class Feeder:
 
     @property
     def stopped(self) -> bool:
-        """Whether `stop` or `finish` was called."""
+        """Return whether `stop` or `finish` was called."""
         return self._stop.is_set()
 
     def opened(self, cut: Callable[[], object]) -> bool:

@@ -464,7 +464,7 @@ def _news_key(status: AppStatus | None) -> tuple[object, ...]:
 
 
 def emit(handle: str, status: AppStatus) -> None:
-    """Tell plugins of a new state of a job."""
+    """Report a new state of a job to plugins."""
     from transload.plugins import AppEvent, get_plugins
 
     get_plugins().emit(AppEvent(handle, status.state, status.num_restarts, status, time.time()))

@@ -59,7 +59,7 @@ MOST_REPLICAS: Final = 100_000
 """The largest number of replicas of a job."""
 
 LARGEST_ARGS: Final = 32 << 20
-"""So many characters may the arguments of a role have, all together."""
+"""The largest number of characters of a role's arguments, all together."""
 
 _MOST_RETRIES: Final = (1 << 31) - 1  # as engines count them
 
@@ -255,7 +255,7 @@ class Role:
 
     @property
     def needed_replicas(self) -> int:
-        """How many replicas must end well for the role to succeed."""
+        """Return how many replicas must end well for the role to succeed."""
         if self.min_replicas is None:
             return self.num_replicas
         return self.min_replicas

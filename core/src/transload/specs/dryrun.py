@@ -1,4 +1,4 @@
-"""What a dry-run returns."""
+"""Define what a dry-run returns."""
 
 from __future__ import annotations
 

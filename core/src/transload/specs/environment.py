@@ -109,7 +109,7 @@ class Environment:
 
     @property
     def is_none(self) -> bool:
-        """Whether nothing is to be installed."""
+        """Return whether nothing is to be installed."""
         return self.kind == NO_ENVIRONMENT
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""How a role is warned of its end, and what counts as one that is nobody's fault."""
+"""Define how a role is warned of its end, and what counts as an interruption."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How far a job is."""
+"""Describe how far a job is."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PERCENTS: Final = 100
 _EVERY_S: Final = 60.0
 """Seconds between two lines, and two changes, of a job that says no part, or a smaller one."""
 _RATE_S: Final = 300.0
-"""The rate of a job is that of so many seconds."""
+"""Seconds over which the rate of a job is measured."""
 
 
 @dataclass

@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 _SURELY_LATE: Final = 1.1
-"""By so much must the time that is needed be longer than what is left to be worth a warning."""
+"""A warning is due if the time needed is this many times as long as the time left."""
 _SOON_S: Final = 5.0
 
 NEAR_LIMIT: Final = 0.9
-"""Who used this part of the memory that was asked for is near its limit."""
+"""The part of the requested memory from which a replica is near its limit."""
 
 
 @dataclass
@@ -108,7 +108,7 @@ class ReplicaStatus:
 
     @property
     def latest_attempt(self) -> int:
-        """The number of its latest attempt, as its program knows it."""
+        """Return the number of its latest attempt, as its program knows it."""
         if self.attempt is None:
             return self.restarts
         return self.attempt
@@ -202,12 +202,12 @@ class AppStatus:
 
     @property
     def interruptions(self) -> int:
-        """How often it, or a part of it, was started again after an end that was nobody's fault."""
+        """Return how often it, or a part of it, was started again after an interruption."""
         return max((replica.interruptions for replica in self._replicas()), default=0)
 
     @property
     def is_stalled(self) -> bool:
-        """True if a replica that runs has given no sign of life for too long, as ``msg`` says."""
+        """Return whether a running replica gave no sign of life for too long, as ``msg`` says."""
         return self.stalled is True and not self.is_terminal()
 
     def late_for_limit(self, now: float, deadline: float | None = None) -> str:

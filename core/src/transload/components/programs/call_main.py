@@ -1,4 +1,4 @@
-"""Runs a Python function that was sent as a file, and writes its result or exception.
+"""Run a Python function that was sent as a file, and write its result or exception.
 
 It keeps to the standard library. It travels with the function and a copy of cloudpickle, so nothing
 need be installed where it runs. They lie in a separate folder whose name no module can have, and so

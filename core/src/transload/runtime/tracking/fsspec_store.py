@@ -66,7 +66,7 @@ class FsspecStore(Store):
 
     @property
     def fs(self) -> fsspec.AbstractFileSystem:
-        """The file system, opened anew where a connection must not be shared.
+        """Return the file system, opened anew where a connection must not be shared.
 
         That is in a forked child. Unless the file system is an asynchronous one, it is in every
         thread, too, as fsspec itself distinguishes its instances.

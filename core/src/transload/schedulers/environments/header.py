@@ -48,7 +48,7 @@ class Header:
 
     @property
     def dependencies(self) -> list[str]:
-        """The packages that the script needs."""
+        """Return the packages that the script needs."""
         return list(self.table.get("dependencies", ()))
 
     @property

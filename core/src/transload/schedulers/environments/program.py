@@ -1,4 +1,4 @@
-"""Makes environments, which are folders of installed packages, each once for its content.
+"""Make environments, which are folders of installed packages, each once for its content.
 
 It keeps to the standard library and Python 3.8. It is imported, and it also runs as a program where
 nothing of ours is installed. The program reads an order, one line of JSON. While it works it writes
@@ -55,7 +55,7 @@ RECORD = "environment.json"
 PACKED = "venv.tar"
 """The packages of an environment that is kept as one file."""
 KEPT_LINES = 12
-"""How many last lines of the installer a failure shows."""
+"""The number of the installer's last lines that a failure shows."""
 
 _NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of a file system without locks. Two makers may both work there, and one of them wins."""

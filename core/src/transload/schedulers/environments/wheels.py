@@ -61,7 +61,7 @@ class WheelTarget:
 
     @property
     def platforms(self) -> Sequence[str]:
-        """The names of the platforms whose wheels it can use, the best first."""
+        """Return the names of the platforms whose wheels it can use, the best first."""
         machine = self.machine
         if not self.glibc:
             return [f"musllinux_1_{minor}_{machine}" for minor in (2, 1)]

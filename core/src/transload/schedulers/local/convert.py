@@ -1,4 +1,4 @@
-"""The conversion of an AppDef to the request that the supervisor gets.
+"""Convert an `AppDef` to the request that the supervisor gets.
 
 `convert` is pure, so it writes no file and starts no process. `submission_body` adds what only the
 submitter's process and machine know: programs, environment, limits, GPUs.

@@ -47,7 +47,7 @@ class LocalEnvironments:
 
     @property
     def root(self) -> str:
-        """The folder of all of them."""
+        """Return the folder of all environments."""
         return environments_folder(self.local)
 
     def provide(

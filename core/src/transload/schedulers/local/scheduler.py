@@ -525,7 +525,7 @@ class LocalScheduler(SchedulerBase):
         return not self._always_cwd and os.path.isdir(os.path.expanduser(role.image))
 
     def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
-        """Tell that files of another job are where they are."""
+        """Return ``in place``, since a role reads another job's files where they are."""
         return "in place"
 
 

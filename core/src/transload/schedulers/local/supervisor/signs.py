@@ -73,14 +73,14 @@ class _Source:
             self.silence.begin(now)
 
     def end(self) -> None:
-        """Expect none any more."""
+        """Expect no signs any more."""
         self.dump_due = NEVER
         if self.silence is not None:
             self.silence.stop()
 
     @property
     def due(self) -> float:
-        """When to look at it, though nothing happens."""
+        """Return when to look at it, though nothing happens."""
         if self.silence is None:
             return NEVER
         return min(self.silence.due, self.dump_due)
@@ -175,7 +175,7 @@ class Signs:
 
     @property
     def due(self) -> float:
-        """When to look, though nothing happens."""
+        """Return when to look, though nothing happens."""
         return min(self._progress_due, self._stall_due)
 
     def progress_file(self, replica: Replica) -> str:
