@@ -128,13 +128,13 @@ def step_from_app(
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
-        name: name of the step; default: the job's.
+        name: name of the step, by default the job's.
         retries: how often Tinyflow tries again.
         launch: arguments of `transload.pipelines.Launch` (``args``, ``scheduler``, ``cfg`` …).
         inherit_env: give the job the whole environment.
         options: what is set over what the job says (``image``, ``gpu`` …, see
-            `transload.pipelines.JobSettings`; ``overrides`` takes all), and how it is run, see
-            `transload.pipelines.ExecutionOptions`.
+            `transload.pipelines.JobSettings`, of which ``overrides`` takes all), and how it is run,
+            see `transload.pipelines.ExecutionOptions`.
 
     Raises:
         SpecError: if it is none of these, or for a setting that cannot be read.

@@ -73,7 +73,7 @@ def noted_unit(context: Mapping[str, Any], ask: str) -> Unit:
 
     Args:
         context: of the task.
-        ask: from ``transload.pipelines.ask_of``; empty: what the task asked for last.
+        ask: from ``transload.pipelines.ask_of``. If empty, what the task asked for last.
 
     Raises:
         SpecError: if the task state store holds something foreign.
@@ -154,7 +154,7 @@ def current_unit(store: AttachStore, marks: Marks, ask: str, *, asked_before: bo
     Args:
         store: of the task.
         marks: of the task.
-        ask: from ``transload.pipelines.ask_of``; empty: what was asked for last.
+        ask: from ``transload.pipelines.ask_of``. If empty, what was asked for last.
         asked_before: this try has asked for something already.
 
     Raises:

@@ -105,7 +105,7 @@ class TransloadOperator(TemplateRules):
             function.
         component_args: arguments of the component: name → value, or as on the command line.
         command: a program and its arguments, run as they are.
-        image: what the job's roles run in; like all settings down to ``progress_server``, it is set
+        image: what the job's roles run in. Like all settings down to ``progress_server``, it is set
             over what the job says, and may be a template.
         replicas: how many of each role.
         cpu: cores of each replica.
@@ -125,22 +125,23 @@ class TransloadOperator(TemplateRules):
         stall_signal: name of the signal of ``dump``.
         progress_server: take the progress that Hugging Face's Trainer posts.
         overrides: these settings by name, and those whose names are Airflow's own: ``retries`` (by
-            the scheduler), ``retry_delay``, ``checkpoints``, ``name``, ``role``; see
+            the scheduler), ``retry_delay``, ``checkpoints``, ``name``, ``role``. See
             ``transload.components.Overrides``.
-        scheduler: where to run it; None: the connection's, else the configured one, else ``local``.
+        scheduler: where to run it. None means the connection's, else the configured one, else
+            ``local``.
         cfg: run options of the scheduler, which override those of the connection.
         workspace: local folder that travels with the job.
-        tracker_base: where the job reports results; None: the connection's, else a folder of the
-            job's own.
+        tracker_base: where the job reports results. None means the connection's, else a folder of
+            the job's own.
         parent_run_id: run that this one derives from.
-        conn_id: a connection of type ``transload``: the cluster, and defaults.
-        deferrable: wait in the triggerer where that is possible; default: ``[operators]
-            default_deferrable``.
-        defer_after: seconds for which a running job is waited for in place first; 0: none. To defer
-            and to come back costs about as much as the default.
+        conn_id: a connection of type ``transload``, with the cluster and defaults.
+        deferrable: wait in the triggerer where that is possible, by default as ``[operators]
+            default_deferrable`` says.
+        defer_after: seconds for which a running job is waited for in place first. With 0, it is
+            not. To defer and to come back costs about as much as the default.
         durable: False: every try submits a job of a fresh id, and none reattaches.
-        on_kill: ``cancel``: the job ends with a task that somebody marks or clears; ``detach``: it
-            goes on.
+        on_kill: with ``cancel`` the job ends with a task that somebody marks or clears. With
+            ``detach`` it goes on.
         patience: seconds for which the scheduler may be unable to say what the job does.
         poll_interval: longest pause in seconds between questions to a scheduler that does not push
             changes.
@@ -156,14 +157,14 @@ class TransloadOperator(TemplateRules):
             scheduler does).
         checkpoints: ``keep`` (a try of the task begins with the checkpoints of the tries before it)
             or ``new`` (each begins without any). Only of roles that ask for checkpoints.
-        max_log_rate: lines (``1000``) or bytes (``"5 MB/s"``) a second; None: no limit.
+        max_log_rate: lines (``1000``) or bytes (``"5 MB/s"``) a second, or None for no limit.
         tail_lines: how many last log lines go into the message of a failure.
         pass_env: patterns (``HF_*``) of the worker's variables that the job gets.
-        inherit_env: give the job the whole environment of the worker; default: only an allow-list
-            of it.
-        environment: what must be installed where the job runs: a file beside the DAG's
-            (``requirements.txt``, ``uv.lock``, a script with a header), or ``none``; default: what
-            the job, the settings or the header of its script say.
+        inherit_env: give the job the whole environment of the worker. By default it gets an
+            allow-list of it.
+        environment: what must be installed where the job runs, as a file beside the DAG's
+            (``requirements.txt``, ``uv.lock``, a script with a header), or ``none``. By default it
+            is what the job, the settings or the header of its script say.
         template_app: False: ``{{`` in the job's own texts is left alone.
         push_results: push each key of the results as the XCom ``results.<key>`` too, and the path
             of each artifact, files of the output folder among them, as ``artifacts.<name>``.
@@ -498,7 +499,7 @@ class TransloadOperator(TemplateRules):
         if self.options.durable:
             self.log.warning(f"{error}: reattaching to the job, and waiting in place")
             return self._begin(context, False, again=True)
-        # only this try's own XCom, which a deferral keeps, knows its job; to begin again would
+        # only this try's own XCom, which a deferral keeps, knows its job. To begin again would
         # start a second one
         ti = context["ti"]
         handle = ti.xcom_pull(
@@ -527,7 +528,7 @@ class TransloadOperator(TemplateRules):
         Args:
             step: the task.
             driver: looks after the job.
-            waited: of a trigger that has waited; None: wait here.
+            waited: of a trigger that has waited, or None to wait here.
         """
         try:
             self.results = ADAPTER.resume(step, driver, waited)

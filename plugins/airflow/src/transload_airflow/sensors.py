@@ -38,7 +38,7 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
     Args:
         conn_id: the connection of type ``transload`` that is the job's cluster, if it is one.
         handle: the job, for example ``{{ ti.xcom_pull(task_ids='train', key='handle') }}``.
-        deferrable: wait in the triggerer; default: ``[operators] default_deferrable``.
+        deferrable: wait in the triggerer, by default as ``[operators] default_deferrable`` says.
         patience: seconds for which the scheduler may be unable to say what the job does, counted
             over all pokes of a try. With ``mode="reschedule"`` before Airflow 3.3 there is nowhere
             to count, and only ``timeout`` holds.

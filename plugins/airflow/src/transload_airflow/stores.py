@@ -49,10 +49,10 @@ class TaskStore:
     What it keeps survives retries, and never expires.
 
     Args:
-        accessor: ``context["task_state_store"]``. Only the task's own process may use it; a trigger
+        accessor: ``context["task_state_store"]``. Only the task's own process may use it. A trigger
             would hang.
         key: which entry.
-        on_kill: kept with each record; None: nothing is.
+        on_kill: kept with each record, unless it is None.
     """
 
     def __init__(self, accessor: Any, key: str, *, on_kill: str | None = None) -> None:

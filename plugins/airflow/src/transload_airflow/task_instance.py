@@ -87,7 +87,7 @@ def task_state(ti: Any, absent: str | None = None) -> str | None:
         absent: what to return if Airflow does not know it.
 
     Returns:
-        The state; ``cleared`` if it has none yet.
+        The state, or ``cleared`` if it has none yet.
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 

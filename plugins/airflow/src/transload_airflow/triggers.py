@@ -35,10 +35,10 @@ class AppStateTrigger(BaseTrigger):
     Args:
         state: from ``transload.pipelines.Driver.state``.
         forward_logs: put the job's lines into the log of the task.
-        left: from ``transload_airflow.deferral.mark_deferred``, of the process that defers; None:
-            it need not be waited for.
-        reads: from ``transload_airflow.masks.Reads.to_dict``: what to hide in the lines; None:
-            nothing.
+        left: from ``transload_airflow.deferral.mark_deferred``, of the process that defers, or None
+            if it need not be waited for.
+        reads: from ``transload_airflow.masks.Reads.to_dict``: what to hide in the lines, or None
+            for nothing.
     """
 
     def __init__(
@@ -159,7 +159,7 @@ async def end_app(
     """End a job for whom no trigger runs, as `AppStateTrigger.on_kill` does.
 
     Args:
-        record: what a task has stored of its job; None: the job is that of a trigger.
+        record: what a task has stored of its job, or None if the job is that of a trigger.
         state: see `AppStateTrigger`.
         forward_logs: see `AppStateTrigger`.
         left: see `AppStateTrigger`.

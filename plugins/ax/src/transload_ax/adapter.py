@@ -41,7 +41,7 @@ class TrialContext:
 
     Args:
         key: which trial it is.
-        namespace: tells this experiment from others of its name; see
+        namespace: tells this experiment from others of its name, as in
             `transload.pipelines.Identity`.
         generation: raised when an earlier process submitted a job with other parameters for it.
         runner: submits and asks.

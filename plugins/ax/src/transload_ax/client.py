@@ -77,7 +77,7 @@ class TransloadClientMetric(IMetric):
 
     Args:
         name: name of the result.
-        lower_is_better: True if small is good; kept when stored.
+        lower_is_better: True if small is good, which is kept when stored.
         step_name: name of the result that says how far a trial is.
     """
 

@@ -40,7 +40,7 @@ class Outcome:
 
     Args:
         experiment: with all trials and data.
-        trial: index of the best trial; None if none completed, or if there is not just one
+        trial: index of the best trial, or None if none completed, or if there is not just one
             objective.
         parameters: of the best trial.
         value: its objective.
@@ -157,21 +157,21 @@ def run_experiment(
     it, they go on.
 
     Args:
-        experiment: see `make_experiment`; its runner must be a `TransloadRunner`. None: the
-            snapshot's.
+        experiment: see `make_experiment`. Its runner must be a `TransloadRunner`. With None it is
+            the snapshot's.
         trials: how many in all, those of earlier runs included.
         parallel: how many at once.
-        generation_strategy: what proposes trials; default: Ax's choice, Bayesian optimisation. A
+        generation_strategy: what proposes trials, by default Ax's choice, Bayesian optimisation. A
             stored search goes on with its own.
         seed: of the default strategy's first trials, in a new search, and of what its models draw.
-        early_stopping: ends trials that do badly; their jobs are cancelled. Needs a curve metric.
-        snapshot: file to store the experiment in; if it exists, the experiment in it goes on, and a
+        early_stopping: ends trials that do badly, and cancels their jobs. Needs a curve metric.
+        snapshot: file to store the experiment in. If it exists, the experiment in it goes on, and a
             given ``experiment`` must be the same in all but ``namespace``. One process at a time
             runs it.
         tolerated_failure_rate: share of trials that may fail, at least 0 and below 1.
-        timeout_hours: give up after that long; what runs is cancelled.
-        keep_running: leave jobs running when this ends early; None: as the runner's ``on_kill``
-            says.
+        timeout_hours: hours after which the search gives up and cancels what runs.
+        keep_running: leave jobs running when this ends early, or with None as the runner's
+            ``on_kill`` says.
         db_settings: Ax's SQL storage, used besides. What is stored there goes on as an
             ``experiment`` and a ``generation_strategy`` that were loaded from it.
         options: more of ``ax.orchestration.orchestrator.OrchestratorOptions``.
@@ -179,8 +179,8 @@ def run_experiment(
     Raises:
         ConfigError: if there is no experiment, or the snapshot is of another one, or somebody runs
             it already.
-        SpecError: if the search space does not fit the component; nothing is started.
-        ax.exceptions.core.AxError: if too many trials fail, among others; no job is left behind.
+        SpecError: if the search space does not fit the component. Nothing is started.
+        ax.exceptions.core.AxError: if too many trials fail, among others. No job is left behind.
     """
     settings = _options(trials, parallel, tolerated_failure_rate, early_stopping, options)
     kept = None

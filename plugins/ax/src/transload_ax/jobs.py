@@ -97,7 +97,7 @@ class TrialJobs:
     """The jobs of an experiment's trials, as one process sees them.
 
     Args:
-        namespace: tells this experiment from others of its name; see
+        namespace: tells this experiment from others of its name, as in
             `transload.pipelines.Identity`.
         scheduler: where they run.
         cfg: its run options.
@@ -423,8 +423,9 @@ class TrialJobs:
         """Release all jobs.
 
         Args:
-            cancel: end those that run, and wait for their end; None: with ``on_kill="cancel"``, if
-                somebody asked for the end of this process, or it ends by itself.
+            cancel: end those that run, and wait for their end. With None this is done with
+                ``on_kill="cancel"``, if somebody asked for the end of this process, or it ends by
+                itself.
             seconds: how long to try, and to wait for their end.
         """
         if cancel is None:

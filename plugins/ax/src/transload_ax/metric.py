@@ -36,8 +36,8 @@ class Row:
 
     Args:
         mean: the value.
-        sem: its standard error; NaN: unknown.
-        step: where on the curve it is; None: it is no point of a curve.
+        sem: its standard error, or NaN if unknown.
+        step: where on the curve it is, or None if it is no point of a curve.
     """
 
     mean: float
@@ -59,7 +59,7 @@ class TransloadMetric(Metric):
 
     Args:
         name: name of the result.
-        lower_is_better: True if small is good; kept when stored.
+        lower_is_better: True if small is good, which is kept when stored.
         properties: see ``ax.core.metric.Metric``.
         signature_override: see ``ax.core.metric.Metric``.
     """

@@ -26,7 +26,7 @@ What has changed is stored then.
 class TransloadOrchestrator(Orchestrator):
     """Ax's orchestrator, woken by the jobs themselves where Ax sleeps between polls.
 
-    Arguments are those of ``ax.orchestration.orchestrator.Orchestrator``; the runner must be a
+    Arguments are those of ``ax.orchestration.orchestrator.Orchestrator``. The runner must be a
     `TransloadRunner`.
     """
 

@@ -249,7 +249,7 @@ class TransloadRunner(Runner):
 
         Raises:
             ValueError: for a batch trial, unless ``arms_as_apps``.
-            SpecError: if the search space does not fit the component; nothing is submitted.
+            SpecError: if the search space does not fit the component. Nothing is submitted.
             SubmitError: if the job was not taken.
         """
         self._check_kind(trial)
@@ -331,9 +331,9 @@ class TransloadRunner(Runner):
         """Stop following all trials, and leave nothing behind.
 
         Args:
-            cancel: cancel the jobs that still run, and wait for their end; None: unless
-                ``on_kill="detach"``, or a signal ends this process that nobody is known to have
-                sent on purpose.
+            cancel: cancel the jobs that still run, and wait for their end. With None this is done
+                unless ``on_kill="detach"``, or a signal ends this process that nobody is known to
+                have sent on purpose.
         """
         self.trials.jobs.close(cancel=cancel)
 

@@ -42,7 +42,7 @@ class Snapshot:
     the next `save` removes.
 
     Args:
-        path: the file; its folder is made.
+        path: the file, whose folder is made.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -115,7 +115,7 @@ class Snapshot:
 
         Raises:
             ConfigError: if this object has not saved the experiment before.
-            OSError: if there is no room; what was stored before is as it was.
+            OSError: if there is no room. What was stored before is as it was.
         """
         if self._runs is None:
             raise ConfigError(f"{self.path}: save the experiment as a whole first")
@@ -203,7 +203,7 @@ class Keeper:
     results are found again by asking. Such changes are stored together, as soon as `SHARE` allows.
 
     Args:
-        snapshot: where to; None: nowhere.
+        snapshot: where to, or None for nowhere.
         experiment: what.
         generation_strategy: what proposes its trials.
     """

@@ -196,7 +196,7 @@ def strategy(
         method: ``fast`` or ``quality`` (Bayesian optimisation after some quasi-random trials),
             ``random_search``.
         seed: of what is random.
-        initial: how many quasi-random trials come first; None: Ax's choice.
+        initial: how many quasi-random trials come first, or None for Ax's choice.
     """
     if method not in ("fast", "quality", "random_search"):
         raise SpecError(f"method={method!r}: must be 'fast', 'quality' or 'random_search'")

@@ -32,8 +32,8 @@ class TrialView:
         experiment: name of its experiment.
         index: its number.
         status: name of its ``TrialStatus``.
-        metadata: its run metadata; written to.
-        arms: arm → parameters; the arm of a trial that has just one is ``""``.
+        metadata: its run metadata, which is written to.
+        arms: the parameters of each arm. The arm of a trial that has just one is ``""``.
     """
 
     experiment: str

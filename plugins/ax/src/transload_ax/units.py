@@ -58,8 +58,8 @@ class JobView(NamedTuple):
 
     Args:
         handle: the job.
-        status: name of the ``TrialStatus`` that it comes to; None: no news, all is as it was.
-        reason: why it did not end well; ``""`` otherwise.
+        status: name of the ``TrialStatus`` that it comes to, or None if all is as it was.
+        reason: why it did not end well, or ``""`` if it did.
         abandoned: it may still be running and is to be left alone.
     """
 

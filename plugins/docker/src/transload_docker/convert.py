@@ -165,15 +165,15 @@ class DockerRequest:
 
     Args:
         app_id: the job, as far as its environment shows it, else ``""``.
-        network: name of the network to make; ``""`` for none.
+        network: name of the network to make, or ``""`` for none.
         containers: role by role, replica by replica.
         roles: how the job is kept.
         folders: folders of this machine to make first.
         checkpoints: folders of checkpoints of this machine to make first.
         pull: when images are pulled.
         timeout: seconds for the whole job, or None.
-        gpus: ids of the GPUs to choose from at submit; empty: all of the machine.
-        secrets: role → variable → source; the values come with the submission.
+        gpus: ids of the GPUs to choose from at submit. Empty means all of the machine.
+        secrets: role → variable → source. The values come with the submission.
         environments: role → the packages that it needs, for people.
     """
 
@@ -408,7 +408,7 @@ def _body(
         k: the number of the replica.
         host: its host name.
         context: what all replicas share.
-        folder: the folder of results to mount; None: none.
+        folder: the folder of results to mount, or None for none.
     """
     root = ""
     if is_folder(role.image) and not role.workspace:

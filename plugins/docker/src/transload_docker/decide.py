@@ -56,7 +56,7 @@ class Renewal:
         attempt: number of the new one.
         restarts: what the new one gets.
         retry: how often it was started again after a failure.
-        interruptions: what the new one gets of them; None: none are counted.
+        interruptions: what the new one gets of them, or None if none are counted.
     """
 
     last: Container

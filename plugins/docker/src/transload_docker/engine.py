@@ -76,7 +76,7 @@ class Engine:
     """A connection to an engine, made when it is first used and made anew in a forked process.
 
     Args:
-        url: where it is (``unix://…``, ``tcp://…``, ``ssh://…``); None: from ``DOCKER_HOST``, else
+        url: where it is (``unix://…``, ``tcp://…``, ``ssh://…``). None means ``DOCKER_HOST``, else
             the usual socket.
     """
 

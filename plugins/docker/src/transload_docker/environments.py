@@ -75,7 +75,7 @@ class _Wanted:
         image: what they are installed on top of.
         base: what the engine knows of that.
         path: PATH of the job's programs.
-        network: of the container that installs them; ``""``: the engine's default.
+        network: of the container that installs them, or ``""`` for the engine's default.
         tag: the digest of content and place, 32 hex digits.
     """
 
@@ -150,7 +150,7 @@ def _wanted(engine: Engine, role: Role, recipe: Recipe, cfg: Mapping[str, CfgVal
     path = role.env.get("PATH", path)
     network = str(cfg.get("network") or "")
     if network == "none":
-        network = ""  # the job has none; an index must be reached all the same
+        network = ""  # the job has none, but an index must be reached
     environment = recipe.environment
     parts = [
         base["Id"],

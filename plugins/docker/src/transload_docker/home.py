@@ -45,7 +45,7 @@ class Home:
 
     Args:
         url: the engine.
-        home: the state folder; None: the user's.
+        home: the state folder, or None for the user's.
     """
 
     def __init__(self, url: str, home: str | None = None) -> None:
@@ -229,9 +229,9 @@ class Home:
         It is free again when its holder dies.
 
         Args:
-            app_id: the job; whoever makes or starts its containers holds its lock.
+            app_id: the job. Whoever makes or starts its containers holds its lock.
             name: of another lock, one for all jobs, in place of the job's.
-            patience: seconds to wait; 0: do not wait, yield False instead.
+            patience: seconds to wait. With 0, do not wait, but yield False instead.
 
         Raises:
             SchedulerUnavailable: if it was not free in time.
@@ -254,7 +254,7 @@ class Home:
     def supervisor_lock(self) -> int | None:
         """Take the lock that only the living supervisor holds.
 
-        Returns its descriptor; None if there is a supervisor.
+        Returns its descriptor, or None if there is a supervisor.
         """
         self.ensure()
         descriptor = os.open(
@@ -304,9 +304,7 @@ class Home:
             raise SchedulerUnavailable(f"cannot start the supervisor of jobs: {exc}") from exc
         finally:
             os.close(descriptor)
-        child.returncode = (
-            0  # it outlives this process: no complaint about that; `_reap` waits for it
-        )
+        child.returncode = 0  # no warning that it outlives this process. `_reap` waits for it
         _children.add(child.pid)
         return child.pid
 

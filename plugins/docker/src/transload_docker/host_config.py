@@ -55,7 +55,7 @@ def host_config(
     if resource.cpu > 0:
         config["NanoCpus"] = round(resource.cpu * 1e9)
     if resource.memMB > 0:
-        # no swap on top: a limit is a limit; shared memory (data loaders) may take all of it
+        # no swap on top, since a limit is a limit. Shared memory (data loaders) may take all of it.
         config["Memory"] = config["MemorySwap"] = config["ShmSize"] = resource.memMB * _MIB
     if resource.gpu > 0:
         ids = gpus.take(resource.gpu, path)

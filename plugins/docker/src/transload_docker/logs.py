@@ -37,7 +37,7 @@ class Place:
     """A place in one stream.
 
     Args:
-        time: time of the last message read, nanoseconds since the epoch; 0: nothing was read.
+        time: time of the last message read, nanoseconds since the epoch, or 0 if nothing was read.
         count: how many messages of exactly that time were read.
     """
 
@@ -114,7 +114,7 @@ class Cursor:
 class Line:
     """One line of stdout or stderr, newline included unless it is the unfinished last one.
 
-    ``time`` is when its beginning was written, in nanoseconds since the epoch; ``place`` is the
+    ``time`` is when its beginning was written, in nanoseconds since the epoch. ``place`` is the
     place behind it.
     """
 
@@ -148,7 +148,7 @@ class Reader:
         streams: which of stdout and stderr.
         cursor: where to begin.
         start: nothing before this time, nanoseconds since the epoch.
-        tail: only this many last messages (of any stream); None: all.
+        tail: only this many last messages (of any stream), or None for all.
     """
 
     def __init__(

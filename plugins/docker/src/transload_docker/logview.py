@@ -39,7 +39,7 @@ class Piece:
     Args:
         lines: the lines.
         complete: there will never be more.
-        left: bytes behind them; None: not known.
+        left: bytes behind them, or None if that is not known.
     """
 
     lines: list[Line]
@@ -54,7 +54,8 @@ class Reading:
     Args:
         readers: one for each stream.
         ended: the container had ended when they were sent, so that nothing comes after them.
-        newest: the time of the newest message when they were sent, in nanoseconds; 0: not known.
+        newest: the time of the newest message when they were sent, in nanoseconds, or 0 if it is
+            not known.
 
     Attributes:
         lines: the lines that they bring, in order of time.
@@ -104,7 +105,7 @@ class LogView:
         app_id: the job.
         query: the wanted part.
         facts: returns the facts of the job.
-        kept: holds what goes on from page to page; None: nothing does.
+        kept: holds what goes on from page to page, or None if nothing does.
     """
 
     def __init__(
@@ -190,7 +191,7 @@ class LogView:
 
         Args:
             container: that of the attempt.
-            cursor: where to begin; it is moved.
+            cursor: where to begin, which is moved.
             lines: what is read is added to them.
             budget: how many bytes they may have, about.
             ended: whether the container has ended.

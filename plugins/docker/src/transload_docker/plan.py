@@ -244,8 +244,8 @@ class Restarts:
         role: how often its role had been.
         replica: how often its replica had been, for its own failures.
         row: how many failures in a row came before.
-        peak, cpu: bytes of memory and milliseconds of processor time that the attempts before used;
-            0: not known.
+        peak, cpu: bytes of memory and milliseconds of processor time that the attempts before used,
+            or 0 if not known.
     """
 
     app: int = 0
@@ -334,7 +334,7 @@ class Notice:
         key: what tells it from other ones of the job.
         ids: beginnings of the ids of the containers that get it.
         time: when it was noted, seconds since the epoch.
-        cause: ``""``: the end of the job's time is near; ``end``: they are to be ended.
+        cause: ``""`` if the end of the job's time is near, or ``end`` if they are to be ended.
         owner: who sends it.
     """
 
@@ -377,17 +377,18 @@ class Container:
         attempt: how often the replica had been started before.
         uid: the submit that it belongs to.
         status: what the engine calls its state.
-        exit_code: exit status as the engine gives it; None while it runs.
+        exit_code: exit status as the engine gives it, or None while it runs.
         error: why the engine could not start it.
         oom: the kernel killed it for its memory limit.
         started, finished: seconds since the epoch, or None.
         said: what the program wrote to its error file, as `transload.retries.read_error` returns
             it.
-        used: what it used, in JSON form; None: not known.
-        interruptions: what had been counted of interruptions when it was made; None: nothing.
+        used: what it used, in JSON form, or None if not known.
+        interruptions: what had been counted of interruptions when it was made, or None for nothing.
         asked_to_end: when somebody else, as by ``docker stop``, sent it its stop signal, seconds
-            since the epoch; looked up only where its exit code asks for it.
-        was_stopped: the engine was asked to stop it, and so was sure to end it; looked up likewise.
+            since the epoch. It is looked up only where its exit code asks for it.
+        was_stopped: the engine was asked to stop it, and so was sure to end it. It is looked up
+            likewise.
     """
 
     id: str
@@ -415,21 +416,21 @@ class Facts:
     """All that an engine knows of a job.
 
     Args:
-        plan: its plan; None if there is no record, or it cannot be read.
+        plan: its plan, or None if there is no record, or it cannot be read.
         containers: all its containers, old attempts included.
-        stop: why it is being ended: ``{"reason": …, "msg": …, "time": …, "owner": …}``; None: it is
-            not.
+        stop: why it is being ended: ``{"reason": …, "msg": …, "time": …, "owner": …}``, or None if
+            it is not.
         ended: its final status as `AppStatus` JSON text, once it was noted.
         deleted: the record that outlived it: ``{"digest": …}``.
-        engine_since: when the engine was started last, seconds since the epoch; None: not looked
-            up, or it cannot say.
-        unread: what is said of a record that is there and cannot be read; "": there is none.
+        engine_since: when the engine was started last, seconds since the epoch, or None if not
+            looked up, or it cannot say.
+        unread: what is said of a record that is there and cannot be read, or "" if there is none.
         newer: it cannot be read since a newer version wrote it.
         notices: those to its containers.
         delivered: keys of the notices of which all signals were sent.
         kinds: of all that is noted of it.
-        mark: what its folders of checkpoints look like (`transload.retries.Gang`); "": not looked
-            up.
+        mark: what its folders of checkpoints look like (`transload.retries.Gang`), or "" if not
+            looked up.
         signs: what its supervisor saw of its progress and of stalls, in JSON form: ``progress``,
             ``steps`` and ``errors`` (by ``role/replica``), ``stalled``.
     """

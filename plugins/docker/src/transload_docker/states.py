@@ -42,7 +42,7 @@ def replica_state(status: str, exit_code: int | None, error: str = "") -> AppSta
 def exit_code(code: int | None) -> int | None:
     """Return an exit status in the form of `ReplicaStatus`.
 
-    An engine reports a death by signal N as 128 + N, as shells do; a program that itself exits with
+    An engine reports a death by signal N as 128 + N, as shells do. A program that itself exits with
     such a number cannot be told apart and is read as killed.
     """
     if code is not None and 128 < code <= 128 + _MAX_SIGNAL:

@@ -59,11 +59,11 @@ def submit(
     """Start a job, or reattach to it.
 
     Returns:
-        True if it was started; False if the same job is there already.
+        True if it was started, False if the same job is there already.
 
     Raises:
         AppExists: if the id is taken by another job, or was one that has been deleted.
-        SubmitError: if it was not started; nothing is left of it.
+        SubmitError: if it was not started. Nothing is left of it.
         SchedulerUnavailable: if the engine cannot be reached.
     """
     with home.lock(app_id):
@@ -122,7 +122,7 @@ def release_checkpoints(engine: Engine, home: Home, name: str | None) -> None:
     Args:
         engine: where the jobs are.
         home: where the checkpoints are.
-        name: the name; None: nothing is done.
+        name: the name. With None, nothing is done.
     """
     if name is None:
         return
@@ -380,7 +380,7 @@ class _Submit:
             if self.network:
                 self.engine.remove_network(self.request.network)
         except (SchedulerUnavailable, EngineError):
-            return  # the engine is gone; the supervisor clears what has no record
+            return  # the engine is gone, and the supervisor clears what has no record
         finally:
             self.home.remove_results(self.home.results_folder(self.app_id))
             self.home.remove_signs(self.app_id)

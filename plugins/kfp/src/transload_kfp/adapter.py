@@ -106,7 +106,7 @@ class KfpAdapter(Adapter[TaskContext]):
             source: an AppDef, its JSON, a component, a `transload.pipelines.Launch`, or a
                 `transload_search.Search`.
             host_options: arguments of `component_from_app`, `launcher_from_app` or
-                `search_pipeline`; ``launch={"args": …, "scheduler": …}`` as in every adapter.
+                `search_pipeline`, with ``launch={"args": …, "scheduler": …}`` as in every adapter.
 
         Raises:
             UnsupportedFeature: for what one component cannot express, by field name.
@@ -211,9 +211,10 @@ def launcher_driver(
     """Return the context of a launcher's task, and what looks after its job.
 
     Args:
-        context: see `identity_of`; ``parent`` is the handle of the job that this one derives from.
+        context: see `identity_of`. Its ``parent`` is the handle of the job that this one derives
+            from.
         spec: what the component carries.
-        arguments: input → value.
+        arguments: value of each input.
         sink: gets the job's log lines.
 
     Raises:

@@ -155,7 +155,7 @@ def _answer_within(left: float) -> float:
     """Return how many seconds an answer is waited for.
 
     Args:
-        left: seconds until the caller's time runs out; each of the tries takes its part of them.
+        left: seconds until the caller's time runs out. Each of the tries takes its part of them.
     """
     return max(1.0, min(ANSWER, left / _TRIES))
 

@@ -73,8 +73,8 @@ class AppComponent(BaseComponent):
         """Return a task.
 
         Args:
-            args: none; KFP takes arguments by name.
-            arguments: argument → value.
+            args: none, since KFP takes arguments by name.
+            arguments: value of each argument.
 
         Raises:
             SpecError: for a constant that KFP would read as a placeholder.

@@ -74,11 +74,11 @@ def component_from_app(
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
-        name: name of the component; default: the job's.
+        name: name of the component, by default the job's.
         component_args: arguments of the component function.
         inputs: input → which text of the job it replaces (``"args[2]"``, ``"args[--lr]"``,
-            ``"env[NAME]"``), its type (``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``; a
-            class of artifacts of ``kfp.dsl``, which gives the program a path;
+            ``"env[NAME]"``), its type (``str``, ``int``, ``float``, ``bool``, ``list``, ``dict``, a
+            class of artifacts of ``kfp.dsl``, which gives the program a path, or
             ``PipelineTaskFinalStatus``), or a pair of both. A type, or a name alone, is the
             program's option of that name: ``{"lr": float}`` is ``args[--lr]``. What stands there is
             the default.
@@ -88,7 +88,7 @@ def component_from_app(
             program writes below ``TRANSLOAD_OUTPUT_DIR``. With results, even none (``{}``), the
             program is started by a few lines of Python, and there is a Metrics artifact.
         python: the interpreter in the image that runs these lines, 3.7 or later.
-        settings: of each task that is made from it; see `TaskSettings`.
+        settings: of each task that is made from it, as of `TaskSettings`.
 
     Raises:
         UnsupportedFeature: for what one component cannot express, by field name.

@@ -169,7 +169,7 @@ def pick(found: dict[str, dict[str, Any]], name: str, key: str | None) -> Any:
     """Return the value of one declared result.
 
     Raises:
-        LookupError: if it was not reported, or under several keys; the message says what there is.
+        LookupError: if it was not reported, or under several keys. The message says what there is.
     """
     keys = [each for each in found if name in found[each] and key in (None, each)]
     if len(keys) == 1:

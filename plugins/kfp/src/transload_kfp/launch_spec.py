@@ -45,9 +45,9 @@ class LaunchSpec:
         launch: `Launch.to_dict` of what is known when compiling.
         options: arguments of `ExecutionOptions`.
         inputs: what goes in.
-        paths: input → field of the AppDef that it sets; empty for a component function.
+        paths: field of the AppDef that each input sets. It is empty for a component function.
         outputs: declared results.
-        cluster: `Cluster.to_dict` of where the job runs, where it is defined here; None: the
+        cluster: `Cluster.to_dict` of where the job runs, where it is defined here, or None if the
             launcher's image knows it.
         inherit_env: give the job the launcher's whole environment.
         dry_run: print what would be submitted, and end.
@@ -135,7 +135,7 @@ class LaunchSpec:
         """Return the launch with the inputs' values in it.
 
         Args:
-            arguments: input → value; None: not given.
+            arguments: value of each input, or None if not given.
 
         Raises:
             SpecError: for a value that the job cannot have.
@@ -163,7 +163,7 @@ class LaunchSpec:
 
         Raises:
             SpecError: for a result of another type.
-            TransloadError: if one was not reported; the message says what was.
+            TransloadError: if one was not reported. The message says what was.
         """
         values = [port for port in self.outputs if not port.is_artifact]
         return {port.name: _typed(port, results.value(port.source, port.key)) for port in values}

@@ -373,7 +373,7 @@ def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list
     Args:
         found: the component.
         given: the arguments that are fixed now.
-        inputs: the arguments that become inputs; None: all others.
+        inputs: the arguments that become inputs, or None for all others.
     """
     if not isinstance(given, Mapping):
         raise SpecError(f"args={given!r}: must be a mapping, name → value")
@@ -422,7 +422,7 @@ def _argument_port(item: Parameter, asked: Any, port: str) -> InputPort:
 
     Args:
         item: the argument.
-        asked: the type that the user wants; None: what the annotation says.
+        asked: the type that the user wants, or None for what the annotation says.
         port: the name of the input in KFP.
     """
     kind = list if item.kind == "varargs" else asked or _kind(item.annotation)

@@ -52,7 +52,7 @@ class Plan:
 
     Args:
         title: the job's own name.
-        app: the app definition; marks in its texts stand for inputs.
+        app: the app definition, in whose texts marks stand for inputs.
         inputs: what goes in, run-time identity not counted.
         outputs: declared results and files.
         declared: results are declared, so that the program is wrapped.
@@ -178,7 +178,7 @@ def _wanted(name: str, given: Any, parameter: Parameter | None) -> tuple[str | N
         parameter: the component's parameter of that name.
 
     Returns:
-        A path, or None for the program's option of that name; and the type.
+        A path, or None for the program's option of that name, and the type.
     """
     path: str | None = None
     kind = given

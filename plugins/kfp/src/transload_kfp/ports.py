@@ -61,7 +61,7 @@ def pieces(text: str) -> tuple[Piece, ...]:
     """Split a text at its marks."""
     found: list[Piece] = []
     for index, each in enumerate(_MARK.split(text)):
-        is_name = index % 2 == 1  # texts and names take turns; a text may be empty
+        is_name = index % 2 == 1  # texts and names take turns, and a text may be empty
         if is_name:
             found.append((each,))
         elif each:
@@ -106,7 +106,7 @@ class InputPort(_Port):
         name: its name in KFP.
         type: ``PipelineTaskFinalStatus`` is filled in by the system, for the task of an exit
             handler.
-        default: default as text; None: none.
+        default: default as text, or None for none.
         optional: may be left out.
         help: what it is.
     """
@@ -166,8 +166,8 @@ def output_ports(results: Results | None, taken: Iterable[str] = ()) -> list[Out
     Args:
         results: name → ``str``, ``int`` or ``float``, or names alone (float). ``"final/accuracy"``
             is the result ``accuracy`` of the key ``final``. With a class of ``kfp.dsl``
-            (``Model``), or its name, it is the file of that path below ``TRANSLOAD_OUTPUT_DIR``;
-            the output is called as the file is without its ending.
+            (``Model``), or its name, it is the file of that path below ``TRANSLOAD_OUTPUT_DIR``.
+            The output is called as the file is without its ending.
         taken: names of other outputs.
 
     Raises:

@@ -122,7 +122,7 @@ def refuse_inexpressible(app: AppDef) -> None:
     """Refuse a job that one component cannot be.
 
     Raises:
-        UnsupportedFeature: by field name; the message says what can run it.
+        UnsupportedFeature: by field name. The message says what can run it.
         SpecError: for a value that no container can have.
     """
     if len(app.roles) != 1:
@@ -188,7 +188,7 @@ def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] 
 
     Args:
         role: the role, with marks in place of inputs.
-        wrapped: whether the command travels encoded, so that KFP does not read it; plain variables
+        wrapped: whether the command travels encoded, so that KFP does not read it. Plain variables
             never do.
         variables: names of variables that the container has besides the role's.
     """

@@ -98,16 +98,16 @@ def search_pipeline(
     a component too. Its output ``best`` is JSON with ``index``, ``parameters``, ``value``.
 
     Args:
-        search: what to search; ``search.scheduler`` runs the trials' jobs.
-        tracker_base: where the search keeps its state and the trials report; every task and job
+        search: what to search. Its ``scheduler`` runs the trials' jobs.
+        tracker_base: where the search keeps its state and the trials report. Every task and job
             must see it. Also a parameter of the pipeline.
-        name: name of the pipeline; default: the component's.
-        own: each run searches anew, in a folder of its own below the base; False: runs go on with
-            one search.
-        image: of the tasks; it needs KFP, this adapter and the scheduler's. Must be given, unless
+        name: name of the pipeline, by default the component's.
+        own: each run searches anew, in a folder of its own below the base. With False, runs go on
+            with one search.
+        image: of the tasks. It needs KFP, this adapter and the scheduler's. Must be given, unless
             ``packages`` bring this adapter and transload-search.
         packages: installed when a task starts.
-        cluster: where the trials' jobs run, in place of ``search.scheduler``; see
+        cluster: where the trials' jobs run, in place of ``search.scheduler``, as in
             `launcher_from_app`.
         pass_env: variables of the tasks that the jobs get, by patterns: ``["HF_*"]``.
         inherit_env: give the jobs the tasks' whole environment.

@@ -117,13 +117,13 @@ class TaskSettings:
     """Settings of a task. Those that are not given follow from the job.
 
     Args:
-        retries: how often KFP tries again; default: the role's ``max_retries``.
-        backoff: seconds before the first retry; None: KFP's default.
-        backoff_factor: by how much the pause grows; None: KFP's default.
-        backoff_max: longest pause in seconds; None: KFP's default.
-        cpu: cores, as request and limit; -1: unset.
-        mem_mb: memory in MB, as request and limit; -1: unset.
-        accelerators: kind of accelerator → how many; at most one kind.
+        retries: how often KFP tries again, by default the role's ``max_retries``.
+        backoff: seconds before the first retry, or None for KFP's default.
+        backoff_factor: by how much the pause grows, or None for KFP's default.
+        backoff_max: longest pause in seconds, or None for KFP's default.
+        cpu: cores, as request and limit, or -1 for unset.
+        mem_mb: memory in MB, as request and limit, or -1 for unset.
+        accelerators: how many of a kind of accelerator, of which there may be one.
         claims: path in the container → name of a persistent volume claim.
         secrets: environment variable → (name of a Kubernetes secret, key in it).
         env: environment variables besides the role's.
@@ -132,9 +132,9 @@ class TaskSettings:
         node_selector: labels that the node must have.
         tolerations: ``{"key": …, "operator": …, "value": …, "effect": …, "toleration_seconds":
             …}``.
-        timeout: seconds for a try; None: no limit.
-        caching: False: never taken from the cache; None: as KFP is set up, of a launcher or a
-            search: False.
+        timeout: seconds for a try, or None for no limit.
+        caching: with False, never taken from the cache. None means False for a launcher or a
+            search, else what KFP is set to.
         display_name: shown instead of the task's name.
     """
 

@@ -62,8 +62,8 @@ class Cluster:
     """One cluster.
 
     Args:
-        context: a context of the configuration; None: its current one.
-        kubeconfig: a file with the configuration, or its text; None: ``KUBECONFIG``, else
+        context: a context of the configuration, or None for its current one.
+        kubeconfig: a file with the configuration, or its text. None means ``KUBECONFIG``, else
             ``~/.kube/config``, else the cluster that this process runs in.
     """
 
@@ -105,7 +105,7 @@ class Cluster:
         from urllib3.util.retry import Retry
 
         made = client.Configuration()
-        # one retry, because a kept connection may be stale; the caller decides about more
+        # one retry, because a kept connection may be stale. The caller decides about more.
         made.retries = Retry(total=1, connect=0)
         # the client reads the variable only once, when it is imported
         path = self._kubeconfig or os.environ.get("KUBECONFIG")
@@ -171,8 +171,8 @@ class Cluster:
         Args:
             verb: the HTTP method.
             path: the path of the API.
-            body: the content to send as JSON; None sends none.
-            query: parameters of the API; those that are None are left out.
+            body: the content to send as JSON, or None for none.
+            query: parameters of the API. Those that are None are left out.
             seconds: how long the server may send nothing.
             content: the kind of the body, behind ``application/``.
 
@@ -191,8 +191,8 @@ class Cluster:
         try:
             credentials = api.configuration.auth_settings().values()
             keys = {each["key"]: each["value"] for each in credentials}
-            # how the client's methods are called changed with its release 37; its pool of
-            # connections did not
+            # how the client's methods are called changed with its release 37, but not its pool of
+            # connections
             response = api.rest_client.pool_manager.request(
                 verb,
                 url,
@@ -257,7 +257,7 @@ class Cluster:
 
         Args:
             kind: one of `KINDS`.
-            namespace: None: all namespaces.
+            namespace: None for all namespaces.
             labels: selects by labels.
             fields: selects by fields.
             limit: the largest number of objects to return.
@@ -349,12 +349,12 @@ class Cluster:
             container: its container.
             timestamps: begin each line with its time.
             since: only lines from this time on (RFC 3339).
-            tail: the number of last lines to return; None returns all.
+            tail: the number of last lines to return, or None for all.
             follow: go on until the container ends.
             seconds: how long the server may send nothing.
 
         Returns:
-            The response; None if there is no log yet, or it is gone.
+            The response, or None if there is no log yet, or it is gone.
         """
         query = {
             "container": container,
@@ -412,8 +412,8 @@ def _path(kind: str, namespace: str | None, name: str = "") -> str:
 
     Args:
         kind: one of `KINDS`.
-        namespace: None: all namespaces.
-        name: of the object; ``""``: all objects of the kind.
+        namespace: None for all namespaces.
+        name: of the object, or ``""`` for all objects of the kind.
     """
     group, word = KINDS[kind]
     path = group

@@ -55,14 +55,15 @@ CAPABILITIES: Final = Capabilities(
     mounts=frozenset(MountType),
     ports=True,
     retry_delay=False,  # the cluster has its own: 10 s, doubled up to 6 minutes
-    # a cluster starts each pod when it has room for it; Kueue admits a Job, or a JobSet, as a whole
+    # a cluster starts each pod when it has room for it. Kueue admits a Job, or a JobSet, as a
+    # whole.
     gangs=False,
     since_until=True,
     streams=frozenset({Stream.COMBINED}),  # a cluster merges both
     shares_disk=False,
     delete=True,
     reachable_from="network",
-    notice=frozenset({"TERM"}),  # kubelet's own signal; no other one can be sent
+    notice=frozenset({"TERM"}),  # kubelet's own signal, the only one
     checkpoints=True,  # in a claim that an option names
     interruptions=True,
     progress=True,  # where there is a helper
@@ -79,11 +80,11 @@ class KubernetesRequest:
         namespace: the namespace of its objects.
         base: the prefix of their names.
         services: its Services.
-        jobs: its Jobs of the first attempt; a caller may change them before the submit.
+        jobs: its Jobs of the first attempt. A caller may change them before the submit.
         roles: how its roles are run, for its record.
         hidden: values that look secret, for the job's Secret, by key.
-        references: keys of the job's Secret, by role and variable; submit resolves their values.
-        timeout: seconds for the whole job; None for no limit.
+        references: keys of the job's Secret, by role and variable. Submit resolves their values.
+        timeout: seconds for the whole job, or None for no limit.
         jobset: its JobSet, in place of Services and Jobs.
         wheels: its ConfigMap with wheels of packages, for pods that reach no index.
         source: the app definition from which the request was made.
@@ -133,8 +134,8 @@ def convert(
         app_id: the id of the job.
 
     Raises:
-        SpecError: if a value is not allowed; the message has its path.
-        UnsupportedFeature: if this scheduler does not support a field; the message has its path.
+        SpecError: if a value is not allowed. The message has its path.
+        UnsupportedFeature: if this scheduler does not support a field. The message has its path.
     """
     refuse_unsupported(app, CAPABILITIES, scheduler)
     options = Options.of(cfg)
@@ -330,7 +331,7 @@ def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:
     """Refuse an overlay that sets fields by which transload finds or controls a Job.
 
     Raises:
-        SpecError: for the first such field; the message says what to use in its place.
+        SpecError: for the first such field. The message says what to use in its place.
     """
     metadata = _mapping(overlay, "metadata")
     spec = _mapping(overlay, "spec")
@@ -376,7 +377,7 @@ def later_attempt(
         base: the prefix of the names of the job's objects.
         role: the name of the role.
         attempt: the later attempt.
-        left: the seconds that are left of the timeout; None for no limit.
+        left: the seconds that are left of the timeout, or None for no limit.
         interrupted: how many attempts began because of an interruption.
     """
     job = copy.deepcopy(job)

@@ -46,11 +46,11 @@ class Decision:
     Attributes:
         status: the status of the job.
         stop: note in its record that it is being ended, and why.
-        restart: make these Jobs; each is the name of a role and an attempt.
+        restart: make these Jobs. Each is the name of a role and an attempt.
         after_interruption: that is because of an interruption, and spends no retry.
-        start: resume these held objects; each is a kind and a name.
+        start: resume these held objects. Each is a kind and a name.
         release: end what still runs in these pods, whose programs have ended.
-        end: end the pods of these objects; each is a kind and a name.
+        end: end the pods of these objects. Each is a kind and a name.
         interrupted: keys and values to add to its record, of interruptions.
         note: note the status in its record as final.
         final: the final status, if it is not ``status``.
@@ -355,7 +355,7 @@ def _failure_of_set(plan: Plan, views: list[RoleView], facts: Facts, now: float)
         texts = [_failure_text(view) for view in views if view.failed]
         reason = f"{failed.get('reason', 'failed')}: {failed.get('message', '')}"
         return _Failure("; ".join(texts) or reason)
-    # each attempt is limited by its Jobs; nothing on the cluster limits all attempts together
+    # each attempt is limited by its Jobs. Nothing on the cluster limits all attempts together.
     began = states.resumed(facts.jobset)
     is_first = views[0].attempt[0] == 0
     if plan.timeout is None or began is None or is_first or now - began <= plan.timeout + 1:

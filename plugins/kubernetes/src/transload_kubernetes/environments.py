@@ -64,8 +64,8 @@ class Wheels:
     Args:
         target: the Python that they are for.
         folder: where the init container that installs them finds them.
-        image: the one that has them; ``""``: the role's own, which has none.
-        url: where an archive of them is, to be fetched first; ``""``: nowhere.
+        image: the one that has them, or ``""`` for the role's own, which has none.
+        url: where an archive of them is, to be fetched first, or ``""`` for nowhere.
         files: name → content in base64, of those that travel in the job's ConfigMap.
     """
 
@@ -80,9 +80,9 @@ def provide(role: Role, recipe: Recipe, wheels: Wheels | None = None) -> Role:
     """Return a role whose pods install these packages before its program starts.
 
     Args:
-        role: the role; it is not changed.
+        role: the role, which is not changed.
         recipe: the packages, as requirements.
-        wheels: they are installed from these; None: from an index.
+        wheels: they are installed from these, or with None from an index.
 
     Raises:
         SubmitError: if the description of the packages is too long.

@@ -84,7 +84,7 @@ def _is_about(event: dict[str, Any], start: str, uids: set[str | None]) -> bool:
     Args:
         event: the event.
         start: how the name of the object begins.
-        uids: the uids that the event may have; empty allows any. Each attempt of a JobSet uses
+        uids: the uids that the event may have. If empty, any may be. Each attempt of a JobSet uses
             the same names for its Jobs.
     """
     about = event.get("involvedObject") or {}

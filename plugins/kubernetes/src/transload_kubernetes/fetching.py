@@ -37,7 +37,7 @@ def fetching(
 
     Args:
         name: that of the container.
-        url: where the archive is (fsspec); its name is the digest of what is in it.
+        url: where the archive is (fsspec). Its name is the digest of what is in it.
         target: the folder to unpack it into.
         image: one with Python, and fsspec unless the URL is one of ``http`` or ``file``.
         main: the container of the program, whose variables, mounts and rights it shares.

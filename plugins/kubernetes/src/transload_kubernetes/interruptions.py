@@ -164,7 +164,7 @@ def of_replica(
         k: its number.
         pods: its pods that are there, oldest first.
         counted: how many the cluster had counted when it made the last one.
-        job: its Job of the attempt that counts; {}: there is none.
+        job: its Job of the attempt that counts, or {} if there is none.
         waits_again: whether a queue has suspended its Job.
     """
     start = f"{NOTED}{names.role_label(role.name)}.{k}."

@@ -33,7 +33,7 @@ class Cursor:
     """A place in the log of a replica.
 
     Attributes:
-        pod: the name of the pod; ``""`` is the place before the first pod.
+        pod: the name of the pod, or ``""`` for the place before the first pod.
         time: the time of the last line read, in nanoseconds since the epoch.
         count: the number of lines read with exactly that time.
     """
@@ -92,7 +92,7 @@ class Reading:
         place: the place to start from.
         over: whether its program has ended, so that a last line without a newline is complete.
         since: the time from which on lines are wanted, in nanoseconds since the epoch.
-        tail: the number of last lines to start with; None starts with the first line.
+        tail: the number of last lines to start with, or None to start with the first line.
         follow: go on until the container ends.
 
     Attributes:

@@ -261,7 +261,7 @@ class _Tail:
         """Return the lines after a place, and move it.
 
         Returns:
-            The lines; None if no more will come, or the buffer is at another place.
+            The lines, or None if no more will come, or the buffer is at another place.
         """
         with self._condition:
             if place != self._place or (self._ended and not self._pieces):

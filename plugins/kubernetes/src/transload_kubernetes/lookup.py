@@ -12,7 +12,7 @@ from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError
 from transload_kubernetes.plan import Facts
 
 _log = logging.getLogger("transload.kubernetes")
-_FEW: Final = 40  # a query names up to this many jobs; for more it lists the whole namespace
+_FEW: Final = 40  # a query names up to this many jobs, else lists the namespace
 
 
 class Lookup:
@@ -35,8 +35,8 @@ class Lookup:
         This takes three queries, or four with JobSets.
 
         Args:
-            namespace: the namespace of the jobs; None searches all namespaces.
-            bases: the prefixes of the names of their objects; None selects all jobs.
+            namespace: the namespace of the jobs, or None for all namespaces.
+            bases: the prefixes of the names of their objects, or None for all jobs.
         """
         selector = MANAGED
         if bases is not None and len(bases) <= _FEW:

@@ -185,7 +185,7 @@ def wheels_name(base: str) -> str:
 
 def secret_key(role: str, variable: str) -> str:
     """Return the key of a variable in the job's Secret."""
-    # keys may have capital letters and "_", names may not; the first "." ends the role
+    # keys may have capital letters and "_", names may not. The first "." ends the role.
     key = variable
     if not _KEY.match(variable):
         key = label(variable, 40)

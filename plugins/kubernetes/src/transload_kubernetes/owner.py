@@ -70,8 +70,8 @@ class Owner:
     def reconcile(self, app_id: str) -> None:
         """Do the steps that are left to do for a job.
 
-        The process that waits for the job as its owner calls this; so does the one that has just
-        cancelled it.
+        The process that waits for the job as its owner calls this, and so does the one that has
+        just cancelled it.
         """
         namespace, _ = names.parse_app_id(app_id)
         for _ in range(_ROUNDS):
@@ -103,7 +103,7 @@ class Owner:
                 # a queue would resume what is only suspended
                 self._cluster.delete(kind, namespace, name, "Foreground")
             else:
-                # running pods are ended; pods that have ended stay, with their logs
+                # running pods are ended. Pods that have ended stay, with their logs.
                 self._cluster.patch(kind, namespace, name, hold.OFF)
         for kind, name in decision.start:
             let_run(self._cluster, namespace, kind, name, facts)
@@ -265,7 +265,7 @@ class Owner:
         Args:
             app_id: the job.
             facts: the cluster's facts about it.
-            stay: keep its Jobs, suspended; otherwise they are deleted.
+            stay: keep its Jobs, suspended. Otherwise they are deleted.
 
         Raises:
             SchedulerUnavailable: if a newer version wrote the record, or the cluster refuses.

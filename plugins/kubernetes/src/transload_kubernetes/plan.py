@@ -38,8 +38,8 @@ class RolePlan:
     replicas: int
     needed: int  # how many must succeed
     retries: int = 0  # how often it may be restarted
-    policy: str = "REPLICA"  # what is restarted; the Job itself does it for REPLICA
-    interruptions: int | None = None  # how often it may be interrupted; None: any number
+    policy: str = "REPLICA"  # what is restarted, by the Job for REPLICA
+    interruptions: int | None = None  # how often it may be interrupted, or None for any number
     checkpoints: bool = False  # whether it has a folder for checkpoints
 
 
@@ -59,11 +59,11 @@ class Plan:
     Attributes:
         session: the session that submitted it.
         created: when it was submitted, in seconds since the epoch.
-        jobs: its Jobs of the first attempt, without secrets; none for a JobSet.
+        jobs: its Jobs of the first attempt, without secrets, or none for a JobSet.
         id_given: whether the caller gave the id.
-        timeout: seconds for the whole job; None: no limit.
+        timeout: seconds for the whole job, or None for no limit.
         jobset: whether it is a JobSet.
-        checkpoints: the name under which its checkpoints are kept; None: it has none.
+        checkpoints: the name under which its checkpoints are kept, or None if it has none.
     """
 
     app_id: str
@@ -92,7 +92,7 @@ class Facts:
     """What a cluster says about a job.
 
     Attributes:
-        record: its ConfigMap; None if there is none.
+        record: its ConfigMap, or None if there is none.
         jobs: its Jobs.
         pods: its pods.
         notes: why it waits, from events.
@@ -100,10 +100,11 @@ class Facts:
         progress: by name of a pod that runs, what its program reported last.
         jobset: its JobSet.
         set_hidden: whether it has a JobSet that this user may not see.
-        plan: the contents of the record; None if there is no such job, or they are not understood.
-        stop: why it is being ended; None if it is not.
+        plan: the contents of the record, or None if there is no such job, or they are not
+            understood.
+        stop: why it is being ended, or None if it is not.
         ended: its final status, once it was noted.
-        unreadable: why its record is not understood; ``""`` if it is understood.
+        unreadable: why its record is not understood, or ``""`` if it is.
         newer: whether a newer version wrote the record, so that it is not understood.
     """
 
@@ -198,10 +199,10 @@ class Facts:
             role: the name of the role.
             k: the number of the replica.
             job: the name of its Job.
-            pod: its last pod; None if that is gone.
+            pod: its last pod, or None if that is gone.
 
         Returns:
-            SUCCEEDED or FAILED; None if the program did not end by itself.
+            SUCCEEDED or FAILED, or None if the program did not end by itself.
         """
         if pod is None:
             pod_name = f"{job}-{k}-"

@@ -182,7 +182,7 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
 
 def _retry_value(role: Role, options: Options) -> dict[str, Any]:
     """Return the value of ``TRANSLOAD_RETRY``, which is the count of the Job or JobSet, or 0."""
-    # the Job itself restarts single replicas; `convert` has set the policy REPLICA for them
+    # the Job itself restarts single replicas, for which `convert` has set the policy REPLICA
     if role.max_retries > 0 and role.retry_policy is RetryPolicy.REPLICA:
         return _annotation(names.INDEX_FAILURES)
     if options.jobset:
@@ -252,7 +252,7 @@ def mounts(
     """Return ``(volumes, volume mounts)`` of a role.
 
     A `VolumeMount` names a claim (``NAME`` or ``pvc:NAME``), ``secret:NAME``, ``configmap:NAME`` or
-    ``emptydir:NAME[:SIZE]``; a `BindMount` and a `DeviceMount` are paths of the node.
+    ``emptydir:NAME[:SIZE]``. A `BindMount` and a `DeviceMount` are paths of the node.
     """
     volumes: dict[str, dict[str, Any]] = {}
     used: list[dict[str, Any]] = []
@@ -313,8 +313,8 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     """Return the pod template of a role.
 
     Raises:
-        SpecError: if a value is not allowed; the message has its path.
-        UnsupportedFeature: if a pod does not support a field; the message has its path.
+        SpecError: if a value is not allowed. The message has its path.
+        UnsupportedFeature: if a pod does not support a field. The message has its path.
     """
     options = context.options
     values = macro_values(role, context)

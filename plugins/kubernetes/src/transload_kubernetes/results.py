@@ -69,7 +69,7 @@ def add_helper(spec: dict[str, Any], image: str) -> None:
     """Add a sidecar to a pod that hands over the results folder once the program has ended."""
     main = spec["containers"][0]
     mount = {"name": names.HELPER, "mountPath": FOLDER}
-    # a quota may require limits; these are small enough for programs that need a whole node
+    # a quota may require limits. These are small enough for programs that need a whole node.
     limits = {"cpu": "0", "memory": "16Mi"}
     helper = {
         "name": names.HELPER,
@@ -202,7 +202,7 @@ class PodStore(Store):
     def take_end(self, end: dict[str, Any], key: str, who: str) -> None:
         """Store the results in a program's message file.
 
-        The file has JSON lines; each is the content of a result file, or plain results.
+        The file has JSON lines. Each is the content of a result file, or plain results.
 
         Raises:
             TrackingError: if the file is too large.
@@ -234,7 +234,7 @@ class PodReport(NamedTuple):
     """What the status of a pod says about a program that has ended.
 
     Attributes:
-        error: the error that the program left, any text as JSON; ``""`` if it left none.
+        error: the error that the program left, any text as JSON, or ``""`` if it left none.
         usage: the program's resource usage, as fields of `Usage`.
         is_cut: whether the error is only its beginning, and the helper's log has all of it.
         progress: what the program said last of its progress, as fields of `Progress`.

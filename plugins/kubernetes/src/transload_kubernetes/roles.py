@@ -26,13 +26,13 @@ class RoleView:
     Attributes:
         plan: how the role is run.
         attempt: the attempt that counts.
-        job: the role's Job of that attempt; empty if there is none.
+        job: the role's Job of that attempt, or {} if there is none.
         replicas: the status of each replica.
         reasons: why the role waits or has failed.
         causes: by replica, the cause of a failure that is not the exit code of its program.
         lingering: by replica, its pod, if the program has ended while other containers still run.
         interrupted: keys and values of the record for interruptions that are not noted yet.
-        hopeless: why the job fails, whatever retries are left; ``""``: it does not.
+        hopeless: why the job fails, whatever retries are left, or ``""`` if it does not.
         shared: how many attempts of the role began because of an interruption.
         is_interrupted: whether its Job has ended because of an interruption.
         reports: what each replica reported last of its progress.
@@ -204,7 +204,7 @@ def _replica_state(
         view: its role.
         facts: the facts of the job.
         k: its number.
-        pod: its last pod of the attempt that counts; None if there is none.
+        pod: its last pod of the attempt that counts, or None if there is none.
         done: whether the Job says that it has succeeded.
         failed: whether the Job says that it has failed for good.
         stopping: whether the job is being ended.

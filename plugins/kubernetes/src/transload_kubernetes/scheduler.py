@@ -272,7 +272,7 @@ class KubernetesScheduler(SchedulerBase):
 
         These are to note the end, to end other roles, and to restart roles.
         """
-        with contextlib.suppress(ClusterError):  # this user may only read; another owner will act
+        with contextlib.suppress(ClusterError):  # this user may only read
             self._owner.reconcile(app_id)
 
     def existed(self, app_id: str) -> bool:

@@ -194,7 +194,7 @@ class Submitter:
             made.append(create(self._cluster, namespace, held))
         facts = Facts(self._note_complete(request))
         if facts.kind != plan.APP:
-            # the record that the job was deleted stays; the objects, which do not run, must go
+            # the record that the job was deleted stays. The objects, which do not run, must go.
             self._cluster.patch("ConfigMap", namespace, request.base, plan.GRAVESTONE)
             for item in made:
                 self._cluster.delete(item["kind"], namespace, item["metadata"]["name"])
@@ -250,10 +250,11 @@ class Submitter:
             namespace: that of the job.
             base: the name of the record.
             insist: try again for a while if the cluster cannot be reached.
-            complete: also remove the record of a complete submit; otherwise that stays.
+            complete: also remove the record of a complete submit. Otherwise that stays.
 
         Returns:
-            The record before its removal, empty if there was none; None if it could not be removed.
+            The record before its removal, empty if there was none, or None if it could not be
+            removed.
         """
         deadline = time.monotonic()
         if insist:

@@ -38,7 +38,7 @@ class _Base:
 
     Args:
         name: its name.
-        digest: that of its manifest; ``""``: its registry was not asked.
+        digest: that of its manifest, or ``""`` if its registry was not asked.
         manifest: its manifest.
         config: its configuration.
     """

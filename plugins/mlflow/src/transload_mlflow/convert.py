@@ -67,7 +67,7 @@ class Sharing:
 
     Args:
         key: what is equal for all of them.
-        created: when the job was submitted, in seconds since the epoch; 0 if that is unknown.
+        created: when the job was submitted, in seconds since the epoch, or 0 if that is unknown.
     """
 
     key: str
@@ -121,7 +121,7 @@ def record_tag(kind: str, name: str, record: Mapping[str, object]) -> tuple[str,
 
     Args:
         kind: ``metadata``, ``artifact`` or ``source``.
-        name: the name of the record; it replaces an older record with this name.
+        name: the name of the record. It replaces an older record with this name.
         record: its JSON content.
 
     Raises:
@@ -180,7 +180,7 @@ class Shown:
     """The tags and metrics with which MLflow shows results.
 
     Args:
-        points: the points of metrics, ``(name, value, step)``; the last point of a metric is last.
+        points: the points of metrics, ``(name, value, step)``. The last point of a metric is last.
         tags: name → text.
         refused: names that MLflow does not allow.
         last: metric → its last point.

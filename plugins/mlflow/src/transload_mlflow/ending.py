@@ -107,7 +107,7 @@ def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
     Args:
         tracker: the MLflow tracker.
         event: the event, with the job and its state.
-        patient: raise if its results cannot be read now; otherwise write the end without them.
+        patient: raise if its results cannot be read now. Otherwise write the end without them.
     """
     end = _End(event.handle, event.status)
     try:

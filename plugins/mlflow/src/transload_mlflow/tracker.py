@@ -119,7 +119,7 @@ class MlflowTracker(TrackerBase):
         try:
             return str(self.client.create_experiment(self.experiment_name))
         except MlflowException:
-            # another process may have created it meanwhile; if not, this is a real error
+            # another process may have created it meanwhile. If not, this is a real error.
             found = self._experiment()
             if found is None:
                 raise
@@ -157,7 +157,7 @@ class MlflowTracker(TrackerBase):
 
         Args:
             run_id: the run.
-            sharing: which jobs it is one run with; None: the environment says so, if it is the
+            sharing: which jobs it is one run with. With None the environment says so, if it is the
                 job of this process.
         """
         with self._lock:
@@ -217,7 +217,7 @@ class MlflowTracker(TrackerBase):
         for number, (name, value, step) in enumerate(points):
             metrics.append(Metric(name, value, first_ms + number, step))
         items = [RunTag(name, value) for name, value in tags.items()]
-        # one call is one transaction; several calls are made only if one cannot take everything
+        # One call is one transaction. Several calls are made only if one cannot take everything.
         while items or metrics:
             self.client.log_batch(
                 uuid, metrics=metrics[:_METRICS_A_CALL], tags=items[:_TAGS_A_CALL]
@@ -328,7 +328,7 @@ class MlflowTracker(TrackerBase):
         """Return the sorted ids of all runs of the experiment that transload has made.
 
         Args:
-            parent_run_id: only runs that have this one as a direct source; MLflow does the search.
+            parent_run_id: only runs that have this one as a direct source, which MLflow searches.
             kwargs: other filters, which are not supported.
         """
         if kwargs:
@@ -482,7 +482,7 @@ def _is_relative(uri: str) -> bool:
     """
     scheme, _, rest = uri.partition(":")
     if scheme == "sqlite":
-        # a third slash ends the empty host name; SQLite's own URIs come after it, too
+        # a third slash ends the empty host name, and SQLite's own URIs come after it, too
         return not rest.startswith(("////", "///file:/"))
     if scheme == "file":
         path = rest.removeprefix("//").removeprefix("localhost")

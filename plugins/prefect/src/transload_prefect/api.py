@@ -62,7 +62,7 @@ class ArtifactFields(ArtifactChange, total=False):
     """What an artifact is made of.
 
     Args:
-        key: its name; artifacts of one key are versions of each other.
+        key: its name. Artifacts of one key are versions of each other.
         type: ``table``, ``markdown`` or ``progress``.
         metadata_: notes that are not shown.
     """

@@ -92,7 +92,7 @@ def background(errand: Errand = "send") -> Background:
                 os.getpid(),
             )
             with suppress(RuntimeError):  # the interpreter is ending
-                # before Prefect's own senders end; later is too late, no thread can be started then
+                # before Prefect's own senders end. Later no thread can be started.
                 getattr(threading, "_register_atexit", atexit.register)(_stop)
         return _all[errand]
 

@@ -108,7 +108,7 @@ class AppJobRun(JobRun[AppResults]):
 class AppJob(JobBlock[AppResults]):
     """An app definition, a component or a command, and where it goes.
 
-    In a flow, a run reattaches to its job after a crash, as a task does; elsewhere each ``trigger``
+    In a flow, a run reattaches to its job after a crash, as a task does. Elsewhere each ``trigger``
     starts a new job.
 
     Example:

@@ -62,7 +62,8 @@ def secret_of(what: str, block: TransloadCluster | None = None) -> str:
 
     Args:
         what: ``NAME/SETTING``.
-        block: the block itself, where it is at hand; default, and for other names: the saved one.
+        block: the block itself, where it is at hand. By default, and for other names, it is the
+            saved one.
 
     Raises:
         ConfigError: if there is no such block, or it has no such secret.

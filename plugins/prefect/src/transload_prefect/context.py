@@ -18,9 +18,9 @@ class RunContext:
 
     Args:
         name: of the task or block.
-        unit: which job of the flow run it is; None: outside of one.
-        flow_run_id: of the flow run around it; None: there is none.
-        task_run_id: of the task run around it; None: there is none.
+        unit: which job of the flow run it is, or None outside of one.
+        flow_run_id: of the flow run around it, or None if there is none.
+        task_run_id: of the task run around it, or None if there is none.
         flow: Prefect's context of the flow, in the process that runs it.
         task: likewise of the task.
     """

@@ -57,9 +57,9 @@ def search_flow(
 
     Args:
         search: the component, its parameters, the objective.
-        name: of the flow; default: ``search-`` and the component's.
-        tracker_base: where the search is kept, a folder or any fsspec URL; default: a folder for
-            each flow run below the state folder, which a cluster may not see.
+        name: of the flow, by default ``search-`` and the component's.
+        tracker_base: where the search is kept, a folder or any fsspec URL. By default it is a
+            folder for each flow run below the state folder, which a cluster may not see.
         flow: arguments of ``prefect.flow`` (``retries``, ``timeout_seconds``, ``task_runner`` …).
         settings: of the tasks that run the trials, as of `app_task` (``retries``, ``tags``,
             ``patience`` …).
@@ -113,7 +113,7 @@ def _default_base() -> str:
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         raise ConfigError("a search runs inside a flow run: call the flow, not its function")
-    # a subflow may be a new flow run then; what called it stays
+    # a subflow may be a new flow run then, but what called it stays
     place = context.flow_run.parent_task_run_id or context.flow_run.id
     return os.path.join(state_home(), "searches", f"prefect-{place}")
 

@@ -44,10 +44,10 @@ class AppSpec:
         key: what tells the job from others of its flow run, instead of the task's name.
         artifacts: write artifacts.
         events: emit an event at each change of state.
-        assets: True: each artifact that the job's tracker knows is an asset that the task made; or
-            their URIs.
-        stderr_level: name of the level that lines of stderr are logged with; None: what a line says
-            of itself (``WARNING:root:…``), else INFO.
+        assets: with True, each artifact that the job's tracker knows is an asset that the task
+            made. Else their URIs.
+        stderr_level: name of the level that lines of stderr are logged with. None means what a line
+            says of itself (``WARNING:root:…``), else INFO.
         namespace: tells the job from those of others, instead of the flow run's id.
         context_args: arguments that the component may declare (``trial_idx``).
         meanwhile: entered while the job is waited for, with what looks after it.

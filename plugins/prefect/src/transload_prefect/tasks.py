@@ -24,24 +24,24 @@ def app_task(
 ) -> AppTask:
     """Return a Prefect task that runs a job and returns its `transload.runner.AppResults`.
 
-    The task's arguments are the component's; ``launch={"scheduler": …, "cfg": …}`` at the call sets
+    The task's arguments are the component's. ``launch={"scheduler": …, "cfg": …}`` at the call sets
     where it goes.
 
     Args:
-        source: an AppDef, its JSON, a component (name or function); None: ``command`` says what to
-            run.
+        source: an AppDef, its JSON, a component (name or function), or None if ``command`` says
+            what to run.
         command: a program and its arguments, in place of a source.
-        launch: arguments of `transload.pipelines.Launch`, by name; what ``settings`` say goes
+        launch: arguments of `transload.pipelines.Launch`, by name. What ``settings`` say goes
             before it.
         settings: what to launch, of `transload.pipelines.Launch` (``component_args``,
-            ``scheduler``, ``cfg``, ``workspace``, ``tracker_base``, ``parent_run_id``, ``pass_env``,
-            ``environment`` …); relative paths are relative to the file that calls this; of
-            `transload.pipelines.ExecutionOptions` (``patience``, ``on_kill``, ``checkpoints`` …);
-            of `transload.pipelines.JobSettings` (``image``, ``gpu``, ``mem``, ``notice`` …: set
-            over what the job says; ``overrides`` takes those, too, whose names are Prefect's own,
-            such as ``retries``); of `AppSpec` (``cluster``, ``key``, ``artifacts``, ``events``, ``assets``,
-            ``inherit_env``, ``stderr_level``); those of ``prefect.task`` (``name``, ``retries``,
-            ``tags``, ``timeout_seconds`` …), and ``asynchronous``.
+            ``scheduler``, ``cfg``, ``workspace``, ``tracker_base``, ``parent_run_id``,
+            ``pass_env``, ``environment`` …), whose relative paths are relative to the file that
+            calls this, of `transload.pipelines.ExecutionOptions` (``patience``, ``on_kill``,
+            ``checkpoints`` …), of `transload.pipelines.JobSettings` (``image``, ``gpu``, ``mem``,
+            ``notice`` …, set over what the job says, with ``overrides`` for names that are
+            Prefect's own, such as ``retries``), of `AppSpec` (``cluster``, ``key``, ``artifacts``,
+            ``events``, ``assets``, ``inherit_env``, ``stderr_level``), those of ``prefect.task``
+            (``name``, ``retries``, ``tags``, ``timeout_seconds`` …), and ``asynchronous``.
 
     Raises:
         SpecError: if it is none of these, or both a source and a command.

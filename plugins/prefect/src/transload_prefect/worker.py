@@ -174,8 +174,8 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         *,
         resubmit_on: frozenset[AppState] | None = None,
     ) -> Driver:
-        # a flow run that is run again (a retry, a resume) is another job; submitting one twice is
-        # not
+        # a flow run that is run again (a retry, a resume) is another job, but submitting one twice
+        # is not
         identity = Identity(
             HOST, str(flow_run.id), ("flow-run", flow_run.name), str(flow_run.run_count)
         )

@@ -47,7 +47,7 @@ def _round_step(exact: float) -> float:
 def log_ticks(low: float, high: float) -> list[float]:
     """Return powers of ten from ``low`` to ``high``, both above 0.
 
-    If there are many, only some are returned; if there are few, multiples of them are added.
+    If there are many, only some are returned. If there are few, multiples of them are added.
     """
     powers = range(math.floor(math.log10(low)), math.floor(math.log10(high) + 1e-9) + 1)
     digits: tuple[int, ...] = (1,)

@@ -42,7 +42,7 @@ class Frame:
         y_name: the name of the y axis.
         whole: whether the values on the x axis are whole numbers.
         log_x: make the x axis logarithmic.
-        log_y: whether the y axis is logarithmic; None: if its values are far apart.
+        log_y: whether the y axis is logarithmic, or with None if its values are far apart.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ def series_plot(series: Series, key: str) -> Markup:
     """Draw one series of results.
 
     Args:
-        series: the series; values without a place on the axis leave a gap.
+        series: the series. Values without a place on the axis leave a gap.
         key: a text that no other picture of the page has.
     """
     points = _drawable_points(series)

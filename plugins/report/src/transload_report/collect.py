@@ -50,8 +50,8 @@ def collect_app(runner: Runner, handle: str, *, lines: int = LINES) -> AppData:
     Args:
         runner: asks the scheduler and the trackers.
         handle: the job.
-        lines: the number of last log lines for each replica; with many replicas, those that
-            failed take precedence.
+        lines: the number of last log lines for each replica. With many replicas, those that failed
+            take precedence.
 
     Raises:
         AppNotFound: if there is no such job.

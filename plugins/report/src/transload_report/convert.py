@@ -51,7 +51,7 @@ class Bar:
 
     Args:
         start: in seconds since the epoch.
-        end: in seconds since the epoch; for a running attempt, when the status was read.
+        end: in seconds since the epoch, or for a running attempt when the status was read.
         state: its state.
         says: a description in one line.
         interrupted: whether it ended because of the machine, the queue or the end of a segment.
@@ -70,10 +70,10 @@ class Row:
 
     Args:
         label: its name.
-        group: the name of its group; the rows of a group are adjacent.
+        group: the name of its group, whose rows are adjacent.
         state: its state.
         bars: its attempts, oldest first.
-        waited: the time since which it waited for its first start; None if it is unknown.
+        waited: the time since which it waited for its first start, or None if it is unknown.
         note: a few words about its end, for example ``exit code 3``.
         restarts: the number of earlier attempts whose times are unknown.
     """
@@ -108,8 +108,8 @@ class Series:
 
     Args:
         name: name of the result.
-        group: the common part of the keys, such as ``""`` for 0, 1, 2 … or ``epoch-`` for epoch-0 …;
-            ``step `` for steps.
+        group: the common part of the keys, such as ``""`` for 0, 1, 2 … or ``epoch-`` for epoch-0
+            …, or ``step `` for steps.
         points: ``(number, value)`` by number.
     """
 
@@ -324,7 +324,7 @@ def _numbered(key: str) -> tuple[str, int] | None:
         return None
     before = match[1]
     number = int(match[2])
-    if before == "-":  # a sign; after other text a hyphen joins, as in epoch-3
+    if before == "-":  # a sign, while after other text a hyphen joins, as in epoch-3
         return "", -number
     return before, number
 

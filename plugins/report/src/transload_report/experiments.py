@@ -92,7 +92,7 @@ def ledger_data(summary: Mapping[str, Any], written: float | None = None) -> Sea
 
     Args:
         summary: the summary.
-        written: when it was read, in seconds since the epoch; None for now.
+        written: when it was read, in seconds since the epoch, or None for now.
     """
     search = summary["search"]
     objective = search["objective"]
@@ -146,7 +146,7 @@ def experiment_data(body: Any, where: str, written: float | None = None) -> Sear
     Args:
         body: the contents of the snapshot.
         where: its name, for messages.
-        written: when it was read, in seconds since the epoch; None for now.
+        written: when it was read, in seconds since the epoch, or None for now.
 
     Raises:
         SpecError: if it is not a snapshot of an experiment with one objective, or has a newer

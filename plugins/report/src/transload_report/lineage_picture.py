@@ -40,8 +40,8 @@ _ARROW: Final = (
 def lineage_svg(lineage: Lineage, *, style: str | None = None) -> str:
     """Draw a lineage as one self-contained SVG, with sources to the left of their children.
 
-    Every run is a box with its artifacts, and the requested run is highlighted. A link has the name of
-    the artifact that was used. Long texts are cut; a tooltip shows them complete.
+    Every run is a box with its artifacts, and the requested run is highlighted. A link has the name
+    of the artifact that was used. Long texts are cut, and a tooltip shows them complete.
 
     Args:
         lineage: the lineage, for example from ``TrackerBase.lineage``.

@@ -22,7 +22,7 @@ class LogTail:
         replica: its number within the role.
         lines: the lines, without their newlines.
         cut: whether there are earlier lines.
-        problem: why the log could not be read; ``""`` if it could.
+        problem: why the log could not be read, or ``""`` if it could.
     """
 
     role: str
@@ -40,17 +40,17 @@ class AppData:
         handle: the handle of the job.
         status: its status.
         written: when the data were read.
-        app: the app definition; None if the scheduler does not keep it.
+        app: the app definition, or None if the scheduler does not keep it.
         created: when it was submitted.
         cfg: the run options of its submit.
         tracker_base: where it reports results.
         log_url: folder or page of its logs.
-        results: its results; None if they could not be read.
+        results: its results, or None if they could not be read.
         results_problem: why they could not be read.
         steps: key → name → step → value, for the results with steps.
         logs: the last log lines of its replicas, or of the most important ones.
         logs_left_out: the number of replicas that are not in ``logs``.
-        lineage: the runs before and after it; None without a tracker.
+        lineage: the runs before and after it, or None without a tracker.
     """
 
     handle: str
@@ -75,7 +75,7 @@ class RunsData:
 
     Args:
         title: headline of the page.
-        runs: the jobs; their logs and lineage are not shown.
+        runs: the jobs, whose logs and lineage are not shown.
         written: when the data were read, in seconds since the epoch.
         missing: handles of jobs that do not exist.
     """
@@ -110,8 +110,8 @@ class TrialData:
         parameters: argument → value.
         state: its state in the orchestrator's own word, for example ``EARLY_STOPPED``.
         app_state: its state as an `AppState`.
-        value: the objective; None if there is none (yet).
-        handle: the handle of its job; ``""`` if it has none.
+        value: the objective, or None if there is none (yet).
+        handle: the handle of its job, or ``""`` if it has none.
     """
 
     index: int
@@ -132,7 +132,7 @@ class SearchData:
         minimize: whether small values are good.
         trials: the trials so far, by number.
         written: when the data were read, in seconds since the epoch.
-        planned: the number of trials in all; None if it is unknown.
+        planned: the number of trials in all, or None if it is unknown.
         facts: further facts about it, name → text.
     """
 

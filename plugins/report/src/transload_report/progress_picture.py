@@ -44,8 +44,8 @@ class ProgressShown:
 
     Args:
         words: how far it is, in one line.
-        bar: a bar; None if the job does not say which part of its work is done.
-        curve: progress over time; None if too little of it is known.
+        bar: a bar, or None if the job does not say which part of its work is done.
+        curve: progress over time, or None if too little of it is known.
         notes: what a reader should know, such as that it will not end within its limit.
     """
 
@@ -62,7 +62,7 @@ class _Point:
     Args:
         after: seconds since the job's first start.
         done: percent of the work, or steps.
-        says: a description in one line; ``""``: it has no mark of its own.
+        says: a description in one line, or ``""`` if it has no mark of its own.
         interrupted: whether the job was interrupted there.
     """
 
@@ -130,7 +130,7 @@ def interruption_lines(status: AppStatus, app: AppDef | None) -> list[str]:
 
     Args:
         status: the status of the job.
-        app: its definition, which says how many are allowed; None: that is not known.
+        app: its definition, which says how many are allowed, or None if that is not known.
     """
     allowed = {}
     if app is not None:

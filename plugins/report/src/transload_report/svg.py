@@ -13,7 +13,7 @@ from transload_report.words import clean
 
 __all__ = ["element", "number", "picture", "text_width"]
 
-_CHARACTER = 6.6  # width of a character at 12 px, in px; generous, because fonts differ
+_CHARACTER = 6.6  # width of a character at 12 px, in px, generous because fonts differ
 
 
 def element(name: str, *children: str | Markup, **attributes: object) -> Markup:

@@ -73,7 +73,7 @@ class _Chart:
     """Draws one timeline.
 
     Args:
-        rows: the rows; many rows make it compact, with thin bars.
+        rows: the rows. Many rows make it compact, with thin bars.
         begin: the time at the left edge, in seconds since the epoch.
         end: the time at the right edge.
     """

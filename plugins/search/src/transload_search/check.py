@@ -51,7 +51,7 @@ def check_early(search: Search, *, more_constants: bool = False) -> None:
     """Check the names of a search before its first task runs, if its component is available here.
 
     Args:
-        search: the search; the values of its constants may still be unknown.
+        search: the search, whose constants may still have unknown values.
         more_constants: whether further constants may be given when it runs.
 
     Raises:
@@ -117,7 +117,7 @@ def check_unique(names: Iterable[str]) -> None:
     """Check that no parameter is given twice.
 
     Raises:
-        SpecError: if a parameter is given twice; the message has its name.
+        SpecError: if a parameter is given twice. The message has its name.
     """
     twice = [repr(name) for name, count in Counter(names).items() if count > 1]
     if twice:
@@ -130,7 +130,7 @@ def check_missing(
     """Check that every required argument is given.
 
     Raises:
-        SpecError: if an argument is missing; the message has its name.
+        SpecError: if an argument is missing. The message has its name.
     """
     have = {*given, *AUTOMATIC}
     missing = [each.name for each in found.parameters if each.required and each.name not in have]

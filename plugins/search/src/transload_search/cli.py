@@ -380,7 +380,7 @@ def _ledger(kept: str | None, options: RunOptions) -> SearchLedger:
     """Return the ledger of a new search, or of the kept one with the given options.
 
     Args:
-        kept: tracker base of the search with that name; None if there is none yet.
+        kept: tracker base of the search with that name, or None if there is none yet.
         options: the options of the command.
 
     Raises:
@@ -425,7 +425,7 @@ def _given_fields(options: RunOptions, before: Search | None) -> dict[str, Any]:
 
     Args:
         options: the options of the command.
-        before: the search that is continued; None for a new one.
+        before: the search that is continued, or None for a new one.
     """
     fields: dict[str, Any] = {}
     component: str | Callable[..., Any] | None = before.component if before else None
@@ -517,7 +517,7 @@ def _typed(component: str | Callable[..., Any] | None, name: str, text: str, pat
     The text is returned unchanged if that value is not a number, a text or a bool.
 
     Args:
-        component: the component; None if it is unknown.
+        component: the component, or None if it is unknown.
         name: the argument.
         text: its text on the command line.
         path: its name in messages.

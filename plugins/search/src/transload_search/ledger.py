@@ -247,13 +247,14 @@ class SearchLedger:
 
         Args:
             index: the trial.
-            results: the results of its job; None if there are none, so that the trial has failed.
+            results: the results of its job, or None if there are none, so that the trial has
+                failed.
             state: the state of the job, if there are no results.
             handle: the handle of the job, if there are no results.
             reason: why there is no objective, if there are no results.
 
         Returns:
-            The (first) objective; None if the trial has none.
+            The (first) objective, or None if the trial has none.
         """
         values: dict[str, float] | None = None
         if results is not None:
@@ -297,7 +298,7 @@ class SearchLedger:
         """Record a trial from the error that waiting for its job raised.
 
         Returns:
-            Whether the trial was recorded; False if the error says nothing about it (see
+            Whether the trial was recorded, which is False if the error says nothing about it (see
             `ended_state`).
         """
         state = ended_state(error)
@@ -393,7 +394,7 @@ class SearchLedger:
         several objectives, nothing is reported.
 
         Raises:
-            SearchFailed: if no trial has a value; the message says why.
+            SearchFailed: if no trial has a value. The message says why.
         """
         if not self._complete():
             raise SearchFailed(self._nothing())

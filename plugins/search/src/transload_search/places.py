@@ -76,7 +76,7 @@ def locked(file: Path, what: str) -> Iterator[None]:
     a warning says so.
 
     Args:
-        file: the file; its folder is created.
+        file: the file, whose folder is created.
         what: the search, for the message.
 
     Raises:

@@ -44,7 +44,7 @@ def run_search(
 
     Args:
         ledger: the search and its tracker base.
-        runner: submits and watches the jobs; see `transload.pipelines.host_runner`.
+        runner: submits and watches the jobs, as of `transload.pipelines.host_runner`.
         options: options for each trial's job. By default a cancelled trial runs again, and a failed
             one does not.
         sink_of: trial → the sink for its log lines.
@@ -180,7 +180,7 @@ def stopped_early(ledger: SearchLedger, index: int, cancel: Callable[[], object]
     Args:
         ledger: the search.
         index: the trial.
-        cancel: ends its job; it may be called several times.
+        cancel: ends its job. It may be called several times.
     """
     if ledger.search.early_stopping is None:
         yield

@@ -184,7 +184,7 @@ class Objective:
     Args:
         name: name of the result that the job reports.
         minimize: True to minimize it, False to maximize it.
-        key: key under which it is reported; None for the trial's number, else ``final``, else the
+        key: key under which it is reported. None means the trial's number, else ``final``, else the
             only key that has it.
     """
 
@@ -258,7 +258,8 @@ class EarlyStopping:
     A trial is ended if its latest value is among the worst of all trials at that step.
 
     Args:
-        worst: share of the trials that are ended, above 0 and at most 1; 0.5 is the worse half.
+        worst: share of the trials that are ended, above 0 and at most 1, where 0.5 is the worse
+            half.
         least_steps: smallest step that a trial must have reached before it may be ended.
         least_trials: smallest number of other trials that must have reached the same step.
 
@@ -315,22 +316,23 @@ class Search:
     Args:
         component: name (or function) of the component that one trial runs.
         parameters: the search space.
-        objective: the result to optimize; several objectives are traded off against one another.
+        objective: the result to optimize. Several objectives are traded off against one another.
         trials: number of trials in all, even if the search is interrupted.
         parallelism: number of trials at the same time.
-        seed: seed of the random numbers; equal seeds give equal suggestions.
+        seed: seed of the random numbers. Equal seeds give equal suggestions.
         suggester: name of a registered suggester.
         constants: the component's other arguments.
-        scheduler: scheduler of the trials; None for the configured one.
+        scheduler: scheduler of the trials, or None for the configured one.
         cfg: run options.
         constraints: bounds on other results.
-        failures: share of the trials that may fail; the search ends if more fail, and at least five.
-        early_stopping: rule to end trials that do badly; None for no early stopping.
+        failures: share of the trials that may fail. The search ends if more fail, and at least
+            five.
+        early_stopping: rule to end trials that do badly, or None for no early stopping.
         workspace: local folder to copy to the trials.
-        parent_run_id: run from which all trials derive; default: the job that runs the search, else
-            a separate run, ``search/NAME/ID``.
+        parent_run_id: run from which all trials derive, by default the job that runs the search,
+            else a separate run, ``search/NAME/ID``.
         environment: packages that each trial needs: a file (``requirements.txt``, ``uv.lock --group
-            NAME``, a script with a header), or ``none``; default: what the component says.
+            NAME``, a script with a header), or ``none``. By default it is what the component says.
 
     Raises:
         SpecError: if a number is below 1, there are no parameters, two have the same name, one is
@@ -540,7 +542,7 @@ def get_suggester(search: Search) -> Suggester:
     """Return the suggester that a search names.
 
     Raises:
-        ConfigError: if there is none of that name; the nearest is suggested.
+        ConfigError: if there is none of that name. The nearest is suggested.
         PluginError: if its plugin is broken.
     """
     plugins = get_plugins()
@@ -565,9 +567,9 @@ def next_round(
 
     Args:
         search: the search.
-        state: the state after the round before; None: this is the first.
+        state: the state after the round before, or None if this is the first.
         observed: trial → what it came to (None: it failed), as far as the state does not know them.
-        count: how many trials; None: the search's parallelism.
+        count: how many trials, or None for the search's parallelism.
 
     Raises:
         SpecError: if the state is of another suggester, or a trial was never suggested.

@@ -60,9 +60,9 @@ class Apps:
 
     Args:
         root: the folder of the jobs, which the nodes share.
-        per_minute: about how many questions the helpers of this machine may ask Slurm in a minute;
-            None: any number.
-        blobs: has the workspaces, if they travel; default: they are on this machine.
+        per_minute: about how many questions the helpers of this machine may ask Slurm in a minute,
+            or None for any number.
+        blobs: has the workspaces, if they travel. By default they are on this machine.
     """
 
     def __init__(
@@ -142,11 +142,12 @@ class Apps:
 
         Args:
             recipe: what is to be installed.
-            how: how it is made; ``offline`` only behind ssh, which the request was checked for.
+            how: how it is made. ``offline`` is possible only behind ssh, which the request was
+                checked for.
             variables: for the installer alone.
 
         Raises:
-            SubmitError: if it cannot be made; with the installer's last lines.
+            SubmitError: if it cannot be made, with the installer's last lines.
         """
         self.store.ensure()
         chosen = choose_python(how.python, how.prologue)

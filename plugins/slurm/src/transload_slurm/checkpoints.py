@@ -35,7 +35,7 @@ def base_of(root: str, base: str | None) -> str:
 
     Args:
         root: the folder of the jobs.
-        base: the run option ``checkpoint_base``; None: it is not set.
+        base: the run option ``checkpoint_base``, or None if it is not set.
     """
     if base:
         return base
@@ -113,8 +113,8 @@ def remove_unused(record: Mapping[str, Any], others: Iterable[Mapping[str, Any] 
 
     Args:
         record: that of the job.
-        others: the records of all jobs that are left; None for one that cannot be read, which may
-            have that name.
+        others: the records of all jobs that are left, with None for one that cannot be read, which
+            may have that name.
     """
     mine = record.get("checkpoint_folders") or {}
     kept: set[str] = set()
@@ -140,7 +140,7 @@ def sweep(root: str, records: Iterable[Mapping[str, Any] | None]) -> None:
 
     Args:
         root: the folder of the jobs.
-        records: those of all jobs; None for one that cannot be read, which may name any.
+        records: those of all jobs, with None for one that cannot be read, which may name any.
     """
     base = f"{root}/{_OWN}"
     used: set[str] = set()

@@ -79,7 +79,7 @@ def run(command: list[str], timeout: float, env: Mapping[str, str] | None = None
     Args:
         command: the tool and its arguments.
         timeout: seconds.
-        env: its environment; default: this process's, cleaned.
+        env: its environment, by default this process's, cleaned.
 
     Raises:
         SchedulerUnavailable: if it is not installed, or does not end in time.

@@ -77,33 +77,33 @@ class RoleRequest:
     Args:
         name: its name.
         entrypoint: the program.
-        args: its arguments; ``${replica_id}`` is left for the replica, ``${img_root}`` if there is
+        args: its arguments. ``${replica_id}`` is left for the replica, ``${img_root}`` if there is
             a workspace.
         env: its environment, likewise.
-        cwd: working directory, which is also the root of the image; None: the copy of the
+        cwd: working directory, which is also the root of the image, or None for the copy of the
             workspace.
-        workspace: what is copied; None: nothing.
+        workspace: what is copied, or None for nothing.
         num_replicas: see `transload.specs.Role`.
         min_replicas: likewise.
         max_retries: likewise.
         retry_policy: likewise.
         retry_delay: likewise.
-        secrets: environment variable → source; the values come with the submission.
+        secrets: the source of each environment variable. The values come with the submission.
         sbatch: its options of ``sbatch``.
         srun: its options of ``srun``.
-        container: what runs its image; "none": nothing does.
+        container: what runs its image, or "none" if nothing does.
         image: the image.
         binds: what of the node is in the container, besides the job's own folders.
         gpus: whether it asks for GPUs.
         max_interruptions: see `transload.specs.Role.interruptions_allowed`.
-        notice: seconds that it has after a warning; None: it gets none.
+        notice: seconds that it has after a warning, or None if it gets none.
         notice_signal: name of the signal that is the warning.
-        checkpoints: its folder for checkpoints; None: it has none.
+        checkpoints: its folder for checkpoints, or None if it has none.
         stall_after: see `transload.specs.Role`.
         on_stall: likewise.
         stall_signal: likewise.
-        environment: the packages that it runs with, for people; "": none of its own.
-        packages: the folder where they are installed; "": they are not yet.
+        environment: the packages that it runs with, for people, or "" for none of its own.
+        packages: the folder where they are installed, or "" if they are not yet.
     """
 
     name: str
@@ -141,18 +141,18 @@ class SlurmRequest:
 
     Args:
         name: name of the app.
-        app_id: its id as far as known; what is given to ``submit`` counts.
+        app_id: its id as far as known. What is given to ``submit`` counts.
         roles: its roles: one is a job, several are the components of a heterogeneous job.
         sbatch: options of ``sbatch`` for the job as a whole.
         comment: the user's own.
-        gang: tasks of one job; False: elements of an array.
-        array_parallel: how many elements may run at the same time; None: all.
-        timeout: seconds from the first start; None: no limit.
-        job_dir: folder for logs, workspace and results; None: the job's own.
+        gang: tasks of one job, or with False elements of an array.
+        array_parallel: how many elements may run at the same time, or None for all.
+        timeout: seconds from the first start, or None for no limit.
+        job_dir: folder for logs, workspace and results, or None for the job's own.
         python: the Python of the nodes.
         prologue: lines of shell that the script runs first, in the workspace of the first role.
-        segment: seconds that Slurm gives at a time; None: all at once.
-        checkpoint_base: folder of the checkpoints of all jobs; None: in the folder of the jobs.
+        segment: seconds that Slurm gives at a time, or None for all at once.
+        checkpoint_base: folder of the checkpoints of all jobs, or None for the folder of the jobs.
     """
 
     name: str
@@ -179,7 +179,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     Args:
         app: its definition.
         cfg: the run options.
-        here: the cluster's disk is that of this machine; else paths are the cluster's.
+        here: the cluster's disk is that of this machine. Else paths are the cluster's.
 
     Raises:
         UnsupportedFeature: for a field that Slurm cannot express, by its path.
@@ -335,7 +335,7 @@ def _role(
         options: its own run options.
         cfg: those of the job.
         app: the definition of the job.
-        gang: whether all replicas run together; otherwise they are elements of an array.
+        gang: whether all replicas run together. Otherwise they are elements of an array.
         here: whether the cluster's disk is that of this machine.
     """
     kind = "none"
@@ -488,7 +488,7 @@ def image_root(role: Role, here: bool, working_dir: str = "") -> str:
     """Return the working directory of a role without a workspace, and its ``${img_root}``.
 
     That is its image, if it is an existing folder or an absolute path, else the directory given.
-    Without one it is the current directory; on another machine the user's home.
+    Without one it is the current directory, or on another machine the user's home.
     """
     if here:
         image = os.path.expanduser(role.image)
@@ -520,8 +520,8 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
     if request.comment:
         comment += f" {request.comment}"
     output = f"{folder}/batch.log".replace("%", "\\%")
-    # "%j" is Slurm's job id, but not behind a backslash; newer releases cannot be given a
-    # backslash that is meant
+    # "%j" is Slurm's job id, but not behind a backslash. Newer releases cannot be given a backslash
+    # that is meant.
     has_backslash = "\\" in folder
     if has_backslash:
         output = "/dev/null"
@@ -575,7 +575,7 @@ def _prologue(
     """Return the lines that run the prologue, and then the supervisor.
 
     The supervisor gets the exit code of a prologue that failed. The prologue runs in the shell that
-    becomes the supervisor, so that its exports count; its output goes to the log of the first
+    becomes the supervisor, so that its exports count. Its output goes to the log of the first
     replica.
     """
     first = request.roles[0]

@@ -49,7 +49,7 @@ def decide(
     Args:
         record: what was submitted.
         state: what the supervisor has written.
-        job: what Slurm says; None if it does not know the job.
+        job: what Slurm says, or None if it does not know the job.
         cancel_requested: somebody asked for the end through us.
         note: the last line that the job's own log holds.
         never: why a job that waits can never start, if that is so.

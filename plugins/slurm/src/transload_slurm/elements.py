@@ -35,7 +35,7 @@ def gather(
 
     Args:
         role: the role, as in the job's record.
-        states: what the supervisor of each element has written; None if it has not begun.
+        states: what the supervisor of each element has written, or None if it has not begun.
     """
     begun = [state for state in states if state is not None]
     if not begun:
@@ -114,7 +114,7 @@ def finish(
     drops those that are cancelled while they wait. If its supervisor had begun, it was lost.
 
     Args:
-        status: that of the job; state, message and replicas are set.
+        status: that of the job, whose state, message and replicas are set.
         role: as in the record.
         state: what `gather` returned.
         job: what Slurm says of the array.
@@ -166,8 +166,8 @@ def _unwritten(begun: str, word: str | None) -> tuple[str, str]:
     """Return how an element ended whose supervisor wrote no end, and in words.
 
     Args:
-        begun: what its supervisor has written; ``""`` if it has not begun.
-        word: Slurm's word for it; None if Slurm has none.
+        begun: what its supervisor has written, or ``""`` if it has not begun.
+        word: Slurm's word for it, or None if Slurm has none.
     """
     if word is None and begun:
         return "FAILED", "was lost"

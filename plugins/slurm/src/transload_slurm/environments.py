@@ -59,8 +59,8 @@ class ChosenPython:
     """The Python that an environment is made of.
 
     Args:
-        path: that interpreter and no other; ``""``: the first ``python3`` on PATH that fits.
-        place: which one that is, as far as it is known; another one makes another environment.
+        path: that interpreter and no other, or ``""`` for the first ``python3`` on PATH that fits.
+        place: which one that is, as far as it is known. Another one makes another environment.
         variables: what it needs to run.
     """
 
@@ -75,7 +75,7 @@ def choose_python(named: str, prologue: str) -> ChosenPython:
     Of a prologue only the lines that begin with ``module`` or ``ml`` are run here.
 
     Args:
-        named: the run option ``python``; ``python3`` names none.
+        named: the run option ``python``, where ``python3`` names none.
         prologue: the run option ``prologue``.
     """
     place = os.path.realpath(shutil.which("python3") or sys.executable)
@@ -166,7 +166,7 @@ class Environments:
         """Delete environments that no job uses or used a moment ago. Return their records.
 
         Args:
-            older_than: seconds since the last use; less than ten minutes count as ten minutes.
+            older_than: seconds since the last use. Less than ten minutes count as ten minutes.
             dry_run: delete nothing.
 
         Raises:

@@ -44,16 +44,17 @@ class Job:
     """What Slurm says of a job, all its components or array elements taken together.
 
     Args:
-        id: its id; of a heterogeneous job that of the leader, of an array the array's.
+        id: its id, which is that of the leader of a heterogeneous job, and of an array the array's.
         name: its name there, which is the job id.
         state: Slurm's word.
-        parts: offset of a component or index of an element → Slurm's word; empty for a plain job.
+        parts: offset of a component or index of an element → Slurm's word. It is empty for a plain
+            job.
         reason: why it waits, or how it ended.
         nodes: where it runs.
         source: which tool said so.
         start: when it started, or is to start, as Slurm writes local times.
         waiting: id of each part (of a plain job its own) that waits for a time → that time.
-        comment: the job's comment; "" where the source does not tell.
+        comment: the job's comment, or "" where the source does not say it.
     """
 
     id: str
@@ -189,8 +190,8 @@ class Jobs:
     one, which is for all that wait.
 
     Args:
-        per_minute: about how many questions Slurm may be asked in a minute; beyond half of them,
-            answers are good for longer. None: as many as there are.
+        per_minute: about how many questions Slurm may be asked in a minute, or None for any number.
+            Beyond half of them, answers are good for longer.
         shared: a file of this machine's helpers: they ask one at a time, each for all, and read
             each other's answers.
     """
@@ -223,7 +224,7 @@ class Jobs:
         Args:
             job_ids: ids, of arrays and heterogeneous jobs the leader's.
             max_age: seconds that an earlier answer may be old, at least a fraction of a second.
-            enough: called now and then while Slurm takes its time; True ends the wait without an
+            enough: called now and then while Slurm takes its time. True ends the wait without an
                 answer.
 
         Raises:
@@ -336,7 +337,7 @@ class Jobs:
 
     def _read(self, held: int) -> None:
         """Take over what helpers of this machine have heard."""
-        # new; its writer was killed, or of another version
+        # new, or its writer was killed, or of another version
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), self._lock:
             said = json.loads(os.pread(held, os.fstat(held).st_size, 0))
             if said["boot"] == boot_id():

@@ -41,7 +41,7 @@ class MakingJob:
         """Run the job to its end, and return the last word of the program that makes environments.
 
         Args:
-            order: what to make; see `transload.schedulers.environments.order_to_make`.
+            order: what to make, as of `transload.schedulers.environments.order_to_make`.
             say: takes what the installer and Slurm say meanwhile.
         """
         last: dict[str, Any] = {}
@@ -60,7 +60,7 @@ class MakingJob:
         Nothing runs if the environment is there.
 
         Args:
-            order: what to make; see `transload.schedulers.environments.order_to_make`.
+            order: what to make, as of `transload.schedulers.environments.order_to_make`.
         """
         root = order["root"]
         python = order["python"] or order["place"]

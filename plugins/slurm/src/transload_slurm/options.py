@@ -180,7 +180,7 @@ class Making:
         prologue: the run option ``prologue``, which may load a module of Python.
         offline: packages are fetched by whoever submits, and sent.
         packed: each is kept as one file, and unpacked to the disks of the nodes.
-        job: options of ``srun`` for the short job that makes one; None: the login node does.
+        job: options of ``srun`` for the short job that makes one, or None if the login node does.
     """
 
     python: str = ""

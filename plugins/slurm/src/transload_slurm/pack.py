@@ -42,8 +42,8 @@ def packed(folder: str = "") -> tuple[str, bytes]:
     """Return the name of the helper's file, which says version and content, and the file.
 
     Args:
-        folder: where the file is kept until a source changes, since packing takes half a second;
-            ``""``: nowhere.
+        folder: where the file is kept until a source changes, since packing takes half a second, or
+            ``""`` for nowhere.
     """
     data = _kept(Path(folder)) if folder else pack()
     return f"helper-{__version__}-{hashlib.sha256(data).hexdigest()[:16]}.pyz", data

@@ -52,7 +52,7 @@ class RemoteApps:
 
     Args:
         host: the login node, as ssh knows it.
-        root: the folder of the jobs there; ``~/`` is the user's home there.
+        root: the folder of the jobs there, where ``~/`` is the user's home.
         python: the Python there.
     """
 

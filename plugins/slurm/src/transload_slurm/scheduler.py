@@ -44,7 +44,7 @@ class SlurmScheduler(SchedulerBase):
 
     Args:
         session_name: name of the session, recorded with each job.
-        name: name of the scheduler; each has a separate folder of jobs.
+        name: name of the scheduler. Each has a separate folder of jobs.
     """
 
     capabilities: Capabilities = _convert.CAPABILITIES

@@ -4,12 +4,12 @@
 
     <root>/<app_id>/record.json   what was submitted, never changed, made in one step with the folder
                     submitting    somebody is submitting it: host, boot id, pid, time
-                    token         tells the latest submit from earlier ones; others' jobs do nothing
+                    token         tells the latest submit from earlier ones, whose jobs do nothing
                     job.json      Slurm's job id
                     claim         the id of the Slurm job that runs it
                     job.sh        the batch script
                     job/          the supervisor that runs in the job
-                    plan.json     what the supervisor runs; role-<n>: what each task of a role does
+                    plan.json     what the supervisor runs. role-<n> has what each task of a role does
                     state.json    what the job is doing, written by the supervisor
                                   (elements/<k>/state.json in an array)
                     verdict.json  an array had too many failures
@@ -169,7 +169,7 @@ class AppFolders:
     """What is on disk of all apps.
 
     Args:
-        root: its path; made when first needed.
+        root: its path, which is made when first needed.
     """
 
     def __init__(self, root: str) -> None:

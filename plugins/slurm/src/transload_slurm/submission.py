@@ -100,7 +100,7 @@ def submit(
         ConfigError: if ``job_dir`` has something of that name.
         SpecError: if the id is no folder's name, a workspace is not there or a secret was not
             resolved.
-        SubmitError: if Slurm did not take it; nothing runs, now or later.
+        SubmitError: if Slurm did not take it. Nothing runs, now or later.
     """
     if not safe_id(app_id):
         raise SpecError(

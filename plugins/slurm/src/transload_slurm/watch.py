@@ -36,7 +36,7 @@ class SlurmWatch:
     Args:
         place: job id → the files whose change means news (they need not exist).
         ask: asks Slurm for the job states of many jobs, in one query.
-        logs: job id → the files of its logs; None: they are not watched.
+        logs: job id → the files of its logs, or None if they are not watched.
     """
 
     def __init__(

@@ -30,8 +30,8 @@ class HostJob:
         cfg: run options of the scheduler.
         scheduler: where its job runs.
         launch: what is run in place of a job, as arguments of ``transload.pipelines.Launch``:
-            ``component``, ``args``, ``command``, ``workspace``, ``pass_env``; ``folder`` is that of
-            the file that defines the unit of work.
+            ``component``, ``args``, ``command``, ``workspace``, ``pass_env``. ``folder`` is that of
+            the file that defines the step.
     """
 
     name: str = "job"
@@ -48,11 +48,11 @@ class Observed:
     """What the orchestrator shows of a unit of work.
 
     Args:
-        state: the name of the orchestrator's final state; None while it goes on.
+        state: the name of the orchestrator's final state, or None while it goes on.
         logs: the lines in the orchestrator's log, without newlines.
         results: ``AppResults.to_dict()``, or None.
         error: the message of the orchestrator's failure.
-        retryable: whether the orchestrator would retry; None where it did not fail.
+        retryable: whether the orchestrator would retry, or None where it did not fail.
         alive: the process is there.
     """
 
@@ -72,8 +72,8 @@ class AdapterDriver(ABC):
         """Let the orchestrator start a unit of work, without waiting.
 
         Args:
-            app: the app definition as JSON; empty where the unit says itself what to launch.
-            job: the unit of work.
+            app: the app definition as JSON, or "" where the step says itself what to launch.
+            job: the step.
         """
 
     @abstractmethod
@@ -218,7 +218,7 @@ class ChildJob:
 
     Args:
         app: the app definition as JSON.
-        job: the unit of work.
+        job: the step.
         store: file for the orchestrator's store (``transload_testing.stores.JsonFileStore``), which
             outlives the process.
         report: file for reports.
@@ -252,7 +252,7 @@ class ChildJob:
         """Report the orchestrator's final state.
 
         Args:
-            state: the orchestrator's own; its name is reported.
+            state: the orchestrator's own, whose name is reported.
             results: ``AppResults.to_dict()``.
             error: the failure.
             retryable: whether the orchestrator would retry.

@@ -180,11 +180,11 @@ class AdapterSuite:
 
     Attributes:
         state_map: the adapter's table of states.
-        unknown_state: the state after the unreachable timeout; default: that of UNKNOWN.
-        lost_state: the state when a job is lost; default: that of FAILED.
-        submit_failed_state: the state when a submit fails; default: that of FAILED.
-        detached_state: the state after a kill with ``on_kill="detach"``; None for any or none.
-        cannot: scenario (name of the test) → why this host cannot have it.
+        unknown_state: the state after the unreachable timeout, by default that of UNKNOWN.
+        lost_state: the state when a job is lost, by default that of FAILED.
+        submit_failed_state: the state when a submit fails, by default that of FAILED.
+        detached_state: the state after a kill with ``on_kill="detach"``, or None for any or none.
+        cannot: scenario (name of the test) → why this orchestrator cannot have it.
         timeout: seconds for each wait.
     """
 

@@ -106,7 +106,7 @@ def package_index(folder: Path, user: str = "", password: str = "") -> Iterator[
 
     Args:
         folder: an empty folder.
-        user: who may read it; ``""``: anybody.
+        user: who may read it, or ``""`` for anybody.
         password: of that user.
     """
     wanted = ""

@@ -71,12 +71,12 @@ class Program:
         err: lines for stderr.
         hold: then goes on until it is ended from outside.
         seconds: then takes that long.
-        exit_code: then ends so; −N: by signal N.
+        exit_code: then ends so, where −N is by signal N.
         failures: that many starts fail (exit code 9) before one does all of the above.
         ragged: the last line of stdout has no newline.
-        command: a line of shell in place of all of the above; tests that need it want a scheduler
+        command: a line of shell in place of all of the above. Tests that need it want a scheduler
             that runs programs.
-        only: the replicas that do this; the others end well at once. None: all.
+        only: the replicas that do this, or None for all. The others end well at once.
     """
 
     out: tuple[str, ...] = ()
@@ -93,7 +93,7 @@ class Program:
         """Return the program as a shell command.
 
         Args:
-            folder: where starts may be counted; visible to the replicas.
+            folder: where starts may be counted, visible to the replicas.
         """
         if self.command is not None:
             return self.command
@@ -366,12 +366,12 @@ class SchedulerSuite:
     Attributes:
         image: image of the roles.
         cfg: run options for every submit.
-        runs_programs: False for a scheduler that runs nothing; tests that need a shell are then
+        runs_programs: False for a scheduler that runs nothing. Tests that need a shell are then
             left out.
         inherits_environment: jobs can get the environment of the submitting process.
         timeout: seconds for each wait.
         notice_seconds: the time after a notice that tests give, which some of them wait for.
-        segment_seconds: the length of a segment; longer than a notice.
+        segment_seconds: the length of a segment, which is longer than a notice.
         stall_seconds: the silence after which a replica is said to have stalled.
         longest_pause: seconds between two questions while waiting.
         cannot: name of the test → why this scheduler cannot have it. Submitting once is not to be

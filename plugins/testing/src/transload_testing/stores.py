@@ -34,7 +34,7 @@ class JsonFileStore:
     """A store in a file of its own, replaced as a whole.
 
     Args:
-        path: the file; its folder must exist.
+        path: the file, whose folder must exist.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

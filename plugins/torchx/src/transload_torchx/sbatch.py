@@ -88,10 +88,10 @@ def convert_batch_script(text: str, name: str) -> tuple[str, str, list[Left]]:
 
     Args:
         text: the batch script.
-        name: the name of the script's file; the job's, if the script gives none.
+        name: the name of the script's file, and of the job if the script gives none.
 
     Raises:
-        SpecError: if an option cannot be read; the message has its line.
+        SpecError: if an option cannot be read. The message has its line.
     """
     script = _read(text)
     command = _command(script)

@@ -456,7 +456,7 @@ class Agent:
         Args:
             event: its name.
             more: further members of the JSON object.
-            when: seconds since the epoch; None: now.
+            when: seconds since the epoch, or None for now.
         """
         if when is None:
             when = time.time()

@@ -20,9 +20,10 @@ class SlurmLimit:
     """When Slurm ends this job.
 
     Attributes:
-        began: when this start of the job began, seconds since the epoch; None: not known.
-        end: when Slurm ends it, seconds since the epoch; None: no limit, or not known.
-        answer: file descriptor from which the answer of Slurm is to be read; None: none is awaited.
+        began: when this start of the job began, seconds since the epoch, or None if not known.
+        end: when Slurm ends it, seconds since the epoch, or None without a limit, or if not known.
+        answer: file descriptor from which the answer of Slurm is to be read, or None if none is
+            awaited.
     """
 
     def __init__(self) -> None:

@@ -86,7 +86,7 @@ def _take_away(folder: str) -> None:
             os.unlink(os.path.join(gone, name))
         os.rmdir(gone)
     except OSError:
-        pass  # somebody else took it away; what is left in it hurts nobody
+        pass  # somebody else took it away, and what is left hurts nobody
 
 
 def claim(folder: str, token: str) -> bool:

@@ -178,7 +178,7 @@ class JobNow:
     """What Slurm says of this job.
 
     Args:
-        word: its word for the state; "" if it cannot be asked.
+        word: its word for the state, or "" if it cannot be asked.
         restarts: how often it has started the job again.
         preempted: whether it is about to take the nodes for another job.
     """
@@ -194,7 +194,7 @@ def job_now(role: int, job: str = "") -> JobNow:
 
     Args:
         role: number of the role.
-        job: id of the job; "": this one.
+        job: id of the job, or "" for this one.
     """
     command = ["scontrol", "-o", "show", "job", job or os.environ.get("SLURM_JOB_ID", "")]
     try:

@@ -75,10 +75,10 @@ class Supervisor:
     Args:
         folder: the job's folder.
         plan: its ``plan.json``.
-        only: the replica that this array element runs; None: all.
+        only: the replica that this array element runs, or None for all.
         start: which start of the job this is.
-        before: the ``state.json`` of an earlier start; None: there was none.
-        prologue: exit code of the prologue, if it has failed; 0: it has not.
+        before: the ``state.json`` of an earlier start, or None if there was none.
+        prologue: exit code of the prologue, if it has failed, or 0 if it has not.
     """
 
     def __init__(
@@ -635,7 +635,7 @@ class Supervisor:
             if replica.end is None:
                 replica.end = time.time()
         while not self._write():
-            time.sleep(1.0)  # a full disk; the end must be readable
+            time.sleep(1.0)  # on a full disk, since the end must be readable
         if self.only is not None and self.app.state == "FAILED" and not self.replaced:
             self._end_array()
         if self.replaced:

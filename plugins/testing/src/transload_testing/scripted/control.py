@@ -26,8 +26,8 @@ def scripted_app(
 
     Args:
         name: name of the job.
-        script: the script, or its JSON values; default: succeeds at once.
-        roles: name of role → replicas; default: one role ``main`` of one replica.
+        script: the script, or its JSON values. By default it succeeds at once.
+        roles: replicas of each role by name, by default one role ``main`` of one replica.
     """
     values = script.to_dict() if isinstance(script, Script) else dict(script or {})
     Script.from_dict(values)

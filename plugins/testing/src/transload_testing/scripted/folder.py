@@ -39,7 +39,7 @@ class Folder:
     """Reads and writes a folder of scripted jobs.
 
     Args:
-        root: the folder; made when it is first written to.
+        root: the folder, which is made when it is first written to.
     """
 
     def __init__(self, root: str | os.PathLike[str]) -> None:

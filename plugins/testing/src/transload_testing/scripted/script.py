@@ -25,8 +25,8 @@ class Line:
 
     Args:
         text: the line.
-        role: name of the role; ``""``: the first one.
-        replica: number of the replica; −1: every one of the role.
+        role: name of the role, or ``""`` for the first one.
+        replica: number of the replica, or −1 for every one of the role.
         stream: ``stdout`` or ``stderr``.
         repeat: how many times it stands there.
     """
@@ -44,7 +44,7 @@ class Step:
 
     Args:
         state: name of an AppState, ``UNAVAILABLE`` or ``GONE``.
-        seconds: how long, at least; the last step lasts for ever.
+        seconds: how long, at least. The last step lasts for ever.
         until: name of a gate: the step also lasts until somebody opens it (`ScriptedControl.open`).
         lines: what the logs have gained when it begins.
         restarts: ``AppStatus.num_restarts``.
@@ -84,7 +84,7 @@ class Script:
         crashes: how many submits of a job of this name die.
         latency: seconds that each query takes.
         forget: the scheduler keeps no record of the id once the job is gone.
-        page: address of the job's page; ``""``: there is none, only a folder.
+        page: address of the job's page, or ``""`` if there is none, only a folder.
 
     Raises:
         SpecError: for an unknown state or field.
