@@ -127,6 +127,14 @@ def test_the_value_of_a_failed_attempt_is_not_the_best(tmp_path: Path, says_who:
         ([*SEARCH, "-c", "nothing=1"], ["nothing"]),
         ([*SEARCH, "--environment", "x/requirements.txt"], ["no such file", "--environment"]),
         ([*SEARCH, "--environment", "setup.py --group a"], ["only uv.lock has them"]),
+        ([*SEARCH[:-2], "-s", "nowhere"], ["scheduler 'nowhere' is not installed"]),
+        ([*SEARCH[:4], "--objective", "loss"], ["--minimize loss, or --maximize loss"]),
+        ([*SEARCH, "--", "--y", "1"], ["--y 1: an argument of the component", "--const"]),
+        ([*SEARCH, "-cfg", "nothing=1"], ["unknown run option 'nothing'"]),
+        (
+            [*SEARCH[:2], "--param", "gate:choice:a,b", "--minimize", "loss"],
+            ["nothing gives 'x'", "--param x:float:LOW:HIGH", "--const x=VALUE"],
+        ),
     ],
 )
 def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home: Path) -> None:
@@ -167,6 +175,7 @@ def test_what_differs_is_named(transload_home: Path) -> None:
     done = transload("run", "--param", "x:float:-1:2")
     assert done.returncode == 2
     assert "parameters is x:float:-1:3 there, x:float:-1:2 here" in done.stderr
+    assert "another --name, or delete that one: transload search delete search" in done.stderr
     assert "seed is 0 there, 7 here" in transload("run", "--seed", "7").stderr
     assert transload("run", "--trials", "2", "--parallel", "2", "--failures", "0.9").returncode == 0
     assert len(states()) == 2
@@ -194,6 +203,7 @@ def test_results_of_another_name(transload_home: Path) -> None:
     assert len(json.loads(done.stdout)["trials"]) == 2
     assert "none of 2 trials has a value of 'lost'" in done.stderr
     assert "reported final: loss, size" in done.stderr
+    assert "did you mean 'loss'?" in done.stderr
 
 
 @pytest.fixture
@@ -300,6 +310,8 @@ def test_interrupted(begun: Any, tmp_path: Path, number: signal.Signals) -> None
             "trials" in said
         )
     assert states() == ["RUNNING"] * 2
+    jobs = [line.split("\t")[-1] for line in transload("show").stdout.splitlines()]
+    assert sorted(jobs) == sorted(row.app_handle for row in host_runner("search").list("local"))
     (tmp_path / "gate").touch()
     done = transload("run", "--json")
     assert done.returncode == 0, done.stderr

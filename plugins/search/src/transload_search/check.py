@@ -137,7 +137,8 @@ def check_missing(
     if missing:
         raise SpecError(
             f"{found.name}: nothing gives {', '.join(map(repr, missing))}: add to the search "
-            f"space, or to {constants_name}"
+            f"space (--param {missing[0]}:float:LOW:HIGH), or to {constants_name} "
+            f"(--const {missing[0]}=VALUE)"
         )
 
 

@@ -21,11 +21,11 @@ from transload.cli.output import emit_json, emit_table, note
 from transload.cli.progress import changing_line
 from transload.cli.screen import show_progress
 from transload.components import as_component, decode_text
-from transload.errors import ConfigError, TransloadError
+from transload.errors import ConfigError, SchedulerUnavailable, StateUnknown, TransloadError
 from transload.pipelines import ExecutionOptions, host_runner, may_be_by_hand, somebody_asked
 from transload.specs import AppState, AppStatus, Environment, Workspace
-from transload_search.jobs import all_jobs, running_jobs
-from transload_search.ledger import SearchLedger
+from transload_search.jobs import all_jobs, latest_jobs, running_jobs
+from transload_search.ledger import OtherSearchKept, SearchLedger
 from transload_search.places import (
     forget_search,
     keep_base,
@@ -118,7 +118,21 @@ def command() -> None:
     """
 
 
-@command.command(epilog=_EPILOG, short_help="Run a search, or continue one.")
+def _refuse_objective(
+    context: click.Context, _parameter: click.Parameter, value: str | None
+) -> None:
+    """Refuse an option that people look for, and say which ones there are."""
+    if value is not None:
+        raise click.UsageError(
+            f"--objective {value}: give --minimize {value}, or --maximize {value}", context
+        )
+
+
+@command.command(
+    epilog=_EPILOG,
+    short_help="Run a search, or continue one.",
+    context_settings={"allow_extra_args": True},
+)
 @click.option(
     "--name", default="search", show_default=True, help="Name under which the search is kept."
 )
@@ -142,6 +156,7 @@ def command() -> None:
     help="Argument that all trials share.",
 )
 @click.option("--minimize", multiple=True, metavar="RESULT", help="Result to minimize.")
+@click.option("--objective", hidden=True, expose_value=False, callback=_refuse_objective)
 @click.option("--maximize", multiple=True, metavar="RESULT", help="Result to maximize.")
 @click.option(
     "--constraint", multiple=True, metavar="R<=NUMBER", help="Bound on a result, or R>=NUMBER."
@@ -157,7 +172,15 @@ def command() -> None:
 )
 @click.option("--seed", type=int, help="Seed of the random suggester; default: 0.")
 @click.option("-s", "--scheduler", metavar="NAME", help="Scheduler of the trials.")
-@click.option("-c", "--cfg", multiple=True, metavar="K=V,…", help="Run options of the scheduler.")
+@click.option(
+    "-c",
+    "--cfg",
+    "-cfg",
+    "cfg",
+    multiple=True,
+    metavar="K=V,…",
+    help="Run options of the scheduler.",
+)
 @click.option("--workspace", metavar="PATH", help="Local folder to copy to the trials.")
 @click.option(
     "--environment",
@@ -188,6 +211,12 @@ def command() -> None:
 @click.pass_context
 def run(ctx: click.Context, /, **values: Any) -> int:
     """Search the arguments of a component for the best value of one of its results."""
+    if ctx.args:
+        raise click.UsageError(
+            f"{shlex.join(ctx.args)}: an argument of the component is given by --param, to be "
+            "searched, or by --const NAME=VALUE",
+            ctx,
+        )
     given = [
         name for name in values if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
     ]
@@ -231,11 +260,14 @@ def _ended(summary: Mapping[str, Any]) -> int:
 @click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
 def show(name: str, as_json: bool) -> int:
     """Show each trial of a search, and the best. NAME may also be the tracker base of a search."""
-    summary = _summary(_base_of(name))
+    ledger = SearchLedger.open(_base_of(name))
+    summary = ledger.summary()
     if as_json:
         emit_json(summary)
         return 0
     trials = summary["trials"]
+    if "/" not in name:
+        _add_running_jobs(ledger, trials)
     names = list(trials[0]["parameters"]) if trials else []
     rows = []
     for trial in trials:
@@ -252,6 +284,22 @@ def show(name: str, as_json: bool) -> int:
     emit_table(["TRIAL", "STATE", "VALUE", *(each.upper() for each in names), "JOB"], rows)
     _show_best(summary)
     return 0
+
+
+def _add_running_jobs(ledger: SearchLedger, trials: Sequence[dict[str, Any]]) -> None:
+    """Add the handles of the jobs that run, which the ledger has not; ``trials`` are changed.
+
+    Where the scheduler is out of reach, nothing is added.
+    """
+    if all(trial["state"] is not None for trial in trials):
+        return
+    try:
+        with host_runner(HOST) as runner:
+            handles = latest_jobs(ledger, runner)
+    except TransloadError:
+        return
+    for trial in trials:
+        trial["handle"] = handles.get(trial["index"], trial["handle"])
 
 
 @command.command(short_help="Draw a search.")
@@ -394,7 +442,7 @@ def _ledger(kept: str | None, options: RunOptions) -> SearchLedger:
         base = kept or str(search_folder(name))
     if kept is None:
         search = _new_search(options)
-        ledger = SearchLedger(search, base)
+        ledger = _opened(search, base, name)
         keep_base(name, base)
         return ledger
     if base != kept:
@@ -403,7 +451,23 @@ def _ledger(kept: str | None, options: RunOptions) -> SearchLedger:
             "--name"
         )
     before = SearchLedger.open(kept).search
-    return SearchLedger(replace(before, **_given_fields(options, before)), base)
+    return _opened(replace(before, **_given_fields(options, before)), base, name)
+
+
+def _opened(search: Search, base: str, name: str) -> SearchLedger:
+    """Return the ledger of a search.
+
+    Raises:
+        ConfigError: if another search has that name.
+        SpecError: if the search does not fit its component.
+    """
+    try:
+        return SearchLedger(search, base)
+    except OtherSearchKept as exc:
+        raise ConfigError(
+            f"search {name!r} is another one: {exc.differences}; give this one another --name, or "
+            f"delete that one: transload search delete {name}"
+        ) from exc
 
 
 def _new_search(options: RunOptions) -> Search:
@@ -411,8 +475,7 @@ def _new_search(options: RunOptions) -> Search:
     missing = [option for option, field in _NEEDED.items() if field not in fields]
     if len(missing) == len(_NEEDED):
         raise ConfigError(
-            f"there is no search {options.name!r} to go on with: a new search needs "
-            f"{' and '.join(missing)} ({_WANTED})"
+            f"there is no search {options.name!r} to go on with: a new search needs {_WANTED}"
         )
     if missing:
         raise ConfigError(f"a new search needs {' and '.join(missing)}")
@@ -430,6 +493,8 @@ def _given_fields(options: RunOptions, before: Search | None) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     component: str | Callable[..., Any] | None = before.component if before else None
     scheduler = options.scheduler or (before.scheduler if before else None)
+    if options.scheduler:
+        host_runner(HOST).scheduler_run_opts(options.scheduler)  # refuses an unknown name
     if options.component:
         component = _resolved_component(options.component)
         fields["component"] = component
@@ -579,10 +644,10 @@ def _run(ledger: SearchLedger, options: RunOptions) -> int:
         _note_what_runs(ledger, options)
         return 1
     except asyncio.CancelledError:
-        _note_how_to_go_on(ledger, options, signals)
+        _note_how_to_go_on(ledger, options, signals, len(ledger.unfinished()))
         return 130
-    except TransloadError:
-        _note_how_to_go_on(ledger, options, signals)
+    except TransloadError as exc:
+        _note_how_to_go_on(ledger, options, signals, _running_after(exc, ledger))
         raise
     if options.as_json:
         emit_json({"name": options.name, **summary})
@@ -672,26 +737,48 @@ def _end_was_asked_for(signals: Sequence[int]) -> bool:
     return somebody_asked(host_runner(HOST, inherit_env=True), partial(_by_hand, signals))
 
 
-def _note_how_to_go_on(ledger: SearchLedger, options: RunOptions, signals: Sequence[int]) -> None:
+def _running_after(error: TransloadError, ledger: SearchLedger) -> int:
+    """Return how many trials go on after an error that has ended the command.
+
+    Where the scheduler is out of reach, these are all that have not ended.
+    """
+    if isinstance(error, (StateUnknown, SchedulerUnavailable)):
+        return len(ledger.unfinished())
+    try:
+        return len(running_jobs(ledger, host_runner(HOST, inherit_env=True)))
+    except TransloadError:
+        return 0
+
+
+def _note_how_to_go_on(
+    ledger: SearchLedger, options: RunOptions, signals: Sequence[int], running: int
+) -> None:
     summary = ledger.summary()
-    ended = _ended(summary)
-    running = len(summary["trials"]) - ended
     text = (
-        f"stopped after {ended} of {summary['search']['trials']} trials: "
+        f"stopped after {_ended(summary)} of {summary['search']['trials']} trials: "
         f"`transload search run --name {options.name}` continues it"
     )
     if running:
-        trials = "trial" if running == 1 else "trials"
         cancelled = options.cancel_running and _end_was_asked_for(signals)
-        if cancelled:
-            fate = "were cancelled, and will run again then"
-        else:
-            fate = (
-                "go on, and that command reattaches to them; "
-                f"`transload search cancel {options.name}` ends them"
-            )
-        text += f"; {running} running {trials} {fate}"
+        text += f"; {_fate_of(running, options.name, cancelled=cancelled)}"
     note(text)
+
+
+def _fate_of(running: int, name: str, *, cancelled: bool) -> str:
+    """Return what becomes of the trials that run when the command ends."""
+    them = "them"
+    go_on = f"{running} running trials go on"
+    were = f"{running} running trials were"
+    if running == 1:
+        them = "it"
+        go_on = "1 running trial goes on"
+        were = "1 running trial was"
+    if cancelled:
+        return f"{were} cancelled, and will run again then"
+    return (
+        f"{go_on}, and that command reattaches to {them}; "
+        f"`transload search cancel {name}` ends {them}"
+    )
 
 
 def _note_what_runs(ledger: SearchLedger, options: RunOptions) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from transload.errors import SchedulerUnavailable
 from transload.pipelines import app_id_of
@@ -21,9 +22,21 @@ def running_jobs(ledger: SearchLedger, runner: Runner) -> dict[str, AppStatus]:
     Raises:
         SchedulerUnavailable: if a scheduler cannot be reached.
     """
-    unfinished = [trial.index for trial in ledger.unfinished()]
-    found = _submitted(ledger, runner, unfinished)
-    return {handle: status for handle, status in found.items() if not status.is_terminal()}
+    found = _submitted(ledger, runner, _unfinished(ledger))
+    return {handle: job.status for handle, job in found.items() if not job.status.is_terminal()}
+
+
+def latest_jobs(ledger: SearchLedger, runner: Runner) -> dict[int, str]:
+    """Return the handle of the latest job of each trial that has no end, by the trial's number.
+
+    Arguments and errors as in `running_jobs`.
+    """
+    found = _submitted(ledger, runner, _unfinished(ledger))
+    return {job.trial: handle for handle, job in found.items()}
+
+
+def _unfinished(ledger: SearchLedger) -> list[int]:
+    return [trial.index for trial in ledger.unfinished()]
 
 
 def all_jobs(ledger: SearchLedger, runner: Runner) -> dict[str, AppStatus]:
@@ -32,17 +45,24 @@ def all_jobs(ledger: SearchLedger, runner: Runner) -> dict[str, AppStatus]:
     Arguments and errors as in `running_jobs`.
     """
     rows = ledger.summary()["trials"]
-    found = _submitted(ledger, runner, [row["index"] for row in rows])
+    submitted = _submitted(ledger, runner, [row["index"] for row in rows])
+    found = {handle: job.status for handle, job in submitted.items()}
     # the search may have gone on with another scheduler
     others = [row["handle"] for row in rows if row["handle"] and row["handle"] not in found]
     return {**found, **_existing(runner, others)}
 
 
-def _submitted(ledger: SearchLedger, runner: Runner, trials: Iterable[int]) -> dict[str, AppStatus]:
-    """Return the status of the jobs of trials, by handle. A cancelled trial may have several."""
+@dataclass(frozen=True)
+class _Job:
+    trial: int
+    status: AppStatus
+
+
+def _submitted(ledger: SearchLedger, runner: Runner, trials: Iterable[int]) -> dict[str, _Job]:
+    """Return the jobs of trials, by handle. A cancelled trial may have several."""
     search = ledger.search
     scheduler = search.scheduler or runner.settings.scheduler
-    found: dict[str, AppStatus] = {}
+    found: dict[str, _Job] = {}
     attempt = 0
     left = list(trials)
     while left:
@@ -52,7 +72,8 @@ def _submitted(ledger: SearchLedger, runner: Runner, trials: Iterable[int]) -> d
             full_id = runner.qualified_id(app_id, scheduler, search.cfg)
             handles[make_app_handle(scheduler, runner.name(), full_id)] = index
         existing = _existing(runner, handles)
-        found.update(existing)
+        for handle, status in existing.items():
+            found[handle] = _Job(handles[handle], status)
         left = [handles[handle] for handle in existing]
         attempt += 1
     return found

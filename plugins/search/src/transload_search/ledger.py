@@ -40,6 +40,22 @@ _MAY_CHANGE: Final = ("trials", "parallelism", "scheduler", "cfg", "failures", "
 """Fields that may change when a search is continued, because they do not change what it seeks."""
 
 
+class OtherSearchKept(SpecError):
+    """A tracker base has another search.
+
+    Args:
+        tracker_base: the base.
+        differences: what differs.
+    """
+
+    def __init__(self, tracker_base: str, differences: str) -> None:
+        super().__init__(
+            f"search: {tracker_base} has another search: {differences}; choose another base for "
+            "this one"
+        )
+        self.differences = differences
+
+
 class SearchLedger:
     """The suggestions and observations of a search, in files below a tracker base.
 
@@ -490,10 +506,7 @@ class SearchLedger:
             return
         theirs = Search.from_dict(other)
         differences = "; ".join(_difference(name, theirs, self.search) for name in differs)
-        raise SpecError(
-            f"search: {self.tracker_base} has another search: {differences}; choose another "
-            "base for this one"
-        )
+        raise OtherSearchKept(self.tracker_base, differences)
 
     def _shown(self) -> dict[str, Any]:
         """Return the search as JSON values, without run options whose names look secret."""
