@@ -125,6 +125,7 @@ def test_the_runner_of_ax_is_that_of_the_plugin() -> None:
         ("import torchx.specs.builders", "torchx.specs.builders"),
         ("from torchx.specs import AppDef, no_such_name", "torchx.specs.no_such_name"),
         ("x = 'the variable TORCHX_JOB_ID'", "TORCHX_JOB_ID"),
+        ("from torchx.tracker import no_such_name", "torchx.tracker.no_such_name"),
     ],
 )
 def test_what_has_no_counterpart_is_left_with_its_line(line: str, named: str) -> None:
@@ -197,6 +198,49 @@ def test_an_option_that_means_something_else_is_not_taken_over(
     assert line == 1 and "queue = default: named a queue of Volcano" in why
 
 
+OTHERS = """\
+[slurm]
+mail-user = me@example.com
+nomem = true
+
+[nowhere]
+x = y
+
+[torchx:tracker]
+ours =
+fsspec =
+
+[tracker:ours]
+config = /runs
+"""
+
+
+def test_no_table_is_written_that_would_stop_each_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tracker that cannot be built here, and a scheduler that is not here, become comments; an
+    option may be written with dashes.
+    """
+    monkeypatch.chdir(tmp_path)
+    opts = runopts()
+    opts.add("mail_user", str, "as Slurm has it, which is not installed with these tests")
+    with Runner("test") as runner:
+        known = {"slurm": opts}
+        refused = runner.scheduler_run_opts
+        monkeypatch.setattr(
+            runner, "scheduler_run_opts", lambda name: known.get(name) or refused(name)
+        )
+        text, left = convert_settings(OTHERS, runner)
+    assert '''mail_user = "me@example.com"\n# nomem = "true"''' in text
+    assert '''# [schedulers.nowhere]\n# x = "y"''' in text
+    assert '''# [tracker.ours]\n# config = "/runs"''' in text
+    Path("transload.toml").write_text(text)
+    assert load_settings().trackers() == {}
+    said = dict(left)
+    assert "a role with memMB=-1" in said[1] and "'nowhere' is not installed" in said[5]
+    assert "'ours': no such tracker" in said[12] and "nothing is configured" in said[8]
+
+
 def _migrate(capsys: pytest.CaptureFixture[str], *args: Any) -> tuple[int, str, str]:
     capsys.readouterr()
     code = main(["migrate", *map(str, args)])
@@ -238,6 +282,33 @@ def test_the_command_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixt
     code, _, err = _migrate(capsys, tmp_path, "--write")
     assert code == 1 and "transload.toml is there already" in err
     assert (tmp_path / "transload.toml").read_text() == "scheduler = 'local'\n"
+
+
+def test_commands_and_packages_are_listed_by_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In scripts, and where a project names its packages; nothing of it is changed."""
+    script = "torchx run -s slurm dist.ddp -j 2x4\n# torchx run\ncd torchx\n  torchx status x\n"
+    (tmp_path / "launch.sh").write_text(script)
+    project = (
+        '[project]\ndependencies = ["torchx>=0.7"]\n[project.entry-points."torchx.components"]\n'
+    )
+    (tmp_path / "pyproject.toml").write_text(project)
+    (tmp_path / "requirements-dev.txt").write_text("my-torchx\ntorchx[dev]==0.7\n")
+    code, out, err = _migrate(capsys, tmp_path, "--write")
+    assert (code, out) == (1, "")
+    lines = [line.removeprefix(f"{tmp_path}/") for line in err.splitlines()]
+    assert [line.partition(": left: ")[0] for line in lines[:-1]] == [
+        "launch.sh:1",
+        "launch.sh:4",
+        "pyproject.toml:2",
+        "pyproject.toml:3",
+        "requirements-dev.txt:2",
+    ]
+    assert "--detach makes it return" in lines[0] and "write transload status" in lines[1]
+    assert "write transload, and its plugins" in lines[2]
+    assert "a module with the hook transload_components" in lines[3]
+    assert (tmp_path / "launch.sh").read_text() == script
 
 
 def test_what_cannot_be_read_is_one_line(

@@ -16,6 +16,7 @@ import click
 from transload.components import is_batch_script
 from transload.errors import SpecError
 from transload.runner import Runner
+from transload_torchx.commands import is_listed, left_lines
 from transload_torchx.sbatch import convert_batch_script
 from transload_torchx.settings import convert_settings
 from transload_torchx.sources import Left, convert_source
@@ -39,7 +40,8 @@ def command(path: Path, write: bool) -> int:
     """Show what becomes of a folder (or file) of TorchX components and batch scripts of Slurm.
 
     A batch script becomes a component beside it, and a table in transload.toml. The rest, to be
-    done by hand, is listed by line. Exits with 0 if there is none, else with 1.
+    done by hand, is listed by line. Commands of TorchX in shell scripts, and its name among
+    packages, are part of that. Exits with 0 if there is none, else with 1.
     """
     changed = 0
     left = 0
@@ -83,6 +85,8 @@ def _files(path: Path) -> Iterator[_File]:
                 yield from _batch_script(file, text)
             elif file.suffix == ".py" and "torchx" in text.lower():
                 yield _File(file, file, *convert_source(text))
+            elif is_listed(file.name):
+                yield _File(file, file, text, left_lines(file.name, text))
         except SyntaxError as exc:
             raise SpecError(f"{file}:{exc.lineno or 0}: syntax error: {exc.msg}") from exc
         except (configparser.Error, UnicodeDecodeError, OSError) as exc:
@@ -146,7 +150,8 @@ def _walk(folder: Path) -> Iterator[Path]:
             name for name in folders if not name.startswith(".") and name not in _NOT_LOOKED_INTO
         ]
         for name in files:
-            if name in _SETTINGS or Path(name).suffix in (".py", *_BATCH_SCRIPTS):
+            is_source = name in _SETTINGS or Path(name).suffix in (".py", *_BATCH_SCRIPTS)
+            if is_source or is_listed(name):
                 yield Path(where, name)
 
 

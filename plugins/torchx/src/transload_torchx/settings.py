@@ -9,12 +9,16 @@ from typing import Any
 
 from transload.errors import SpecError, TransloadError
 from transload.runner import Runner
+from transload.tracker import check_trackers
 from transload_torchx.sources import Left
 
 SCHEDULERS = {"local_cwd": "local_cwd", "local_docker": "docker"}
 """Section of TorchX → our scheduler, where the name is another."""
-OTHERWISE = {("kubernetes", "queue"): "named a queue of Volcano; here it would be one of Kueue"}
-"""(Scheduler, option) of an equal name → why its value is not taken over."""
+OTHERWISE = {
+    ("kubernetes", "queue"): "named a queue of Volcano; here it would be one of Kueue",
+    ("slurm", "nomem"): "leave it out; a role with memMB=-1 asks for no memory",
+}
+"""(Scheduler, option) → why its value is not taken over."""
 
 
 def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
@@ -34,6 +38,7 @@ def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
     top: list[str] = []
     tables: dict[str, list[str]] = {}
     left: list[Left] = []
+    tracker_lines: dict[str, int] = {}
     for section in ini.sections():
         line = line_of.get(f"[{section}]", 0)
         values = dict(ini[section])
@@ -43,17 +48,42 @@ def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
         elif section == "torchx:tracker":
             for tracker in values:
                 tables.setdefault(f"tracker.{tracker}", [])
+                tracker_lines.setdefault(tracker, line)
         elif kind == "component" and colon:
             tables[f"component.{json.dumps(name)}"] = _rows(values)
         elif kind == "tracker" and colon:
             tables[f"tracker.{name}"] = _rows(values)
+            tracker_lines[name] = line
         else:
             scheduler = SCHEDULERS.get(section, section)
             tables[f"schedulers.{scheduler}"] = _options(scheduler, values, runner, line, left)
-    parts = ["\n".join([f"[{table}]", *rows]) for table, rows in tables.items()]
+    for name, line in tracker_lines.items():
+        config = ini.get(f"tracker:{name}", "config", fallback=None)
+        why = _why_not_built(name, config)
+        if why is not None:
+            left.append(Left(line, f"[tracker:{name}]: {why}"))
+            commented = [f"# {row}" for row in tables[f"tracker.{name}"]]
+            tables[f"tracker.{name}"] = commented or ["# no configuration"]
+    parts = ["\n".join(_table(table, rows)) for table, rows in tables.items()]
     if top:
         parts.insert(0, "\n".join(top))
     return "\n\n".join(parts) + "\n", left
+
+
+def _why_not_built(name: str, config: str | None) -> str | None:
+    """Return why no job could have that tracker; None if it can be built here."""
+    try:
+        check_trackers({name: config})
+    except TransloadError as exc:
+        return str(exc)
+    return None
+
+
+def _table(name: str, rows: list[str]) -> list[str]:
+    """Return the lines of a table; one with comments alone is a comment too."""
+    if rows and all(row.startswith("#") for row in rows):
+        return [f"# [{name}]", *rows]
+    return [f"[{name}]", *rows]
 
 
 def _rows(values: Mapping[str, str]) -> list[str]:
@@ -86,7 +116,10 @@ def _options(
         left.append(Left(line, f"[{name}]: {exc}"))
         return [f"# {row}" for row in _rows(values)]
     rows = []
-    for key, text in values.items():
+    for given, text in values.items():
+        key = given
+        if opts.get(given) is None and opts.get(given.replace("-", "_")) is not None:
+            key = given.replace("-", "_")
         if text in ("None", "") and (name, key) not in OTHERWISE:
             continue
         try:

@@ -217,7 +217,8 @@ def _import_from(node: ast.ImportFrom, changes: list[_Change], left: list[Left])
     new = _translated(module)
     names = [f"{module}.{alias.name}" for alias in node.names]
     missing = [name for name in names if not _has_counterpart(name) or _is_elsewhere(name, new)]
-    if new is None or not _exists(new) or (module == "torchx" and missing):
+    all_missing = missing == names and names != [f"{module}.*"]
+    if new is None or not _exists(new) or all_missing or (module == "torchx" and missing):
         left.append(Left(node.lineno, _nothing(", ".join(missing) or module)))
         return
     for name in missing:
