@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -172,6 +173,7 @@ def test_dry_run_of_a_launcher_is_what_compile_makes(tmp_path: Path, transload_h
         ([TRAIN, "--input", "lr="], "NAME=PATH"),
         ([TRAIN, "--", "--nothing", "1"], "nothing"),
         ([TRAIN, "--result", "x", "--result", "x:int"], "declared twice"),
+        (["nothere.json"], "nothere.json: cannot be read: No such file"),
     ],
 )
 def test_mistakes(words: list[str], said: str, transload_home: Path, tmp_path: Path) -> None:
@@ -182,6 +184,33 @@ def test_mistakes(words: list[str], said: str, transload_home: Path, tmp_path: P
     assert done.returncode != 0
     assert said in done.stderr and "Traceback" not in done.stderr
     assert not path.exists()
+
+
+def test_the_examples_of_the_help(
+    transload_home: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What the help shows can be typed as it stands."""
+    monkeypatch.chdir(tmp_path)
+    component = (
+        "from transload.specs import AppDef, Role\n\n\n"
+        "def train(lr: float = 0.1, epochs: int = 1) -> AppDef:\n"
+        "    args = ['--lr', str(lr), '--epochs', str(epochs)]\n"
+        "    return AppDef('train', [Role('main', 'i', entrypoint='train', args=args)])\n"
+    )
+    Path("train.py").write_text(component, encoding="utf-8")
+    Path("app.json").write_text(apps.bare(args=["--lr=0.5"]).to_json(), encoding="utf-8")
+    assert main(["kfp", "compile", "--help"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    examples = [line.strip() for line in shown if line.startswith("    transload kfp compile")]
+    assert len(examples) == 3
+    for example in examples:
+        words = shlex.split(example)[1:]
+        assert main(words) == 0, capsys.readouterr().err
+        assert "name: " in Path("pipeline.yaml").read_text(encoding="utf-8")
+        Path("pipeline.yaml").unlink()
 
 
 def test_a_file_that_is_no_text(transload_home: Path, tmp_path: Path) -> None:

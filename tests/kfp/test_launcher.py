@@ -24,6 +24,7 @@ from transload import cli
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch, app_id_of, host_runner
 from transload.runner import Runner
+from transload.schedulers.local.scheduler import LocalScheduler
 from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
 from transload_kfp.adapter import TaskFailed, identity_of, launcher_driver
@@ -642,6 +643,43 @@ def test_files_become_artifacts(subprocess_kfp: Path, tmp_path: Path, form: str)
     host_runner("kfp").close()
 
 
+def test_a_file_that_could_not_come_back(
+    in_process: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Where the job has no folder for files, a declared one is refused by a dry run, and by the
+    launcher before it submits; a value is not.
+    """
+    monkeypatch.setattr(LocalScheduler, "results_folder", lambda *_: None)
+    app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
+    wanted = {"model.pt": dsl.Model}
+    words = r"results\['model.pt'\]: a file.*give tracker_base=.*helper_image"
+    with pytest.raises(SpecError, match=words):
+        dry_run_launcher(app, scheduler="local", results=wanted)
+    assert "model" in dry_run_launcher(
+        app, scheduler="local", results=wanted, tracker_base=str(tmp_path)
+    )
+    assert "loss" in dry_run_launcher(app, scheduler="local", results={"loss": float})
+    made = launcher_from_app(app, scheduler="local", results=wanted, image=IMAGE)
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    artifacts = made_in(tmp_path / "made", *spec.made_artifacts)
+    with pytest.raises(TaskFailed) as caught:
+        run_task(spec, {}, {"job_id": "1"}, artifacts)
+    assert caught.value.code == 2
+    assert "helper_image" in capfd.readouterr().err
+    assert host_runner("kfp").list("local") == []
+
+
+def test_kfp_runner_for_python_alone_says_the_form(subprocess_kfp: Path) -> None:
+    """The runner that takes no containers refuses a launcher; what to give is said with it."""
+    app = AppDef("a", [Role("main", "i", entrypoint="true")])
+    with pytest.raises(RuntimeError, match="SubprocessRunner") as caught:
+        launcher_from_app(app, scheduler="local", image="my-python:1")()
+    assert "form='python'" in " ".join(caught.value.__notes__)
+
+
 def test_a_file_that_was_not_made(
     in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -859,6 +897,18 @@ def test_refused_options(options: dict[str, Any], error: type[Exception], words:
         ({"inputs": {"y": ("args[0]", set)}}, r"inputs\['y'\]: .*class of artifacts"),
         ({"inputs": {"x": "args[0]", "y": "args[0]"}}, "another input sets it already"),
         ({"cfg": {"x": object()}}, "must be JSON values"),
+        ({"inputs": ["x"]}, r"a mapping: name → .*such as .'rate': .'args"),
+        (
+            {"inputs": {"x": ("args[0]", dsl.Dataset)}, "scheduler": "kubernetes"},
+            r"inputs\['x'\]: a Dataset is a path in the launcher's pod.*give inputs=.'x': str.",
+        ),
+        (
+            {
+                "inputs": {"x": ("args[0]", dsl.Model)},
+                "cluster": {"name": "prod", "kind": "kubernetes"},
+            },
+            "a job on scheduler 'prod' does not see",
+        ),
     ],
 )
 def test_refused_of_an_app(more: dict[str, Any], words: str) -> None:
@@ -866,6 +916,17 @@ def test_refused_of_an_app(more: dict[str, Any], words: str) -> None:
     app = AppDef("x", [Role("a", "i", entrypoint="run", args=["1"])])
     with pytest.raises(SpecError, match=words):
         launcher_from_app(app, **{"inputs": {"x": "args[0]"}, "image": IMAGE, **more})
+
+
+@pytest.mark.parametrize(
+    "where",
+    [{}, {"scheduler": "local"}, {"cluster": {"name": "lab", "kind": "local"}}],
+)
+def test_an_artifact_for_a_job_beside_the_launcher(where: dict[str, Any]) -> None:
+    """Such a job sees the launcher's files, so the artifact's path is an input."""
+    app = AppDef("x", [Role("a", "i", entrypoint="run", args=["1"])])
+    made = launcher_from_app(app, inputs={"x": ("args[0]", dsl.Dataset)}, image=IMAGE, **where)
+    assert made.component_spec.inputs["x"].type == "system.Dataset@0.0.1"
 
 
 def test_refused_of_a_function() -> None:
@@ -891,7 +952,7 @@ def test_a_function_that_cannot_be_found_again() -> None:
         """Do nothing."""
         return AppDef("x", [Role("r", "i", entrypoint="run")])
 
-    with pytest.raises(SpecError, match="function of a module"):
+    with pytest.raises(SpecError, match="function of a module.*'jobs.py:FUNCTION'"):
         launcher_from_app(inner)
 
 

@@ -32,7 +32,10 @@ def command_app(command: Sequence[str], name: str | None = None) -> AppDef:
         or not command
         or not command[0]
     ):
-        raise SpecError(f"command={shorten(command)}: must be a list of texts, the program first")
+        text = f"command={shorten(command)}: must be a list of texts, the program first"
+        if isinstance(command, str) and command.strip():
+            text = f"{text}: command={shorten(command.split())}"
+        raise SpecError(text)
     entrypoint, *args = [_word(each) for each in command]
     role = Role("main", "", entrypoint=entrypoint, args=args)
     return AppDef(name or _name_of(command), [role], arguments=masked_arguments(_options(args)))

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from transload.pipelines.adapter_io import AdapterIO
     from transload.pipelines.identity import Identity
     from transload.pipelines.options import ExecutionOptions
-    from transload.runner import AppResults, Launch, Runner
+    from transload.runner import AppResults, Launch, Plan, Runner
 
 T = TypeVar("T")
 
@@ -210,7 +210,11 @@ class Driver:
             SpecError: if the job is wrong.
             ConfigError: for an unknown scheduler or option.
         """
-        return repr(self._effects.plan())
+        return repr(self.plan())
+
+    def plan(self) -> Plan[Any]:
+        """Return the request that would be submitted first; errors and effects as of `dry_run`."""
+        return self._effects.plan()
 
     # -- follow
 

@@ -466,8 +466,9 @@ def _plain(value: Any) -> Any:
 def _path(function: Callable[..., Any]) -> str:
     module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
     if not module or not name or "<" in name or module == "__main__":
+        meant = name if name.isidentifier() else "FUNCTION"
         raise SpecError(
             f"component {name or function!r}: must be a function of a module, so that other "
-            "processes can import it"
+            f"processes can import it: move it to a file jobs.py, and give 'jobs.py:{meant}'"
         )
     return f"{module}:{name}"

@@ -17,7 +17,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeGuard
 
 import transload_kfp
-from transload.errors import ConfigError, TransloadError
+from transload.errors import ConfigError, SpecError, TransloadError
 from transload.pipelines import (
     Adapter,
     AdapterCapabilities,
@@ -231,6 +231,22 @@ def launcher_driver(
     )
     state = LifecycleState(task.identity, launcher_options(spec))
     return task, Driver(launch, state, ADAPTER.io(task))
+
+
+def check_files(spec: LaunchSpec, driver: Driver) -> None:
+    """Check that the job has a folder for the files that are declared as results.
+
+    Raises:
+        SpecError: if it has none, which would be noticed only after its end.
+    """
+    files = [port.source for port in spec.outputs if port.is_artifact]
+    if not files or driver.plan().tracker_base is not None:
+        return
+    raise SpecError(
+        f"results[{files[0]!r}]: a file, and this scheduler gives the job no folder for files: give "
+        "tracker_base='s3://…', or on Kubernetes cfg={'helper_image': 'busybox'}, which brings back "
+        "256 KiB"
+    )
 
 
 def launcher_options(spec: LaunchSpec) -> ExecutionOptions:

@@ -31,8 +31,8 @@ and --job-image here.
 
 \b
   transload kfp compile train.py -o pipeline.yaml --input lr --result accuracy:float -- --epochs 3
-  transload kfp compile app.json -o pipeline.yaml --launcher --scheduler kubernetes
-  transload kfp compile -o pipeline.yaml --launcher --scheduler kubernetes --gpu 1 -- python train.py
+  transload kfp compile app.json -o pipeline.yaml --launcher -s kubernetes --image my/launcher:1
+  transload kfp compile -o pipeline.yaml --launcher --image my/launcher:1 --gpu 1 -- python train.py
 """
 
 _JOB_IMAGE: Final = "--job-image"
@@ -71,6 +71,8 @@ def command() -> None:
 @click.option(
     "-c",
     "--cfg",
+    "-cfg",
+    "cfg",
     multiple=True,
     metavar="K=V,…",
     help="With --launcher: run options of the scheduler.",
@@ -167,7 +169,7 @@ def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
     from transload.pipelines import Launch
 
     path = Path(app)
-    if path.suffix == ".json" and path.is_file():
+    if path.suffix == ".json":
         if arguments:
             raise ConfigError(
                 f"arguments {' '.join(arguments)!r}: only a component takes arguments"

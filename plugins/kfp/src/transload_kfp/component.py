@@ -92,7 +92,15 @@ class AppComponent(BaseComponent):
             refuse_equal_jobs(self.name, named)
         for name in self.identity:
             named.setdefault(name, PLACEHOLDERS.get(name) or self._key())
-        task = super().__call__(*args, **named)
+        try:
+            task = super().__call__(*args, **named)
+        except RuntimeError as exc:
+            if "SubprocessRunner only supports" in str(exc):
+                exc.add_note(
+                    "A launcher runs there with launcher_from_app(…, form='python'). The container "
+                    "of a job runs with kfp.local.DockerRunner()."
+                )
+            raise
         if Pipeline.get_default_pipeline() is None:
             return task  # it has run already, with kfp.local
         if self.identity:

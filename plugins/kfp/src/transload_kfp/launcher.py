@@ -183,7 +183,8 @@ def launcher_image(
         lacks = f" (transload-{missing[0]} is not in packages={list(packages)!r})"
     raise SpecError(
         f"image: must be given{lacks}: an image that holds transload, this adapter and the "
-        "scheduler's plugin; plugins/kfp/Dockerfile makes one"
+        "scheduler's plugin: image='my/launcher:1', on the command line --image my/launcher:1; "
+        "in a checkout, plugins/kfp/Dockerfile makes one: docker build -t my/launcher:1 plugins/kfp"
     )
 
 
@@ -227,6 +228,7 @@ def _planned(
         # the JSON of a command does not tell its name
         launch = replace(launch, app=launch.build(), command=None, overrides={})
         ports, paths = _field_ports(launch.build(), inputs)
+        _refuse_unseen_artifacts(ports, scheduler, where_to)
     else:
         component = as_component(found_here(launch.component))
         ports = _argument_ports(component, launch.args, inputs)
@@ -244,6 +246,35 @@ def _planned(
         dry_run=dry_run,
     )
     return launch.name, spec, made
+
+
+_WHERE_THE_LAUNCHER_IS: Final = (None, "local", "local_cwd")
+"""Schedulers whose jobs see the launcher's files; None: its image decides."""
+
+
+def _refuse_unseen_artifacts(
+    ports: Sequence[InputPort], scheduler: str | None, cluster: Mapping[str, Any] | None
+) -> None:
+    """Refuse an artifact for a job that runs elsewhere: its path is one of the launcher's pod.
+
+    Args:
+        ports: the inputs of a job that is no component function, which could read the artifact.
+        scheduler: where the job runs.
+        cluster: that scheduler, if it is defined here.
+    """
+    kind = scheduler
+    if cluster is not None:
+        kind = str(cluster["kind"])
+    if kind in _WHERE_THE_LAUNCHER_IS:
+        return
+    for port in ports:
+        if port.is_artifact:
+            raise SpecError(
+                f"inputs[{port.source!r}]: a {port.type} is a path in the launcher's pod, which a "
+                f"job on scheduler {scheduler!r} does not see; let the upstream task return the "
+                f"artifact's address (`-> str`, `return data.uri`), and give inputs="
+                f"{{{port.source!r}: str}}"
+            )
 
 
 _LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env", "environment", "overrides")
@@ -280,7 +311,7 @@ def dry_run_launcher(
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong option.
     """
-    from transload_kfp.adapter import launcher_driver
+    from transload_kfp.adapter import check_files, launcher_driver
 
     given: dict[str, Any] = dict(options)
     for name in ("name", "form", "image", "packages", "dry_run"):
@@ -293,6 +324,7 @@ def dry_run_launcher(
         shown = f"the job is built when the pipeline runs: {', '.join(missing)} must be given"
     else:
         _, driver = launcher_driver({}, spec, values)
+        check_files(spec, driver)
         shown = driver.dry_run()
     # without values, which may be secret
     lines = [
@@ -312,8 +344,8 @@ def _field_ports(app: AppDef, inputs: Inputs | None) -> tuple[list[InputPort], d
     """Return the inputs that set fields of a job, and input → path of its field."""
     if inputs is not None and not isinstance(inputs, Mapping):
         raise SpecError(
-            "inputs: of an AppDef they are a mapping: name → path of a field, such as "
-            "'num_replicas'"
+            f"inputs={inputs!r}: of an AppDef or a command they are a mapping: name → what it sets, "
+            "such as {'rate': ('args[1]', float), 'n': 'num_replicas'}"
         )
     names = port_names([*_RESERVED, *(inputs or {})])
     paths: dict[str, str] = {}

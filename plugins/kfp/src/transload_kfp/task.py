@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError
 from transload.runtime.tracking import FsspecResultTracker
-from transload_kfp.adapter import ADAPTER, TaskFailed, failing_the_task, launcher_driver
+from transload_kfp.adapter import (
+    ADAPTER,
+    TaskFailed,
+    check_files,
+    failing_the_task,
+    launcher_driver,
+)
 from transload_kfp.inline import empty, hand_over, metrics_of, say, write
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
 
@@ -49,6 +55,7 @@ def run_task(
             empty(made["results"].path)
             print(driver.dry_run(), flush=True)  # noqa: T201
             return {}
+        check_files(spec, driver)
     with ADAPTER.guard(task, driver):
         results = driver.run()
     say(f"{driver.handle} SUCCEEDED")

@@ -84,7 +84,10 @@ def named_image(role: Role, default: str, path: str = "role") -> str:
         return IMAGE
     if not default:
         reason = "must be the name of a container image that the cluster can pull"
-        raise SpecError(f"{path}.image={role.image!r}: {reason}; or set run option image")
+        raise SpecError(
+            f"{path}.image={role.image!r}: {reason}; or set run option image: -c image=NAME, in "
+            "Python cfg={'image': 'NAME'}"
+        )
     return default
 
 
