@@ -59,6 +59,17 @@ def test_a_missing_value_says_what_was_reported_and_where() -> None:
         _results().value("accuracy", "1")
 
 
+def test_a_misspelt_name_is_named() -> None:
+    """Beside what was reported stands what was probably meant."""
+    reported = {"final": {"accuracy": 0.5, "loss": 1.0}}
+    results = AppResults("local://x/a", AppState.SUCCEEDED, results=reported)
+    with pytest.raises(NoSuchResult, match=r"final: accuracy, loss.*did you mean 'accuracy'\?"):
+        results.value("accurcy")
+    with pytest.raises(NoSuchResult) as raised:
+        results.value("epochs")
+    assert "did you mean" not in str(raised.value)
+
+
 def test_nothing_reported_says_where_it_looked() -> None:
     """An app that reported nothing is explained, with or without a tracker base."""
     assert "looked in /base" in AppResults("h", AppState.FAILED, looked_in=["/base"]).explain()

@@ -162,6 +162,8 @@ def _message(error: click.ClickException) -> str:
     remedy = _as_run_option(error.option_name.lstrip("-"))
     if remedy is not None:
         return f"{error.message} {remedy} {advice}"
+    if error.ctx.command_path != "transload run":
+        return f"{message} {advice}"
     return f"{message} (arguments of a component come after its name) {advice}"
 
 

@@ -185,7 +185,13 @@ def run_environment(
     if trackers:
         from transload.tracker import check_trackers, injected_environment
 
-        check_trackers(trackers)
+        try:
+            check_trackers(trackers)
+        except ConfigError as exc:
+            raise ConfigError(
+                f"{exc}; the settings name it in a table [tracker.NAME]: `transload configure` "
+                "shows the file"
+            ) from exc
         environment.update(injected_environment(trackers))
     return environment
 

@@ -24,6 +24,7 @@ from transload.runtime.tracking.names import OUTPUTS, decode_name, natural
 from transload.runtime.tracking.stores import LocalStore, aside_name
 from transload.runtime.untrusted import RefusedFile
 from transload.specs import AppState, SpecError, make_app_handle, masked_url, parse_app_handle
+from transload.specs.checks import closest
 from transload.specs.serialization import SCHEMA, load, reading, to_value
 
 if TYPE_CHECKING:
@@ -113,9 +114,13 @@ class AppResults:
         raise NoSuchResult(f"{missing}: {self.explain()}{self._how_to_write(name)}")
 
     def _how_to_write(self, name: str) -> str:
-        """Return what a program writes for a result, if it has written none, else ``""``."""
+        """Return the name that was probably meant. If nothing was written, say what to write."""
         if self.results:
-            return ""
+            names = sorted({each for values in self.results.values() for each in values})
+            meant = closest(name, [each for each in names if each != name])
+            if meant is None:
+                return ""
+            return f"; did you mean {meant!r}?"
         written = f"write it by transload.runtime.report({name}=…), or by transload put {name}=…"
         if name in self.metadata:
             return f"; {name!r} is among the metadata in a tracker, which are no results: {written}"

@@ -8,7 +8,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, NoReturn, Protocol, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Final,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    Protocol,
+    runtime_checkable,
+)
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, UnsupportedFeature
 from transload.specs import (
@@ -668,6 +677,14 @@ Their connection settings are passed to `SchedulerBase.connect`.
 """
 
 
+_MOUNTED_OTHERWISE: Final = {
+    MountType.BIND: "leave it out, and give the program the folder's own path",
+    MountType.VOLUME: "run it with -s docker, or with -s kubernetes",
+    MountType.DEVICE: "leave it out: the program sees the devices of its machine",
+}
+"""Kind of mount → what to do where jobs run without containers."""
+
+
 def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) -> None:
     """Refuse an app definition with a field that the scheduler does not support.
 
@@ -710,7 +727,10 @@ def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) 
                 refuse(f"{path}.mounts[{number}]", "files of a job are mounted by a runner")
             kind = MountType(type(mount).__name__.removesuffix("Mount").lower())
             if kind not in capabilities.mounts:
-                refuse(f"{path}.mounts[{number}]", f"{kind.value} mounts are not offered")
+                reason = f"{kind.value} mounts are not offered"
+                if not capabilities.mounts:
+                    reason = f"{reason} without a container; {_MOUNTED_OTHERWISE[kind]}"
+                refuse(f"{path}.mounts[{number}]", reason)
 
 
 def _refuse_endings(

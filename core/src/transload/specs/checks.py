@@ -30,12 +30,18 @@ def shorten(value: object, limit: int = 120) -> str:
 
 
 def closest(word: str, words: list[str]) -> str | None:
-    """Return the word that is most like a misspelt one, or None if none is like it."""
-    from difflib import get_close_matches
+    """Return the word that is most like a misspelt one, or None if none is like it.
 
-    close = get_close_matches(word, words, n=1)
+    Of several that are equally like it, it is the shortest.
+    """
+    from difflib import SequenceMatcher, get_close_matches
+
+    def rank(each: str) -> tuple[float, int]:
+        return -SequenceMatcher(a=each, b=word).ratio(), len(each)
+
+    close = get_close_matches(word, words)
     if close:
-        return close[0]
+        return min(close, key=rank)
     parts = word.replace("-", "_").split("_")
     held = [each for each in words if each in parts]
     if len(held) == 1:
