@@ -36,4 +36,4 @@ ENDINGS: Final[Mapping[Ending, str]] = {
     Ending.DETACHED: "Broken",
     Ending.MISCONFIGURED: "Broken",
 }
-"""Ending → name of the exception that Tinyflow is told it with."""
+"""Name of the exception by which Tinyflow learns of each ending."""

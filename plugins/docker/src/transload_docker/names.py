@@ -78,7 +78,7 @@ def volume_name(app_id: str, kind: str) -> str:
 
 
 def app_base_of_volume(name: str) -> str | None:
-    """Return the `base_name` that a volume's name speaks of, or None for a stranger's volume."""
+    """Return the `base_name` that a volume's name stands for, or None for a stranger's volume."""
     if not name.startswith(PREFIX) or name.count(".") != 2:
         return None
     return name.split(".")[1]

@@ -278,7 +278,7 @@ class Source:
 
 
 class Ear:
-    """Hears whether a container writes anything, a part of a line included.
+    """Notices whether a container writes anything, a part of a line included.
 
     An engine's log has whole lines only, and a progress bar that is drawn with carriage returns is
     one line to its end.

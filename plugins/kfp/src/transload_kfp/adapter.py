@@ -295,7 +295,7 @@ def failing_the_task(*, ended_well: bool = False) -> Iterator[None]:
 
 
 def task_failed(error: TransloadError, *, ended_well: bool = False) -> TaskFailed:
-    """Return how a task ends for an error, after saying why in its log and as its pod's last word.
+    """Return how a task ends for an error, after logging why, also as termination message.
 
     Args:
         error: what happened.

@@ -32,7 +32,7 @@ def say(text: str) -> None:
 
 
 def last_word(text: str) -> None:
-    """Write to the task's log, and to where a cluster looks for a pod's last word.
+    """Write to the task's log, and to the file of a pod's termination message.
 
     The cluster shows that as the task's error.
     """

@@ -55,7 +55,7 @@ def main() -> int:
 
 
 def _built(program: str, order: dict[str, Any]) -> dict[str, Any]:
-    """Run the program that makes environments, and return its last word, or {} without one."""
+    """Run the program that makes environments, and return its last message, or {} without one."""
     builder = subprocess.Popen(
         [sys.executable, "-I", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )

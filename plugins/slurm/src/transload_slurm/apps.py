@@ -578,7 +578,7 @@ class Apps:
         if not first:
             with contextlib.suppress(OSError):
                 asked = os.stat(f"{self.store.folder(app_id)}/cancel").st_mtime
-        if time.time() - asked > seconds + _OVERDUE_S:  # its supervisor has not heard it
+        if time.time() - asked > seconds + _OVERDUE_S:  # its supervisor has not seen it
             return commands.run(["scancel", job_id], _CANCEL_S)
         # what waits gets no notice: elements of an array, or a job that waits once more
         commands.run(["scancel", "--state=PENDING", job_id], _CANCEL_S)

@@ -336,7 +336,7 @@ class Jobs:
         self._dropped = {job_id: at for job_id, at in self._dropped.items() if at > long_ago}
 
     def _read(self, held: int) -> None:
-        """Take over what helpers of this machine have heard."""
+        """Take over what helpers of this machine have learnt from Slurm."""
         # new, or its writer was killed, or of another version
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), self._lock:
             said = json.loads(os.pread(held, os.fstat(held).st_size, 0))

@@ -38,7 +38,7 @@ class MakingJob:
         self._stopped = False
 
     def make(self, order: dict[str, Any], say: Say) -> dict[str, Any]:
-        """Run the job to its end, and return the last word of the program that makes environments.
+        """Run the job to its end. Return the last message of the program that makes environments.
 
         Args:
             order: what to make, as of `transload.schedulers.environments.order_to_make`.

@@ -9,11 +9,11 @@
                     claim         the id of the Slurm job that runs it
                     job.sh        the batch script
                     job/          the supervisor that runs in the job
-                    plan.json     what the supervisor runs. role-<n> has what each task of a role does
+                    plan.json     what the supervisor runs (role-<n>: each task of a role)
                     state.json    what the job is doing, written by the supervisor
                                   (elements/<k>/state.json in an array)
                     verdict.json  an array had too many failures
-                    slurm.json    Slurm's last word on the job, written by whoever heard it
+                    slurm.json    Slurm's last answer about the job, written by whoever got it
                     cancel        somebody asked for the end
                     batch.log     what the supervisor, srun and Slurm itself complain of
                     logs/<role>/<k>/{stdout.log,stderr.log,index}
@@ -22,7 +22,7 @@
     <root>/.checkpoints/<name>/<role>/  of the jobs whose records have that name
     <root>/.environments/         see `transload.schedulers.environments.program`
     <root>/.pruned                when ``keep_days`` was looked at last
-    <root>/.asked-<host>          what the helpers of a login node have heard from Slurm
+    <root>/.asked-<host>          Slurm's answers to the helpers of a login node
 
 With ``job_dir``, ``logs``, ``workspace`` and ``results`` are links into ``<job_dir>/<app_id>``. A
 mark there, the file ``.transload``, says whose folder that is: without it nothing is removed.

@@ -31,7 +31,7 @@ HELLO: Final = "transload-slurm-helper"
 """Begins the first line of the helper. What a login shell prints before it is ignored."""
 
 SILENCE_S: Final = 60.0
-"""Who hears nothing from the other side for so long takes the connection for lost."""
+"""Seconds without a message after which a side takes the connection for lost."""
 
 _READ: Final = 1 << 16
 

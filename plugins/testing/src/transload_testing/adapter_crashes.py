@@ -110,7 +110,7 @@ class CrashScenarios(AdapterSuite):
         assert len(stage.started) == 2
 
     def test_run_again_after_success_collects(self, stage: Stage) -> None:
-        """The same unit of work, run again by the orchestrator itself, collects what is there."""
+        """The same step, run again by the orchestrator itself, collects what is there."""
         stage.start({"results": {"0": {"x": 1}}})
         self.is_state(stage.ended(), AppState.SUCCEEDED)
         stage.driver.restart()

@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 ASKED: Final = ".asked"
-"""Ending of the file beside a report that says that the end of the unit was requested."""
+"""Ending of the file beside a report that says that the end of the step was requested."""
 
 
 @dataclass(frozen=True)
 class HostJob:
-    """A unit of work as an orchestrator would name it.
+    """A step as an orchestrator would name it.
 
     Args:
         name: what tells it from others of its run.
@@ -45,7 +45,7 @@ class HostJob:
 
 @dataclass
 class Observed:
-    """What the orchestrator shows of a unit of work.
+    """What the orchestrator shows of a step.
 
     Args:
         state: the name of the orchestrator's final state, or None while it goes on.
@@ -65,11 +65,11 @@ class Observed:
 
 
 class AdapterDriver(ABC):
-    """Drives one adapter through the life of one unit of work after the other."""
+    """Drives one adapter through the life of one step after the other."""
 
     @abstractmethod
     def start(self, app: str, job: HostJob) -> None:
-        """Let the orchestrator start a unit of work, without waiting.
+        """Let the orchestrator start a step, without waiting.
 
         Args:
             app: the app definition as JSON, or "" where the step says itself what to launch.
@@ -82,19 +82,19 @@ class AdapterDriver(ABC):
 
     @abstractmethod
     def restart(self) -> None:
-        """Let the orchestrator run the same unit of work again, after a crash or as a retry.
+        """Let the orchestrator run the same step again, after a crash or as a retry.
 
         Its logs continue.
         """
 
     @abstractmethod
     def cancel(self) -> None:
-        """Let the orchestrator kill the unit of work like its users do, without waiting."""
+        """Let the orchestrator kill the step like its users do, without waiting."""
 
     def terminate(self) -> None:
         """Send SIGTERM to the orchestrator's process, without waiting.
 
-        The end of the unit of work was not requested.
+        The end of the step was not requested.
         """
         raise NotImplementedError(
             f"{type(self).__name__}.terminate: must send SIGTERM to the host's process"
@@ -135,7 +135,7 @@ class ChildDriver(AdapterDriver):
         self._key = ""
 
     def start(self, app: str, job: HostJob) -> None:
-        """Start a child for a unit of work."""
+        """Start a child for a step."""
         self.close()
         self._key = sha256(
             json.dumps([job.namespace, job.name, job.generation]).encode()
@@ -150,7 +150,7 @@ class ChildDriver(AdapterDriver):
         self.restart()
 
     def restart(self) -> None:
-        """Start another child for the same unit of work."""
+        """Start another child for the same step."""
         self.close()
         self._run += 1
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -269,11 +269,11 @@ class ChildJob:
         )
 
     def on_kill(self, callback: Callable[[], None]) -> None:
-        """Call ``callback`` when the orchestrator kills the unit of work (SIGTERM)."""
+        """Call ``callback`` when the orchestrator kills the step (SIGTERM)."""
         signal.signal(signal.SIGTERM, lambda *_: callback())
 
     def asked(self) -> bool:
-        """Tell whether the end of the unit of work was requested from the orchestrator."""
+        """Tell whether the end of the step was requested from the orchestrator."""
         return Path(self.report).with_suffix(ASKED).exists()
 
     def _write(self, report: dict[str, Any]) -> None:

@@ -100,7 +100,7 @@ class EndingScenarios(AdapterSuite):
     def test_paths_are_relative_to_the_defining_file(
         self, stage: Stage, tmp_path: Path, workspace: str | None
     ) -> None:
-        """Component, workspace and files are found beside the unit's definition."""
+        """Component, workspace and files are found beside the step's definition."""
         project = tmp_path / "project"
         (project / "data").mkdir(parents=True)
         (project / "data" / "offset.txt").write_text("0.25", encoding="utf-8")
@@ -185,7 +185,7 @@ class EndingScenarios(AdapterSuite):
         assert any(line.endswith(long) for line in logs)
 
     def test_kill_cancels(self, stage: Stage) -> None:
-        """A requested kill of the orchestrator's unit of work cancels the job."""
+        """A requested kill of the orchestrator's step cancels the job."""
         stage.start(held(), on_kill="cancel")
         app_id = stage.running()
         stage.driver.cancel()

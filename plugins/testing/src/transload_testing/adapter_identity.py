@@ -1,4 +1,4 @@
-"""Scenarios about the identity of units of work, and when a new run means a new job."""
+"""Scenarios about the identity of steps, and when a new run means a new job."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class IdentityScenarios(AdapterSuite):
         )
 
     def test_equal_identities_in_two_namespaces_stay_apart(self, stage: Stage) -> None:
-        """The same unit of work in two runs or installations is two jobs."""
+        """The same step in two runs or installations is two jobs."""
         assert len(set(self._runs(stage, HostJob(namespace="one"), HostJob(namespace="two")))) == 2
 
     def test_two_units_of_one_run_stay_apart(self, stage: Stage) -> None:
-        """Two units of work of one run are two jobs."""
+        """Two steps of one run are two jobs."""
         assert len(set(self._runs(stage, HostJob(name="one"), HostJob(name="two")))) == 2
 
     def test_names_that_look_alike_stay_apart(self, stage: Stage) -> None:

@@ -234,7 +234,7 @@ class AdapterSuite:
 
     @classmethod
     def render_exceptions(cls) -> str:
-        """Return the scenarios that this host cannot have as Markdown, for its documentation."""
+        """Return the scenarios that this orchestrator cannot have, as Markdown for its pages."""
         if not cls.cannot:
             return f"All {len(cls.scenarios())} scenarios of the conformance suite hold.\n"
         rows = [
