@@ -343,7 +343,8 @@ def test_no_room_for_the_helper(login: Any) -> None:
     folder.write_text("in the way")
     try:
         with pytest.raises(
-            ssh.Refused, match=r"cannot be stored in ~/.transload/slurm/bin: .*Not a directory"
+            ssh.Refused,
+            match=r"cannot be stored in ~/.transload/slurm/bin: .*Not a directory.*folder = ",
         ):
             _far().call("list")
     finally:

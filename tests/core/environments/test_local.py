@@ -377,12 +377,22 @@ def test_another_python_than_wanted_is_refused_with_both(
         with pytest.raises(SubmitError, match=r"wants Python >=3\.99; here is .*3\.\d+\.\d+ \(/"):
             submit(runner)
         launch = Launch(command=["python", "train.py"], cfg={"python": sys.executable})
-        with pytest.raises(SubmitError, match=rf"wants Python >=3\.99; here is {here} \(/"):
+        with pytest.raises(
+            SubmitError,
+            match=rf"wants Python >=3\.99; here is {here} \(/.*; name another: -c python=",
+        ):
             launch.plan(runner).submit()
         launch = Launch(command=["python", "train.py"], cfg={"python": "/no/python"})
         with pytest.raises(SubmitError, match=r"here is no /no/python"):
             launch.plan(runner).submit()
         assert runner.list("local") == []
+
+
+def test_an_index_without_transload(index: PackageIndex, scripts: Path, root: Path) -> None:
+    """Where a header names transload itself, the message says how to report without it."""
+    (scripts / "train.py").write_text(HEADER.replace("tiny", "transload"))
+    with Runner("t") as runner, pytest.raises(SubmitError, match="the index has no transload; .*"):
+        submit(runner)
 
 
 @pytest.mark.slow

@@ -268,13 +268,13 @@ class Link:
                     continue  # the end of the input comes next
             elif word == "old":
                 raise ssh.Refused(
-                    f"ssh {self.host}: Python {rest} there is too old: 3.8 is needed; the setting "
-                    "login_python names "
-                    "another"
+                    f"ssh {self.host}: Python {rest} there is too old: 3.8 is needed; "
+                    f"{ssh.ANOTHER_PYTHON}"
                 )
             elif word == "failed":
                 raise ssh.Refused(
-                    f"ssh {self.host}: the helper cannot be stored in {root}/bin: {rest}"
+                    f"ssh {self.host}: the helper cannot be stored in {root}/bin: {rest}; "
+                    'name another place in the cluster\'s settings: folder = "/PATH"'
                 )
             else:
                 found: dict[str, Any] = json.loads(rest)

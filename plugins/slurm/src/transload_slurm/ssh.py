@@ -60,6 +60,7 @@ _FOR_GOOD: Final = (
 )
 """What ssh says → what it means, and what to type."""
 
+ANOTHER_PYTHON: Final = 'name another in the cluster\'s settings: login_python = "/PATH/python3"'
 _CHECK: Final = "this must work first, without a question: ssh {host} true"
 
 _BOOT: Final = """
@@ -197,10 +198,7 @@ def explain(host: str, code: int | None, said: str) -> SchedulerUnavailable:
             remedy = meaning.format(host=host)
             return Refused(f"ssh {host}: {remedy} (ssh: {_last(said)})")
     if code in (126, 127):
-        return Refused(
-            f"ssh {host}: no such Python there: {_last(said)}; the setting login_python names "
-            "another"
-        )
+        return Refused(f"ssh {host}: no such Python there: {_last(said)}; {ANOTHER_PYTHON}")
     reason = _last(said) or f"ended with exit code {code}"
     return SchedulerUnavailable(f"ssh {host}: {reason}; {_CHECK.format(host=host)}")
 

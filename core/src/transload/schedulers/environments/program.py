@@ -72,6 +72,7 @@ _AWAY_WORDS = (
     "no route to host",
 )
 """What an installer says, in lower case, where it reaches no index."""
+ANOTHER_PYTHON = "name another: -c python=PATH on this machine and on Slurm, else an image"
 _PASSING_WORDS = (*_AWAY_WORDS, "no space left", "disk quota", "status code: 5", "503 ")
 _NOT_INHERITED = (
     "VIRTUAL_ENV",
@@ -509,7 +510,7 @@ class Installer:
             if version and self._fits(version):
                 return path, version
         here = ", ".join(dict.fromkeys(tried)) or "no Python"
-        raise Failure(f"wants Python {self._wanted()}; here is {here}")
+        raise Failure(f"wants Python {self._wanted()}; here is {here}; {ANOTHER_PYTHON}")
 
     def _wanted(self) -> str:
         minor = self._recipe.get("python") or ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -152,6 +153,14 @@ def program_text() -> str:
         return file.read()
 
 
+_TRANSLOAD_WANTED: Final = re.compile(r"(found for|[Bb]ecause) transload\b")
+"""What pip and uv say where an index has no transload."""
+_WITHOUT_TRANSLOAD: Final = (
+    "the index has no transload; a program can report without it "
+    "(docs/guides/tracking.md#without-transload)"
+)
+
+
 def follow_making(
     lines: Iterable[bytes], environment: Environment, *, without_index: str = ""
 ) -> dict[str, Any]:
@@ -194,6 +203,8 @@ def _failure(title: str, said: Mapping[str, Any], without_index: str) -> SubmitE
     lines = said.get("lines", ())
     if without_index and program.is_away(lines):
         text += f"; {without_index}"
+    if any(_TRANSLOAD_WANTED.search(line) for line in lines):
+        text += f"; {_WITHOUT_TRANSLOAD}"
     return SubmitError(text, bool(said.get("transient")), lines=lines)
 
 

@@ -12,7 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from transload.errors import SubmitError
-from transload.schedulers.environments.program import KEPT_LINES, may_pass, satisfies
+from transload.schedulers.environments.program import (
+    ANOTHER_PYTHON,
+    KEPT_LINES,
+    may_pass,
+    satisfies,
+)
 
 if TYPE_CHECKING:
     from transload.schedulers.environments.recipe import Recipe
@@ -156,4 +161,6 @@ def _refuse_python(recipe: Recipe, target: WheelTarget, title: str) -> None:
     if target.version.count(".") == 1:
         versions.append(f"{target.version}.99")  # any of that minor version
     if not any(satisfies(version, wanted) for version in versions):
-        raise SubmitError(f"{title}: wants Python {wanted}; there is {target.version}")
+        raise SubmitError(
+            f"{title}: wants Python {wanted}; there is {target.version}; {ANOTHER_PYTHON}"
+        )
