@@ -23,7 +23,7 @@ from transload_kfp.adapter import (
     failing_the_task,
     launcher_driver,
 )
-from transload_kfp.inline import empty, hand_over, metrics_of, say, write
+from transload_kfp.inline import empty, hand_over, metrics_of, write
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
 
 if TYPE_CHECKING:
@@ -58,7 +58,6 @@ def run_task(
         check_files(spec, driver)
     with ADAPTER.guard(task, driver):
         results = driver.run()
-    say(f"{driver.handle} SUCCEEDED")
     files = [port for port in spec.outputs if port.is_artifact]
     with failing_the_task(ended_well=True):
         values = spec.output_values(results)
