@@ -412,7 +412,7 @@ def test_made_in_a_job_and_unpacked_on_the_nodes(
     assert (made.path, made.files) == (folder, 2)
 
 
-def test_a_job_that_cannot_make_it(runner: Runner, index: PackageIndex) -> None:
+def test_a_job_that_cannot_make_it(runner: Runner, slurm_dir: Path, index: PackageIndex) -> None:
     """The message has the installer's last lines, or Slurm's own words. No job is left."""
     Path(CONTENT).write_text("absent\n", encoding="utf-8")
     role = Role("main", "/tmp", entrypoint="true", env=installer(index))
@@ -428,6 +428,8 @@ def test_a_job_that_cannot_make_it(runner: Runner, index: PackageIndex) -> None:
     with pytest.raises(ConfigError, match="environment_on=moon: must be one of login, node"):
         launch.plan(runner)
     assert runner.list("slurm") == []
+    left = leftovers(slurm_dir / ".environments")
+    assert [each for each in left if not each.startswith(".make-")] == []
 
 
 def test_offline_is_for_clusters_behind_ssh(
@@ -579,6 +581,8 @@ def test_what_cannot_be_made_is_a_submit_that_failed(
     with pytest.raises(SubmitError, match=r"here is no /nowhere/python3"):
         launch.plan(runner).submit()
     assert runner.list(scheduler) == []
+    folder: Path = request.getfixturevalue({"slurm": "slurm_dir", "hpc": "hpc"}[scheduler])
+    assert leftovers(folder / ".environments") == []
 
 
 def test_not_inside_of_a_container(runner: Runner, index: PackageIndex, needs_tiny: Path) -> None:

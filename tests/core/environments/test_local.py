@@ -347,7 +347,23 @@ def test_what_cannot_be_installed_is_a_submit_that_failed(
         assert raised.value.transient is transient
         assert raised.value.lines
         assert runner.list("local") == []
-    assert leftovers(root) == [each.name for each in root.glob("*.lock")]
+    assert list(root.iterdir()) == []
+
+
+def test_several_that_wait_for_one_that_cannot_be_made(index: PackageIndex, tmp_path: Path) -> None:
+    """Each tries it in its turn, though the lock that it waits for is removed; then it is made."""
+    root = tmp_path / "root"
+    order = order_for(index, root)
+    order["recipe"]["files"]["r.txt"] = "later\n"
+    with ThreadPoolExecutor(3) as pool:
+        ends = list(pool.map(make, [order] * 3))
+    assert all("later was not found" in " ".join(end["lines"]) for end in ends), ends
+    assert list(root.iterdir()) == []
+    index.add("later")
+    with ThreadPoolExecutor(3) as pool:
+        ends = list(pool.map(make, [order] * 3))
+    assert sorted(end["made"] for end in ends) == [False, False, True]
+    assert leftovers(root) == []
 
 
 def test_an_index_that_is_away(
@@ -413,7 +429,7 @@ def test_a_disk_without_room(index: PackageIndex, scripts: Path, transload_home:
                 submit(runner)
             assert raised.value.transient
         root = transload_home / "local" / "environments"
-        assert leftovers(root) == [each.name for each in root.glob("*.lock")]
+        assert list(root.iterdir()) == []
     finally:
         subprocess.run(["umount", "-l", str(transload_home)], check=True)
 

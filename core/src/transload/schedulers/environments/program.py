@@ -5,7 +5,8 @@ nothing of ours is installed. The program reads an order, one line of JSON. Whil
 lines ``{"line": …}``, and at last ``{"made": …}`` or ``{"error": …}``. An error says whether it
 reached no index (``away``). Its folder, the root, holds::
 
-    <key>.lock      locked (flock) to make or remove it, and shared to begin to use it
+    <key>.lock      locked (flock) to make or remove it, and shared to begin to use it; goes
+                    with it, and where it could not be made
     <key>           a link to the finished one, put there by a rename when all else was done
     <key>.<random>/ the packages (venv), what they were made from (files), environment.json;
                     of a packed one venv.tar in the place of venv
@@ -191,7 +192,7 @@ def hold(root: str, key: str, shared: bool = False, wait: bool = True) -> int | 
             raise
         if _is_same(fd, path):
             return fd
-        os.close(fd)  # who removed the environment removed its lock with it
+        os.close(fd)  # who removed the environment, or could not make it, removed its lock
 
 
 def _is_same(fd: int, path: str) -> bool:
@@ -270,8 +271,20 @@ def _make_anew(root: str, key: str, order: dict[str, Any], say: Say, child: Chil
         os.rename(aside, os.path.join(root, key))
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
+        _remove_lock(root, key)
         raise
     return folder
+
+
+def _remove_lock(root: str, key: str) -> None:
+    """Remove the lock of an environment that is not there; the caller holds it.
+
+    Who waits for it takes another one; see `hold`.
+    """
+    try:
+        os.unlink(os.path.join(root, key + ".lock"))
+    except OSError:
+        pass  # an empty file stays, which the next maker takes
 
 
 def _fill_packed(folder: str, order: dict[str, Any], say: Say, child: Child) -> dict[str, Any]:
@@ -748,7 +761,7 @@ def remove(root: str, key: str, is_used: Callable[[str], bool]) -> bool:
         for name in os.listdir(root):
             if name.startswith(key + ".") and name != key + ".lock":
                 shutil.rmtree(os.path.join(root, name), ignore_errors=True)
-        os.unlink(os.path.join(root, key + ".lock"))
+        _remove_lock(root, key)
         return True
     finally:
         os.close(lock)
