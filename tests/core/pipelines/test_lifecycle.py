@@ -64,6 +64,10 @@ class Died(Exception):
     """The process that looks after the job was killed."""
 
 
+class Refused(Exception):
+    """The orchestrator's API has refused a request."""
+
+
 def _send(steps: Steps[Any], answer: Answer | None) -> Effect[Any]:
     if answer is None:
         return next(steps)
@@ -75,7 +79,8 @@ class World:
     """A scheduler, an orchestrator's store and a clock, in memory.
 
     ``jobs`` has what the scheduler knows. ``news`` is what each wait brings: a status, a function
-    that changes the world, or None for a wait that brings nothing.
+    that changes the world, or None for a wait that brings nothing. ``refused`` tells which effects
+    the orchestrator's store refuses.
     """
 
     jobs: dict[str, AppStatus | str] = field(default_factory=dict)
@@ -89,6 +94,7 @@ class World:
     away: int = 0
     digest: str = "same"
     cancel_errors: list[Exception] = field(default_factory=list)
+    refused: Callable[[Effect[Any]], bool] = lambda effect: False
     on_submit: Callable[[], object] | None = None
     effects: list[Effect[Any]] = field(default_factory=list)
     submitted: list[str] = field(default_factory=list)
@@ -117,13 +123,15 @@ class World:
             try:
                 value = self.perform(effect)
                 answer = Answer(self.moment(), value)
-            except TransloadError as exc:
+            except (TransloadError, Refused) as exc:
                 answer = Answer(self.moment(), error=exc)
             if last:
                 raise Died
 
     def perform(self, effect: Effect[Any]) -> Any:
         """Do what an effect says."""
+        if self.refused(effect):
+            raise Refused("503")
         if isinstance(effect, Load):
             return AttachRecord.from_dict(self.record) if self.record is not None else None
         if isinstance(effect, Save):
@@ -353,6 +361,53 @@ def test_lost_with_a_store() -> None:
     assert world.record is not None
     assert world.record["lost"] is True
     assert world.start().state.attempt == 1
+
+
+def test_a_store_that_refuses_the_intent() -> None:
+    """Nothing is submitted before the store has what the next try needs."""
+    for kind in (Load, Save):
+        world = World(refused=lambda effect, kind=kind: isinstance(effect, kind))
+        with pytest.raises(Refused):
+            world.start()
+        assert world.submitted == []
+
+
+def test_a_store_that_refuses_the_handle() -> None:
+    """The job goes on, and its record is saved again with pauses; a try that comes before it
+    reattaches.
+    """
+    world = World(refused=lambda effect: isinstance(effect, Save) and bool(effect.record.handle))
+    life = world.start()
+    assert world.said("did not store the job's record: Refused: 503") == 1
+    assert world.did(Cancel) == []
+    assert world.start().state.handle == FIRST
+    assert world.submitted == [FIRST]
+    world.effects.clear()
+    world.news = [None] * 20
+    with pytest.raises(Died):
+        world.follow(life)
+    assert 3 < len(world.did(Save)) < 10
+    world.refused = lambda effect: False
+    world.news = [None] * 10 + [status("SUCCEEDED")]
+    world.effects.clear()
+    world.follow(life)
+    assert world.record is not None
+    assert world.record["handle"] == FIRST
+    assert len(world.did(Save)) == 1
+
+
+@pytest.mark.parametrize("kind", [Load, Save])
+def test_a_store_that_refuses_a_loss(kind: type[Effect[Any]]) -> None:
+    """A loss that cannot be stored is still said; it is said once more by the next try."""
+    world = World(news=[GONE])
+    life = world.start()
+    world.refused = lambda effect: isinstance(effect, kind)
+    with pytest.raises(AppLost):
+        world.follow(life)
+    world.refused = lambda effect: False
+    with pytest.raises(AppLost):
+        world.start()
+    assert world.start().state.handle == SECOND
 
 
 def test_lost_without_a_store() -> None:

@@ -125,6 +125,33 @@ def test_a_silent_app_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
     assert store.get() is None
 
 
+def test_a_store_that_refuses(caplog: pytest.LogCaptureFixture) -> None:
+    """An orchestrator that neither gives nor takes how far the logs came costs no line and no job.
+    It is said once.
+    """
+
+    class Refusing(MemoryStore):
+        def get(self) -> dict[str, Any] | None:
+            raise OSError("503")
+
+        def put(self, record: dict[str, Any]) -> None:
+            raise OSError("503")
+
+    lines: list[str] = []
+    forwarder = LogForwarder(
+        "paper://t/a",
+        lambda: (paper(3), "a"),  # type: ignore[arg-type, return-value]
+        lambda *each: lines.append(each[3]),
+        ExecutionOptions(),
+        Refusing(),
+    )
+    forwarder.pump()
+    forwarder.finish()
+    assert len(lines) == len(set(lines)) == 3 * 8
+    assert caplog.text.count("how far the logs came cannot be read: OSError: 503") == 1
+    assert caplog.text.count("503") == 1
+
+
 def test_lines_that_come_later() -> None:
     """What is written after a look comes with the next. A log is complete only after the end."""
     scheduler = paper(3)

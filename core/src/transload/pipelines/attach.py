@@ -82,7 +82,9 @@ class Attached:
 class AttachStore(Protocol):
     """Where an orchestrator keeps one small JSON object for one unit of work.
 
-    An orchestrator that has no such place gives None.
+    An orchestrator that has no such place gives None. A store that cannot be reached raises an
+    exception of the orchestrator's. Before the submit that fails the step. Once there is a job, the
+    record is put again later.
     """
 
     def get(self) -> dict[str, Any] | None:

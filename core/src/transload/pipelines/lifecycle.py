@@ -48,6 +48,10 @@ FIRST_CANCEL_PAUSE: Final = 1.0
 LONGEST_CANCEL_PAUSE: Final = 30.0
 """The first and the longest pause, in seconds, before a failed cancel is tried again."""
 
+FIRST_SAVE_PAUSE: Final = 1.0
+LONGEST_SAVE_PAUSE: Final = 30.0
+"""The first and the longest pause, in seconds, before a refused record is saved again."""
+
 SHORTEST_SHOW_PAUSE: Final = 1.0
 """The shortest pause, in seconds, between two changes of the orchestrator's display."""
 SHOW_PAUSE_RATIO: Final = 9.0
@@ -352,6 +356,9 @@ class Lifecycle:
         self._cancel_due = 0.0
         self._cancel_pause = FIRST_CANCEL_PAUSE
         self._reason_not_cancelled = ""
+        self._unsaved: AttachRecord | None = None
+        self._save_due = 0.0
+        self._save_pause = FIRST_SAVE_PAUSE
         self._show_due = 0.0
 
     def _do(self, effect: Effect[T]) -> Steps[T]:
@@ -501,7 +508,7 @@ class Lifecycle:
         else:
             text = f"{found.handle} was submitted to another place than the present settings name"
             yield from self._log(text)
-        yield from self._do(Save(self._record(attempt, found.handle)))
+        yield from self._save_or_later(self._record(attempt, found.handle))
         return (yield from self._started(attempt, action, found.handle, found.status))
 
     def _compare(self, attempt: int, found: Probed) -> Steps[None]:
@@ -537,7 +544,7 @@ class Lifecycle:
             yield from self._undo()
             raise
         if attempt is not None:
-            yield from self._do(Save(self._record(attempt, handle)))
+            yield from self._save_or_later(self._record(attempt, handle))
         yield from self._undo()
         return (yield from self._started(attempt, Action.SUBMIT, handle, None))
 
@@ -558,8 +565,45 @@ class Lifecycle:
 
     def _lose(self, record: AttachRecord) -> Steps[None]:
         """Save that the job of an attempt is lost, and raise AppLost."""
-        yield from self._do(Save(replace(record, lost=True)))
+        yield from self._save_if_possible(replace(record, lost=True))
         raise AppLost(str(record.handle))
+
+    # -- records that the next try can do without
+
+    def _save_or_later(self, record: AttachRecord) -> Steps[None]:
+        """Save the record of a job that is there; `look` does so later if the store refuses it.
+
+        A refusal is no failure of the step, since the next try finds the job by its id.
+        """
+        self._unsaved = record
+        self._save_due = self._moment.steady
+        yield from self._save_when_due()
+
+    def _save_when_due(self) -> Steps[None]:
+        """Save the record that the store has refused, unless the last try is too recent."""
+        now = self._moment.steady
+        if self._unsaved is None or now < self._save_due:
+            return
+        if (yield from self._save_if_possible(self._unsaved)):
+            self._unsaved = None
+            return
+        self._save_due = self._moment.steady + self._save_pause
+        self._save_pause = backoff(self._save_pause, LONGEST_SAVE_PAUSE)
+
+    def _save_if_possible(self, record: AttachRecord) -> Steps[bool]:
+        """Save a record; return False and log the reason if the orchestrator's store refuses it."""
+        try:
+            yield from self._do(Save(record))
+        except TransloadError:
+            raise
+        except Exception as exc:
+            yield from self._log_refusal(exc)
+            return False
+        return True
+
+    def _log_refusal(self, error: Exception) -> Steps[None]:
+        reason = f"{type(error).__name__}: {error}"
+        yield from self._log(f"warning: the orchestrator did not store the job's record: {reason}")
 
     # -- waits of the start
 
@@ -654,14 +698,21 @@ class Lifecycle:
             raise StateUnknown(handle, seen.unknown_for, _message(seen.status))
         if self.state.passed is not None and self.state.cancelled:
             raise TransloadTimeout(f"{handle} was cancelled: {self.state.passed}")
+        yield from self._save_when_due()
         yield from self._show()
 
     def lose(self, moment: Moment) -> Steps[None]:
         """Save that the job is lost, so that the next try of the step starts the next attempt."""
         self._moment = moment
-        record = yield from self._do(Load())
+        try:
+            record = yield from self._do(Load())
+        except TransloadError:
+            raise
+        except Exception as exc:
+            yield from self._log_refusal(exc)
+            return
         if record is not None and record.handle == self.state.handle:
-            yield from self._do(Save(replace(record, lost=True)))
+            yield from self._save_if_possible(replace(record, lost=True))
 
     def _seconds_to_act(self) -> float:
         """Return the seconds until the next limit, try of a cancel, or change of the display."""
@@ -674,6 +725,8 @@ class Lifecycle:
         if must_end and not state.cancelled:
             seconds_to_cancel = max(self._cancel_due - self._moment.steady, 0.01)
             seconds = min(seconds, seconds_to_cancel)
+        if self._unsaved is not None:
+            seconds = min(seconds, max(self._save_due - self._moment.steady, 0.01))
         if state.status is not None and self._is_to_be_shown(state.status):
             seconds = min(seconds, max(self._show_due - self._moment.steady, 0.01))
         return max(0.0, seconds)

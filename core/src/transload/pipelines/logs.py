@@ -5,14 +5,16 @@ No line is lost and none comes twice, also where another process goes on. Lines 
 
 from __future__ import annotations
 
+import logging
 import re
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadError
 from transload.runner.logs import PAGES_PER_TURN, drain
 from transload.runner.redraws import Redraws
 from transload.schedulers.api import LogQuery, Stream, replicas_of
@@ -33,6 +35,8 @@ Each line ends in a newline, except perhaps a replica's last one.
 
 FIRST_S: Final = 0.05
 """Seconds before logs are followed. Those of a job that has ended by then are read once."""
+
+_logger = logging.getLogger("transload.pipelines")
 
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(lines|B|kB|KB|MB|GB|KiB|MiB|GiB)?\s*(?:/\s*s)?\s*\Z")
 _UNITS: Final = {
@@ -161,6 +165,7 @@ class LogForwarder:
         self._moved = False  # the last `pump` passed something on
         self._heard = False  # some line was read
         self._failed: Exception | None = None
+        self._refused = False  # the store has not taken a position
         self._subscription: Subscription | None = None
         self._first = time.monotonic() + FIRST_S
         if cursor is None:
@@ -190,10 +195,11 @@ class LogForwarder:
         """Return the position that the store has for this job."""
         if self._store is None:
             return None
-        kept = self._store.get() or {}
-        if kept.get("handle") != self.handle:
-            return None
-        return kept.get("cursor")
+        with self._no_failure("read"):
+            kept = self._store.get() or {}
+            if kept.get("handle") == self.handle:
+                return kept.get("cursor")
+        return None
 
     def _restore(self, cursor: dict[str, Any]) -> None:
         with reading("log cursor", cursor) as values:
@@ -209,7 +215,21 @@ class LogForwarder:
 
     def _save(self) -> None:
         if self._store is not None:
-            self._store.put({"schema": SCHEMA, "handle": self.handle, "cursor": self.cursor})
+            with self._no_failure("kept"):
+                self._store.put({"schema": SCHEMA, "handle": self.handle, "cursor": self.cursor})
+
+    @contextmanager
+    def _no_failure(self, what: str) -> Iterator[None]:
+        """Log once what the orchestrator's store refuses. It costs no more than repeated lines."""
+        try:
+            yield
+        except TransloadError:
+            raise
+        except Exception as exc:
+            if not self._refused:
+                reason = f"{type(exc).__name__}: {exc}"
+                _logger.warning("how far the logs came cannot be %s: %s", what, reason)
+            self._refused = True
 
     def _source(self, role: str, replica: int, stream: Stream) -> _Source:
         key = f"{role}/{replica}/{stream.value}"
