@@ -287,9 +287,13 @@ class AirflowServer:
 
     # -- runs and tasks
 
+    def pause(self, dag_id: str, paused: bool = True) -> None:
+        """Have the scheduler begin no task of a DAG, or (False) begin them again."""
+        self.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": paused})
+
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> Run:
         """Start a run of a DAG: one, however often a busy server has to be asked."""
-        self.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": False})
+        self.pause(dag_id, False)
         run_id = f"manual__{uuid.uuid4().hex}"
         body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf or {})}
         try:
@@ -411,6 +415,23 @@ class Run:
             text = "UPDATE dag_run SET start_date = '2024-01-01 00:00:00.000000' WHERE dag_id = ? AND run_id = ?"
             assert database.execute(text, (self.dag_id, self.run_id)).rowcount == 1
 
+    def abandon(self, task_id: str = "job") -> None:
+        """Have the scheduler find, in the database, that a task is that of a scheduler which has
+        died: it begins the task again.
+        """
+        job = "INSERT INTO job (state, job_type) VALUES ('failed', 'SchedulerJob')"
+        text = (
+            "UPDATE task_instance SET queued_by_job_id = ? "
+            "WHERE dag_id = ? AND run_id = ? AND task_id = ?"
+        )
+        with (
+            closing(sqlite3.connect(self.server.home / "airflow.db", timeout=60)) as database,
+            database,
+        ):
+            dead = database.execute(job).lastrowid
+            names = (dead, self.dag_id, self.run_id, task_id)
+            assert database.execute(text, names).rowcount == 1
+
     def clear(self, *task_ids: str) -> None:
         """Clear tasks as a person would."""
         body = {
@@ -522,6 +543,8 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         "DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
+        # what a dead scheduler has left; default: 300
+        "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
         # a busy machine answers late, and Airflow fails the task at once
         "WORKERS__EXECUTION_API_TIMEOUT": "60",
         "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",

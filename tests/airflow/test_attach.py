@@ -165,6 +165,31 @@ def test_unreachable_scheduler_is_no_failed_app(stage: Stage) -> None:
     assert short.task()["try_number"] == 1
 
 
+@pytest.mark.slow  # test_task_that_airflow_forgot has the rule
+def test_a_scheduler_begins_the_task_again(airflow: AirflowServer, stage: Stage) -> None:
+    """A scheduler takes a running task for that of a dead one, and has it begun again. That is no
+    request to end the job: it goes on, and the other try reattaches.
+    """
+    run = stage.run("begun_again", held(results={"0": {"x": 1}}))
+    stage.handle(run)
+    app_id = stage.app_id(run)
+    stage.watched(app_id)
+    airflow.pause("begun_again")  # it has no state until it is begun, as if it had been cleared
+    try:
+        run.abandon()
+        airflow.until(lambda: run.state() is None, "the scheduler has let the task go")
+        airflow.until(lambda: "Task killed" in run.log(attempt=1), "the first try has ended")
+        assert not stage.cancelled(app_id)
+    finally:
+        airflow.pause("begun_again", False)
+    airflow.until(lambda: "attached to" in run.log(), "the other try reattaches")
+    assert not stage.cancelled(app_id)
+    stage.go(run)
+    run.wait("success")
+    assert run.xcom()["results"] == {"0": {"x": 1}}
+    assert stage.started(run) == [app_id]
+
+
 def test_broken_trigger_is_no_second_app(stage: Stage) -> None:
     """A trigger that fails hands the task back to a worker, which waits for the same job.
 

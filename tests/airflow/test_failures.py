@@ -4,7 +4,7 @@ the app.
 
 from __future__ import annotations
 
-from types import SimpleNamespace
+import datetime as dt
 from typing import Any
 
 import pytest
@@ -15,6 +15,9 @@ from airflow.providers.common.compat.sdk import (
     AirflowTaskTimeout,
     TaskDeferred,
 )
+from airflow.sdk.exceptions import AirflowRuntimeError, ErrorType
+from airflow.sdk.execution_time import task_runner
+from airflow.sdk.execution_time.comms import DagRunResult, ErrorResponse, GetDagRun
 from contexts import Kept, deferring, execute, make_context, refuse_cancels, scripted
 
 from transload.errors import (
@@ -108,25 +111,155 @@ def test_callback_that_raises(
     control.open("go")
 
 
-def test_task_that_airflow_forgot(control: ScriptedControl) -> None:
-    """If somebody clears the task just as the app is there, Airflow's API refuses its handle: the
-    app is cancelled.
+def refusal(status_code: int | None) -> AirflowRuntimeError:
+    """Return what a task meets if Airflow's API refuses its request; None: if it does not answer."""
+    detail = {"status_code": status_code, "message": "refused"}
+    return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail))
+
+
+class Refusing(Kept):
+    """A task state store that does not take the handle of the job.
+
+    Args:
+        error: what it says instead.
     """
 
-    class Refused(Exception):
-        error = SimpleNamespace(detail={"status_code": 404})
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error: Exception | None = error
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+        """Keep a value, or not."""
+        if self.error is not None and key == "transload.app" and value["handle"]:
+            raise self.error
+        super().set(key, value, retention=retention)
+
+
+HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"]}
+
+
+@pytest.mark.parametrize(
+    ("state", "clears", "cancels"),
+    [
+        ("restarting", 1, 1),
+        ("deleted", 0, 1),
+        ("cleared", 1, 1),
+        ("cleared", 0, 0),
+        ("up_for_retry", 0, 0),
+        ("queued", 0, 0),
+    ],
+)
+def test_task_that_airflow_forgot(
+    control: ScriptedControl,
+    monkeypatch: pytest.MonkeyPatch,
+    state: str,
+    clears: int,
+    cancels: int,
+) -> None:
+    """Airflow's API refuses the job's handle, since the task has another try by now. If somebody
+    has cleared the task, its job is cancelled. If a scheduler began it again, the other try
+    reattaches. (The API's answers are made up here.)
+    """
+    monkeypatch.setattr(task_instance, "task_state", lambda ti, absent=None: state)
+    monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(clears), raising=False)
+    operator = scripted(HELD)
+    context = {**make_context(operator), "task_state_store": Refusing(refusal(404))}
+    with pytest.raises(AirflowException):
+        execute(operator, context)
+    assert len(control.calls("cancel")) == cancels
+    if cancels:
+        return
+    control.open("go")
+    context["task_state_store"].error = None
+    assert execute(scripted(HELD), context)["state"] == "SUCCEEDED"
+    assert len(control.started()) == 1
+
+
+class Supervisor:
+    """Answers a task as its supervisor does, when it is asked about the run.
+
+    Args:
+        clears: how often tasks of the run were cleared.
+    """
+
+    def __init__(self, clears: int) -> None:
+        self.clears = clears
+
+    def send(self, message: Any) -> Any:
+        """Return what there is to know of the run."""
+        assert isinstance(message, GetDagRun)
+        times = dict.fromkeys(("data_interval_start", "data_interval_end", "start_date"))
+        return DagRunResult(
+            dag_id=message.dag_id,
+            run_id=message.run_id,
+            logical_date=None,
+            run_after=dt.datetime.now(dt.UTC),
+            end_date=None,
+            run_type="manual",
+            state="running",
+            clear_number=self.clears,
+            consumed_asset_events=[],
+            partition_key=None,
+            **times,
+        )
+
+
+@pytest.mark.parametrize("status_code", [500, None])
+def test_handle_that_is_refused(control: ScriptedControl, status_code: int | None) -> None:
+    """Airflow's API that does not take the job's handle, neither into the task's store nor as an
+    XCom, ends neither the job nor the task, whether or not a retry comes. The handle is sent again.
+    (The API's refusals are made up here.)
+    """
+    script = {"steps": [{"state": "RUNNING", "seconds": 1.5}, "SUCCEEDED"]}
+    operator = scripted(script)
+    store = Refusing(refusal(status_code))
+    context = {**make_context(operator), "task_state_store": store}
+    xcoms = context["ti"].xcoms
+    refused: list[str] = []
+
+    def push(key: str, value: Any) -> None:
+        if key not in refused:
+            refused.append(key)
+            raise refusal(status_code)
+        store.error = None
+        xcoms[key] = value
+
+    context["ti"].xcom_push = push
+    store_again = store.set
+
+    def later(key: str, value: Any, *, retention: Any = None) -> None:
+        if refused:  # the task is told of the job, and its store answers again
+            store.error = None
+        store_again(key, value, retention=retention)
+
+    store.set = later
+    assert execute(operator, context)["state"] == "SUCCEEDED"
+    assert control.calls("cancel") == []
+    assert store["transload.app"]["handle"] == xcoms["handle"] == operator.handle
+    assert xcoms["look"] == f"transload describe {operator.handle}"
+
+
+@pytest.mark.parametrize("key", ["transload.generation", "transload.app"])
+def test_nothing_starts_without_the_store(control: ScriptedControl, key: str) -> None:
+    """Airflow's API that does not answer before the submit: nothing was started, and the retry
+    starts one job. (Its refusal is made up here.)
+    """
 
     class Store(Kept):
-        def set(self, key: str, value: Any, *, retention: Any = None) -> None:
-            if key == "transload.app" and value["handle"]:
-                raise Refused
-            super().set(key, value, retention=retention)
+        def set(self, name: str, value: Any, *, retention: Any = None) -> None:
+            if name == key:
+                raise refusal(503)
+            super().set(name, value, retention=retention)
 
-    operator = scripted({"steps": [{"state": "RUNNING", "until": "go"}]})
-    context = {**make_context(operator, max_tries=3), "task_state_store": Store()}
-    with pytest.raises(Refused):
+    operator = scripted()
+    store = Store()
+    context = {**make_context(operator, max_tries=1), "task_state_store": store}
+    with pytest.raises(AirflowRuntimeError):
         execute(operator, context)
-    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
+    assert control.started() == []
+    context["task_state_store"] = Kept(store)
+    assert execute(scripted(), context)["state"] == "SUCCEEDED"
+    assert len(control.started()) == 1
 
 
 def test_log_position_that_is_refused(

@@ -107,6 +107,9 @@ class Marked(TransloadOperator):
 with DAG("marked", schedule=None, start_date=START) as marked:
     Marked(task_id="job", app=app_of, deferrable=True, **QUICK)
 
+with DAG("begun_again", schedule=None, start_date=START) as begun_again:
+    TransloadOperator(task_id="job", app=app_of, deferrable=False, **QUICK)
+
 LATER = {"retries": 1, "retry_delay": dt.timedelta(hours=1), **QUICK}
 
 with DAG("later", schedule=None, start_date=START, max_active_runs=100) as later:

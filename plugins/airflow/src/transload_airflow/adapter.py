@@ -196,7 +196,7 @@ class AirflowAdapter(Adapter[TaskContext]):
             may_save=context.may_save,
         )
         if "ti" in context.airflow:
-            io.asked = partial(end_asked_for, context.airflow["ti"])
+            io.asked = partial(end_asked_for, context.airflow)
             io.show_progress = partial(push_progress, context.airflow["ti"])
         return io
 

@@ -289,6 +289,7 @@ class TransloadOperator(TemplateRules):
         refuse_misspelt(type(self), kwargs, inspect.signature(TransloadOperator.__init__))
         super().__init__(**kwargs)
         self._reads = Reads()
+        self._unpushed: dict[str, str] = {}
         self._given_app = app
         self.app, self.app_callable = as_values(app, template_app)
         if isinstance(app, AppDef):  # what it has beside texts is no template either
@@ -537,6 +538,7 @@ class TransloadOperator(TemplateRules):
             if self._log_store is not None and not step.ended:
                 self._log_store.flush()
                 self._log_store.forget()
+        self._push_where_to_look(step)
         self.callbacks.on_results(self.results, step.airflow)
         if self.push_results:
             self._push(step.airflow["ti"], self.results)
@@ -617,7 +619,9 @@ class TransloadOperator(TemplateRules):
         position = CursorFile.of(ADAPTER.identity(step))
         self._log_store = LogStore(accessor, log_entry(name), position)
         step.log_store = self._log_store
-        step.store = TaskStore(accessor, app_entry(name), on_kill=step.options.on_kill)
+        step.store = TaskStore(
+            accessor, app_entry(name), on_kill=step.options.on_kill, over=step.end
+        )
 
     def _take_defaults(self, step: TaskContext) -> None:
         """Read the defaults of the connection."""
@@ -637,19 +641,30 @@ class TransloadOperator(TemplateRules):
         """Show the job in the task's XComs and log, and call the user's callback."""
         self.handle = attached.handle
         self._hide_secrets(step, driver)
-        ti = step.airflow["ti"]
-        ti.xcom_push(key=HANDLE_KEY, value=attached.handle)
         self.app_link = driver.link() or ""
-        if self.app_link:
-            look = self.app_link
-            ti.xcom_push(key=LINK_KEY, value=look)
-        else:
+        key = LINK_KEY
+        look = self.app_link
+        if not look:
+            key = "look"
             look = f"transload describe {attached.handle}"
-            ti.xcom_push(key="look", value=look)
+        self._unpushed = {HANDLE_KEY: attached.handle, key: look}
+        self._push_where_to_look(step)
         self.log.info(
             f"job {attached.handle} ({attached.action.value}, attempt {attached.attempt}): {look}"
         )
         self.callbacks.on_started(attached, step.airflow)
+
+    def _push_where_to_look(self, step: TaskContext) -> None:
+        """Push the XComs that show where the job is. Those that Airflow refuses wait for a later
+        call, since no job ends for that.
+        """
+        for key, value in list(self._unpushed.items()):
+            try:
+                step.airflow["ti"].xcom_push(key=key, value=value)
+            except Exception as exc:
+                self.log.warning("XCom %r cannot be pushed now: %s", key, exc)
+            else:
+                del self._unpushed[key]
 
     def _hide_secrets(self, step: TaskContext, driver: Driver) -> None:
         """Have Airflow hide the secrets that the job is given, should it print them."""
@@ -657,7 +672,12 @@ class TransloadOperator(TemplateRules):
             found = driver.runner.description(driver.handle or "")
             if found is not None and found.app is not None:
                 self._reads.add_sources(found.app, dag_folder(step.airflow))
-        self._reads.hide_sources()
+        try:
+            self._reads.hide_sources()
+        except Exception as exc:  # of Airflow, which has been asked for a connection
+            self.log.warning(
+                "secrets of this task may show in these lines: they cannot be read here: %s", exc
+            )
 
     def _ends_soon(self, driver: Driver) -> bool:
         """Tell whether the job has ended so soon that to defer is not worth while."""
@@ -690,6 +710,7 @@ class TransloadOperator(TemplateRules):
 
         # if the task was marked meanwhile, the listener ends the job when this process stops
         departing.append(Departure(step.airflow["ti"], driver))
+        self._push_where_to_look(step)
         if self._log_store is not None:
             self._log_store.flush()
         timeout = None

@@ -6,10 +6,12 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
+
+from transload_airflow.task_instance import try_is_over
 
 if TYPE_CHECKING:
     from transload.pipelines import Identity
@@ -53,11 +55,21 @@ class TaskStore:
             would hang.
         key: which entry.
         on_kill: kept with each record, unless it is None.
+        over: called when Airflow refuses a record because the task has another try by now, unless
+            it is None.
     """
 
-    def __init__(self, accessor: Any, key: str, *, on_kill: str | None = None) -> None:
+    def __init__(
+        self,
+        accessor: Any,
+        key: str,
+        *,
+        on_kill: str | None = None,
+        over: Callable[[], object] | None = None,
+    ) -> None:
         self._accessor = accessor
         self._key = f"{KEY}.{key}"
+        self._over = over
         self._kept_with_each: dict[str, Any] = {}
         if on_kill is not None:
             self._kept_with_each["on_kill"] = on_kill
@@ -70,11 +82,20 @@ class TaskStore:
         return dict(found)
 
     def put(self, record: dict[str, Any]) -> None:
-        """Keep ``record``."""
+        """Keep ``record``.
+
+        Raises:
+            airflow.sdk.exceptions.AirflowRuntimeError: if Airflow refuses it.
+        """
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
         kept = {**record, **self._kept_with_each}
-        self._accessor.set(self._key, kept, retention=NEVER_EXPIRE)
+        try:
+            self._accessor.set(self._key, kept, retention=NEVER_EXPIRE)
+        except Exception as exc:
+            if self._over is not None and try_is_over(exc):
+                self._over()
+            raise
 
 
 class LogStore(TaskStore):

@@ -29,8 +29,14 @@ OVER: Final = frozenset(
 Airflow has no words for the last two.
 """
 
-_GONE: Final = (404, 409, 410)
-"""What Airflow's API answers about a try that somebody has cleared."""
+CLEARED: Final = "cleared"
+"""The state of a task instance that has none.
+
+Somebody has cleared it, or a scheduler that takes it for abandoned begins it again.
+"""
+
+_NOT_FOUND: Final = 404
+"""What Airflow's API answers about a try that is not the present one any more."""
 
 
 # -- its names and places
@@ -100,18 +106,46 @@ def task_state(ti: Any, absent: str | None = None) -> str | None:
     states = list(answer.get(ti.run_id, {}).values())
     if not states:
         return absent
-    return str(states[0] or "cleared")
+    return str(states[0] or CLEARED)
 
 
-def end_asked_for(ti: Any) -> bool:
+def end_asked_for(context: Mapping[str, Any]) -> bool:
     """Tell whether somebody marked or cleared a task or deleted its run, so that it must end.
 
     A worker that is stopped, a supervisor that is killed and an API server that does not answer for
-    long arrive as the same SIGTERM. In ``dag.test()`` a person's Ctrl-C asks for the end.
+    long arrive as the same SIGTERM. So does a scheduler that begins the task again. In
+    ``dag.test()`` a person's Ctrl-C asks for the end.
     """
     if interrupted():
         return True
-    return task_state(ti, absent="deleted") in OVER
+    state = task_state(context["ti"], absent="deleted")
+    if state == CLEARED:
+        return cleared(context)
+    return state in OVER
+
+
+def cleared(context: Mapping[str, Any]) -> bool:
+    """Tell whether somebody has cleared tasks of the run since this try began.
+
+    Airflow before 3.3 does not say so, and True is returned there.
+    """
+    try:
+        from airflow.sdk.execution_time.comms import DagRunResult, GetDagRun
+    except ImportError:
+        return True
+    from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
+
+    ti = context["ti"]
+    run = SUPERVISOR_COMMS.send(GetDagRun(dag_id=ti.dag_id, run_id=ti.run_id))
+    if not isinstance(run, DagRunResult):
+        return True
+    return bool(run.clear_number != getattr(context.get("dag_run"), "clear_number", 0))
+
+
+def try_is_over(error: Exception) -> bool:
+    """Tell whether Airflow's API refuses a request because the task has another try by now."""
+    detail = getattr(getattr(error, "error", None), "detail", None)
+    return isinstance(detail, Mapping) and detail.get("status_code") == _NOT_FOUND
 
 
 def will_reattach(error: Exception, context: Mapping[str, Any]) -> bool:
@@ -122,9 +156,6 @@ def will_reattach(error: Exception, context: Mapping[str, Any]) -> bool:
     from airflow.providers.common.compat.sdk import AirflowFailException, AirflowSkipException
 
     if isinstance(error, (AirflowFailException, AirflowSkipException)):
-        return False
-    detail = getattr(getattr(error, "error", None), "detail", None)
-    if isinstance(detail, Mapping) and detail.get("status_code") in _GONE:
         return False
     ti = context["ti"]
     return bool(ti.try_number <= ti.max_tries)
