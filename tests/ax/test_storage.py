@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -596,6 +599,92 @@ def test_going_on_that_fails_at_once_leaves_no_job(
     with pytest.raises(RuntimeError, match="at once"):
         run_experiment(None, 4, 3, snapshot=scene.snapshot)
     assert [row.state.name for row in host_runner("ax").list("local")] == ["CANCELLED"] * 3
+
+
+def no_room(*args: Any, **more: Any) -> None:
+    """Fail as a write to a full disk does."""
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_search_that_cannot_be_stored_leaves_its_jobs(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next trial cannot be stored, and is not submitted. Jobs that run go on, and whoever goes
+    on with the search reattaches to them. (The full disk is played.)
+    """
+    from transload_ax import Snapshot, run_experiment
+
+    scene.kill("while trials run")
+    with monkeypatch.context() as full:
+        full.setattr(Snapshot, "save", no_room)
+        with pytest.raises(OSError, match="No space left"):
+            run_experiment(None, 4, 4, snapshot=scene.snapshot)
+    assert [row.state.name for row in host_runner("ax").list("local")] == ["RUNNING"] * 3
+    scene.gate.touch()
+    run_experiment(None, 4, 3, snapshot=scene.snapshot)
+    assert scene.starts == {"0": 1, "1": 1, "2": 1, "3": 1}
+
+
+def test_a_locked_database_leaves_the_jobs(scene: Scene, settings: Any) -> None:
+    """SQL storage that another connection has locked ends the search, and no job of it."""
+    from ax.storage.sqa_store.db import init_engine_and_session_factory
+    from ax.storage.sqa_store.load import (
+        load_experiment,
+        load_generation_strategy_by_experiment_name,
+    )
+    from sqlalchemy.exc import OperationalError
+
+    from transload_ax import run_experiment
+
+    def loaded() -> tuple[Any, Any]:
+        found = load_experiment("search", config=settings.decoder.config)
+        config = settings.decoder.config
+        return found, load_generation_strategy_by_experiment_name("search", config, found)
+
+    scene.kill("while trials run", sql=True)
+    init_engine_and_session_factory(url=f"{scene.sql}?timeout=0.1", force_init=True)
+    found, plan = loaded()
+    with closing(sqlite3.connect(scene.folder / "ax.db")) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(OperationalError, match="locked"):
+            run_experiment(found, 4, 4, generation_strategy=plan, db_settings=settings)
+    states = {row.state.name for row in host_runner("ax").list("local")}
+    assert states == {"RUNNING"}
+    scene.gate.touch()
+    found, plan = loaded()
+    run_experiment(found, 4, 4, generation_strategy=plan, db_settings=settings)
+    assert [scene.starts[number] for number in "012"] == [1, 1, 1]
+
+
+def test_what_cannot_be_stored_now_is_stored_later(
+    experiment: Callable[..., Any],
+    tmp_path: Path,
+    sobol: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """States and results that the disk does not take for a while end no search. (The full disk is
+    played.)
+    """
+    from transload_ax import Snapshot, run_experiment
+
+    save = Snapshot.save
+    calls: list[Any] = []
+
+    def sometimes(self: Snapshot, *args: Any, **more: Any) -> None:
+        calls.append(args)
+        if len(calls) in (2, 3):
+            no_room()
+        save(self, *args, **more)
+
+    monkeypatch.setattr(Snapshot, "save", sometimes)
+    monkeypatch.setattr("transload_ax.snapshot.REFUSED_S", 0.0)
+    kept = tmp_path / "kept.json"
+    run_experiment(experiment(), 2, 2, generation_strategy=sobol(), snapshot=kept)
+    assert len(calls) > 3
+    assert caplog.text.count("cannot be stored now, and goes on") == 1
+    trials = Snapshot(kept).load()[0].trials.values()
+    assert [trial.status.name for trial in trials] == ["COMPLETED"] * 2
 
 
 def test_copies_do_not_share_processes(experiment: Callable[..., Any], gate: Path) -> None:

@@ -181,6 +181,8 @@ def run_experiment(
             it already.
         SpecError: if the search space does not fit the component. Nothing is started.
         ax.exceptions.core.AxError: if too many trials fail, among others. No job is left behind.
+        OSError: if a trial cannot be stored before its submit. Jobs that run go on.
+        sqlalchemy.exc.SQLAlchemyError: if Ax cannot store a trial. Jobs that run go on.
     """
     settings = _options(trials, parallel, tolerated_failure_rate, early_stopping, options)
     kept = None
@@ -214,19 +216,26 @@ def _kept(
 ) -> Iterator[None]:
     """Have what runs within this context stored.
 
-    If its end was asked for, no job is left, not even an earlier process's.
+    If its end was asked for, no job is left, not even an earlier process's. A search that ends
+    because it could not be stored leaves its jobs, and the next call reattaches.
     """
     before = runner.trials.keep
     runner.trials.keep = keeper.before_submit
+    refused = False
     try:
         runner.follow(experiment.trials.values())
         yield
+    except Exception as exc:
+        refused = exc is keeper.refusal or type(exc).__module__.startswith("sqlalchemy.")
+        raise
     finally:
         runner.trials.keep = before
         runner.follow(experiment.trials.values(), candidates=True)
         cancel = None
         if keep_running is not None:
             cancel = not keep_running and runner.trials.jobs.end_was_asked_for()
+        elif refused:
+            cancel = False
         runner.close(cancel=cancel)
         if experiment.trials:
             keeper.save()

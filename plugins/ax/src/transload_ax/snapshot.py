@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -32,6 +33,11 @@ SHARE: Final = 0.05
 
 After a save of 5 ms the next one comes 95 ms later.
 """
+
+REFUSED_S: Final = 5.0
+"""Seconds after which what could not be stored is tried again."""
+
+logger = logging.getLogger("transload_ax")
 
 
 class Snapshot:
@@ -206,6 +212,9 @@ class Keeper:
         snapshot: where to, or None for nowhere.
         experiment: what.
         generation_strategy: what proposes its trials.
+
+    Attributes:
+        refusal: why a trial could not be stored before its submit; None: each was.
     """
 
     def __init__(
@@ -220,34 +229,58 @@ class Keeper:
         self._stored: set[int] = set()
         self._whole: list[Any] = []  # what this process stored, so that trials can be added
         self._next = 0.0
+        self.refusal: OSError | None = None
+        self._warned = False
 
     def before_submit(self) -> None:
-        """Store the trials that are about to be submitted, unless that was done."""
+        """Store the trials that are about to be submitted, unless that was done.
+
+        Raises:
+            OSError: if that cannot be done.
+        """
         trials = self._experiment.trials.values()
         candidates = [trial for trial in trials if trial.status.is_candidate]
         new = [trial for trial in candidates if trial.index not in self._stored]
         if self._snapshot is None or not new:
             return
-        if self._whole:
-            self._snapshot.add(new, self._strategy)
-        else:
-            self.save()
+        try:
+            if self._whole:
+                self._snapshot.add(new, self._strategy)
+            else:
+                self.save()
+        except OSError as exc:
+            self.refusal = exc
+            raise
         self._stored.update(trial.index for trial in new)
 
     def idle(self, _: Any = None) -> None:
-        """Store what has changed, if that is due."""
+        """Store what has changed, if that is due. What cannot be stored is tried again later."""
         if self._snapshot is None or time.monotonic() < self._next:
             return
-        if self._now() != self._whole:
+        if self._now() == self._whole:
+            return
+        try:
             self.save()
+        except OSError as exc:
+            self._next = time.monotonic() + REFUSED_S
+            if not self._warned:
+                logger.warning("the search cannot be stored now, and goes on: %s", exc)
+            self._warned = True
+        else:
+            self._warned = False
 
     def save(self) -> None:
-        """Store the experiment as it is."""
+        """Store the experiment as it is.
+
+        Raises:
+            OSError: if that cannot be done.
+        """
         if self._snapshot is None:
             return
         began = time.monotonic()
-        self._whole = self._now()
+        now = self._now()
         self._snapshot.save(self._experiment, self._strategy, {"saved": time.time()})
+        self._whole = now
         ended = time.monotonic()
         self._next = ended + (ended - began) * (1 / SHARE - 1)
 
