@@ -167,8 +167,9 @@ def test_unreachable_scheduler_is_no_failed_app(stage: Stage) -> None:
 
 @pytest.mark.slow  # test_task_that_airflow_forgot has the rule
 def test_a_scheduler_begins_the_task_again(airflow: AirflowServer, stage: Stage) -> None:
-    """A scheduler takes a running task for that of a dead one, and has it begun again. That is no
-    request to end the job: it goes on, and the other try reattaches.
+    """A scheduler takes a running task for that of a dead one, and has it begun again.
+
+    That is no request to end the job. It goes on, and the other try reattaches.
     """
     run = stage.run("begun_again", held(results={"0": {"x": 1}}))
     stage.handle(run)

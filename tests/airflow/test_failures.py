@@ -156,9 +156,10 @@ def test_task_that_airflow_forgot(
     clears: int,
     cancels: int,
 ) -> None:
-    """Airflow's API refuses the job's handle, since the task has another try by now. If somebody
-    has cleared the task, its job is cancelled. If a scheduler began it again, the other try
-    reattaches. (The API's answers are made up here.)
+    """Airflow's API refuses the job's handle, since the task has another try by now.
+
+    If somebody has cleared the task, its job is cancelled. If a scheduler began it again, the other
+    try reattaches. The API's answers are made up here.
     """
     monkeypatch.setattr(task_instance, "task_state", lambda ti, absent=None: state)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(clears), raising=False)
@@ -206,9 +207,10 @@ class Supervisor:
 
 @pytest.mark.parametrize("status_code", [500, None])
 def test_handle_that_is_refused(control: ScriptedControl, status_code: int | None) -> None:
-    """Airflow's API that does not take the job's handle, neither into the task's store nor as an
-    XCom, ends neither the job nor the task, whether or not a retry comes. The handle is sent again.
-    (The API's refusals are made up here.)
+    """Airflow's API takes the job's handle neither into the task's store nor as an XCom.
+
+    That ends neither the job nor the task, whether or not a retry comes. The handle is sent again.
+    The API's refusals are made up here.
     """
     script = {"steps": [{"state": "RUNNING", "seconds": 1.5}, "SUCCEEDED"]}
     operator = scripted(script)
@@ -241,8 +243,9 @@ def test_handle_that_is_refused(control: ScriptedControl, status_code: int | Non
 
 @pytest.mark.parametrize("key", ["transload.generation", "transload.app"])
 def test_nothing_starts_without_the_store(control: ScriptedControl, key: str) -> None:
-    """Airflow's API that does not answer before the submit: nothing was started, and the retry
-    starts one job. (Its refusal is made up here.)
+    """Airflow's API does not answer before the submit, so nothing is started.
+
+    The retry starts one job. The API's refusal is made up here.
     """
 
     class Store(Kept):

@@ -609,8 +609,10 @@ def no_room(*args: Any, **more: Any) -> None:
 def test_a_search_that_cannot_be_stored_leaves_its_jobs(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next trial cannot be stored, and is not submitted. Jobs that run go on, and whoever goes
-    on with the search reattaches to them. (The full disk is played.)
+    """The next trial cannot be stored, and is not submitted.
+
+    Jobs that run go on, and whoever goes on with the search reattaches to them. The full disk is
+    played.
     """
     from transload_ax import Snapshot, run_experiment
 
@@ -663,8 +665,9 @@ def test_what_cannot_be_stored_now_is_stored_later(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """States and results that the disk does not take for a while end no search. (The full disk is
-    played.)
+    """States and results that the disk does not take for a while end no search.
+
+    The full disk is played.
     """
     from transload_ax import Snapshot, run_experiment
 

@@ -373,8 +373,9 @@ def test_a_store_that_refuses_the_intent() -> None:
 
 
 def test_a_store_that_refuses_the_handle() -> None:
-    """The job goes on, and its record is saved again with pauses; a try that comes before it
-    reattaches.
+    """The job goes on, and its record is saved again with pauses.
+
+    A try that comes before that reattaches.
     """
     world = World(refused=lambda effect: isinstance(effect, Save) and bool(effect.record.handle))
     life = world.start()
@@ -398,7 +399,7 @@ def test_a_store_that_refuses_the_handle() -> None:
 
 @pytest.mark.parametrize("kind", [Load, Save])
 def test_a_store_that_refuses_a_loss(kind: type[Effect[Any]]) -> None:
-    """A loss that cannot be stored is still said; it is said once more by the next try."""
+    """A loss that cannot be stored is still said, and once more by the next try."""
     world = World(news=[GONE])
     life = world.start()
     world.refused = lambda effect: isinstance(effect, kind)

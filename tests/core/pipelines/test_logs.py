@@ -127,6 +127,7 @@ def test_a_silent_app_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_a_store_that_refuses(caplog: pytest.LogCaptureFixture) -> None:
     """An orchestrator that neither gives nor takes how far the logs came costs no line and no job.
+
     It is said once.
     """
 

@@ -359,6 +359,7 @@ class Lifecycle:
         self._unsaved: AttachRecord | None = None
         self._save_due = 0.0
         self._save_pause = FIRST_SAVE_PAUSE
+        self._reason_not_saved = ""
         self._show_due = 0.0
 
     def _do(self, effect: Effect[T]) -> Steps[T]:
@@ -571,9 +572,10 @@ class Lifecycle:
     # -- records that the next try can do without
 
     def _save_or_later(self, record: AttachRecord) -> Steps[None]:
-        """Save the record of a job that is there; `look` does so later if the store refuses it.
+        """Save the record of a job that is there, now or later.
 
-        A refusal is no failure of the step, since the next try finds the job by its id.
+        If the store refuses it, `look` saves it later. A refusal is no failure of the step, since
+        the next try finds the job by its id.
         """
         self._unsaved = record
         self._save_due = self._moment.steady
@@ -591,7 +593,7 @@ class Lifecycle:
         self._save_pause = backoff(self._save_pause, LONGEST_SAVE_PAUSE)
 
     def _save_if_possible(self, record: AttachRecord) -> Steps[bool]:
-        """Save a record; return False and log the reason if the orchestrator's store refuses it."""
+        """Save a record. If the orchestrator's store refuses it, log why, and return False."""
         try:
             yield from self._do(Save(record))
         except TransloadError:
@@ -602,7 +604,11 @@ class Lifecycle:
         return True
 
     def _log_refusal(self, error: Exception) -> Steps[None]:
+        """Log a new reason for a refusal once."""
         reason = f"{type(error).__name__}: {error}"
+        if reason == self._reason_not_saved:
+            return
+        self._reason_not_saved = reason
         yield from self._log(f"warning: the orchestrator did not store the job's record: {reason}")
 
     # -- waits of the start

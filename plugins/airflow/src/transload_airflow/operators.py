@@ -655,8 +655,9 @@ class TransloadOperator(TemplateRules):
         self.callbacks.on_started(attached, step.airflow)
 
     def _push_where_to_look(self, step: TaskContext) -> None:
-        """Push the XComs that show where the job is. Those that Airflow refuses wait for a later
-        call, since no job ends for that.
+        """Push the XComs that show where the job is.
+
+        Those that Airflow refuses wait for a later call, since no job ends for that.
         """
         for key, value in list(self._unpushed.items()):
             try:

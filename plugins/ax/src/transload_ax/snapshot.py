@@ -214,7 +214,7 @@ class Keeper:
         generation_strategy: what proposes its trials.
 
     Attributes:
-        refusal: why a trial could not be stored before its submit; None: each was.
+        refusal: why a trial could not be stored before its submit. None means that each was.
     """
 
     def __init__(
