@@ -1,4 +1,4 @@
-"""Apps on a real engine: what the fields of a spec come to."""
+"""The fields of a spec have their effect on a real engine."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_replicas_find_rank_0_by_name(runner: Runner, shell: Any, engine: Any) -
 def test_network_is_removed_at_the_end(
     runner: Runner, shell: Any, engine: Any, eventually: Any
 ) -> None:
-    """An engine has few networks to give: an ended app keeps none, its logs stay."""
+    """An ended job keeps no network, of which an engine has few, but keeps its logs."""
     handle = runner.run(shell("echo x", replicas=2), "docker")
     ends(runner, handle)
     eventually(lambda: not engine.client.networks(names=["transload."]))
@@ -234,7 +234,7 @@ def test_ports(runner: Runner, shell: Any, engine: Any, free_port: int, eventual
 
 
 def test_gpu_without_gpus(runner: Runner, shell: Any, engine: Any) -> None:
-    """A GPU that the engine cannot give: refused by the engine, nothing left."""
+    """A GPU that the engine cannot give is refused by the engine, and nothing is left."""
     from transload.errors import SubmitError
 
     with pytest.raises(SubmitError, match="gpu.*no GPUs to give") as caught:
@@ -245,9 +245,7 @@ def test_gpu_without_gpus(runner: Runner, shell: Any, engine: Any) -> None:
 
 @pytest.fixture
 def gpus(engine: Any, tmp_path: Path) -> Iterator[None]:
-    """An engine that takes this machine to have GPUs: NVIDIA's toolkit is a stub that gives
-    containers none.
-    """
+    """Return an engine that believes in GPUs, by a stub of NVIDIA's toolkit."""
     hook = tmp_path / "nvidia-container-runtime-hook"
     hook.write_text("#!/bin/sh\nexit 0\n")
     hook.chmod(0o755)
@@ -316,9 +314,7 @@ with Runner("tests", {"docker": create_docker}) as runner:
 def test_submits_at_once_get_different_gpus(
     runner: Runner, engine: Any, busybox: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six processes ask for one of four GPUs at the same moment, by two names of one engine: each
-    is given once.
-    """
+    """Of six processes that ask for one of four GPUs at once, by two names, four get one each."""
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "4")
     start = tmp_path / "start"
     (tmp_path / "other").symlink_to(engine.url.removeprefix("unix://"))
@@ -492,9 +488,7 @@ def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
 
 
 def test_a_failure_names_one_replica_once_with_its_last_lines(runner: Runner, shell: Any) -> None:
-    """Both replicas fail at once: the message is about one of them, and its last lines are those of
-    both streams.
-    """
+    """The message is about one of two failed replicas, with last lines of both streams."""
     write = 'for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "out $n"; echo "err $n" >&2; done; exit 5'
     handle = runner.run(shell(write, replicas=2), "docker")
     with pytest.raises(AppFailed) as caught:

@@ -1,4 +1,4 @@
-"""Folders of checkpoints on an engine: who shares one, how long it is kept, where there is none."""
+"""Folders of checkpoints on an engine are shared by name and kept as long as needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an engine is reached: nobody there, over TCP, images that come from a registry."""
+"""An engine is reached by socket or TCP, and pulls from a registry, or is out of reach."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ gc.collect()
 def test_an_engine_that_is_not_there_leaves_no_socket_open(
     tmp_path: Path, free_port: int, url: str
 ) -> None:
-    """However often it is asked for in vain, every socket is closed: the interpreter complains of
-    none.
-    """
+    """Every socket is closed, however often a missing engine is asked."""
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(tmp_path / "dead"))
     command = [sys.executable, "-X", "dev", "-W", "always::ResourceWarning", "-c", _ASKS]
@@ -93,7 +91,7 @@ class Breaking(BaseHTTPRequestHandler):
 
 
 def test_an_engine_that_goes_away_during_a_pull() -> None:
-    """It is unavailable, as it would be for any other question: no error of a library's own."""
+    """An engine that goes away during a pull is unavailable, without a library's own error."""
     from transload_docker import images
     from transload_docker.engine import Engine
 

@@ -1,4 +1,4 @@
-"""From an AppDef to request bodies: pure, so no engine is needed."""
+"""An AppDef becomes request bodies, for which no engine is needed."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What is noted of an app on the engine may be damaged, or another version's: nobody ends a job on
-account of that.
-"""
+"""Nobody ends a job because its notes on the engine are damaged or of another version."""
 
 from __future__ import annotations
 
@@ -68,7 +66,7 @@ def test_job_is_asked_to_end_first(
 
 
 def test_cancel(runner: Runner, shell: Any, engine: Any, renote: Any, eventually: Any) -> None:
-    """Such an app can be cancelled: its containers end."""
+    """Such a job can be cancelled, and its containers end."""
     handle = runner.run(
         shell("trap 'exit 0' TERM; sleep 300 & wait $!"), "docker", app_id="broken-2"
     )
@@ -80,9 +78,7 @@ def test_cancel(runner: Runner, shell: Any, engine: Any, renote: Any, eventually
 
 
 def test_newer_record_is_left_alone(runner: Runner, shell: Any, renote: Any) -> None:
-    """What a newer version wrote is no damage: it is shown as UNKNOWN, and neither cancelled nor
-    deleted.
-    """
+    """A newer version's record is shown as UNKNOWN, and neither cancelled nor deleted."""
     handle = runner.run(shell("true"), "docker", app_id="newer-1")
     assert runner.wait(handle, timeout=60) is not None
     before = renote("newer-1", RECORD, json.dumps({"schema": 99}))

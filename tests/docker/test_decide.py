@@ -1,4 +1,4 @@
-"""What follows from what is known of an app: pure, table by table."""
+"""Decisions follow from facts about a job alone, table by table."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_state(containers: list[Container], state: AppState) -> None:
 
 
 def test_final_failure_of_one_ends_the_others() -> None:
-    """A gang: the app is not over before the others are, and it says who began."""
+    """A gang is not over before the other replicas are, and it says who failed first."""
     facts = Facts(plan(), [box(0, code=3), box(1)])
     decision = look(facts)
     assert decision.status.state is AppState.RUNNING
@@ -102,7 +102,7 @@ def test_min_replicas() -> None:
 
 
 def test_replica_is_started_again_alone() -> None:
-    """REPLICA: the failed one only, as often as it may."""
+    """With REPLICA only the failed one is started again, as often as it may."""
     role = RolePlan("main", 2, 2, 1, "REPLICA")
     facts = Facts(plan(role), [box(0, code=1), box(1)])
     decision = look(facts)
@@ -165,7 +165,7 @@ def test_application_is_started_again_as_a_whole() -> None:
 
 
 def test_role_is_started_again_as_a_whole() -> None:
-    """ROLE: the other roles stay."""
+    """With ROLE the other roles stay."""
     roles = (RolePlan("a", 2, 2, 1, "ROLE"), RolePlan("b", 1, 1, 0, "REPLICA"))
     facts = Facts(plan(*roles), [box(0, code=1, role="a"), box(1, role="a"), box(0, role="b")])
     assert [(c.role, c.replica) for c in look(facts).end] == [("a", 1)]
@@ -291,7 +291,7 @@ def test_an_end_is_a_notice_and_then_a_kill() -> None:
 
 
 def test_interruption() -> None:
-    """It is counted apart: the next attempt knows how often, and that it was no failure."""
+    """An interruption is counted apart, and the next attempt knows the number."""
     ended = box(code=75, asked_to_end=109.0)
     facts = Facts(plan(_ASKING), [ended], mark="one")
     decision = look(facts)

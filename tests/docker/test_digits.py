@@ -1,4 +1,4 @@
-"""The digits trainer, unchanged, over several containers: the same accuracy as on this machine."""
+"""The unchanged digits trainer has the same accuracy over several containers as here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages show is so: their code is run as it stands there, on a real engine."""
+"""The pages' code runs as it stands there, on a real engine."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ from transload.runner import Runner
 def test_what_the_page_shows_works(
     docs_page: str, runner: Runner, engine: Any, busybox: str, docs_reader: Any
 ) -> None:
-    """Every block of code of the page runs, in order. The image that it names is a stand-in:
-    nothing is pulled.
-    """
+    """Every block of code of the page runs, in order, with a stand-in for the image."""
     engine.client.tag(busybox, "alpine", "3")
     docs_reader.read(docs_page)

@@ -1,6 +1,4 @@
-"""The packages of a role: installed once in a container of its image, kept as an image, and removed
-when no job uses them.
-"""
+"""A role's packages are installed once in its image, kept as an image, and later removed."""
 
 from __future__ import annotations
 
@@ -258,7 +256,7 @@ def test_a_folder_in_place_of_an_image(
 def test_two_at_once_make_one(
     submit: Callable[..., Job], engine: Any, index: Index, image: str
 ) -> None:
-    """Two submits of this process and one of another: one makes it, and all run in it."""
+    """Of two submits here and one of another process one makes the image, and all use it."""
     code = (
         "import sys\n"
         "from test_environments import launch, Runner\n"
@@ -288,8 +286,9 @@ def test_a_killed_maker_leaves_nothing(
     eventually: Any,
     word: str,
 ) -> None:
-    """Killed while the index hangs, or as soon as its container is there: the engine removes that,
-    nothing is trusted, and the next one makes it anew.
+    """A maker killed early leaves no container and nothing that is trusted.
+
+    The next one makes it anew.
     """
     index.ask(word)
     code = (
@@ -328,7 +327,7 @@ def test_a_maker_killed_at_the_end(
     eventually: Any,
     moment: str,
 ) -> None:
-    """Killed when all is installed: what was kept without a name is not used, and goes."""
+    """What a maker killed at the end kept without a name is not used, and is removed."""
     code = (
         "import os, signal, sys\n"
         "from test_environments import launch, Runner\n"
@@ -366,9 +365,7 @@ def test_what_cannot_be_made(
     scripts: Path,
     runner: Runner,
 ) -> None:
-    """A package that no index has, an image without Python: refused by name, nothing left, and no
-    job.
-    """
+    """A missing package and an image without Python are refused by name, with nothing left."""
     (scripts / "needs.txt").write_text("nowhere\n")
     with pytest.raises(SubmitError, match=r"needs\.txt.*cannot be (?s:.)*nowhere"):
         submit(environment="needs.txt")

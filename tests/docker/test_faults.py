@@ -1,4 +1,4 @@
-"""What goes wrong around a running app: supervisors, the engine, other people."""
+"""A running job meets trouble with its supervisor, the engine and other people."""
 
 from __future__ import annotations
 
@@ -51,9 +51,7 @@ def container(engine: Any, name: str) -> Any:
 def test_supervisor_is_replaced(
     runner: Runner, shell: Any, transload_home: Path, eventually: Any
 ) -> None:
-    """The supervisor is killed: the app goes on, and the next look brings a new one that restarts and
-    ends as due.
-    """
+    """A job whose supervisor is killed goes on, and the next look starts another supervisor."""
     app = shell(
         {"main": 'test "$TRANSLOAD_RETRY" = 1 || { sleep 3; exit 1; }', "other": "sleep 60"},
         max_retries=1,
@@ -79,7 +77,7 @@ def test_supervisor_is_replaced(
 def test_supervisor_ends_when_idle(
     runner: Runner, shell: Any, transload_home: Path, eventually: Any
 ) -> None:
-    """Nothing to keep: no process is left after a few seconds, no zombie either."""
+    """A supervisor with nothing to keep ends after a few seconds, and leaves no zombie."""
     ends(runner, runner.run(shell("true"), "docker"))
     eventually(lambda: not supervisors(transload_home), timeout=20)
 
@@ -87,7 +85,7 @@ def test_supervisor_ends_when_idle(
 def test_one_supervisor_for_many_apps(
     runner: Runner, shell: Any, transload_home: Path, eventually: Any
 ) -> None:
-    """However many apps: one process."""
+    """There is one supervisor process for many jobs."""
     handles = [runner.run(shell("sleep 2"), "docker") for _ in range(4)]
     eventually(lambda: len(supervisors(transload_home)) == 1)
     for handle in handles:
@@ -111,7 +109,7 @@ def test_container_removed_behind_our_back(runner: Runner, shell: Any, engine: A
 def test_ended_app_is_remembered_without_its_containers(
     runner: Runner, shell: Any, engine: Any, eventually: Any
 ) -> None:
-    """Containers pruned after the end: the final status was noted and stays what it was."""
+    """A final status that was noted stays when the containers are pruned."""
     handle = runner.run(shell("exit 3"), "docker")
     ends(runner, handle)
     name = f"transload.{parse_app_handle(handle).app_id}.ended"
@@ -134,9 +132,7 @@ def test_stopped_from_outside(runner: Runner, shell: Any, engine: Any) -> None:
 def test_gpus_of_a_submit_that_was_killed(
     runner: Runner, shell: Any, engine: Any, busybox: str, transload_home: Path, eventually: Any
 ) -> None:
-    """It died between its containers and its record: what it holds is cleared though nothing else
-    wants a supervisor.
-    """
+    """What a submit killed before its record holds is cleared, though no other job is there."""
     from transload_docker import names
     from transload_docker.home import Home
 
@@ -161,9 +157,7 @@ def test_gpus_of_a_submit_that_was_killed(
 
 
 def test_cancel_on_an_engine_without_room(runner: Runner, shell: Any, engine: Any) -> None:
-    """That an end was asked for cannot be noted on a full disk: it is not asked for, and can be
-    once there is room.
-    """
+    """On a full disk a cancel cannot be noted and fails, and works once there is room."""
     handle = runner.run(shell("sleep 60"), "docker")
     disk = str(engine.folder / "D")
     used = int(engine.run("df", "--output=iused", disk).split()[-1])
@@ -181,9 +175,7 @@ def test_cancel_on_an_engine_without_room(runner: Runner, shell: Any, engine: An
 def test_engine_restarted_under_a_running_app(
     runner: Runner, shell: Any, engine: Any, number: int
 ) -> None:
-    """The engine goes away and comes back: UNKNOWN meanwhile, then FAILED, since its containers
-    ended with it.
-    """
+    """A job is UNKNOWN while the engine is away, then FAILED, as its containers ended, too."""
     handle = runner.run(shell("sleep 60"), "docker")
     try:
         engine.stop(number)
@@ -201,9 +193,7 @@ def test_engine_restarted_under_a_running_app(
 def test_a_supervisor_does_not_spin_while_the_engine_is_away(
     runner: Runner, shell: Any, engine: Any, transload_home: Path, eventually: Any
 ) -> None:
-    """An app's time limit passes while nobody can be asked: the supervisor asks again each second, not
-    all the time.
-    """
+    """A supervisor asks an absent engine again each second, even after a job's time limit."""
 
     def used() -> float:
         """Return the processor seconds of the supervisor."""
@@ -233,7 +223,7 @@ def test_a_supervisor_does_not_spin_while_the_engine_is_away(
 def test_network_of_an_app_that_ended_with_the_engine(
     runner: Runner, shell: Any, engine: Any, eventually: Any, number: int
 ) -> None:
-    """Its containers were not ended by the engine's rules: its network goes all the same."""
+    """The network goes even if the containers were not ended by the engine's rules."""
     handle = runner.run(shell("sleep 60", replicas=2), "docker")
     try:
         engine.stop(number)
@@ -279,9 +269,7 @@ def test_network_of_an_app_whose_supervisor_was_killed_at_its_end(
 def test_a_retry_runs_the_image_that_the_first_try_ran(
     runner: Runner, shell: Any, busybox: str, engine: Any
 ) -> None:
-    """Somebody builds the image anew between two tries: the tag leads to another one, the app stays
-    what it is.
-    """
+    """A retry runs the first try's image, though the tag leads to a newer one."""
     made = engine.client.create_container(busybox, "true")["Id"]
     newer = engine.client.commit(made, changes=["ENV WHICH=newer"])["Id"]
     engine.client.remove_container(made)
@@ -387,9 +375,7 @@ def test_a_watch_that_is_closed_at_once_leaves_nothing_open(
 
 
 def test_waiting_is_woken(runner: Runner, shell: Any) -> None:
-    """The end is seen because the engine tells of it: with no other reason to look, waiting ends
-    all the same.
-    """
+    """Waiting ends by the engine's event alone, without another reason to look."""
     app_id = parse_app_handle(runner.run(shell("sleep 1"), "docker")).app_id
     watch: Any = runner.scheduler("docker").watch()
     try:
@@ -417,9 +403,7 @@ def test_submit_that_gave_up_is_withdrawn(
     eventually: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """An engine that hangs makes the record of an app later, when its submit was refused: the app
-    does not run.
-    """
+    """A job whose record a hanging engine makes after the submit was refused does not run."""
     from transload_docker import submit
 
     monkeypatch.setattr("transload_docker.engine._TIMEOUT_S", 2)

@@ -1,4 +1,4 @@
-"""A Python function in a container: nothing of ours, and no cloudpickle, need be in its image."""
+"""A Python function runs in a container without anything of ours or cloudpickle in its image."""
 
 from __future__ import annotations
 
@@ -44,9 +44,7 @@ def test_a_function_in_a_container(runner: Runner, python_image: str) -> None:
 def test_modules_travel_into_a_container(
     runner: Runner, python_image: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A partial, cached function of a module that knows another one: both are there, though no
-    image has them.
-    """
+    """A function's module and one that it uses travel into a container."""
     (tmp_path / "training_steps.py").write_text(
         "import functools, threading, training_helpers\nLOCK = threading.Lock()\n"
         "@functools.cache\ndef train(a, b):\n    with LOCK:\n        return "

@@ -1,4 +1,4 @@
-"""Logs on a real engine: whole lines, each once, through retries, restarts and reconnects."""
+"""Logs on a real engine have whole lines, each once, through retries, restarts and reconnects."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_since_allows_for_disorder_between_streams() -> None:
 
 
 class Recorded:
-    """What stands for an engine that has taken these messages: (stream, nanoseconds, text)."""
+    """An engine that has taken these messages, each as (stream, nanoseconds, text)."""
 
     url = "recorded"
 
@@ -79,8 +79,7 @@ class Recorded:
 
 
 def test_a_stream_that_lags_behind_loses_nothing() -> None:
-    """The engine times the streams by two threads, and one may be seconds late: read line by line,
-    all is there.
+    """Read line by line, all lines come, though one stream is seconds late.
 
     With a recorded log: a real engine lags so only on a busy machine, now and then.
     """
@@ -194,9 +193,7 @@ def _pages(runner: Runner, handle: str, stream: Stream, max_bytes: int) -> list[
 
 @pytest.mark.parametrize("max_bytes", [1, 700, 1 << 20])
 def test_pages_while_it_writes(runner: Runner, shell: Any, max_bytes: int) -> None:
-    """Read while both streams are written: every line once, in order, whatever the size of a
-    page.
-    """
+    """Pages read while both streams are written have every line once, in order."""
     count = 40 if max_bytes == 1 else 400
     command = f"for i in $(seq {count}); do echo out $i; echo err $i >&2; done; sleep 1; echo last"
     handle = runner.run(shell(command), "docker")
@@ -265,7 +262,7 @@ def test_tail_is_prompt(runner: Runner, shell: Any) -> None:
 
 
 def test_tail_ends_when_the_app_is_deleted(runner: Runner, shell: Any) -> None:
-    """Somebody deletes what is followed: the iterator ends."""
+    """Following ends when somebody deletes the job."""
     handle = runner.run(shell("echo first; sleep 60"), "docker")
     tail = runner.log_lines(handle, "main", should_tail=True)
     next(tail)
@@ -274,9 +271,7 @@ def test_tail_ends_when_the_app_is_deleted(runner: Runner, shell: Any) -> None:
 
 
 def test_a_program_that_writes_in_a_tight_loop(runner: Runner, shell: Any, eventually: Any) -> None:
-    """Its log is what it was when its reading began: an engine sends what is written meanwhile
-    without an end.
-    """
+    """A log that is read has an end, though the engine sends what is written meanwhile."""
     handle = runner.run(shell("i=0; while :; do i=$((i + 1)); echo $i; done"), "docker")
     scheduler, app_id = runner.scheduler("docker"), handle.rpartition("/")[2]
 

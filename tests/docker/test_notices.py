@@ -1,4 +1,4 @@
-"""Notices and interruptions on a real engine: who is warned, how often, and what follows."""
+"""Notices on a real engine reach the right containers as often as they should."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_interruptions_are_bounded(
 def test_an_interruption_of_one_is_that_of_all(
     runner: Runner, shell: Any, engine: Any, up: Callable[..., None]
 ) -> None:
-    """APPLICATION: the others get their notice too, and all begin their next attempt together."""
+    """With APPLICATION all others get a notice too, and all begin the next attempt together."""
     app = shell(FIRST_ASKS, replicas=2, notice=Notice(30), retry_policy=RetryPolicy.APPLICATION)
     handle = runner.run(app, "docker")
     up(handle)

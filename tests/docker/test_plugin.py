@@ -1,4 +1,4 @@
-"""The plugin: two names, nothing heavy imported until an app is run."""
+"""The plugin has two names, and imports nothing heavy until a job is run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_two_names() -> None:
 def test_torchx_name_is_no_kind_of_a_cluster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster of kind ``local_docker`` cannot have another name: that is ``docker``'s."""
+    """A cluster of kind ``local_docker`` cannot have another name, but one of ``docker`` can."""
     monkeypatch.chdir(tmp_path)
     Path("transload.toml").write_text('[schedulers.x]\nkind = "local_docker"\n')
     app = AppDef("a", [Role("main", "i", entrypoint="true")])

@@ -1,4 +1,4 @@
-"""Signs of life on a real engine: progress, and what has stalled or only seems to."""
+"""Progress and stalls are seen on a real engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Submitting: all or nothing, once, whoever dies in between."""
+"""A submit starts all or nothing, once, whoever dies in between."""
 
 from __future__ import annotations
 
@@ -55,9 +55,7 @@ def test_pull_missing_takes_what_is_there(runner: Runner, shell: Any) -> None:
 
 
 def test_name_clash_with_a_stranger(runner: Runner, shell: Any, engine: Any, busybox: str) -> None:
-    """A container of somebody else has the name: refused, theirs untouched, nothing of ours
-    left.
-    """
+    """A container of somebody else with that name makes a submit fail, and stays untouched."""
     body = {"Image": busybox, "Entrypoint": ["sleep", "60"]}
     stranger = engine.client.create_container_from_config(body, "clash-1.main.1.0")["Id"]
     with pytest.raises(SubmitError, match=r"clash-1\.main\.1\.0.*already in use"):
@@ -75,7 +73,7 @@ def test_name_clash_with_a_stranger(runner: Runner, shell: Any, engine: Any, bus
 def test_role_that_cannot_start_takes_the_others_along(
     runner: Runner, shell: Any, engine: Any
 ) -> None:
-    """The last container cannot be started: those that run already are gone again."""
+    """If the last container cannot be started, those that run already are removed."""
     app = shell({"one": "sleep 60", "two": "sleep 60"})
     app.roles[1].metadata = {"docker.container": {"HostConfig": {"Runtime": "no-such-runtime"}}}
     with pytest.raises(SubmitError, match="no-such-runtime"):
@@ -87,7 +85,7 @@ def test_role_that_cannot_start_takes_the_others_along(
 def test_an_interrupted_submit_leaves_nothing(
     runner: Runner, shell: Any, engine: Any, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """A Ctrl-C in the middle of a submit: nobody learns the handle, so nothing of the app stays."""
+    """A Ctrl-C in the middle of a submit leaves nothing of the job."""
     from transload_docker import submit
 
     def interrupted(*args: Any) -> None:
@@ -122,7 +120,7 @@ def test_doctor_on_a_living_engine(runner: Runner) -> None:
 
 
 def test_many_submits_of_one_id(runner: Runner, shell: Any, engine: Any) -> None:
-    """Ten at the same time: one starts the app, nine adopt it."""
+    """Of ten submits of one id at once one starts the job, and nine reattach."""
     from transload_docker.scheduler import create_docker
 
     app = shell("sleep 1", replicas=2)
@@ -193,9 +191,7 @@ def _submit_and_die(busybox: str, where: str) -> None:
 def test_submitter_dies_before_the_record(
     runner: Runner, shell: Any, busybox: str, engine: Any
 ) -> None:
-    """Containers without a record are rubbish: the app does not exist, and submitting again
-    works.
-    """
+    """Containers without a record are no job, and submitting again works."""
     _submit_and_die(busybox, "_record")
     assert len(engine.client.containers(all=True)) == 3
     assert runner.status("docker://tests/dies-1") is None
@@ -208,9 +204,7 @@ def test_submitter_dies_before_the_record(
 def test_submitter_dies_after_the_network(
     runner: Runner, shell: Any, busybox: str, engine: Any, eventually: Any
 ) -> None:
-    """A network alone is left, without a container: the supervisor that comes for another app removes
-    it.
-    """
+    """A network without a container is removed by the supervisor of another job."""
     _submit_and_die(busybox, "_make")
     assert engine.client.networks(names=["transload.dies-1"])
     assert not engine.client.containers(all=True)
@@ -221,9 +215,7 @@ def test_submitter_dies_after_the_network(
 def test_a_submit_that_is_interrupted_at_its_network(
     runner: Runner, shell: Any, engine: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The Ctrl-C comes when the engine has made the network, and nobody has been told: it goes,
-    too.
-    """
+    """A Ctrl-C just after the engine has made the network removes that, too."""
     from transload_docker import submit
 
     create = submit.networks.create

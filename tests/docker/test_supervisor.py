@@ -1,4 +1,4 @@
-"""The supervisor, without an engine: trouble with one app is not the others'."""
+"""Trouble with one job is no trouble for the supervisor's others, without an engine."""
 
 from __future__ import annotations
 
@@ -46,9 +46,7 @@ def test_an_engine_that_is_away_is_not_an_apps_trouble(supervisor: Supervisor) -
 def test_an_engine_that_was_never_there(
     supervisor: Supervisor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A supervisor that comes as the engine goes has seen no app, and waits: it asks again each second,
-    and stays.
-    """
+    """A supervisor without an engine asks again each second, and stays."""
     asked: list[float] = []
     notes = supervisor.engine.notes
 

@@ -1,6 +1,4 @@
-"""What containers used: real ones, and control groups of version 2, which are a stub folder
-here.
-"""
+"""The usage of containers is read from real ones, and from a stub of control groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The image that carries a workspace: built once per content, at submit, never in a dry-run."""
+"""An image with a workspace is built once per content at a submit, never in a dry-run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from transload.specs import AppState
 
 
 def images(engine: Any) -> dict[str, str]:
-    """Return the patched images: name → id."""
+    """Return the id of each patched image by name."""
     rows = engine.client.images(name="transload-workspace")
     return {tag: row["Id"] for row in rows for tag in row["RepoTags"] or ()}
 
@@ -86,7 +86,7 @@ def test_dry_run_builds_nothing(runner: Runner, shell: Any, engine: Any, tmp_pat
 
 
 def test_image_missing(runner: Runner, shell: Any, engine: Any, tmp_path: Path) -> None:
-    """The base image is not there: refused, nothing built."""
+    """A missing base image is refused, and nothing is built."""
     app = shell("true")
     app.roles[0].image = "no.such.registry.invalid/img:1"
     with pytest.raises(SubmitError, match="pull=never"):
@@ -124,8 +124,9 @@ def test_image_keeps_its_own_settings(
 def test_image_without_a_program_gets_none(
     runner: Runner, shell: Any, engine: Any, tmp_path: Path
 ) -> None:
-    """A base without an entrypoint has none afterwards: with ``image_entrypoint`` the role's
-    program is what runs.
+    """A base without an entrypoint has none afterwards.
+
+    With ``image_entrypoint`` the role's program is what runs.
     """
     (tmp_path / "f").write_text("")
     app = shell("ls")

@@ -1,4 +1,4 @@
-"""What an API server does to any object: errors, selectors, merge patches, lists of indexes."""
+"""Do what an API server does to any object, with errors, selectors, patches and indexes."""
 
 from __future__ import annotations
 
@@ -53,8 +53,9 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: Any, steps: Any) -> dict[str, Any]:
-    """Return a merge patch that does what a JSON patch (RFC 6902) does to ``target``: of mappings,
-    by three steps.
+    """Return a merge patch that does to ``target`` what a JSON patch (RFC 6902) does.
+
+    It knows three kinds of steps, on mappings.
     """
     change: dict[str, Any] = {}
     for step in steps:
@@ -76,7 +77,7 @@ def json_patch(target: Any, steps: Any) -> dict[str, Any]:
 
 
 def ranges(numbers: set[int]) -> str:
-    """Write indexes as a Job's status does: ``0,2-4``."""
+    """Write indexes as a Job's status does, as in ``0,2-4``."""
     parts: list[list[int]] = []
     for number in sorted(numbers):
         if parts and parts[-1][1] == number - 1:

@@ -1,5 +1,4 @@
-"""A fake of a Kubernetes cluster: API server, Job controller, garbage collector and kubelet in
-threads of the test.
+"""Fake a Kubernetes cluster with its controllers and kubelet in threads of the test.
 
 No server of Kubernetes is run in these tests. The fake was corrected by what a real one did
 (``test_fake.py`` compares their objects field by field), for the few kinds of objects that the
@@ -276,7 +275,7 @@ class Cluster:
                 self.delete(plural, namespace, name)
 
     def compact(self) -> None:
-        """Forget the history: watches from before get 410."""
+        """Forget the history, so that earlier watches get 410."""
         with self.lock:
             self.floor = self.version
             self.history.clear()
@@ -503,7 +502,7 @@ class Cluster:
         code: int,
         reason: str = "",
     ) -> None:
-        """Go on when an init container has ended: with the next, or with the pod's end."""
+        """Go on when an init container has ended, with the next or with the pod's end."""
         reason = reason or ("Error" if code else "Completed")
         end = {"exitCode": code, "reason": reason, "startedAt": started, "finishedAt": now_text()}
         said = self.folder / pod["metadata"]["uid"] / "message"
@@ -679,9 +678,7 @@ class Cluster:
         return "failed"
 
     def _tell(self, pod: dict[str, Any], state: dict[str, Any], unready: str = "") -> None:
-        """Store what a kubelet reports of a pod: the state of its container, and why it is not
-        ready.
-        """
+        """Store what a kubelet reports of a pod's container, and why it is not ready."""
         runs, name = "running" in state, pod["spec"]["containers"][0]["name"]
         report = {
             "name": name,

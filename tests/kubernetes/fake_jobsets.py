@@ -55,9 +55,7 @@ class JobSets:
         self.cluster = cluster
 
     def remove(self, item: dict[str, Any]) -> None:
-        """Go on with the deletion of a JobSet in the foreground, as the garbage collector does: its
-        Jobs first.
-        """
+        """Go on with the deletion of a JobSet in the foreground, beginning with its Jobs."""
         for job in self._jobs(item):
             self.cluster.delete(
                 "jobs", job["metadata"]["namespace"], job["metadata"]["name"], "Foreground"

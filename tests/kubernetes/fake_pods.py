@@ -1,6 +1,4 @@
-"""Pods of the fake cluster: a pod's container is a process of this machine, its image is
-ignored.
-"""
+"""Run the pods of the fake cluster as processes of this machine, without their images."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ _REFERENCE = re.compile(r"\$\$|\$\(([A-Za-z0-9_.-]+)\)")
 
 
 def now_text() -> str:
-    """Return the time as the API writes it: whole seconds."""
+    """Return the time as the API writes it, in whole seconds."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -55,7 +53,7 @@ def container_environment(
 
 
 class Process:
-    """The program of a pod: one process group, its output taken line by line with the time.
+    """The program of a pod, as one process group whose lines are taken with their time.
 
     Args:
         command: program and arguments.

@@ -1,6 +1,4 @@
-"""The HTTP side of the fake cluster: paths, verbs, errors, watches and logs, on a free port of the
-loopback.
-"""
+"""Serve the fake cluster over HTTP on a free port of the loopback."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The conformance suite against the fake cluster: its pods are processes of this machine, the
-cluster is simulated.
-"""
+"""Run the conformance suite on the fake cluster, whose pods are processes of this machine."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A record on the cluster may be damaged, or another version's: it is shown, and nobody ends a job
-unasked for it.
-"""
+"""A damaged or newer record is shown, and nobody ends the job unasked for it."""
 
 from __future__ import annotations
 
@@ -67,7 +65,7 @@ def test_job_is_ended_first(
 
 
 def test_cancel(fake: Any, runner: Runner, shell: Any, rewrite: Change, eventually: Any) -> None:
-    """Such an app can be cancelled: its Jobs are suspended, so that their pods end."""
+    """Such a job can be cancelled by suspending its Jobs, which ends their pods."""
     handle = runner.run(shell("sleep 300"), "kubernetes", app_id="stopped")
     eventually(lambda: runner.status(handle).state is AppState.RUNNING, timeout=60)  # type: ignore[union-attr]
     rewrite("stopped", "5")
@@ -78,9 +76,7 @@ def test_cancel(fake: Any, runner: Runner, shell: Any, rewrite: Change, eventual
 
 
 def test_newer_record_is_left_alone(runner: Runner, shell: Any, rewrite: Change) -> None:
-    """What a newer version wrote is no damage: it is shown as UNKNOWN, and neither cancelled nor
-    deleted.
-    """
+    """A newer version's record is shown as UNKNOWN, and neither cancelled nor deleted."""
     handle = runner.run(shell("true"), "kubernetes", app_id="newer")
     assert runner.wait(handle, timeout=60) is not None
     before = rewrite("newer", json.dumps({"schema": 99}))

@@ -1,4 +1,4 @@
-"""Verdicts: from facts alone, without a cluster."""
+"""Decisions follow from facts alone, without a cluster."""
 
 from __future__ import annotations
 
@@ -126,9 +126,7 @@ def test_a_job_of_a_later_attempt_of_a_role_that_somebody_deletes_is_lost() -> N
 
 
 def test_jobs_that_a_restart_has_ended_are_not_lost() -> None:
-    """A second restart of the app deletes Jobs of the first: they are gone because it was we who
-    took them.
-    """
+    """Jobs that a second restart of the job has deleted are not lost."""
     roles = [RolePlan("x", 2, 2, 2, "APPLICATION"), RolePlan("y", 2, 2, 0, "APPLICATION")]
     failed = [
         job("x", attempt, condition="Failed", failedIndexes="0") for attempt in ((0, 0), (1, 0))
@@ -180,9 +178,7 @@ def test_restarts_stay_when_the_last_jobs_are_gone() -> None:
 
 
 def test_a_jobsets_job_that_was_made_again_is_a_restart() -> None:
-    """Its controller makes a deleted Job again without a word: one that is made long after the
-    JobSet replaces it.
-    """
+    """A Job that the controller makes long after the JobSet replaces a deleted one."""
     labels = {names.LABEL_ROLE: "r", names.JOBSET_RESTARTS: "0"}
     for made, restarts in (("2026-01-01T00:00:05Z", 0), ("2026-01-01T00:10:00Z", 1)):
         facts = facts_of([RolePlan("r", 1, 1)], [])
@@ -241,9 +237,7 @@ def test_a_replica_starts_when_its_program_does() -> None:
 
 
 def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
-    """A helper stays a while after the program of a pod that is ended: what it said is noted, so
-    the app has ended.
-    """
+    """A job ends once its helper's report is noted, though the helper stays a while."""
     labels = {
         names.LABEL_ROLE: "main",
         names.LABEL_ATTEMPT: "a0r0",

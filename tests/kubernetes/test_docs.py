@@ -1,5 +1,6 @@
-"""What the pages show is so: their code is run as it stands there, on the simulated cluster: a real
-one has no image that these pages name, and nothing is pulled here.
+"""The pages' code runs as it stands there, on the simulated cluster.
+
+A real one has no image that these pages name, and nothing is pulled here.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ def test_every_missing_right_is_named(
 
 
 def test_jobsets_that_may_not_be_seen(fake: Any, scheduler: Any) -> None:
-    """JobSets are optional: without them no right on them is missing."""
+    """Without JobSets, which are optional, no right on them is missing."""
     fake.cluster.rights = {each for each in fake.cluster.rights if each[1] != "jobsets"}
     checks = told(scheduler)
     assert checks["submit"][0] and checks["jobset"] == (

@@ -1,4 +1,4 @@
-"""The packages of a role: each pod installs them before its program starts."""
+"""Each pod installs the packages of its role before its program starts."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Python functions in pods without storage: the key comes as a secret, what is signed with it as
-the pod's message.
-"""
+"""Python functions run in pods without storage, with a key as secret and signed messages."""
 
 from __future__ import annotations
 
@@ -26,9 +24,7 @@ pytest.importorskip("cloudpickle")
 
 @pytest.fixture
 def in_pods(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The simulated pods have no image and no files of ours: their program works where the call
-    lies already.
-    """
+    """Have simulated pods, which have no files of ours, work in the folder of the call."""
     dryrun = Runner.dryrun
 
     def simulated(self: Runner, launch: Any, *args: Any, **options: Any) -> Any:

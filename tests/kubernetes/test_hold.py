@@ -1,6 +1,4 @@
-"""A submit that gave up starts nothing: Jobs and JobSets are on hold until all of an app is
-there.
-"""
+"""A submit that gave up starts nothing, since Jobs are on hold until all of a job is there."""
 
 from __future__ import annotations
 
@@ -79,9 +77,7 @@ def test_what_was_made_for_a_submit_that_gave_up_does_not_run(
     monkeypatch: Any,
     jobset: str,
 ) -> None:
-    """The cluster makes the Job, its answer is lost, and it stays away: nothing runs until it is
-    submitted again.
-    """
+    """A Job made for a submit whose answer was lost does not run until it is submitted again."""
     app = shell("echo once")
     fake.cluster.lost, fake.cluster.leaves = ("POST", PLURALS[jobset]), True
     with pytest.raises(SchedulerUnavailable, match="start only if it is submitted again"):
@@ -129,9 +125,7 @@ def test_one_lost_answer_loses_and_repeats_nothing(
     jobset: str,
     verb_plural: tuple[str, str],
 ) -> None:
-    """Whatever answer is lost while the cluster is there: either the submit is refused and all is
-    gone, or it runs.
-    """
+    """Whatever answer is lost, the submit is refused and all is gone, or the job runs."""
     verb, plural = verb_plural
     fake.cluster.lost = (verb, plural or PLURALS[jobset])
     if verb == "POST":

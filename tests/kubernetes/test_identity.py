@@ -1,6 +1,4 @@
-"""As whom a cluster is asked, and which: impersonation, credential plugins, in-cluster identity,
-several clusters.
-"""
+"""A cluster is asked as the right user, by impersonation, plugins or its own identity."""
 
 from __future__ import annotations
 
@@ -104,7 +102,7 @@ def test_inside_of_a_cluster(fake: Any, tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_text_that_is_no_configuration() -> None:
-    """It is named, and not shown: it may hold secrets."""
+    """A text that is no configuration is named, and not shown, as it may hold secrets."""
     with pytest.raises(ConfigError, match="a configuration that was given as text") as caught:
         Cluster(kubeconfig="{hunter2").version()
     assert "hunter2" not in str(caught.value)
@@ -113,7 +111,7 @@ def test_a_text_that_is_no_configuration() -> None:
 def test_several_clusters_at_once(
     fake: Any, tmp_path: Path, transload_home: Path, shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each name is a cluster of its own: an app is on one of them, and its handle leads there."""
+    """Each name is a cluster of its own, and a job's handle leads to the right one."""
     from fake_server import FakeServer  # type: ignore[import-not-found]
 
     (tmp_path / "other").mkdir()

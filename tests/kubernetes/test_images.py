@@ -51,9 +51,7 @@ def registry(needs_registry: None, tmp_path: Path, eventually: Any) -> Iterator[
 
 
 def test_pushed_and_used_again(registry: Any, tmp_path: Path) -> None:
-    """The workspace lies over the base, in its working directory: whoever pulls it has the code.
-    Once.
-    """
+    """The workspace lies over the base, in its working directory, and is pushed once."""
     base = registry.image(folder="/srv")
     app = workspace_app(tmp_path / "code", base)
     repository = f"{registry.name}/team/code"
@@ -166,7 +164,7 @@ def test_a_registry_that_asks_who_one_is(
 
 
 def test_what_goes_wrong_is_named(registry: Any, tmp_path: Path) -> None:
-    """A base that is nowhere, and a registry that is not there: a failed submit that says which."""
+    """A missing base or registry is a failed submit that names it."""
     app = workspace_app(tmp_path / "code", f"{registry.name}/nothing:1")
     with pytest.raises(SubmitError, match="nothing:1.*404") as caught:
         with_images(app, f"{registry.name}/code")

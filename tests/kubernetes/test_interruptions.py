@@ -177,7 +177,7 @@ def test_interruptions_are_counted_and_bounded(
 def test_a_pod_that_somebody_deletes(
     fake: Any, runner: Runner, shell: Callable[..., AppDef], policy: RetryPolicy, eventually: Any
 ) -> None:
-    """Its program had a notice: if it asks to go on, it is started again and spends no retry."""
+    """A deleted pod whose program asks to go on is started again without spending a retry."""
     command = (
         'echo "$TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS"; [ "$TRANSLOAD_INTERRUPTIONS" = 1 ] && exit; '
         "trap 'exit 75' TERM; while :; do sleep 0.1; done"

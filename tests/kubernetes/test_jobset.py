@@ -1,4 +1,4 @@
-"""Option ``jobset``: one JobSet for each app, on the fake cluster's imitation of its controller."""
+"""Option ``jobset`` makes one JobSet for each job, here with an imitated controller."""
 
 from __future__ import annotations
 
@@ -257,9 +257,7 @@ def test_roles_run_and_end(fake: Any, scheduler: Any, shell: Any, eventually: An
 def test_a_failure_starts_all_roles_again(
     scheduler: Any, shell: Any, eventually: Any, tmp_path: Any
 ) -> None:
-    """APPLICATION: the controller ends the others and makes all Jobs again, whether anybody looks
-    or not.
-    """
+    """With APPLICATION the controller makes all Jobs again, whether anybody looks or not."""
     mark = tmp_path / "failed"
     bad = f"test -e {mark} && exit 0; touch {mark}; exit 3"
     good = 'test "$TRANSLOAD_RETRY" = 1 && echo again && exit 0; sleep 300'
@@ -286,7 +284,7 @@ def test_the_last_failure_ends_all_roles(
 
 
 def test_a_watch_tells_of_the_end(scheduler: Any, shell: Any, eventually: Any) -> None:
-    """The last change may be one of the JobSet alone: it is pushed too."""
+    """A last change of the JobSet alone is pushed too."""
     app = shell({"bad": "sleep 1; exit 3"}, replicas=2)
     watch = scheduler.watch()
     try:
@@ -360,9 +358,7 @@ def test_deleted_by_somebody_is_lost(
 def test_a_warning_about_the_attempt_before_is_none_about_this_one(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """The Jobs of all attempts have one name: what was said of an earlier one does not say why this
-    one waits.
-    """
+    """A warning about an earlier attempt's Job does not say why this one waits."""
     fake.cluster._start_pod = lambda *args: None
     start(scheduler, shell("true", replicas=2))
     job = eventually(lambda: fake.cluster.items("jobs"), 30)[0]
@@ -378,7 +374,7 @@ def test_a_warning_about_the_attempt_before_is_none_about_this_one(
 
 
 def test_no_controller(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """JobSets that nobody looks after: the message asks whether the controller runs."""
+    """If no controller handles JobSets, the message asks whether it runs."""
     fake.cluster.jobsets.reconcile = lambda item: None
     start(scheduler, shell("true"))
     eventually(lambda: "the JobSet controller has made no Job yet" in status(scheduler).msg, 30)

@@ -1,6 +1,4 @@
-"""Logs of programs that write fast: what a log costs to read grows with its length, and no
-faster.
-"""
+"""The cost of reading a log grows with its length, and no faster."""
 
 from __future__ import annotations
 

@@ -454,9 +454,7 @@ def test_roles_without_an_image() -> None:
 
 
 def test_the_root_of_a_roles_code() -> None:
-    """``${img_root}`` is where the code is: a mounted folder, a workspace, else the root of the
-    image.
-    """
+    """``${img_root}`` is a mounted folder, a workspace, or else the root of the image."""
     for fields, cfg, root, folder in (
         ({"image": "/srv/code"}, {"image": "i:1"}, "/srv/code", "/srv/code"),
         (

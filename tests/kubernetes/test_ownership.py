@@ -1,6 +1,4 @@
-"""Names that two apps would share: the second is refused before anything of it stays, the first
-goes on.
-"""
+"""Of two jobs that would share a name the second is refused, and the first goes on."""
 
 from __future__ import annotations
 
@@ -119,9 +117,7 @@ def test_somebody_elses_jobset_is_left_alone(fake: Any, scheduler: Any, shell: A
 
 
 def test_what_an_undone_submit_has_left_passes(fake: Any, scheduler: Any, shell: Any) -> None:
-    """The garbage collector takes its time: until then its names are taken, and a host may try
-    again.
-    """
+    """Names of an undone submit are taken until they are collected, which is transient."""
     base = names.base_name("x")
     owner = {
         "apiVersion": "v1",
@@ -143,9 +139,7 @@ def test_what_an_undone_submit_has_left_passes(fake: Any, scheduler: Any, shell:
 def test_a_restart_whose_name_is_taken_says_so(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """The Job of a later attempt may have the name of somebody else's: FAILED by that name, not
-    "deleted".
-    """
+    """A restart whose Job's name is taken makes the job FAILED by that name, not "deleted"."""
     spec = {"suspend": True, "completions": 1, "template": {}}
     fake.cluster.create("jobs", "default", {"metadata": {"name": "train-main-a1r0"}, "spec": spec})
     app = shell("exit 3", replicas=2, max_retries=1, retry_policy=RetryPolicy.ROLE)
@@ -157,9 +151,7 @@ def test_a_restart_whose_name_is_taken_says_so(
 def test_a_conflict_about_something_else_is_no_adoption(
     fake: Any, scheduler: Any, shell: Any
 ) -> None:
-    """A 409 of a quota's count left the app without its Job: it is an error that may be tried
-    again.
-    """
+    """A 409 of a quota's count is an error that may be tried again, not a reattach."""
     from fake_api import ApiError  # type: ignore[import-not-found]
 
     text = "Operation cannot be fulfilled on resourcequotas"

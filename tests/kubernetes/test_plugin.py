@@ -1,4 +1,4 @@
-"""The plugin: one name, nothing heavy imported until an app is run."""
+"""The plugin has one name, and imports nothing heavy until a job is run."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ def test_the_runner_waits_as_the_owner(fake: Any, runner: Runner, shell: Any) ->
 def test_an_app_that_has_run_is_not_ended_for_waiting(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """A pre-empted replica may be pending for any time: there is no limit of the plugin's own."""
+    """A pre-empted replica may be pending for any time, without a limit of the plugin's own."""
     assert "startup_timeout" not in scheduler.run_opts().resolve({})
     start(scheduler, shell("true", image="missing/image:1"))
     eventually(lambda: "ImagePull" in scheduler.describe("x").status.msg, 30)

@@ -1,6 +1,4 @@
-"""What comes back from pods without storage: by the message of a container, or by a helper's
-log.
-"""
+"""Results of pods without storage come by a container's message or by a helper's log."""
 
 from __future__ import annotations
 
@@ -74,7 +72,7 @@ def test_a_key_that_no_text_can_hold_comes_back() -> None:
 
 
 def test_too_much_for_the_status_is_refused(scheduler: Any, eventually: Any, shell: Any) -> None:
-    """What was cut off is not taken for the whole: the replica is named, and the way out."""
+    """A status that was cut off is refused, with the replica's name and the way out."""
     command = """printf '{"x": "%05000d"}' 0 > $TRANSLOAD_RESULT_FILE"""
     app_id = finished(scheduler, eventually, shell({"other": "true", "main": command}))
     with pytest.raises(
@@ -134,9 +132,7 @@ def test_a_log_that_is_not_whole_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
     shown: str,
 ) -> None:
-    """A kubelet that begins again shows nothing of what a helper said, or a part: results are not
-    lost by it.
-    """
+    """A log that a new kubelet shows in part is waited for, and loses no results."""
     app_id = finished(
         scheduler, eventually, shell("echo 1 > $TRANSLOAD_TRACKER_BASE/0.json"), **HELPED
     )
@@ -169,9 +165,7 @@ def test_a_log_that_is_not_whole_is_waited_for(
 
 
 def test_what_has_not_begun_says_nothing(runner: Any, fake: Any, eventually: Any) -> None:
-    """A kubelet may not know a pod yet that waits for its start: that is no outage, its log and
-    results are empty.
-    """
+    """The log of a pod that its kubelet does not know yet is empty, without an outage."""
     app = AppDef("a", [Role("main", "missing:1", entrypoint="true")])
     handle = runner.run(app, "kubernetes", HELPED)
     eventually(lambda: fake.cluster.items("pods"), 10)
@@ -206,9 +200,7 @@ def test_no_helper_image_no_helper(scheduler: Any, shell: Any) -> None:
 def test_a_helper_that_cannot_start_holds_nothing_up(
     runner: Any, fake: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its image is tried before, once: the app runs without it, results come with the status, and
-    it is said.
-    """
+    """A helper's image is tried once before. If it fails, the job runs without it, and says so."""
     from fake_api import ApiError  # type: ignore[import-not-found]
 
     program = "from transload.runtime import report; report(loss=0.5)"
@@ -233,9 +225,7 @@ def test_a_helper_that_cannot_start_holds_nothing_up(
 def test_a_full_cluster_says_nothing_of_a_helper(
     runner: Any, fake: Any, monkeypatch: Any, caplog: Any
 ) -> None:
-    """A trial that has no place yet waits for one: only what is wrong with the image itself is its
-    failure.
-    """
+    """A trial without a place yet waits. Only a fault of the image itself is its failure."""
     trial = results.trial
 
     def nowhere(spec: Any) -> Any:
@@ -294,9 +284,7 @@ def test_a_cancel_that_comes_after_the_end(runner: Any, fake: Any, jobset: str, 
 
 
 def test_who_cancels_sees_the_end(runner: Any, scheduler: Any) -> None:
-    """A host that cancels may be gone in the next moment: what its program left is noted by
-    then.
-    """
+    """What a cancelled program left is noted before the cancel returns."""
     words = "print(1, flush=True); import time; time.sleep(60)"
     app = AppDef("a", [Role("main", "i", entrypoint=sys.executable, args=["-c", words])])
     handle = runner.run(app, "kubernetes", HELPED)

@@ -1,6 +1,4 @@
-"""Containers that are not the program: one that runs on after it, one that fails, one that runs
-before it.
-"""
+"""Containers beside the program may run on after it, fail, or run before it."""
 
 from __future__ import annotations
 
@@ -70,7 +68,7 @@ def test_retries_are_as_without_it(fake: Any, runner: Runner, shell: Any, jobset
 
 
 def test_others_run_on(runner: Runner, shell: Any, tmp_path: Any, eventually: Any) -> None:
-    """A replica that ended well waits for the others: its pod is ended when all have."""
+    """A replica that ended well waits for the others, after which its pod is ended."""
     go = tmp_path / "go"
     command = (
         f'test "$TRANSLOAD_REPLICA_ID" = 0 || until test -e {go}; do sleep 0.05; done; echo done'
@@ -131,7 +129,7 @@ def test_a_container_that_fails_is_named(runner: Runner, shell: Any) -> None:
 
 
 def test_an_init_container_that_fails_is_named(runner: Runner, shell: Any) -> None:
-    """The program never began: what kept it from that is the app's error."""
+    """What kept a program from beginning is the job's error."""
     app = beside(shell("echo never"), "echo one; echo no such disk; exit 9", first=True)
     final = runner.wait(runner.run(app, "kubernetes", {"jobset": "never"}), timeout=60)
     assert final is not None and final.state is AppState.FAILED

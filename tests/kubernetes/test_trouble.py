@@ -1,6 +1,4 @@
-"""What goes wrong on a (simulated) cluster: stuck pods, pre-emption, lost Jobs, broken watches,
-dead submitters.
-"""
+"""A simulated cluster has stuck pods, pre-emption, lost Jobs, broken watches, dead submitters."""
 
 from __future__ import annotations
 
@@ -127,7 +125,7 @@ def test_preemption_is_no_failure(fake: Any, scheduler: Any, shell: Any, eventua
 def test_a_job_deleted_by_somebody_is_lost(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """An app whose Job somebody deletes has FAILED: never a success, and never started again."""
+    """A job whose Job somebody deletes has FAILED, and is never started again."""
     start(scheduler, shell({"one": "sleep 300", "two": "sleep 300"}))
     running(scheduler, eventually)
     with fake.cluster.lock:
@@ -154,9 +152,7 @@ def test_whole_app_starts_again(
 def test_final_state_outlives_the_jobs(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """An end that its owner has seen is noted: Jobs and pods that are removed later change
-    nothing.
-    """
+    """A noted end stays when Jobs and pods are removed later."""
     start(scheduler, shell("exit 4"))
     assert ended(scheduler, eventually).state is AppState.FAILED
     with fake.cluster.lock:
@@ -180,7 +176,7 @@ def test_nothing_is_left_of_a_refused_submit(fake: Any, scheduler: Any, shell: A
 
 
 def test_a_refused_secret_is_told_apart(fake: Any, scheduler: Any, shell: Any) -> None:
-    """Who may make Jobs and no Secrets reads it from the error: a job without secrets is taken."""
+    """Who may make Jobs and no Secrets reads it from the error. A job without secrets is taken."""
     from fake_api import ApiError
 
     fake.cluster.fail["POST", "secrets"] = ApiError(403, "Forbidden", "no Secrets for you")
@@ -209,7 +205,7 @@ def test_cancel_leaves_nothing_running(
 def test_an_interrupted_submit_leaves_nothing(
     fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A Ctrl-C in the middle of a submit: nobody learns the handle, so nothing of the app stays."""
+    """A Ctrl-C in the middle of a submit leaves nothing of the job."""
     create = Cluster.create
 
     def interrupted(self: Cluster, item: Any, namespace: str, **options: Any) -> Any:
@@ -226,9 +222,7 @@ def test_an_interrupted_submit_leaves_nothing(
 def test_a_failed_submit_is_withdrawn_when_the_cluster_is_back(
     fake: Any, scheduler: Any, shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A cluster that goes away in the middle of a submit: what was made is removed as soon as it is
-    back.
-    """
+    """What a submit made before its cluster went away is removed as soon as it is back."""
     from fake_api import ApiError
 
     fake.cluster.fail["POST", "jobs"] = ApiError(422, "Invalid", "not such a Job")
@@ -282,7 +276,7 @@ def test_a_half_submitted_app_is_completed_by_the_next(
 def test_a_submitter_that_fails_late_leaves_what_another_has_completed(
     scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two submit the same app, one of them was slow: its failure takes nothing away."""
+    """The failure of the slower of two equal submits takes nothing away."""
     app, create = shell("echo once"), Cluster.create
 
     def overtaken(self: Cluster, item: Any, namespace: str, **options: Any) -> Any:
@@ -429,9 +423,7 @@ def following(scheduler: Any) -> tuple[threading.Thread, list[str]]:
 def test_a_tail_outlives_an_outage(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Path
 ) -> None:
-    """A cluster that does not answer for a moment ends no tail: it goes on, without loss or
-    repeat.
-    """
+    """A log goes on after a moment without an answer, without loss or repeat."""
     from fake_api import ApiError
 
     go = tmp_path / "go"
@@ -451,9 +443,7 @@ def test_a_tail_outlives_an_outage(
 def test_a_tail_of_an_ended_app_waits_for_no_pod(
     fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pod of a lost node may say for ever that it is about to start: an app that has ended has no
-    more lines.
-    """
+    """A job that has ended has no more lines, though a lost node's pod seems about to start."""
     app = shell("true")
     app.roles[0].image = "missing/image:1"
     start(scheduler, app)
@@ -480,7 +470,7 @@ def test_since_until_and_one_stream(scheduler: Any, shell: Any, eventually: Any)
 
 
 def test_kueue_holds_the_job(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """With a queue the Job is made suspended: PENDING with the reason, until somebody admits it."""
+    """With a queue the Job is made suspended, and is PENDING until somebody admits it."""
     start(scheduler, shell("true"), queue="gpus")
     eventually(lambda: "suspended" in status(scheduler).msg, 60)
     assert status(scheduler).state is AppState.PENDING
@@ -546,9 +536,7 @@ def test_a_cancel_leaves_what_has_ended(scheduler: Any, shell: Any, eventually: 
 def test_a_cancel_in_a_queue_remembers_what_has_ended(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
-    """A queue would let a suspended Job run again: it is deleted, and the replicas' ends are noted
-    before.
-    """
+    """A Job cancelled in a queue is deleted, after the replicas' ends are noted."""
     start(
         scheduler,
         shell('test "$TRANSLOAD_REPLICA_ID" = 0 && exit 0; sleep 300', replicas=2),

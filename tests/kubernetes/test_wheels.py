@@ -1,4 +1,4 @@
-"""Packages for pods that reach no index: wheels are fetched by who submits, and travel."""
+"""Wheels for pods that reach no index are fetched by the submitter, and travel."""
 
 from __future__ import annotations
 

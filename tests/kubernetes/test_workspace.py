@@ -1,4 +1,4 @@
-"""Workspaces: packed, uploaded once, fetched by the very command of the init container."""
+"""Workspaces are packed, uploaded once, and fetched by the init container's command."""
 
 from __future__ import annotations
 
@@ -65,9 +65,7 @@ def test_an_upload_that_fails_is_a_failed_submit(tmp_path: Path) -> None:
 
 
 def test_an_archive_that_was_changed_is_refused(tmp_path: Path) -> None:
-    """Who may write where workspaces are uploaded puts another one under the same name: nothing of
-    it is used.
-    """
+    """An archive that somebody has replaced under its name is refused as a whole."""
     app, store = workspace_app(tmp_path / "code"), tmp_path / "store"
     (tmp_path / "code" / "link").symlink_to("run.sh")
     (tmp_path / "code" / "hard.sh").hardlink_to(tmp_path / "code" / "run.sh")

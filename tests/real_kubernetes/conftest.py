@@ -1,6 +1,4 @@
-"""A real cluster, named by REAL_KUBECONFIG: each test gets a namespace of its own, and nothing is
-left of it.
-"""
+"""Each test gets a namespace of a real cluster, named by REAL_KUBECONFIG, without remains."""
 
 from __future__ import annotations
 
@@ -46,8 +44,7 @@ OF_A_POD = {
     *("test_times_of_lines", "test_unknown_replica", "test_unusual_lines", "test_usage"),
     *("test_variables_are_passed_by_pattern", "test_what_a_program_says_of_its_failure"),
 }
-"""Tests of the suite that look into a pod: one of a JobSet is like one of a Job, so with JobSets
-they are slow ones."""
+"""Tests of the suite that look into a pod, which are slow ones with JobSets."""
 _GONE_S = 60.0
 _BEGAN = time.monotonic()
 _PREFIXES = {"": "/api/v1", "batch": "/apis/batch/v1", "jobset": "/apis/jobset.x-k8s.io/v1alpha2"}
@@ -158,9 +155,7 @@ class RealCluster:
         return path
 
     def _await_rights(self, namespace: str, account: str, rule: dict[str, Any]) -> None:
-        """Wait until the server grants what a Role says: it hears of one a moment after it was
-        made.
-        """
+        """Wait until the server grants what a new Role says."""
         action = {
             "namespace": namespace,
             "group": rule["apiGroups"][0],

@@ -74,8 +74,9 @@ class TestJobs(SchedulerConformance):
         folder: Path,
         fields: Mapping[str, Any],
     ) -> AppDef:
-        """Count failed starts by what the cluster tells: only on a cluster of this machine pods see
-        the folder.
+        """Make a job that counts failed starts by what the cluster tells.
+
+        Only on a cluster of this machine pods see the folder.
         """
         counted = {name: _counted(each, folder) for name, each in programs.items()}
         app = super().make_app(counted, replicas, folder, fields)

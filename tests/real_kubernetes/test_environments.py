@@ -50,7 +50,7 @@ def runner(namespace: str, transload_home: Path) -> Iterator[Runner]:
 
 
 def _overlay() -> str:
-    """Return an overlay that gives the installing container uv: the image has no pip."""
+    """Return an overlay that gives the installing container uv, as the image has no pip."""
     words = ["uv", "run", "--no-project", "--offline", "--python", sys.executable, "python"]
     found = subprocess.run([*words, "-c", UV], capture_output=True, text=True, check=True)
     uv = os.path.realpath(found.stdout.strip())

@@ -1,4 +1,4 @@
-"""What goes wrong on a real cluster: quota, Pod Security, evictions, drains, lost Jobs, rights."""
+"""A real cluster has quotas, Pod Security, evictions, drains, lost Jobs and rights."""
 
 from __future__ import annotations
 
@@ -110,9 +110,7 @@ def test_pod_security(
 def test_an_evicted_pod_is_started_again(
     cluster: Any, namespace: str, scheduler: Any, eventually: Any
 ) -> None:
-    """An eviction is no failure: the replica starts again without retries, and every log line is
-    there once.
-    """
+    """An evicted replica starts again without retries, and every log line is there once."""
     app_id = start(scheduler, namespace, shell("echo up; sleep 20; echo done"))
     reaches(scheduler, eventually, app_id, AppState.RUNNING)
     pod = cluster.items(namespace, "pods")[0]["metadata"]["name"]
@@ -228,9 +226,7 @@ def test_a_job_that_somebody_deletes(
 def test_a_node_that_is_drained(
     cluster: Any, namespace: str, scheduler: Any, eventually: Any
 ) -> None:
-    """Its pods are evicted and wait, with the cluster's reason, for a node that takes pods: no
-    failure, no retry.
-    """
+    """Evicted pods of a drained node wait with the reason, without a failure or retry."""
     app_id = start(scheduler, namespace, shell("echo up; sleep 8; echo done"))
     reaches(scheduler, eventually, app_id, AppState.RUNNING)
     pod = cluster.items(namespace, "pods")[0]
@@ -256,9 +252,7 @@ def test_a_node_that_is_drained(
 def test_a_place_that_the_server_has_forgotten(
     namespace: str, scheduler: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A watch from before what the server keeps is answered by 410: all counts as changed, and the
-    watch goes on.
-    """
+    """A watch from a forgotten place gets 410, counts all as changed, and goes on."""
     from transload_kubernetes.cluster import Cluster, ClusterError
 
     app_id = start(scheduler, namespace, shell("sleep 300"))

@@ -1,4 +1,4 @@
-"""Python functions in pods: nothing of ours, and no cloudpickle, is in their image."""
+"""Python functions run in pods without anything of ours or cloudpickle in their image."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""As whom a real cluster is asked: inside of a pod, and for somebody else."""
+"""A real cluster is asked from inside of a pod, and for somebody else."""
 
 from __future__ import annotations
 
@@ -135,9 +135,7 @@ def test_several_users_at_once(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Two contexts of one file are two clusters by name: who submits, and who may only look, in one
-    process.
-    """
+    """Two contexts of one file are two clusters by name, with other users in one process."""
     owner, reader = (yaml.safe_load(Path(each).read_text()) for each in (
         os.environ["KUBECONFIG"], cluster.user(namespace, tmp_path, "transload-observe")
     ))  # fmt: skip
@@ -170,9 +168,7 @@ def test_several_users_at_once(
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
 def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
-    """The reference's Roles and the pages' lines for kubectl: the accounts may submit in their
-    namespace, and nowhere else.
-    """
+    """With the reference's Roles accounts may submit in their namespace, and nowhere else."""
     docs = Path(__file__).parents[2] / "docs"
     reference = (docs / "reference" / "kubernetes.md").read_text()
     roles = reference.partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]

@@ -38,9 +38,7 @@ def cluster_do(*words: str) -> None:
 def test_servers_are_killed_and_come_back(
     namespace: str, transload_home: Any, eventually: Any
 ) -> None:
-    """API server and etcd are killed while an app is waited for and its log followed: nothing is
-    lost or doubled.
-    """
+    """A waited-for job loses and doubles nothing when API server and etcd are killed."""
     from transload_kubernetes.scheduler import create_scheduler
 
     app = AppDef(

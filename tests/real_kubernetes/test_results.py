@@ -1,4 +1,4 @@
-"""What comes back from pods without storage on a real cluster: results, files and errors."""
+"""Results, files and errors come back from pods without storage on a real cluster."""
 
 from __future__ import annotations
 
@@ -103,9 +103,7 @@ raise SystemExit(3)"""
 def test_a_helper_that_cannot_start_holds_nothing_up(
     namespace: str, scheduler: Any, eventually: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its image is tried before: the program runs without it, results come with the status, and it
-    is said.
-    """
+    """A helper's image is tried before. If it fails, the program runs without it, and says so."""
     command = """echo '{"loss": 1}' > $TRANSLOAD_RESULT_FILE; test -z "$TRANSLOAD_TRACKER_BASE\""""
     app_id = finished(
         scheduler, eventually, namespace, command, helper_image="nowhere.example/helper:1"
@@ -129,9 +127,7 @@ def test_a_helper_that_cannot_start_holds_nothing_up(
 def test_what_ends_from_outside_hands_over(
     cluster: Any, namespace: str, transload_home: Path, how: str, state: str
 ) -> None:
-    """Who waits for an app keeps what its helper hands over while the pod ends: the folder as it
-    was at SIGTERM.
-    """
+    """A waiting client keeps the folder that a helper hands over as it was at SIGTERM."""
     from transload_kubernetes.scheduler import create_scheduler
 
     body = '{"schema": 1, "key": "0", "results": {"x": 1}}'

@@ -259,15 +259,13 @@ class Cluster:
         self._spawn("slurmd", ["-D", "-f", str(self.conf), "-N", node], key=node)
 
     def stop_controller(self) -> None:
-        """End slurmctld as an operator would: it saves its state."""
+        """End slurmctld as an operator would, so that it saves its state."""
         process = self.processes.pop("slurmctld")
         process.terminate()
         process.wait(timeout=30)
 
     def kill(self, name: str) -> None:
-        """Kill a daemon: ``slurmctld``, ``slurmdbd``, ``munged`` or a node, that one with its jobs'
-        processes.
-        """
+        """Kill ``slurmctld``, ``slurmdbd``, ``munged`` or a node with its jobs' processes."""
         process = self.processes.pop(name)
         process.kill()
         process.wait()

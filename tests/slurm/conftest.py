@@ -23,7 +23,7 @@ from transload_slurm import SlurmScheduler, create_slurm
 
 
 def _load(name: str) -> ModuleType:
-    """Load a neighbour by its path: the folders below ``tests`` are no packages."""
+    """Load a neighbour by its path, since the folders below ``tests`` are no packages."""
     full = f"transload_slurm_test_{name}"
     if full not in sys.modules:
         spec = importlib.util.spec_from_file_location(full, Path(__file__).with_name(f"{name}.py"))
@@ -55,7 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def eventually(eventually: Callable[..., Any]) -> Callable[..., Any]:
-    """`eventually` with longer pauses: most conditions ask Slurm, each time by a process."""
+    """`eventually` with longer pauses, as most conditions ask Slurm by a process."""
     return functools.partial(eventually, longest_pause=0.2)
 
 
@@ -173,7 +173,7 @@ def login_of_three(needs_sshd: None, cluster_of_three: object) -> Iterator[objec
 
 @pytest.fixture
 def login_at(needs_sshd: None, cluster: object) -> Iterator[Callable[[str], object]]:
-    """``login_at("10.0.0.1")``: one more login node, which listens there."""
+    """Start one more login node, which listens at an address, by ``login_at("10.0.0.1")``."""
     with contextlib.ExitStack() as stack:
         yield lambda address: stack.enter_context(_login(cluster, address))
 
@@ -192,9 +192,7 @@ def outside() -> Iterator[object]:
 def login(
     login_of_three: object, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, transload_home: Path
 ) -> Iterator[object]:
-    """A login node, which this process reaches as ``login``, by ssh alone: it has none of Slurm's
-    tools.
-    """
+    """Start a login node without Slurm's tools for this process, which reaches it by ssh."""
     made = login_of_three
     assert isinstance(made, login_module.Login)
     for name, value in made.leads.items():
@@ -251,9 +249,7 @@ def runner(
 
 @pytest.fixture
 def shell_app() -> Callable[..., AppDef]:
-    """``shell_app("exit 3", num_replicas=2)``: an app of one role ``main`` that runs a line of
-    shell.
-    """
+    """Return a job of one role ``main`` that runs a line of shell, by ``shell_app("exit 3")``."""
 
     def make(command: str, *, timeout: float | None = None, **fields: Any) -> AppDef:
         role = Role("main", "/tmp", entrypoint="sh", args=["-c", command], **fields)

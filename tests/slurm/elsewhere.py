@@ -52,7 +52,7 @@ class TestBySsh(SchedulerConformance):
         "test_usage",
         "test_what_does_not_heed_its_notice_is_killed",
     )
-    """What happens on the cluster alone, whoever asks for it: quick runs leave it out."""
+    """Tests of what happens on the cluster alone, which quick runs leave out."""
 
     def make_scheduler(self, folder: Path) -> SlurmScheduler:
         """Return a scheduler at the end of an ssh."""

@@ -1,6 +1,4 @@
-"""A login node for the test cluster: a real sshd, with a home of its own, whose Slurm is the
-cluster's.
-"""
+"""Run a real sshd as login node, with a home of its own, whose Slurm is the cluster's."""
 
 from __future__ import annotations
 
@@ -159,9 +157,7 @@ class Login:
                 os.kill(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
 
     def _children(self) -> list[int]:
-        """Return the server's processes below the first one: in newer releases two for each
-        connection.
-        """
+        """Return the server's processes below the first, two for each connection of late."""
         servers = [pid for pid in _pids() if _read(pid, "comm").startswith(b"sshd")]
         found = [self._process.pid] if self._process else []
         for own in found:
@@ -189,7 +185,7 @@ class Login:
                 _kill(pid)
 
     def stop(self) -> None:
-        """End all: connections, helpers, sshd."""
+        """End all connections, helpers and sshd."""
         self.hang_up()
         self.refuse()
         self.cut()

@@ -1,4 +1,4 @@
-"""A network and a disk of their own: what runs there reaches this machine by the network alone."""
+"""Run programs with a network and a disk of their own, which reach here by network alone."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Writes what this machine's release of Slurm says of jobs: its words, lines of its tools, its
-JSON.
+"""Write what this machine's release of Slurm says of jobs, as words, lines and JSON.
 
 python record.py     # → tests/slurm/releases/<version>.json
 """

@@ -1,6 +1,4 @@
-"""What starts a replica on its node: the form in which it is told what to run, and the start
-itself.
-"""
+"""An agent is told what to run in a form of its own, and starts the replica."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ _TASKS = st.fixed_dictionaries(
 
 @given(_TASKS)
 def test_what_is_packed_is_unpacked(task: dict[str, Any]) -> None:
-    """Newlines, quotes, empty words, any script: all arrive as they were."""
+    """Newlines, quotes, empty words and any script arrive as they were."""
     assert agent.unpack(agent.pack(task)) == task
 
 
@@ -122,9 +120,7 @@ def test_what_cannot_be_started(
 
 
 def test_the_agent_imports_next_to_nothing() -> None:
-    """One starts per replica: what is heavy stays out, or the nodes pay for it with every
-    replica.
-    """
+    """An agent imports nothing heavy, as one starts for each replica."""
     code = (
         "import sys; sys.path.insert(0, sys.argv[1]); import job.agent; "
         "print(*sorted({'ctypes', 'json', 're', 'subprocess', 'contextlib', 'enum', 'typing'} & "
@@ -225,9 +221,7 @@ def test_what_an_attempt_writes_is_never_older_than_its_start(tmp_path: Path) ->
 
 
 def test_a_replica_is_started_again_on_a_disk_that_its_log_has_filled(tmp_path: Path) -> None:
-    """Its log breaks off at the end of a block, without room for a newline: that is no reason not
-    to run it.
-    """
+    """A full log that breaks off without a newline does not keep a replica from running."""
     disk = tmp_path / "disk"
     disk.mkdir()
     mounted = subprocess.run(

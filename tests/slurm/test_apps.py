@@ -1,4 +1,4 @@
-"""Apps on a real cluster: gangs, arrays, devices, ends of every kind, secrets, workspaces."""
+"""Jobs on a real cluster have gangs, arrays, devices, all ends, secrets and workspaces."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def _sleepers(mark: str) -> int:
 
 
 def test_end_of_the_replica_ends_its_children(runner: Runner, shell_app: ShellApp) -> None:
-    """What a replica leaves running when it ends is ended: the app's state is the truth."""
+    """What a replica leaves running when it ends is ended."""
     mark = f"4{os.getpid()}"
     handle = runner.run(shell_app(f"setsid sleep {mark} & sleep 0.3"), "slurm")
     assert ended(runner, handle).state is AppState.SUCCEEDED
@@ -203,9 +203,7 @@ def test_end_of_the_replica_ends_its_children(runner: Runner, shell_app: ShellAp
 
 
 def test_wrapper_is_killed(runner: Runner, shell_app: ShellApp, eventually: Eventually) -> None:
-    """A task that is killed with its wrapper is lost: a failure that a retry answers, and then
-    final.
-    """
+    """A task killed with its supervisor is lost, which a retry answers once."""
     app = shell_app(
         "echo $PPID; exec sleep 100",
         num_replicas=2,
@@ -225,9 +223,7 @@ def test_wrapper_is_killed(runner: Runner, shell_app: ShellApp, eventually: Even
 def test_batch_script_is_killed(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
 ) -> None:
-    """The supervisor killed: Slurm ends the job, and the app is seen as FAILED, its replicas
-    ended.
-    """
+    """If the supervisor is killed, Slurm ends the job, which is FAILED with ended replicas."""
     handle = runner.run(shell_app("echo $PPID; sleep 100", num_replicas=1), "slurm")
     eventually(lambda: lines(runner, handle), 30)
     cluster.tool("scancel", "--batch", "--signal=KILL", job_id(runner, handle))
@@ -237,7 +233,7 @@ def test_batch_script_is_killed(
 
 
 def test_more_memory_than_asked_for(runner: Runner, shell_app: ShellApp) -> None:
-    """A job that Slurm kills over its memory is FAILED, and says so."""
+    """A missing partition is one clear line, and the job's id is free again."""
     source = "import time; a = bytearray(400 << 20); print('full', flush=True); time.sleep(60)"
     hog = f'exec {sys.executable} -c "{source}"'
     handle = runner.run(shell_app(hog, resource=Resource(cpu=1, gpu=0, memMB=50)), "slurm")
@@ -487,9 +483,7 @@ def test_doctor(runner: Runner) -> None:
 def test_doctor_says_what_is_missing(
     cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No controller, no usable folder, no clients: each is told in a line of its own, and nothing
-    is raised.
-    """
+    """The doctor has a line each for a missing controller, folder and clients."""
     text = [
         line
         for line in cluster.conf.read_text().splitlines()
@@ -604,9 +598,7 @@ def test_what_sh_does_not_know_is_said_with_what_to_write(line: str, remedy: str
 def test_a_prologue_that_fails_fails_the_job(
     runner: Runner, shell_app: ShellApp, prologue: str, code: int | None, said: str
 ) -> None:
-    """Whatever fails in it: its last line is the reason, its output the log, and no replica is
-    started or retried.
-    """
+    """A failed prologue's last line is the reason, and no replica is started or retried."""
     app = shell_app("echo started", num_replicas=2, max_retries=2)
     handle = runner.run(app, "slurm", {"prologue": prologue})
     status = ended(runner, handle)
@@ -666,9 +658,7 @@ def test_a_prologue_is_cancelled(
 
 
 def test_the_next_job_reads_what_one_has_made(runner: Runner, shell_app: ShellApp) -> None:
-    """The folder of another job is on the disk that all nodes share: arguments that name the place
-    name it.
-    """
+    """Arguments name the folder of another job on the disk that all nodes share."""
     first = runner.run(shell_app('echo 42 > "$TRANSLOAD_OUTPUT_DIR/model.pt"'), "slurm")
     assert ended(runner, first).state is AppState.SUCCEEDED
     second = runner.run(shell_app("cat /in/model.pt", mounts=[JobMount(first, "/in")]), "slurm")

@@ -47,7 +47,7 @@ def waiting_element(
 def test_element_cancelled_while_it_waits(
     waiting_element: Any, runner: Runner, cluster: Any
 ) -> None:
-    """An element that never ran is no success: Slurm drops its row, and the app is CANCELLED."""
+    """An element that never ran is no success, and the job is CANCELLED."""
     handle, job, go = waiting_element()
     subprocess.run(["scancel", f"{job}_1"], env=cluster.env, check=True)
     go.touch()
@@ -78,7 +78,7 @@ def test_element_cancelled_but_enough_succeeded(
 def test_running_element_cancelled_but_enough_succeeded(
     waiting_element: Any, runner: Runner, cluster: Any, eventually: Eventually
 ) -> None:
-    """The same for one that runs: the other one alone is enough."""
+    """A cancelled running element leaves the other one, which is enough."""
     handle, job, go = waiting_element(min_replicas=1)
     subprocess.run(["scancel", f"{job}_0"], env=cluster.env, check=True)
     eventually(
@@ -106,7 +106,7 @@ def test_cancelled_array_is_cancelled(waiting_element: Any, runner: Runner) -> N
 
 
 def test_the_last_element_has_its_own_time(runner: Runner, shell_app: ShellApp) -> None:
-    """Asked for the last element, Slurm also tells of those that have ended: not its times."""
+    """Slurm's answer for the last element has others too, whose times do not count."""
     app = shell_app("sleep 1", num_replicas=2, notice=Notice(30))
     app.timeout = 600
     handle = runner.run(app, "slurm", {"gang": False, "array_parallel": 1})

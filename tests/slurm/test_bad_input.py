@@ -1,6 +1,4 @@
-"""Clusters behind ssh that are named wrong, have another name now, or let nobody in: one line, and
-nothing is begun.
-"""
+"""A cluster behind ssh with a wrong name, or that lets nobody in, is one error line."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ ShellApp = Callable[..., AppDef]
 
 @pytest.fixture
 def settings(login: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """``settings("hpc")``: from now on that is the name of the cluster at the end of an ssh."""
+    """Set the name of the cluster at the end of an ssh, by ``settings("hpc")``."""
     file = tmp_path / "transload.toml"
     monkeypatch.setenv("TRANSLOAD_CONFIG", str(file))
     return lambda name, host="login": file.write_text(
@@ -57,7 +55,7 @@ def test_renamed_while_an_app_runs(settings: Any, shell_app: ShellApp, tmp_path:
 
 
 def test_unknown_cluster(settings: Any, shell_app: ShellApp) -> None:
-    """A name that no table has: the names that there are."""
+    """A name that no table has gets an error with the names that there are."""
     settings("hpc")
     with (
         get_runner("tests") as runner,

@@ -1,4 +1,4 @@
-"""Folders of checkpoints on a cluster: who shares one, how long it is kept, where there is none."""
+"""Folders of checkpoints on a cluster are shared by name and kept as long as needed."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_prune_removes_what_no_job_names(
 def test_a_damaged_record_removes_nothing_else(
     runner: Runner, shell_app: ShellApp, slurm_dir: Path, tmp_path: Path
 ) -> None:
-    """A record whose folder is not that of its own checkpoints is damaged: the folder stays."""
+    """A record whose folder is not that of its own checkpoints is damaged, and removes nothing."""
     handle = runner.run(shell_app(COUNT.format(1), checkpoints=True), "slurm", app_id="mine")
     assert _end(runner, handle).state is AppState.SUCCEEDED
     precious = tmp_path / "precious"
@@ -129,7 +129,7 @@ def test_places_that_are_none(runner: Runner, shell_app: ShellApp, tmp_path: Pat
 def test_a_node_that_does_not_see_the_folder(
     runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any
 ) -> None:
-    """Each node looks for the folder before it starts the program: here it was taken away."""
+    """A node that does not see the folder, which was taken away, does not start the program."""
     app = shell_app("echo ran", checkpoints=True)
     cfg = {"begin": "now+3"}
     handle = runner.run(app, "slurm", cfg)

@@ -48,7 +48,7 @@ class TestArrays(SchedulerConformance):
         "transload_testing.scheduler_logs",
         "transload_testing.scheduler_refusals",
     )
-    """What is the same for a job of one piece, and is tested for that: quick runs leave it out."""
+    """Tests of what is the same for a job of one piece, which quick runs leave out."""
 
     def make_scheduler(self, folder: Path) -> SlurmScheduler:
         """Return a scheduler that says what an array can."""

@@ -1,4 +1,4 @@
-"""Images on the nodes: those that are here for real, and all by their command lines."""
+"""Images on the nodes are tested for real where they are here, and by command lines."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_kinds_have_names() -> None:
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """A folder that is an image: busybox, and nothing else."""
+    """Make a folder that is an image, with busybox and nothing else."""
     root = tmp_path / "image"
     for folder in ("bin", "dev", "proc", "sys", "tmp", "etc", "usr", "root", "home", "mnt"):
         (root / folder).mkdir(parents=True)
@@ -148,8 +148,9 @@ def test_containers(
     "kind", [pytest.param(name, marks=pytest.mark.engine(name)) for name in _TRIED]
 )
 def test_a_container_without_scontrol_goes_on(runner: Runner, image: Path, kind: str) -> None:
-    """The supervisor outside gives notice into the container, and has the job begin again: the
-    program finds its checkpoint.
+    """The supervisor outside gives notice into the container, and requeues the job.
+
+    The program finds its checkpoint.
     """
     command = (
         "test -e /usr/bin/scontrol && exit 9; cd $TRANSLOAD_CHECKPOINT_DIR || exit 8; "

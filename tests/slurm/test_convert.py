@@ -1,4 +1,4 @@
-"""AppDef → batch script, with no cluster: what is said to sbatch, and what is refused by name."""
+"""An AppDef becomes a batch script, with no cluster, or is refused by name."""
 
 from __future__ import annotations
 
@@ -287,7 +287,7 @@ OWN = [
 
 @pytest.mark.parametrize(("word", "advice"), OWN)
 def test_options_that_the_plugin_writes_itself_are_refused(word: str, advice: str) -> None:
-    """In every form, with the option to use: for all roles, and in the metadata of one."""
+    """The plugin's own options are refused in every form, with the option to use."""
     resource = Resource(cpu=1, gpu=1, memMB=100)
     with pytest.raises(ConfigError, match="sbatch_args: .* is set by transload itself: ") as caught:
         script(role(resource=resource), cfg={"sbatch_args": ["--hint=nomultithread", word]})
@@ -300,7 +300,7 @@ def test_options_that_the_plugin_writes_itself_are_refused(word: str, advice: st
     "word", ["--signal=USR1@90", "--hint=nomultithread", "--gres=gpu:1", "--mem=0", "--gpus=2"]
 )
 def test_other_options_are_taken(word: str) -> None:
-    """What no option and no field says: memory and GPUs too, where the app leaves them to Slurm."""
+    """Options that no field has are taken, memory and GPUs too if the job leaves them open."""
     assert f"#SBATCH {word}\n" in script(
         role(resource=Resource(-1, -1, -1)), cfg={"sbatch_args": [word]}
     )
@@ -315,9 +315,7 @@ def test_more_than_an_option_can_say_is_taken(word: str) -> None:
 
 
 def test_everything_that_a_script_says_is_refused_as_an_argument() -> None:
-    """No flag is written by the plugin and taken from a user as well: neither for sbatch nor for
-    srun.
-    """
+    """No flag of sbatch or srun is both written by the plugin and taken from a user."""
     values = {str: "some-thing", int: 2, bool: True}
     cfg: dict[str, CfgVal] = {
         name: values[kind] for name, (_, kind, _) in {**PER_ROLE, **PER_JOB}.items()

@@ -1,4 +1,4 @@
-"""What a cluster behind ssh costs: commands on its login node, and round trips."""
+"""A cluster behind ssh costs few commands on its login node, and few round trips."""
 
 from __future__ import annotations
 
@@ -49,9 +49,7 @@ def calls(login: Any) -> Iterator[Path]:
 def test_watched_jobs(
     login: Any, far: Runner, shell_app: Callable[..., AppDef], calls: Path
 ) -> None:
-    """Two hundred watched jobs, two of which run and print: one connection, no command by ssh, few
-    questions.
-    """
+    """Two hundred watched jobs need one connection, no command by ssh and few questions."""
     scheduler = far.scheduler("slurm")
     assert isinstance(scheduler, SlurmScheduler)
     chatty = shell_app("while :; do date; sleep 0.5; done")

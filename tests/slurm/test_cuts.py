@@ -27,7 +27,7 @@ LINES = 60
 
 
 class Cutter:
-    """Breaks the connection again and again: how, and when, is drawn."""
+    """Breaks the connection again and again, in a way and at a time that is drawn."""
 
     def __init__(self, login: Any, count: int, longest: float, seed: int) -> None:
         self._login, self._count, self._longest = login, count, longest
@@ -79,7 +79,7 @@ class Cutter:
         self._login.let_in()
 
     def _frozen(self) -> None:
-        """The link is dead without a word: nothing comes through, and nothing is refused."""
+        """Freeze the link, so that nothing comes through and nothing is refused."""
         self._login.freeze(True)
         time.sleep(self._pause())
         self._login.freeze(False)

@@ -1,6 +1,4 @@
-"""What is kept of an app may be damaged: it is shown, hides no other, and goes when it is deleted,
-its job first.
-"""
+"""A damaged job is shown, hides no other, and is ended before it is deleted."""
 
 from __future__ import annotations
 
@@ -141,7 +139,7 @@ def test_other_files(
 
 
 def test_newer_record_is_left_alone(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
-    """What a newer version wrote is no damage: it is shown as UNKNOWN, and not deleted."""
+    """A newer version's record is shown as UNKNOWN, and not deleted."""
     handle = runner.run(shell_app("true"), "slurm", app_id="newer")
     assert runner.wait(handle, timeout=60) is not None
     record = slurm_dir / "newer" / "record.json"
@@ -168,9 +166,7 @@ def test_copy_of_a_folder_is_no_app(runner: Runner, shell_app: ShellApp, slurm_d
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give up what lets it read everything")
 @pytest.mark.skipif(shutil.which("setpriv") is None, reason="setpriv is not here")
 def test_record_that_may_not_be_read(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
-    """A record that may not be read now proves nothing: the app is UNKNOWN, hides no other, and is
-    not deleted.
-    """
+    """An unreadable record makes its job UNKNOWN, which hides no other, and is not deleted."""
     good = runner.run(shell_app("true"), "slurm", app_id="good")
     bad = runner.run(shell_app("true"), "slurm", app_id="bad")
     for handle in (good, bad):
@@ -196,9 +192,7 @@ def test_record_that_may_not_be_read(runner: Runner, shell_app: ShellApp, slurm_
 def test_behind_a_login_node(
     far: Runner, login: Any, shell_app: ShellApp, eventually: Any, damage: Damage
 ) -> None:
-    """By ssh it is the same: such an app is shown, hides no other, and is deleted with its folder,
-    its job first.
-    """
+    """By ssh such a job is shown, hides no other, and is deleted after its end."""
     good = far.run(shell_app("sleep 300"), "slurm", app_id=f"good-{damage}")
     bad = far.run(shell_app("sleep 300"), "slurm", app_id=f"bad-{damage}")
     for handle in (good, bad):

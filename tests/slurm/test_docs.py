@@ -1,4 +1,4 @@
-"""What the pages show is so: their code is run as it stands there, on a real cluster."""
+"""The pages' code runs as it stands there, on a real cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_what_the_page_shows_works(docs_page: str, cluster: Any, docs_reader: An
 
 @pytest.mark.usefixtures("far")  # which deletes the page's jobs afterwards
 def test_from_a_laptop(login: Any, docs_reader: Any, tmp_path: Path) -> None:
-    """A reader of that page who has ssh alone: the blocks run in order, on the test's login node."""
+    """The page's blocks run in order for a reader who has ssh alone, on a login node."""
     text = (ROOT / "docs" / "start" / "slurm-from-a-laptop.md").read_text()
     mark = "<!-- run by: tests/slurm/test_docs.py::test_from_a_laptop -->\n"
     assert mark in text

@@ -1,4 +1,4 @@
-"""A network and a disk of their own: what runs there reaches the cluster by ssh alone."""
+"""Programs with a network and a disk of their own reach the cluster by ssh alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _OPTIONS = ("-q", "-x", "-n", "4", "--reruns=1", "-p", "no:cacheprovider", "--ti
 def test_scheduler_suite(
     which: str, cluster: Any, login_at: Any, outside: Any, tmp_path: Path
 ) -> None:
-    """The suite for schedulers passes there: what can differ there in any run, all in slow ones."""
+    """The suite for schedulers passes there, in part in any run and whole in slow ones."""
     login = login_at(outside.address)
     hidden = [str(cluster.base), str(login.home)]
     suite = str(Path(__file__).with_name("elsewhere.py"))

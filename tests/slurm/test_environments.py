@@ -1,6 +1,4 @@
-"""The packages that jobs need, on a cluster: made once on its login node, and kept while jobs use
-them.
-"""
+"""Packages of jobs are made once on the login node, and kept while jobs use them."""
 
 from __future__ import annotations
 
@@ -290,7 +288,7 @@ def submitter(index: PackageIndex, name: str) -> subprocess.Popen[str]:
 
 @pytest.mark.engine("sshd")
 def test_two_submits_at_once_make_one(hpc: Path, index: PackageIndex, needs_tiny: Path) -> None:
-    """Two processes, each with a helper of its own: one makes it, the other waits."""
+    """Of two processes with a helper each, one makes the environment and the other waits."""
     both = [submitter(index, "hpc") for _ in range(2)]
     said = [each.communicate(timeout=100)[1] for each in both]
     assert [each.returncode for each in both] == [0, 0], said
@@ -515,7 +513,7 @@ def test_the_maker_is_killed_at_any_moment(
     slurm_dir: Path,
     eventually: Eventually,
 ) -> None:
-    """Its environment is whole, or not there: the next submit makes it, and runs."""
+    """An environment whose maker is killed is whole or missing, and the next submit makes it."""
     root = slurm_dir / ".environments"
     first = submitter(index, "slurm")
     while first.poll() is None and not MOMENTS[moment](root):

@@ -1,4 +1,4 @@
-"""Whose folder is it: only what an app has made is ever removed on its behalf."""
+"""Only what a job has made is ever removed on its behalf."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_submitter_dies_before_its_mark(
 def test_job_dir_that_is_the_state_folder(
     runner: Runner, shell_app: ShellApp, slurm_dir: Path
 ) -> None:
-    """``job_dir`` may name the folder of the apps itself: nothing lies elsewhere then."""
+    """``job_dir`` may name the folder of the jobs itself, so that nothing lies elsewhere."""
     handle = runner.run(
         shell_app("echo hello"), "slurm", {"job_dir": str(slurm_dir)}, app_id="same"
     )

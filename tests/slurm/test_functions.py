@@ -1,4 +1,4 @@
-"""A Python function as a job of Slurm: the calls of those who come from submitit."""
+"""A Python function runs as a job of Slurm, called as with submitit."""
 
 from __future__ import annotations
 
@@ -33,9 +33,7 @@ def test_functions_as_jobs(runner: Runner) -> None:
 @pytest.mark.engine("sshd")
 @pytest.mark.parametrize("hostile", [False, True])
 def test_functions_behind_a_login_node(far: Runner, tmp_path: Path, hostile: bool) -> None:
-    """The key goes through the pipe to the job: what it signed comes back, what lies in its place
-    does not.
-    """
+    """The key goes through the pipe. A signed result comes back, and a forged one does not."""
     base = str(tmp_path / "base")
     python = {"PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin"}
     app = transload.submit(where, 5, scheduler="slurm", runner=far, tracker_base=base, env=python)

@@ -1,4 +1,4 @@
-"""Ends that are nobody's fault: by cause, counted apart, bounded, and told from failures."""
+"""Interruptions have a cause, are counted apart and bounded, and differ from failures."""
 
 from __future__ import annotations
 
@@ -116,9 +116,7 @@ def test_longer_than_a_segment(runner: Runner, shell_app: ShellApp, requeue: boo
 def test_time_in_the_queue_is_not_counted(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Any
 ) -> None:
-    """The limit is one of work: a job that waits longer for its next segment than its whole limit
-    goes on.
-    """
+    """A job that waits for its next segment longer than its limit of work goes on."""
     line = STEPS.format(signal="TERM", steps=26)
     app = shell_app(line, checkpoints=True, notice=Notice(2), timeout=16.0)
     app.segment = 5.0
@@ -146,7 +144,7 @@ def test_what_slurm_is_told_of_a_segment(runner: Runner, shell_app: ShellApp) ->
 def test_a_refused_requeue_is_a_failure_in_slurms_words(
     runner: Runner, shell_app: ShellApp, tmp_path: Path
 ) -> None:
-    """The job does not vanish between two segments: it says why it cannot go on."""
+    """A job whose requeue is refused says why it cannot go on."""
     tool = tmp_path / "bin" / "scontrol"
     tool.parent.mkdir()
     tool.write_text(
@@ -165,7 +163,7 @@ def test_a_refused_requeue_is_a_failure_in_slurms_words(
 def test_a_cancel_between_two_segments(
     runner: Runner, shell_app: ShellApp, eventually: Any
 ) -> None:
-    """It waits for its next segment, and is cancelled: nothing starts any more."""
+    """A job cancelled while it waits for its next segment starts nothing any more."""
     app = shell_app(STEPS.format(signal="TERM", steps=999), checkpoints=True, notice=Notice(2))
     app.segment = 4.0
     handle = runner.run(app, "slurm")
@@ -183,9 +181,7 @@ def test_a_cancel_between_two_segments(
 def test_a_plain_scancel_as_a_successor_is_submitted(
     runner: Runner, cluster: Any, shell_app: ShellApp, tmp_path: Path, handed_over: bool
 ) -> None:
-    """Who cancels the job that hands over cancels its work: the successor starts nothing, whether
-    the work was handed over to it or not.
-    """
+    """A cancel of the job that hands over cancels its work. The successor starts nothing."""
     ignored = "trap '' TERM\n" if handed_over else ""
     tool = tmp_path / "bin" / "sbatch"
     tool.parent.mkdir()
@@ -321,7 +317,7 @@ def test_the_site_sends_the_users_signal(
 def test_a_lost_node(
     preempting: Runner, preempting_cluster: Any, shell_app: ShellApp, eventually: Any
 ) -> None:
-    """The node dies with the supervisor on it: that is told from a failure by the missing word."""
+    """A node that dies with its supervisor is told from a failure by the missing word."""
     app = shell_app(STEPS.format(signal="TERM", steps=40), checkpoints=True)
     handle = preempting.run(app, "slurm", {"nodelist": "node2"})
     _says(preempting, handle, "attempt 0 0", eventually)
@@ -430,7 +426,7 @@ SAVES = "trap 'echo saved; exit 0' {signal}; echo ready; while :; do sleep 0.1; 
 
 
 def test_a_notice_before_the_limit(runner: Runner, shell_app: ShellApp) -> None:
-    """The signal of choice comes in time: the program ends well before its limit."""
+    """The chosen signal comes in time, so that the program ends well before its limit."""
     app = shell_app(SAVES.format(signal="USR2"), notice=Notice(4, "USR2"), timeout=7.0)
     began = time.monotonic()
     status = _end(runner, runner.run(app, "slurm"))

@@ -1,4 +1,4 @@
-"""A job of Slurm's that looks after a job of its own: what of that one when the outer one ends."""
+"""A job of Slurm's looks after a job of its own, which outlives it unless cancelled."""
 
 from __future__ import annotations
 

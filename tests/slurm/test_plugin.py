@@ -1,6 +1,4 @@
-"""The plugin: one name, no cluster asked until an app is run, and what goes wrong without Slurm's
-clients.
-"""
+"""The plugin has one name, asks no cluster until a job is run, and needs Slurm's clients."""
 
 from __future__ import annotations
 
@@ -45,7 +43,7 @@ def test_clients_that_are_missing(
 
 
 def test_clients_without_a_cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tools that find no configuration are no Slurm to submit to: the check says what to write."""
+    """Tools without a configuration are no Slurm to submit to, and the check says what to write."""
     line = "sbatch: fatal: Could not establish a configuration source"
     for name in ("sbatch", "squeue", "scancel", "scontrol", "srun"):
         (tmp_path / name).write_text(f"#!/bin/sh\necho '{line}' >&2\nexit 1\n")

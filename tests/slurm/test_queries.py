@@ -48,7 +48,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Play:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """A clock that goes on when told: ``clock.now += 10``."""
+    """A clock that goes on when told, by ``clock.now += 10``."""
     made = SimpleNamespace(now=1000.0)
     monkeypatch.setattr(jobs, "time", SimpleNamespace(monotonic=lambda: made.now))
     return made
@@ -145,9 +145,7 @@ def test_when_scancel_comes_too_late(err: str, too_late: bool) -> None:
 
 
 def test_one_query_serves_all_who_ask_meanwhile(play: Play, tmp_path: Path) -> None:
-    """A hundred threads that ask for three hundred jobs cost a few queries: while one is under way
-    none is begun.
-    """
+    """A hundred threads that ask for three hundred jobs share a few queries."""
     rows = "\\n".join(f"{number}|a|RUNNING|None|n1|N/A|(null)" for number in range(300))
     (tmp_path / "squeue").write_text(
         f"#!/bin/sh\necho $$ >> {tmp_path}/calls\nsleep 0.3\nprintf '{rows}\\n'\n"
@@ -163,9 +161,7 @@ def test_one_query_serves_all_who_ask_meanwhile(play: Play, tmp_path: Path) -> N
 def test_helpers_of_a_machine_ask_as_often_as_one(
     play: Play, clock: SimpleNamespace, tmp_path: Path
 ) -> None:
-    """Ten that watch twenty jobs each, and look every ten seconds: at most twelve questions a
-    minute, all together.
-    """
+    """Ten helpers that watch twenty jobs each ask at most twelve questions a minute together."""
     play("squeue", out="\n".join(f"{number}|a|RUNNING|None|n1|N/A|(null)" for number in range(200)))
     helpers = [Jobs(12, str(tmp_path / "shared")) for _ in range(10)]
     for second in range(120):

@@ -43,9 +43,7 @@ def test_signal_reaches_the_program(
     sig: str,
     way: list[str],
 ) -> None:
-    """However it is sent, the program's trap runs and the app ends as the program does: a
-    checkpoint is possible.
-    """
+    """However a signal is sent, the program's trap runs, and the job ends as the program does."""
     app = shell_app(
         program(sig), num_replicas=replicas, max_retries=1, retry_policy=RetryPolicy.APPLICATION
     )
@@ -70,9 +68,7 @@ def test_signal_reaches_the_program(
 def test_signal_before_the_limit_of_time(
     runner: Runner, shell_app: ShellApp, roles: int, replicas: int
 ) -> None:
-    """What ``sbatch --signal`` asks for comes before the limit of time, to the steps or by the
-    script: time to save.
-    """
+    """The signal of ``sbatch --signal`` comes before the limit, to the steps or by the script."""
     app = shell_app(program("USR1"), num_replicas=replicas)
     app.roles += [replace(app.roles[0], name=f"main{number}") for number in range(1, roles)]
     options = ("--signal=USR1@10", "--signal=B:USR1@10")

@@ -1,6 +1,4 @@
-"""Slurm behind ssh: the connection, what is refused, what comes through, and what is left when
-nobody asks any more.
-"""
+"""Slurm works behind ssh, with refusals, transfers and connections that end."""
 
 from __future__ import annotations
 
@@ -60,9 +58,7 @@ def test_the_helper_is_for_old_pythons(tmp_path: Path) -> None:
 
 
 def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]) -> None:
-    """Submitted, followed, listed, deleted, from where Slurm's tools are not: one file lies on the
-    login node then.
-    """
+    """A job is submitted, followed, listed and deleted from where Slurm's tools are not."""
     root = login.home / ".transload" / "slurm"
     before = set(root.iterdir()) if root.is_dir() else set()  # other tests log in there, too
     handle = far.run(shell_app("echo $HOME; echo no >&2; exit 3"), "slurm", app_id="one")
@@ -90,9 +86,7 @@ def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]
 def test_all_lies_in_the_folder_that_is_set(
     login: Any, tmp_path: Path, shell_app: Callable[..., AppDef], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The helper too: on a login node whose home is full or not to be written to, nothing is
-    written there.
-    """
+    """All lies in the folder that is set, also the helper, where the home is not writable."""
     folder = tmp_path / "scratch" / "me" / "jobs"
     settings = tmp_path / "transload.toml"
     settings.write_text(
@@ -129,7 +123,7 @@ def test_the_next_job_reads_what_one_has_made(
 
 
 def test_two_submits_of_one_id_are_one_app(far: Runner, shell_app: Callable[..., AppDef]) -> None:
-    """As everywhere: the second one adopts the first."""
+    """The second of two submits of one id reattaches to the first."""
     app = shell_app("sleep 60")
     assert far.run(app, "slurm", app_id="same") == far.run(app, "slurm", app_id="same")
     assert len(far.list("slurm")) == 1
@@ -192,7 +186,7 @@ def test_workspace_travels_once(far: Runner, login: Any, tmp_path: Path) -> None
 def test_the_script_of_a_built_in_component_travels(
     far: Runner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its public image is not used on Slurm: what ``--script`` names lies in the working folder."""
+    """What ``--script`` names lies in the working folder, without the public image."""
     monkeypatch.chdir(tmp_path)
     Path("train.py").write_text("import beside\nprint(beside.WORD)\n")
     Path("beside.py").write_text("WORD = 'trained'\n")
@@ -379,7 +373,7 @@ def test_noise_of_a_login_shell(login: Any, tmp_path: Path) -> None:
 
 
 def test_connections_are_shared(login: Any) -> None:
-    """Nine who ask share two connections: eight sessions each, since a server lets in ten."""
+    """Nine clients share two connections of eight sessions, since a server lets in ten."""
     made = [_far() for _ in range(9)]
     for connection in made:
         assert connection.call("list") == []
@@ -511,9 +505,7 @@ def test_answer_of_a_submit_is_lost(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """The connection breaks after ``sbatch`` was called: the job is found again, and there is
-    one.
-    """
+    """A job whose connection breaks after ``sbatch`` is found again, and there is one."""
     scheduler = far.scheduler("slurm")
     assert isinstance(scheduler, SlurmScheduler)
     connection = scheduler.apps.connection  # type: ignore[union-attr]
@@ -573,9 +565,7 @@ def test_a_submit_that_takes_too_long_is_in_doubt(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """No answer in time says nothing: the submit is done again, and finds what it has begun. One
-    job.
-    """
+    """A submit without an answer in time is repeated, and finds what it has begun."""
     monkeypatch.setattr("transload_slurm.remote._SUBMIT_S", 1.0)
     ran, slow = tmp_path / "ran", login.tools / "sbatch"
     slow.write_text('#!/bin/sh\nsleep 3\nexec /usr/bin/sbatch "$@"\n')
@@ -600,8 +590,7 @@ def test_a_submit_outlives_a_long_refusal(
     tmp_path: Path,
     away: float,
 ) -> None:
-    """The connection breaks while ``sbatch`` works, and nobody gets in for long: soon after, it is
-    submitted, once.
+    """A submit whose connection broke during ``sbatch`` is done once, soon after a long refusal.
 
     Nothing here is a stand-in: the link breaks, and sshd is gone. Whoever only asks, keeps asking
     meanwhile.

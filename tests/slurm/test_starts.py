@@ -1,6 +1,4 @@
-"""Jobs that Slurm starts again: of all starts of one job only the newest counts, and an end is an
-end.
-"""
+"""Of all starts of one job by Slurm only the newest counts, and an end is an end."""
 
 from __future__ import annotations
 
@@ -120,8 +118,7 @@ def test_old_start_has_no_say(
     tmp_path: Path,
     slurm_dir: Path,
 ) -> None:
-    """A node is given up while its processes live: what the old start comes to is nobody's end,
-    only the new one's is.
+    """What an old start on a node that was given up comes to does not count.
 
     The old start's replica is ended by its wrapper, which finds that it was replaced.
     """

@@ -1,4 +1,4 @@
-"""The state table: every word of Slurm's, and those that nobody has heard of."""
+"""The state table has every word of Slurm's, and unknown words are UNKNOWN."""
 
 from __future__ import annotations
 
@@ -229,9 +229,7 @@ def test_dependency_that_can_never_be_satisfied_is_an_end() -> None:
     st.data(),
 )
 def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObject) -> None:
-    """Of an array that has ended, those succeeded whose wrapper said so: no others, whatever their
-    row is.
-    """
+    """Of an ended array only elements whose supervisor said so have succeeded."""
     rows = data.draw(
         st.dictionaries(
             st.sampled_from([str(k) for k in range(len(words))]),

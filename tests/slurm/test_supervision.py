@@ -1,6 +1,4 @@
-"""A job may do anything to its own files, its folder may go, a submit may be given up: each comes
-to a known end.
-"""
+"""A job comes to a known end, whatever it does to its files, folder or submit."""
 
 from __future__ import annotations
 
@@ -87,9 +85,7 @@ def test_removed_folder_ends_the_job(
     tmp_path: Path,
     eventually: Any,
 ) -> None:
-    """Whoever removes the folder of a job ends it: its processes are gone, and its place in the
-    queue is free.
-    """
+    """Removing the folder of a job ends its processes, and frees its place in the queue."""
     handle = runner.run(shell_app(f"echo $$ > {tmp_path}/pid; sleep 300"), "slurm")
     pid = int(
         eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), 60)

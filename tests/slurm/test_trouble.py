@@ -1,6 +1,4 @@
-"""What goes wrong on clusters, done to a real one: nodes and controllers that die, jobs that are
-forgotten.
-"""
+"""A real cluster loses nodes and controllers, and forgets jobs."""
 
 from __future__ import annotations
 
@@ -75,7 +73,7 @@ def on_node(runner: Runner, handle: str, eventually: Eventually) -> str:
 def test_controller_finds_out_that_a_node_is_lost(
     runner: Runner, shell_app: ShellApp, eventually: Eventually, lost_node: Callable[..., None]
 ) -> None:
-    """A node that goes down under a job without retries: FAILED, and the reason is told."""
+    """A job without retries whose node is lost is FAILED once the controller finds out."""
     handle = runner.run(
         shell_app("echo $SLURMD_NODENAME; sleep 200", num_replicas=2),
         "slurm",
@@ -90,7 +88,7 @@ def test_controller_finds_out_that_a_node_is_lost(
 def test_node_is_lost(
     runner: Runner, shell_app: ShellApp, eventually: Eventually, lost_node: Callable[..., None]
 ) -> None:
-    """A node that goes down under a job without retries: FAILED, and the reason is told."""
+    """A job without retries on a node that goes down is FAILED with the reason."""
     handle = runner.run(
         shell_app("echo $SLURMD_NODENAME; sleep 200", num_replicas=2),
         "slurm",
@@ -126,8 +124,9 @@ def test_node_is_lost_and_the_app_is_started_again(
 def of_kind(
     kind: str, shell_app: ShellApp, command: str, **fields: Any
 ) -> tuple[AppDef, dict[str, Any], list[Any]]:
-    """Return an app of a plain job, two components or an array, its run options, and its replicas:
-    (role, number).
+    """Return a job of a kind, its run options, and its replicas as (role, number).
+
+    The kinds are a plain job, two components and an array.
     """
     if kind == "one role":
         return shell_app(command, **fields), {}, [("main", 0)]
@@ -202,9 +201,7 @@ def test_clock_of_the_client_is_behind(
     eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A job that was put back in the queue is let go once: a clock that is behind does not put it
-    off again.
-    """
+    """A requeued job is released once, even if the client's clock is behind."""
     behind = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() - 600)
     monkeypatch.setattr(jobs, "time", behind)
     handle = runner.run(
@@ -229,7 +226,7 @@ def test_lost_node_of_a_part(
     tmp_path: Path,
     kind: str,
 ) -> None:
-    """A node lost under one component or element, without retries: FAILED, and the reason is told.
+    """A component or element without retries on a lost node is FAILED with the reason.
 
     Slurm ends the other components; other elements go on to their end first.
     """
@@ -307,7 +304,7 @@ def test_slow_squeue_does_not_put_off_an_end(
 def test_submit_without_a_controller(
     runner: Runner, cluster: Any, shell_app: ShellApp, slurm_dir: Path
 ) -> None:
-    """Nobody to submit to: a transient error, and nothing is left."""
+    """A submit without a controller is a transient error that leaves nothing."""
     elsewhere = cluster.base / "elsewhere.conf"
     text = cluster.conf.read_text().splitlines()
     there = [
@@ -478,9 +475,7 @@ def test_job_that_only_the_accounting_knows(
     shell_app: ShellApp,
     eventually: Eventually,
 ) -> None:
-    """Aged out of the controller, with no word of its wrapper's, a job is told by sacct: arrays and
-    components too.
-    """
+    """A job that only accounting knows, also an array or components, is described by sacct."""
     with Runner("tests") as runner:
         handles = {
             "cancelled": runner.run(shell_app("echo up; sleep 200", num_replicas=2), "slurm"),

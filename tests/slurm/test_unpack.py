@@ -1,4 +1,4 @@
-"""Packages that are one file: unpacked once on a node, and removed with the last that uses them."""
+"""A file of packages is unpacked once on a node, and removed with its last user."""
 
 from __future__ import annotations
 

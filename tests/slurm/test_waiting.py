@@ -70,7 +70,7 @@ def test_a_partition_that_could_not_be_asked_is_asked_again(
 def test_more_tasks_than_the_cluster_has_cpus(
     runner: Runner, shell_app: ShellApp, eventually: Any
 ) -> None:
-    """Likewise where no partition was named: that of the cluster counts."""
+    """Where no partition was named, that of the cluster counts."""
     handle = runner.run(shell_app("true", num_replicas=100), "slurm")
     said = _waits(runner, handle, eventually, "never start")
     assert "100 replica(s) of 1 CPU(s)" in said and "partition 'main' has 3 node(s)" in said
@@ -156,7 +156,7 @@ def test_busy_nodes_and_the_expected_start(
 def test_the_job_s_own_limit_comes_first(
     runner: Runner, shell_app: ShellApp, eventually: Any
 ) -> None:
-    """AppDef.timeout is shorter than what Slurm is told: the status has that one."""
+    """The status has AppDef.timeout, which is shorter than Slurm's limit."""
     handle = runner.run(shell_app("sleep 600", timeout=90.0), "slurm")
     status = eventually(lambda: (s := runner.status(handle)) and s.ends_by and s, 30)
     assert status.time_limit == 90.0

@@ -21,9 +21,7 @@ from transload_slurm.watch import SlurmWatch
 def test_many_files_are_looked_at_less_often(
     apps: int, files: int, pause: tuple[float, float]
 ) -> None:
-    """What counts is how many files there are, of many apps or of one array: looking costs about
-    the same.
-    """
+    """The pause grows with the number of files, so that looking costs about the same."""
     watch = SlurmWatch(
         lambda app_id: [f"/nowhere/{app_id}/{k}" for k in range(files)], lambda ids: {}
     )

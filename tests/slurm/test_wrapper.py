@@ -133,8 +133,7 @@ def test_controller_is_away_while_the_replicas_start(
     leave: Callable[[Any], Callable[[], None]],
     tried: bool,
 ) -> None:
-    """That no step can be made is no failure of the app's: it waits, and then starts, without a
-    retry.
+    """A job whose step cannot be made waits, and then starts, without a retry.
 
     ``tried``: the controller comes back only when ``srun`` has given up once.
     """
@@ -304,9 +303,7 @@ def test_sbatch_that_fails_after_it_has_submitted(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Its job is found by the submit's token and ended: a refused submit leaves nothing in the
-    queue.
-    """
+    """A refused submit ends its job, found by its token, so that nothing stays in the queue."""
     real = shutil.which("sbatch")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin" / "sbatch").write_text(f'#!/bin/sh\n{real} "$@"\necho broken >&2\nexit 1\n')
