@@ -194,6 +194,11 @@ def test_given_id_adopts(invoke: Any, component_file: str) -> None:
     again = invoke("run", "--app-id", "mine", component_file, "--code", code)
     assert first.code == again.code == 0
     assert first.out == again.out
+    assert "submitted local://transload/mine" in first.err
+    assert "reattached to local://transload/mine, which was submitted before" in again.err
+    assert "transload: submitted" not in again.err
+    detached = invoke("run", "--detach", "--app-id", "mine", component_file, "--code", code)
+    assert detached.out == "local://transload/mine\n" and "reattached" in detached.err
     other = invoke("run", "--app-id", "mine", component_file, "--code", "print('other')")
     assert other.code == 2
     assert "'mine' is taken" in other.err

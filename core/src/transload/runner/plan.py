@@ -54,6 +54,7 @@ class Plan(AppDryRunInfo[T]):
         inherit_env: it gets the whole environment of the process that submits it, where its
             scheduler can do that.
         checkpoints: the name under which its checkpoints are kept. None means that it has none.
+        reattached: the submit found the job, and started nothing.
     """
 
     scheduler: str
@@ -67,6 +68,7 @@ class Plan(AppDryRunInfo[T]):
     id_given: bool = False
     inherit_env: bool = True
     checkpoints: str | None = None
+    reattached: bool = False
     _runner: Runner
     _unchanged: T | None = None
     """A copy of the request, where it may have to be converted again at the submit."""
@@ -115,6 +117,7 @@ class Plan(AppDryRunInfo[T]):
         submission = self._submission(secrets)
         request = self._prepared_request(scheduler, secrets)
         started = scheduler.submit(request, self.app_id, submission)
+        self.reattached = not started
         if started:
             emit(self.handle, AppStatus(AppState.SUBMITTED))
         return Job(self.handle, self._runner)

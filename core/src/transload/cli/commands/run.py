@@ -269,7 +269,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
         _warn_of_variables(plan)
         if not given.detach:
             return _stay(plan, given)
-        job = plan.submit()
+        job = _submit(plan)
         if given.as_json:
             emit_json(app_json(job.handle, job.status()))
         else:
@@ -438,12 +438,21 @@ def _show(plan: Plan[Any], as_json: bool) -> None:
         emit(str(plan).rstrip("\n"))
 
 
+def _submit(plan: Plan[Any]) -> Job:
+    """Submit, and note if the job was there already."""
+    job = plan.submit()
+    if plan.reattached:
+        note(f"reattached to {job.handle}, which was submitted before")
+    return job
+
+
 def _stay(plan: Plan[Any], given: _Options) -> int:
     """Submit, wait for the end, report it, and return the exit code."""
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     with interrupts(events):
-        job = plan.submit()
-        note(f"submitted {job.handle}")
+        job = _submit(plan)
+        if not plan.reattached:
+            note(f"submitted {job.handle}")
         note("press Ctrl-C to cancel it; it keeps running if this terminal closes")
         note(f"to see its log again, type: transload log -f {job.handle}")
         try:
