@@ -1,4 +1,4 @@
-"""Fixtures for every suite: a state folder of one's own, waiting with a deadline, ports, engines.
+"""Fixtures for every suite, such as a state folder, waits with a deadline, ports and engines.
 
 No test here sleeps for luck, and none may leave a process: ``transload_home`` looks, and fails the
 test that did.
@@ -49,9 +49,7 @@ _PROCESSES: Final = os.path.isdir("/proc/self")
 
 
 def _load(neighbour: str) -> ModuleType:
-    """Load a file of this folder by path: the folders below ``tests`` are no packages, and none is
-    on the path.
-    """
+    """Load a file of this folder by path, as no folder below ``tests`` is a package."""
     name = f"transload_test_{neighbour}"
     spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{neighbour}.py"))
     assert spec is not None and spec.loader is not None
@@ -111,8 +109,9 @@ def _eventually(
 
 @pytest.fixture
 def eventually() -> Eventually:
-    """``eventually(condition, timeout=10.0, message="")``: the condition's first truthy value, or
-    the test fails.
+    """Return ``eventually(condition, timeout=10.0, message="")``.
+
+    It returns the condition's first truthy value, or fails.
     """
     return _eventually
 
@@ -195,7 +194,7 @@ class Moment:
         return Moment(ticks, _last_pid(), time.monotonic())
 
     def pids(self) -> list[int]:
-        """Return the pids of processes that may be younger: those that were given since.
+        """Return the pids of processes that may be younger, which were given since.
 
         All are, if that is so long ago that the kernel may have begun anew twice.
         """
@@ -248,9 +247,7 @@ def _strangers(found: dict[int, bytes]) -> dict[int, bytes]:
 
 
 def _end(home: Path, since: Moment) -> None:
-    """End every process of the folder: helpers first get a chance to end what they guard, then all
-    are killed.
-    """
+    """End every process of the folder, first by its helpers, then by a kill."""
     for number, patience in ((signal.SIGTERM, 1.0), (signal.SIGKILL, 5.0)):
         deadline = time.monotonic() + patience
         victims = processes_of(home, since)
@@ -334,9 +331,7 @@ def transload_home(
 
 
 def _needs(name: str) -> Any:
-    """Make the fixture of one engine: what takes it, a test or another fixture, needs that
-    engine.
-    """
+    """Make the fixture of one engine, which is needed by what takes it."""
 
     @pytest.fixture(scope="session", name=f"needs_{name}")
     def needs() -> None:
@@ -396,9 +391,7 @@ sys.addaudithook(_watch_starts)
 
 @pytest.fixture(scope="session")
 def private_engine(needs_docker: None) -> Iterator[Any]:
-    """A container engine of this test process, for the suites that want one: see
-    ``tests/private_engine.py``.
-    """
+    """Start a container engine of this test process, as ``tests/private_engine.py`` describes."""
     engine = _load("private_engine").PrivateEngine(in_memory=True)
     try:
         engine.start()
@@ -435,9 +428,7 @@ def _note_left_out(reports: list[pytest.TestReport]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """End with why tests ran twice, and a line for each engine that could not be used: how many
-    tests wanted it.
-    """
+    """End with why tests ran twice, and how many wanted each engine that could not be used."""
     for report in terminalreporter.stats.get("rerun", ()):
         terminalreporter.section(f"first try of {report.nodeid}")
         terminalreporter.line(report.longreprtext)
@@ -463,9 +454,7 @@ def _suite(test: Path) -> str:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Give a test that asks for a ``docs_page`` every page that its suite runs: see
-    ``tests/snippets.py``.
-    """
+    """Give a test that asks for a ``docs_page`` every page of its suite (``tests/snippets.py``)."""
     if "docs_page" in metafunc.fixturenames:
         metafunc.parametrize("docs_page", snippets.pages_of(_suite(metafunc.definition.path)))
 

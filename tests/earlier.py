@@ -71,7 +71,7 @@ def run(python: Path, code: str, *arguments: str, path: str = "") -> str:
 
 
 def _uv() -> list[str]:
-    """Return the command that runs uv: the program, or the module that nox brings along."""
+    """Return the command that runs uv, as a program or as the module that nox brings along."""
     beside = ROOT / ".nox-bootstrap" / "bin" / "uv"
     found = shutil.which("uv") or (str(beside) if beside.exists() else None)
     if found is None:

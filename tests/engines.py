@@ -1,5 +1,4 @@
-"""The engines that some tests need beyond Python packages: is one here, why not, and how it is
-installed.
+"""Find the engines that some tests need, say why one is missing, and install them.
 
 Standard library only: ``tests/conftest.py`` loads it, and ``run_tests.py`` runs it before any
 environment exists::
@@ -28,8 +27,7 @@ REQUIRE: Final = "TRANSLOAD_REQUIRE"
 MAY_START: Final = "TESTS_MAY_START"
 """The engines that the running test needs, for the programs that it starts."""
 LEFT_OUT: Final = "TESTS_LEFT_OUT"
-"""The file to which a run writes what it left out for want of which engines, as JSON: name →
-engines."""
+"""The JSON file in which a run notes the tests that it left out, with the engines they want."""
 _LEADING: Final = (REQUIRE, "DOCKER_HOST", "REAL_CLUSTER", "REAL_KUBECONFIG", "SLURM_CONF")
 """Variables that lead to an engine, or ask for one."""
 _SYSTEM_FOLDERS: Final = "/usr/local/sbin:/usr/sbin:/sbin:/usr/local/bin:/usr/bin:/bin"
@@ -46,9 +44,7 @@ def _root() -> str | None:
 
 
 def _cluster() -> str | None:
-    """Want a cluster that may be used, or a program that starts one: see the session
-    real_kubernetes.
-    """
+    """Want a cluster that may be used, or a program that starts one, as for real_kubernetes."""
     given = os.environ.get("REAL_KUBECONFIG") or os.environ.get("REAL_CLUSTER")
     return None if given else "REAL_KUBECONFIG names no cluster"
 

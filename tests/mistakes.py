@@ -1,4 +1,4 @@
-"""The commonest mistakes of the first minutes: what is typed, and what the message must say.
+"""The commonest mistakes of the first minutes, with what is typed and the message.
 
 Suites run them with the core alone (`tests/core/cli/test_common_mistakes.py`), and with all plugins
 (`tests/docs/test_common_mistakes.py`).
@@ -76,7 +76,7 @@ WITHOUT_PLUGINS = [
     (["migrate", "x.py"], install_command("torchx")),
     (["report", "nope"], install_command("report")),
 ]
-"""Likewise with the core alone: what to install."""
+"""What to install after the same mistakes with the core alone."""
 
 WITH_ALL_PLUGINS = [
     (["run", "--partition", "gpu", "--", "true"], "-c partition=VALUE"),

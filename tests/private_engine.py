@@ -1,4 +1,4 @@
-"""A real engine for the tests: on a private socket, in namespaces of its own that vanish with it.
+"""Run a real engine for the tests, on a private socket, in namespaces that end with it.
 
 Its processes are below one process id namespace, its bridges and packet filter rules in one network
 namespace, its mounts in one mount namespace. Killing the first process of the namespace ends all of

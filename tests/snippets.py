@@ -1,5 +1,4 @@
-"""Runs what the documentation shows: the code blocks of a page, one after the other, as a reader
-would.
+"""Run the code blocks of a page of the documentation in order, as a reader would.
 
 A page is run in a folder of its own, in which there is a copy of ``examples``. Its blocks share one
 namespace and one shell environment, in the order of the page:
@@ -127,7 +126,7 @@ class Snippet:
 
     @property
     def place(self) -> str:
-        """Where it is: ``docs/page.md:12``."""
+        """Where it is, as in ``docs/page.md:12``."""
         return f"{self.page}:{self.line}"
 
     def belongs_to(self, suite: str) -> bool:

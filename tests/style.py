@@ -1,5 +1,6 @@
-"""Keep three habits from coming back: nested conditional expressions, packed assignments, and
-`**x: Any` in signatures.
+"""Keep three habits from coming back, and count what there is of them.
+
+They are nested conditional expressions, packed assignments, and `**x: Any` in signatures.
 
     python tests/style.py            fail if the sources have more of one than tests/style.json allows
     python tests/style.py --lower    write today's numbers to tests/style.json, where they are lower

@@ -1,5 +1,6 @@
-"""Processes that have imported host and engine already: a kill hits the life of a unit of work, not
-its imports.
+"""Start processes that have imported orchestrator and engine already.
+
+So a kill hits the life of a step, and not its imports.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Check installed wheels: each distribution is there, complete, imports, and every plugin it names
-loads.
+"""Check that each installed wheel is complete and imports, and that its plugins load.
 
 Run by the session ``wheels``, outside of the source tree: ``python -P tests/wheels.py core
 plugins/airflow ...``.

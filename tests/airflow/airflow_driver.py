@@ -1,5 +1,4 @@
-"""Airflow's part in the conformance suite: what its task runner and triggerer would do around one
-task.
+"""Do for the conformance suite what Airflow's task runner and triggerer do around a task.
 
 Each task runs in a process of its own, forked from a server that has imported Airflow once. The
 context is made here (the daemons have tests of their own); the operator and the trigger are the
@@ -180,9 +179,7 @@ class AirflowDriver(Warm):
         self.entry = f"airflow_driver:{'waits_in_trigger' if deferrable else 'waits_in_task'}"
 
     def request(self) -> dict[str, Any]:
-        """Return what the next process is given: the store is Airflow's database, one for a
-        believed-dead twin, too.
-        """
+        """Return the store and context of the next process, or of a twin that was believed dead."""
         return {
             **super().request(),
             "store": str(self.folder.parent / Path(self._request["store"]).name),

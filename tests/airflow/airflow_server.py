@@ -1,6 +1,4 @@
-"""A real Airflow for the tests: scheduler with LocalExecutor, triggerer, DAG processor and API
-server, on SQLite.
-"""
+"""Run a real Airflow on SQLite for the tests, with its four processes and LocalExecutor."""
 
 from __future__ import annotations
 
@@ -206,8 +204,7 @@ class AirflowServer:
         return True
 
     def own_processes(self) -> list[int]:
-        """Return all processes of this Airflow, whatever their session: those with its home in
-        their environment.
+        """Return all processes with this Airflow's home in their environment, in any session.
 
         A job of Slurm's may have that, too, from the task that submitted it: it is not Airflow's.
         """
@@ -288,7 +285,7 @@ class AirflowServer:
     # -- runs and tasks
 
     def pause(self, dag_id: str, paused: bool = True) -> None:
-        """Have the scheduler begin no task of a DAG, or (False) begin them again."""
+        """Start a run of a DAG, and only one, however often a busy server has to be asked."""
         self.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": paused})
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> Run:
@@ -401,7 +398,7 @@ class Run:
         self.server.call("PATCH", f"{self._path}/taskInstances/{task_id}", {"new_state": state})
 
     def mark_run(self, state: str) -> None:
-        """Mark the whole run as a person would."""
+        """Set the start of the run to 2024 in the database, so that a ``dagrun_timeout`` passed."""
         self.server.call("PATCH", self._path, {"state": state})
 
     def begun_long_ago(self) -> None:
@@ -490,7 +487,7 @@ def _airflow() -> list[str]:
 
 
 _STARTED: list[subprocess.Popen[bytes]] = []
-"""All that this process started: some of it runs on while other processes of the tests use it."""
+"""All that this process started, some of which runs on while other processes use it."""
 
 
 def _runs(pid: int) -> bool:

@@ -52,7 +52,7 @@ def _fork_server(_no_real_home: None) -> Iterator[None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give a test on the real Airflow time of its own: it may wait for its start, or for its turn."""
+    """Give a test on the real Airflow more time, as it may wait for its start or its turn."""
     for item in items:
         uses_airflow = "airflow" in getattr(item, "fixturenames", ())
         if uses_airflow and item.get_closest_marker("timeout") is None:

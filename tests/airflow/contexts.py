@@ -1,4 +1,4 @@
-"""Tasks and their contexts, made without Airflow's daemons: for what needs no real ones."""
+"""Make tasks and their contexts without Airflow's daemons, for what needs no real ones."""
 
 from __future__ import annotations
 

@@ -46,9 +46,7 @@ class Stage:
         script: Mapping[str, Any] | AppDef,
         roles: Mapping[str, int] | None = None,
     ) -> Run:
-        """Start a run of a DAG with an app: a scripted one, or a real one on the local
-        scheduler.
-        """
+        """Start a run of a DAG with a job, either scripted or real on the local scheduler."""
         name = f"app-{uuid.uuid4().hex}"
         ours = isinstance(script, AppDef)
         app = script if isinstance(script, AppDef) else scripted_app(name, script, roles=roles)

@@ -1,4 +1,4 @@
-"""One Airflow for all processes of a test run: the first one starts it, the last one stops it."""
+"""Share one Airflow among all processes of a test run, from the first to the last of them."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class SharedServer:
         return server
 
     def _leave(self, users: IO[str], server: AirflowServer) -> None:
-        """Stop the server if nobody else uses it: a process that ended in any way holds no lock."""
+        """Stop the server if nobody else uses it, since a process that has ended holds no lock."""
         fcntl.flock(users, fcntl.LOCK_UN)
         try:
             fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)

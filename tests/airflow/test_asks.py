@@ -1,6 +1,4 @@
-"""One task that asks for several jobs in turn: each different one is a job of its own, and none is
-run twice.
-"""
+"""A task that asks for several jobs in turn gets a job for each, and runs none twice."""
 
 from __future__ import annotations
 
@@ -49,9 +47,7 @@ def run(task: Twice, context: dict[str, Any]) -> Any:
 
 
 def again(task: Any, context: dict[str, Any], **marks: Any) -> dict[str, Any]:
-    """Return the context of a later try in another process: the store is the same, all else is
-    new.
-    """
+    """Return the context of a later try in another process, with the same store."""
     return {
         **make_context(task, try_number=2, **marks),
         "task_state_store": context["task_state_store"],

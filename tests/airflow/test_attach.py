@@ -1,4 +1,4 @@
-"""Crashes and restarts of a real Airflow: one job, and its results arrive."""
+"""A real Airflow crashes and restarts, with one job whose results arrive."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_ends_that_nobody_asked_for(stage: Stage) -> None:
 
 @pytest.mark.slow  # the conformance suite dies at each of these points
 def test_killed_between_submit_and_store(stage: Stage) -> None:
-    """The process dies before it learns that the app was taken: the retry finds it."""
+    """A retry finds the job of a process that died before it learnt of the submit."""
     runs = [
         stage.run(f"{mode}_retry", held(crash="after", results={"0": {"x": 1}}))
         for mode in ("sync", "deferrable")
@@ -131,9 +131,7 @@ def end_tasks_without_a_triggerer(stage: Stage) -> tuple[list[Run], Run]:
 
 
 def test_unreachable_scheduler_is_no_failed_app(stage: Stage) -> None:
-    """A scheduler that cannot answer for longer than patience: up_for_retry, then the same app is
-    attached to.
-    """
+    """A scheduler silent for longer than patience is up_for_retry, which reattaches."""
     gap = [
         {"state": "RUNNING", "seconds": 0.5},
         {"state": "UNAVAILABLE", "until": "back"},

@@ -1,4 +1,4 @@
-"""A connection as a cluster, on a real Airflow: what its triggerer and API server do with it."""
+"""The triggerer and API server of a real Airflow use a connection as a cluster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages show is so: their code is run as it stands there, in this environment."""
+"""The pages' code runs as it stands there, in this environment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tasks end on a real Airflow: success, failure, skip, cancellation, retries, mistakes."""
+"""Tasks end on a real Airflow in success, failure, skip, cancellation, retry or mistake."""
 
 from __future__ import annotations
 
@@ -31,9 +31,7 @@ GOES_ON = Role("main", "", entrypoint=sys.executable, args=["-c", PROGRAM], chec
 
 
 def test_endings(stage: Stage) -> None:
-    """An app's end is the task's: success, failed, skipped by exit code, failed or skipped when
-    cancelled.
-    """
+    """A task succeeds, fails or is skipped as its job's end, exit code and options say."""
     wrong = {
         "steps": [
             {"state": "RUNNING", "lines": [{"text": "it broke", "stream": "stderr"}]},

@@ -1,6 +1,4 @@
-"""How tasks end that do not end well: failures, kills, callbacks that raise, and what becomes of
-the app.
-"""
+"""Tasks that do not end well fail, are killed, or have callbacks that raise."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ def failed(exit_code: int) -> AppStatus:
 def test_failures(
     error: TransloadError, options: dict[str, Any], more: dict[str, Any], kind: type
 ) -> None:
-    """Each error is what Airflow acts on rightly: skip, fail for good, or fail and perhaps
-    retry.
-    """
+    """Each error makes Airflow skip, fail for good, or fail and perhaps retry, as it should."""
     step = TaskContext(options=ExecutionOptions(**options), **more)
     assert type(ADAPTER.translate(error, step)) is kind
 
@@ -268,9 +264,7 @@ def test_nothing_starts_without_the_store(control: ScriptedControl, key: str) ->
 def test_log_position_that_is_refused(
     control: ScriptedControl, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Airflow that does not take how far the logs came fails no task: it says so once, and goes
-    on.
-    """
+    """An Airflow that refuses log positions fails no task, which says so once and goes on."""
 
     class Store(Kept):
         def set(self, key: str, value: Any, *, retention: Any = None) -> None:
@@ -321,9 +315,7 @@ def test_alarm_of_airflow_cancels(
 
 
 def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
-    """A trigger that broke, or a lost event: the task attaches to its app again, and waits in
-    place.
-    """
+    """After a broken trigger or a lost event a task reattaches to its job, and waits in place."""
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"]})
     operator = TransloadOperator(
         task_id="job", app=app, scheduler="scripted", deferrable=True, defer_after=0
@@ -341,9 +333,7 @@ def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_failed_trigger_without_a_store(control: ScriptedControl, silent: bool) -> None:
-    """With ``durable=False`` too a broken or silent trigger costs no second app: this try's own
-    handle leads to it.
-    """
+    """With ``durable=False`` too a broken trigger costs no second job, by this try's handle."""
     app = scripted_app(
         "a",
         {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"], "results": {"0": {"x": 1}}},

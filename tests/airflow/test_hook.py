@@ -1,4 +1,4 @@
-"""The hook: a connection as a cluster, the runner for tasks, and what a connection's test says."""
+"""The hook gives a connection as a cluster, the runner for tasks, and a connection test."""
 
 from __future__ import annotations
 

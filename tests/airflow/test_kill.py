@@ -20,8 +20,10 @@ DEFERRED = [pytest.param("sync", marks=pytest.mark.slow), "deferrable"]
 suite do not."""
 WAITING = {"sync": "running", "deferrable": "deferred"}
 CANCEL_S = {"sync": 15.0, "deferrable": 5.0}
-"""Seconds from a person's click to the cancel: a heartbeat (5 s and the API's time) or a turn of
-the triggerer."""
+"""Seconds from a person's click to the cancel, by a heartbeat or a turn of the triggerer.
+
+A heartbeat takes 5 s and the API's time.
+"""
 
 
 @pytest.mark.parametrize("state", ["failed", pytest.param("success", marks=pytest.mark.slow)])

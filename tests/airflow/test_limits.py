@@ -47,9 +47,7 @@ def test_startup_and_schedule_timeout_cancel(stage: Stage) -> None:
 
 
 def test_reachable_from_the_worker_only(airflow: AirflowServer, stage: Stage) -> None:
-    """A scheduler that only the submitting process can reach: the task waits in place, with one
-    warning.
-    """
+    """A task whose scheduler only the submitter can reach waits in place, with one warning."""
     run = stage.run("handover", held(results={"0": {"x": 1}}))
     stage.handle(run)
     airflow.until(lambda: "waits in place" in run.log(), "the warning")

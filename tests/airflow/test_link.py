@@ -1,6 +1,4 @@
-"""What people see of this provider, in a real browser on a real Airflow: button, listing,
-connection form.
-"""
+"""A real browser on a real Airflow shows the button, listing and connection form."""
 
 from __future__ import annotations
 

@@ -45,9 +45,7 @@ def test_reads_are_noted() -> None:
 
 
 def test_sources_of_an_app(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    """Secrets of the app are hidden where they can be read: variables, files relative to the DAG's,
-    each line.
-    """
+    """A job's secrets are hidden where they can be read, as variables or files, line by line."""
     hidden: list[str] = []
     monkeypatch.setattr("airflow.sdk.log.mask_secret", hidden.append)
     monkeypatch.setenv("A_TOKEN", "sesame")

@@ -1,6 +1,4 @@
-"""What Airflow is told of data: OpenLineage's events, as its own listener writes them, and the
-events of assets.
-"""
+"""Airflow gets events of OpenLineage, as its own listener writes them, and of assets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator by itself: arguments, failures, what it asks of Airflow and tells it."""
+"""The operator alone has arguments and failures, and asks and tells Airflow what it should."""
 
 from __future__ import annotations
 
@@ -197,9 +197,7 @@ def test_results_that_json_has_not(control: ScriptedControl) -> None:
 
 
 def test_files_are_values(transload_home: Path) -> None:
-    """A file that the job leaves in its output folder is an XCom of its own: its path, for the
-    tasks downstream.
-    """
+    """A file that the job leaves in its output folder is an XCom with its path."""
     script = 'echo weights > "$TRANSLOAD_OUTPUT_DIR/model.txt"'
     operator = TransloadOperator(
         task_id="job", command=["sh", "-c", script], scheduler="local", push_results=True
@@ -230,9 +228,7 @@ def test_callbacks(control: ScriptedControl) -> None:
 
 
 def test_callbacks_and_waiting_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The triggerer has no callbacks: with ``on_status`` a task is never deferred, whatever
-    Airflow's default is.
-    """
+    """With ``on_status`` a task is never deferred, since the triggerer has no callbacks."""
 
     class Watching(AppCallbacks):
         def on_status(self, status: Any, context: Any) -> None:
@@ -253,9 +249,7 @@ def test_callbacks_and_waiting_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_callbacks_look_the_same_in_each_process() -> None:
-    """Callbacks stand in the stored form of a mapped task: an address in it would be a new version
-    of the DAG.
-    """
+    """Callbacks have no address in a mapped task's stored form, which would change the DAG."""
 
     class Mine(AppCallbacks):
         pass
@@ -306,9 +300,7 @@ def test_app_that_goes_on_is_deferred(
 def test_kill_while_looking_is_no_deferral(
     control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A task that is marked while it waits in place first does not defer: it waits for the end of
-    its app.
-    """
+    """A task that is marked while it first waits in place does not defer, but waits on."""
     monkeypatch.setattr(task_instance, "task_state", lambda ti, absent=None: "failed")
 
     class Ending(AppCallbacks):
@@ -534,9 +526,7 @@ def test_lineage_of_artifacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     [("FAILED", "FAILED"), ("CANCELLED", "CANCELLED"), ({"state": "UNAVAILABLE"}, "UNKNOWN")],
 )
 def test_lineage_of_what_did_not_end_well(control: ScriptedControl, last: Any, state: str) -> None:
-    """OpenLineage gets the state of the app: a task may fail because nobody knows what its app
-    does.
-    """
+    """OpenLineage gets the job's state, as a task may fail because nobody knows it."""
     pytest.importorskip("airflow.providers.openlineage")
     operator = scripted(
         {"steps": [{"state": "RUNNING", "seconds": 0.1}, last]}, patience=0.2, poll_interval=0.1

@@ -1,4 +1,4 @@
-"""What makes operators declares their options: a type checker sees a misspelt one."""
+"""What makes operators declares its options, so that a type checker sees a misspelt one."""
 
 from __future__ import annotations
 

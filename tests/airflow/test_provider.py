@@ -32,7 +32,7 @@ def fresh(code: str, **environment: str) -> Any:
 
 
 def test_provider_metadata_imports_nothing() -> None:
-    """Airflow loads the metadata on every start: it brings no module but ours, and few of them."""
+    """Airflow loads the metadata on every start, which brings few modules, all of them ours."""
     code = (
         "import sys; before = set(sys.modules);"
         "from transload_airflow.provider import get_provider_info; get_provider_info();"
@@ -84,8 +84,9 @@ print(json.dumps({
 
 
 def test_example_dags_are_found_by_airflow() -> None:
-    """With its examples on, Airflow reads those of this package from a bundle of their own: each
-    file is a DAG, and each of operator, decorator and sensor is in one.
+    """With its examples on, Airflow reads each file of this package's bundle as a DAG.
+
+    Each of operator, decorator and sensor is in one.
     """
     code = """
 import json

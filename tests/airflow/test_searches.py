@@ -36,7 +36,7 @@ TRIALS = [
 
 
 def check(run: Run, summary: dict[str, Any]) -> None:
-    """Check what a search came to: all trials, one of them failed, the best of the others."""
+    """Check that a search has all trials, one of them failed, and the best of the others."""
     rows = summary["trials"]
     assert [row["index"] for row in rows] == [0, 1, 2, 3, 4]
     assert [row["value"] is None for row in rows] == [False, True, False, False, False]
@@ -78,9 +78,7 @@ def test_search_runs_round_by_round(airflow: AirflowServer, stage: Stage) -> Non
 
 @pytest.mark.slow  # a killed task of an operator attaches, and a trial's ledger is tested by itself
 def test_killed_trial_is_attached_to(airflow: AirflowServer, stage: Stage) -> None:
-    """Kill -9 of a trial's task process: its retry attaches, one job in all, and the search comes
-    to its end.
-    """
+    """The retry of a killed trial's task reattaches to its one job, and the search ends."""
     run = airflow.trigger("search_sync", {"gate": "first"})
     handle = airflow.until(
         lambda: run.xcom("handle", "search.trials_0", 0), "the first trial's app"
@@ -212,9 +210,7 @@ def best(search: Search) -> tuple[Any, dict[str, Any]]:
 
 
 def test_tasks_of_a_search(scripted: Search) -> None:
-    """Suggest, run, sum up: a failed trial is written down with its reason, the best one is
-    told.
-    """
+    """Tasks suggest, run and sum up. A failed trial has its reason, and the best is returned."""
     trials = suggested(scripted)
     assert suggested(scripted) == trials, "asked again, the same"
     assert tried(scripted, trials[0])["results"] == {
@@ -231,9 +227,7 @@ def test_tasks_of_a_search(scripted: Search) -> None:
 
 
 def test_a_trial_is_stopped_early(scripted: Search) -> None:
-    """A trial whose steps are worse than the others' is ended: its task, which waits in place, is
-    skipped.
-    """
+    """A trial whose steps are worse than the others' is ended, and its waiting task is skipped."""
     component = str(Path(__file__).parent / "dags/parts.py:stepping")
     early = replace(
         scripted,
@@ -261,9 +255,7 @@ def test_a_trial_is_stopped_early(scripted: Search) -> None:
 
 
 def test_trial_whose_task_said_nothing(scripted: Search) -> None:
-    """A trial of which nobody knows how it ended is no failed one: the search stops there, and says
-    what to do.
-    """
+    """A search stops at a trial whose end nobody knows, and says what to do."""
     suggested(scripted)
     with pytest.raises(
         AirflowFailException, match="not known how trial 0, 1 ended: .*clear that task"

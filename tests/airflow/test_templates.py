@@ -1,4 +1,4 @@
-"""What Airflow's templates look into: what a DAG's author wrote as one, and nothing else."""
+"""Airflow's templates look into what a DAG's author wrote as one, and nothing else."""
 
 from __future__ import annotations
 
@@ -112,8 +112,9 @@ def test_sensor_keeps_a_text() -> None:
 
 
 def test_function_as_component(transload_home: Any) -> None:
-    """Airflow calls each function in a template field: a component is out of its reach, and shown
-    by its name.
+    """Airflow, which calls functions in template fields, cannot reach a component.
+
+    It is shown by its name.
     """
     with DAG("dag", schedule=None):
         operator = TransloadOperator(

@@ -1,6 +1,4 @@
-"""The trigger by itself: what it does when it is stopped, ended by a person, or in the wrong
-place.
-"""
+"""The trigger alone is stopped, ended by a person, or in the wrong place."""
 
 from __future__ import annotations
 
@@ -207,9 +205,7 @@ def test_a_very_long_line_comes_in_pieces(monkeypatch: pytest.MonkeyPatch, text:
 async def test_positions_that_cannot_be_kept_cost_no_wait(
     control: ScriptedControl, tmp_path: Path
 ) -> None:
-    """A triggerer whose disk takes no file hands on the lines and waits all the same: no worker
-    slot is held for it.
-    """
+    """A triggerer whose disk takes no file hands on the lines and waits all the same."""
     trigger = deferred(*held())
     trigger.state["cursor"] = None
     (tmp_path / "home").mkdir(exist_ok=True)
@@ -223,7 +219,7 @@ async def test_positions_that_cannot_be_kept_cost_no_wait(
 async def test_person_ends_a_deferred_task(
     control: ScriptedControl, on_kill: str, cancels: int
 ) -> None:
-    """Airflow calls on_kill for a marked or cleared task: the app is cancelled, or left."""
+    """Airflow calls on_kill for a marked or cleared task, which cancels or leaves the job."""
     trigger = deferred(*held(on_kill=on_kill))
     await trigger.on_kill()
     assert len(control.calls("cancel")) == cancels
@@ -334,9 +330,7 @@ async def test_elsewhere(control: ScriptedControl, monkeypatch: pytest.MonkeyPat
 async def test_before_3_3_the_state_of_the_task_decides(
     control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older Airflow only stops the trigger: the app is cancelled if the task is not deferred any
-    more.
-    """
+    """An older Airflow only stops the trigger, and the job is cancelled unless still deferred."""
     from airflow.triggers.base import BaseTrigger
 
     monkeypatch.delattr(BaseTrigger, "on_kill")

@@ -1,6 +1,4 @@
-"""A task that an earlier version deferred: its trigger, and its end, are those of the one that is
-installed now.
-"""
+"""A task that an earlier version deferred ends by the trigger that is installed now."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Components whose trials the tests run: short programs without imports that cost time."""
+"""Components whose trials the tests run, as short programs without slow imports."""
 
 from __future__ import annotations
 

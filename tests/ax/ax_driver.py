@@ -1,5 +1,4 @@
-"""Ax's part in the conformance suite: an optimiser with one trial, in a child process that imports
-no Ax.
+"""Do for the conformance suite what an optimiser with one trial does, without Ax.
 
 What Ax itself does is played here: it runs a trial that is a CANDIDATE, looks at one that is
 RUNNING, and keeps status and run metadata. All that is decided about the trial's app is decided by

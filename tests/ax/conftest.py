@@ -29,9 +29,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Import Ax before the first test's clock runs: on a busy machine that alone can take a
-    minute.
-    """
+    """Import Ax before the first test's time begins, as that alone can take a minute."""
     if any("conformance" not in item.path.name for item in session.items):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,6 +1,4 @@
-"""A chain of a job and a search, as users run it: a searched parameter sets the replicas, the
-lineage is recorded.
-"""
+"""A chain of a job and a search sets replicas by a parameter, and records the lineage."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The newer API: Client.configure_runner, configure_metrics, run_trials."""
+"""The newer API has Client.configure_runner, configure_metrics and run_trials."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_run_trials(client: Callable[..., Any]) -> None:
 def test_run_trials_waits_for_all(
     client: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Trap 1 in this API: jobs that wait for resources do not let run_trials return early."""
+    """Jobs that wait for resources do not let run_trials return early (trap 1)."""
     from transload_testing.scripted import ScriptedControl
 
     for name, value in ScriptedControl(tmp_path / "scripted").environment().items():
@@ -120,7 +120,7 @@ def test_protocol_called_directly(
     ],
 )
 def test_fetch(results: dict[str, Any], expected: object, base: str) -> None:
-    """Plain values, means with errors, curves: always floats."""
+    """Plain values, means with errors and curves are always floats."""
     from transload.runtime.tracking import FsspecResultTracker
     from transload_ax import TransloadClientMetric
 
@@ -148,8 +148,7 @@ def test_fetch_refuses(results: dict[str, Any], base: str) -> None:
 
 
 NEED_A_MODEL = {"ArmEffectsPlot", "CrossValidationPlot", "ScatterPlot", "TopSurfacesAnalysis"}
-"""Analyses that cannot be had of quasi-random trials: they draw what a model predicts, and there is
-none."""
+"""Analyses that draw what a model predicts, which quasi-random trials do not have."""
 
 
 def check_cards(cards: Any, *, model: bool = False) -> None:

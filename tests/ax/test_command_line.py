@@ -68,9 +68,7 @@ def test_all_public_names_are_there() -> None:
 
 @pytest.mark.slow  # the pages run such a search
 def test_search_with_ax(transload_home: Path) -> None:
-    """``--suggester ax``: trials are proposed by Ax, its state is kept, and no library has a word
-    of its own to say.
-    """
+    """With ``--suggester ax`` Ax proposes trials and its state is kept, without library output."""
     args = [
         "--component",
         "ax_components:square",

@@ -1,4 +1,4 @@
-"""Our runner is one of Ax's: Ax's own tests of a runner, and what its class promises."""
+"""Our runner passes Ax's own tests of a runner, and keeps its class's promises."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_axs_own(
 
 
 def test_run_multiple(trials: list[Any]) -> None:
-    """It maps the index of each trial to what run returns for it: a dict with the app's handle."""
+    """run_multiple maps the index of each trial to what run returns, a dict with the handle."""
     runner = trials[0].experiment.runner
     metadata = runner.run_multiple(trials)
     assert metadata == {trial.index: runner.run(trial) for trial in trials}
@@ -106,9 +106,7 @@ def test_poll_and_stop(trials: list[Any], eventually: Any) -> None:
 
 
 def test_run_then_mark_completed(trials: list[Any]) -> None:
-    """The loop of Ax's documentation: a trial runs from its submit on, and may be marked as
-    completed.
-    """
+    """A trial runs from its submit on, and may be marked as completed, as Ax's pages do."""
     from ax.core.trial_status import TrialStatus
 
     assert trials[0].run().status is TrialStatus.RUNNING
@@ -189,7 +187,7 @@ def test_settings_of_trials() -> None:
 def test_packages_of_trials(
     experiment: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file beside the component names the packages that trials need: made once, for all."""
+    """A file beside the component names the packages of trials, which are made once for all."""
     from ax.core.arm import Arm
 
     program = "import sys, tiny; print(tiny.VERSION, sys.prefix)"

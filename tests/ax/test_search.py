@@ -1,4 +1,4 @@
-"""Whole searches: the adapter, the suggester, pictures, and real Bayesian optimisation."""
+"""Whole searches use the adapter, the suggester, pictures, and real Bayesian optimisation."""
 
 from __future__ import annotations
 
@@ -171,9 +171,7 @@ class TestSuggester:
         assert other.suggest(1) == suggester.suggest(1)
 
     def test_state_stays_small(self) -> None:
-        """What one more trial adds to the state is about two kilobytes: a search stores it once a
-        round.
-        """
+        """One more trial adds about two kilobytes to the state, which is stored once a round."""
         suggester = get_suggester(search(trials=20, seed=2))
         sizes = []
         for index in range(5):

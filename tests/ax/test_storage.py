@@ -172,9 +172,7 @@ def test_killed_and_loaded_from_sql(scene: Scene, settings: Any) -> None:
     ],
 )
 def test_killed_and_gone_on_with_from_sql(moment: str, scene: Scene, settings: Any) -> None:
-    """At other moments, too, run_experiment goes on with what SQL storage has: each trial has one
-    job.
-    """
+    """At other moments, too, run_experiment continues from SQL storage with one job per trial."""
     from ax.storage.sqa_store.load import (
         load_experiment,
         load_generation_strategy_by_experiment_name,
@@ -532,9 +530,7 @@ def test_a_cluster_by_its_name(
 def test_secret_options_of_the_one_who_goes_on(
     experiment: Callable[..., Any], tmp_path: Path, sobol: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Secret options are not stored: those of the experiment that is given are used, for the stored
-    runner's trials.
-    """
+    """Secret options, which are not stored, are those of the experiment that is given."""
     from transload_ax import Snapshot, run_experiment
 
     kept = Snapshot(tmp_path / "kept.json")

@@ -74,7 +74,7 @@ def test_table_is_the_designs_one() -> None:
 
 
 class TestPreemption:
-    """Trap 1: STAGED makes Ax believe that nothing runs."""
+    """STAGED makes Ax believe that nothing runs (trap 1)."""
 
     @pytest.fixture
     def scripted(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -107,9 +107,7 @@ class TestPreemption:
     def test_run_then_mark_completed(
         self, scripted: Any, experiment: Callable[..., Any], eventually: Any
     ) -> None:
-        """Trap 9: Ax's plain loop works: run() makes a trial RUNNING, though its app waits, and it
-        may be completed.
-        """
+        """Ax's plain loop works (trap 9), as run() makes a trial RUNNING, though its job waits."""
         made = experiment("ax_components:gated", scheduler="scripted")
         trial = new_trial(made).run()
         assert (trial.status.name, made.runner.staging_required) == ("RUNNING", False)
@@ -129,7 +127,7 @@ class TestPreemption:
 
 
 class TestIdempotence:
-    """Trap 2: run() is called up to three times."""
+    """run() is called up to three times (trap 2)."""
 
     def test_run_twice_submits_once(self, experiment: Callable[..., Any], gate: Path) -> None:
         """A second run() of a trial gives the same app."""
@@ -228,9 +226,7 @@ class TestIdempotence:
     def test_same_number_other_parameters(
         self, experiment: Callable[..., Any], gate: Path, eventually: Any
     ) -> None:
-        """An optimiser that died before it was saved may number another trial alike: the old app is
-        ended, not used.
-        """
+        """An optimiser that died unsaved may reuse a number, and the old job is ended, not used."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         old = made.runner.run(new_trial(made, 1.0))["transload_app_handle"]
         fresh = experiment(
@@ -250,7 +246,7 @@ class TestIdempotence:
 
 
 class TestPolling:
-    """Traps 3 and 4: a look never raises, and never gives up a job that lives."""
+    """A look never raises, and never gives up a job that lives (traps 3 and 4)."""
 
     @pytest.mark.parametrize("error", [SchedulerUnavailable("away"), RuntimeError("bug")])
     def test_errors_leave_the_status(
@@ -278,9 +274,7 @@ class TestPolling:
     def test_a_defect_leaves_the_status(
         self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Whatever goes wrong in a look, it does not raise: Ax would abandon the trial, and its job
-        would go on.
-        """
+        """A look never raises, since Ax would abandon the trial, and its job would go on."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made).run()
         trial.mark_running()
@@ -439,7 +433,7 @@ class TestPolling:
         assert {status.name for status in found} == {"RUNNING"}
 
     def test_gone_app_is_failed(self, experiment: Callable[..., Any], gate: Path) -> None:
-        """An app that was deleted under way is lost: FAILED, and not started again."""
+        """A job that was deleted under way is lost, which is FAILED, and not started again."""
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         trial = new_trial(made).run()
         host_runner("ax").delete(handle_of(made))
@@ -466,7 +460,7 @@ class TestPolling:
 
 
 class TestNumbers:
-    """Trap 5: Ax wants floats."""
+    """Ax wants floats (trap 5)."""
 
     def test_fetch_returns_a_float(
         self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]
@@ -485,12 +479,12 @@ class TestNumbers:
 
 
 class TestEndings:
-    """How trials end: statuses and reasons. Traps 6, 7, 10, 12."""
+    """Trials end with statuses and reasons (traps 6, 7, 10, 12)."""
 
     def test_failure_has_a_reason(
         self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]
     ) -> None:
-        """Trap 10: replica, exit code and last words are the reason of a FAILED trial."""
+        """A FAILED trial's reason has replica, exit code and last lines (trap 10)."""
         from ax.exceptions.core import AxError
 
         made = experiment("ax_components:ends", constants={"how": "fail"})
@@ -542,9 +536,7 @@ class TestEndings:
     def test_cancelled_elsewhere(
         self, experiment: Callable[..., Any], sobol: Any, gate: Path, eventually: Any
     ) -> None:
-        """Somebody cancels the job of a running search: that trial is ABANDONED and says so, the
-        search goes on.
-        """
+        """A trial whose job somebody cancels is ABANDONED and says so, and the search goes on."""
         import threading
 
         from transload_ax import run_experiment
@@ -680,7 +672,7 @@ class TestEndings:
 
 
 class TestEarlyStopping:
-    """Trap 7: early stopping works with the orchestrator, and ends processes."""
+    """Early stopping works with the orchestrator, and ends processes (trap 7)."""
 
     def test_early_stopping_ends_the_process(
         self,
@@ -791,7 +783,7 @@ class TestEarlyStopping:
 
 
 class TestMetadata:
-    """Trap 8: JSON only, public attributes, a component by its name."""
+    """Metadata have JSON and public attributes only, and a component by its name (trap 8)."""
 
     def test_metadata_is_json(self, experiment: Callable[..., Any]) -> None:
         """All of a trial's run metadata survives a trip through JSON, and there is no live object
@@ -908,7 +900,7 @@ class TestMetadata:
 
 
 class TestBatches:
-    """Trap 11: batch trials."""
+    """Batch trials work (trap 11)."""
 
     @staticmethod
     def batch(made: Any, *values: float) -> Any:

@@ -1,6 +1,4 @@
-"""The page of the benchmarks: every script is on it, and what it shows is what the scripts
-printed.
-"""
+"""Every script is on the page of the benchmarks, with the figures that it printed."""
 
 from __future__ import annotations
 
@@ -80,8 +78,9 @@ def test_one_schema(found: dict[str, Any]) -> None:
 
 
 def test_the_page_is_fresh(collector: Any, found: dict[str, Any]) -> None:
-    """Run ``python benchmarks/run_all.py none`` where this fails: the tables are those of
-    benchmarks.json.
+    """The tables are those of benchmarks.json.
+
+    ``python benchmarks/run_all.py none`` writes them.
     """
     text = collector.PAGE.read_text(encoding="utf-8")
     assert collector.page(found, text) == text
@@ -89,9 +88,7 @@ def test_the_page_is_fresh(collector: Any, found: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("group", ["core", "hosts"])
 def test_the_pictures_are_fresh(group: str, plots: ModuleType) -> None:
-    """Run ``docs/make_plots.py`` where this fails: each figure is in the picture, with its value,
-    and no other is.
-    """
+    """Each picture has the figures with their values. ``docs/make_plots.py`` writes them."""
     picture = ElementTree.parse(ROOT / "docs" / "images" / f"benchmarks-{group}.svg")
     texts = ["".join(each.itertext()) for each in picture.iter("{http://www.w3.org/2000/svg}text")]
     rows = plots.rows(group)

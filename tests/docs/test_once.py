@@ -1,4 +1,4 @@
-"""The page of kills: what it shows is what was counted last of each cell."""
+"""The page of kills shows what was counted last of each cell."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about scale: what it says is what the simulation gives with today's constants."""
+"""The page about scale says what the simulation gives with today's constants."""
 
 from __future__ import annotations
 
@@ -28,9 +28,7 @@ def _seconds(value: float) -> str:
 
 
 def test_the_table_is_what_the_simulation_gives(scale: ModuleType) -> None:
-    """Each row but the first, which takes long, and the constants: run ``benchmarks/scale.py``
-    where this fails.
-    """
+    """Each row but the slow first one and the constants are those of ``benchmarks/scale.py``."""
     page = (ROOT / "benchmarks" / "scale.md").read_text(encoding="utf-8")
     world = scale.World()
     for looks_at in (world.apps, world.apps // world.users, world.apps // world.clients):

@@ -1,4 +1,4 @@
-"""The built site: complete, and needing nothing but itself."""
+"""The built site is complete, and needs nothing but itself."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_the_menu_is_in_reading_order(pages: list[Path]) -> None:
 
 
 def test_it_loads_nothing_from_elsewhere(pages: list[Path]) -> None:
-    """No script, style, font or picture of another machine: the site works offline."""
+    """The site works offline, without scripts, styles, fonts or pictures of other machines."""
     loaded = re.compile(
         r"""<(?:script|img|iframe)[^>]+src=["'](?:https?:)?//|<link[^>]+href=["'](?:https?:)?//"""
     )

@@ -48,9 +48,7 @@ def image(private_engine: Any) -> str:
 
 @pytest.fixture
 def engine(private_engine: Any, image: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The engine as a test uses it: DOCKER_HOST set, and nothing but images left on it
-    afterwards.
-    """
+    """Return the engine with DOCKER_HOST set, and leave nothing but images on it."""
     monkeypatch.setenv("DOCKER_HOST", private_engine.url)
     _keep_containers(monkeypatch)
     yield private_engine

@@ -1,4 +1,4 @@
-"""KFP's part in the conformance suite: what a task does around one launcher, in a child process."""
+"""Do for the conformance suite what a task does around one launcher, in a child process."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A stub of the v2beta1 REST contract of Kubeflow Pipelines: runs that a test moves from state to
-state.
+"""Stand in for the v2beta1 REST API of Kubeflow Pipelines, with runs that a test moves.
 
 It is no backend: nothing runs, and only what the client parts use is there (create, get, list,
 terminate, health).

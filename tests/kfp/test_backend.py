@@ -1,6 +1,4 @@
-"""Runs on a backend: against a stub of the v2beta1 REST contract, for there is no backend to be had
-here.
-"""
+"""Runs are tested on a stub of the v2beta1 REST API, for there is no backend here."""
 
 from __future__ import annotations
 

@@ -66,9 +66,7 @@ def test_all_public_names_are_there() -> None:
 
 
 def test_compile_a_component(tmp_path: Path, transload_home: Path) -> None:
-    """A component function becomes a pipeline: the arguments that are named are its parameters, and
-    no others.
-    """
+    """A component function becomes a pipeline, with the named arguments as its only parameters."""
     path = tmp_path / "pipeline.yaml"
     words = [
         TRAIN,

@@ -1,4 +1,4 @@
-"""Apps become components: what goes in and out, what is refused, and how it is written down."""
+"""Jobs become components with inputs and outputs, or are refused, and are written down."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_function_and_yaml_agree(name: str, tmp_path: Path) -> None:
 
 
 def test_no_yaml_is_written_or_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A component is made without it: it would take four times as long as to write one by hand."""
+    """A component is made without YAML, which would take four times as long."""
 
     def never(*args: object, **more: object) -> None:
         raise AssertionError("YAML")
@@ -253,9 +253,7 @@ def test_refused_inputs(more: dict[str, Any], words: list[str]) -> None:
 
 
 def test_a_function_never_sees_a_value_of_run_time() -> None:
-    """The function is called once, now, so that no value can decide: only the text that an input
-    names is replaced.
-    """
+    """The function is called once, now, so that an input only replaces the text that it names."""
     seen = []
 
     def deciding(note: str = "calm", n: int = 2) -> AppDef:
@@ -313,7 +311,7 @@ def test_the_folder_for_files() -> None:
 
 
 def test_a_variable_as_an_input() -> None:
-    """Not only arguments: with the lines that start the program, an input may be a variable."""
+    """With the lines that start the program, an input may be a variable, too."""
     container = component_from_app(
         apps.talkative, inputs={"n": "args[0]"}
     ).component_spec.implementation.container
@@ -445,9 +443,7 @@ def test_refused_inputs_of_an_app(inputs: Any, words: str) -> None:
 
 
 def test_names_do_not_collide() -> None:
-    """KFP drops letters that it does not know: names that differ stay different, and valid ones
-    stay as they are.
-    """
+    """KFP drops unknown letters, but names that differ stay different, and valid ones stay."""
     names = [
         "größe",
         "grüße",
@@ -587,9 +583,7 @@ def test_a_cluster_would_expand_its_own_variables() -> None:
 
 @pytest.mark.parametrize("text", ["kill $$", "$$(A)", "$(KFP_POD_NAME)"])
 def test_a_cluster_would_change_a_dollar(text: str) -> None:
-    """``$$`` is one ``$`` to Kubernetes, and a backend gives variables of its own: refused, or
-    passed encoded.
-    """
+    """A ``$$`` or a backend's variable that Kubernetes would change is refused, or encoded."""
     with pytest.raises(UnsupportedFeature, match=r"args\[0\].*a cluster would"):
         component_from_app(app_with(args=[text]))
     with pytest.raises(UnsupportedFeature, match=r"env\['A'\].*a cluster would.*launcher_from_app"):

@@ -1,4 +1,4 @@
-"""Pipelines run for real: KFP's local runner, a real engine, an image made of this very Python."""
+"""Pipelines run by KFP's local runner on a real engine, with an image of this Python."""
 
 # No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as
 # types.
@@ -43,9 +43,7 @@ def report(image: str, text: str = "", **results: float) -> AppDef:
 
 
 def test_digits_in_stages(docker_kfp: Path, image: str) -> None:
-    """Split, train with a parameter, evaluate: the last stage reads the results of both others by
-    key.
-    """
+    """Stages split, train and evaluate, and the last reads the results of both others by key."""
     run = make_pipeline(image)(lr=0.4, seed=3)
     assert run.outputs["Output"] == "good"
     (folder,) = docker_kfp.iterdir()
@@ -237,9 +235,7 @@ def test_exit_handler(docker_kfp: Path, image: str) -> None:
 
 @pytest.mark.parametrize("wrapped", [False, True])
 def test_odd_arguments(docker_kfp: Path, image: str, wrapped: bool) -> None:
-    """Every argument arrives byte for byte: settled ones, inputs, and, encoded, what KFP would read
-    as its own.
-    """
+    """Every argument arrives byte for byte, fixed or as input, encoded where KFP would read it."""
     words = [*apps.ODD, *(apps.PLACEHOLDERS if wrapped else [])]
     program = "import json, sys; open(sys.argv[1] + '/args', 'w').write(json.dumps(sys.argv[2:]))"
     role = Role(

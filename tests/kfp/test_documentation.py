@@ -1,4 +1,4 @@
-"""The page says what the code does: tables of states, exceptions to the suite, exit codes."""
+"""The page's tables of states, exceptions and exit codes are those of the code."""
 
 from __future__ import annotations
 

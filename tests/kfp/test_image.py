@@ -1,4 +1,4 @@
-"""The image of a launcher: there must be one, and the Dockerfile makes it."""
+"""A launcher needs an image, which the Dockerfile makes."""
 
 from __future__ import annotations
 
@@ -34,9 +34,7 @@ def _app() -> AppDef:
 
 
 def test_no_image_is_refused_when_compiling(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither a public image nor that of the built-in components need hold transload: none is a
-    launcher's.
-    """
+    """A public image, or that of the built-in components, is refused as a launcher's."""
     monkeypatch.setenv("TRANSLOAD_IMAGE", "of-the-jobs:1")
     search = Search(
         search_jobs.parabola, [Parameter("x", "float", -2, 4)], Objective("loss"), trials=2

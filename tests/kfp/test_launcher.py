@@ -1,6 +1,4 @@
-"""The launcher for real: apps of several roles and replicas, submitted by a task, killed, started
-again.
-"""
+"""Tasks submit jobs of several roles and replicas for real, and are killed and restarted."""
 
 # No "from __future__ import annotations": KFP reads the annotations of pipeline functions, and as
 # types.
@@ -51,7 +49,7 @@ def subprocess_kfp(local_kfp: Any, transload_home: Path, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def in_process(transload_home: Path) -> Iterator[None]:
-    """For tests that run a launcher in this process: its runner is closed afterwards."""
+    """Close the runner of a launcher in this process after the test."""
     yield
     host_runner("kfp").close()
 
@@ -161,9 +159,7 @@ def test_two_roles_of_two_by_docker(
 
 
 def test_container_form(docker_kfp: Path, image: str, capfd: pytest.CaptureFixture[str]) -> None:
-    """The launcher as a container component, in a container: it submits to the local scheduler that
-    is in there.
-    """
+    """A launcher in a container submits to the local scheduler that is in there."""
     app = launched.group("/tmp", replicas=2)
     made = launcher_from_app(
         app,
@@ -188,7 +184,7 @@ def test_container_form(docker_kfp: Path, image: str, capfd: pytest.CaptureFixtu
 def test_a_command_with_settings_is_compiled_and_runs(
     docker_kfp: Path, image: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What the command line compiles runs as it says there: a variable, two replicas, a retry."""
+    """What the command line compiles runs with a variable, two replicas and a retry."""
     file = tmp_path / "pipeline.yaml"
     script = 'echo "$WORD from $TRANSLOAD_REPLICA_ID"; test "$TRANSLOAD_RETRY" = 1'
     words = ["kfp", "compile", "-o", str(file), "--launcher", "-s", "local", "--image", image]
@@ -416,9 +412,7 @@ def test_cancelled_by_somebody_else(tmp_path: Path, transload_home: Path, eventu
 def test_started_again_is_one_job(
     tmp_path: Path, transload_home: Path, eventually: Any, form: str, number: int
 ) -> None:
-    """A launcher that is killed, or evicted with on_kill=detach, finds its app again: one job, one
-    result.
-    """
+    """A launcher that is killed, or evicted with on_kill=detach, finds its one job again."""
     detach = {"on_kill": "detach"} if number == signal.SIGTERM else {}
     process = start(tmp_path, launched.once, form, results={"done": int}, **detach)
     eventually(lambda: starts(tmp_path) == 1, 60)
@@ -540,9 +534,7 @@ def test_a_spec_of_another_version(word: str, capfd: pytest.CaptureFixture[str])
 def test_a_try_after_the_first(
     monkeypatch: pytest.MonkeyPatch, in_process: None, index: str | None, answered: bool
 ) -> None:
-    """A backend that says which try it is has seen the loss of the one before: it is not reported
-    once more.
-    """
+    """A backend that counts tries has seen an earlier loss, which is not reported again."""
     monkeypatch.delenv("KFP_RETRY_INDEX", raising=False)
     if index is not None:
         monkeypatch.setenv("KFP_RETRY_INDEX", index)
@@ -946,7 +938,7 @@ def test_the_name_is_the_app_s() -> None:
 
 
 def test_a_function_that_cannot_be_found_again() -> None:
-    """A launcher imports its component in another process: a closure is refused."""
+    """A closure is refused, as a launcher imports its component in another process."""
 
     def inner() -> AppDef:
         """Do nothing."""
@@ -1000,7 +992,7 @@ def test_dry_run_is_of_the_same_runner(
 
 
 def test_the_launcher_needs_no_kfp() -> None:
-    """The container form imports no KFP at run time: its image need not have it."""
+    """The container form imports no KFP at run time, so that its image need not have it."""
     code = "import sys, transload_kfp.task, transload_kfp.search_steps; print('kfp' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"

@@ -242,9 +242,7 @@ def test_compiled(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", [search_pipeline, search_component])
 def test_every_task_has_the_settings(form: Any, tmp_path: Path) -> None:
-    """The tasks of a search have what those of a component have: secrets for an S3 ledger,
-    placement, resources.
-    """
+    """Tasks of a search have the settings of a component's, as secrets, placement, resources."""
     made = form(
         search(tmp_path),
         "s3://bucket/searches",

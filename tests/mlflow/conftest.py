@@ -1,4 +1,4 @@
-"""A prepared MLflow database: making one takes seconds, copying it none."""
+"""Copy a prepared MLflow database, since making one takes seconds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One MLflow run over all attempts: interruptions, retries, and the tries of an orchestrator."""
+"""One MLflow run has all attempts, with interruptions, retries and tries of a step."""
 
 from __future__ import annotations
 
@@ -118,8 +118,9 @@ if first == 3:
 def test_an_interruption_and_a_second_try(
     transload_home: Path, sqlite_uri: str, monkeypatch: pytest.MonkeyPatch, eventually: Any
 ) -> None:
-    """A job that is interrupted and fails, and an orchestrator's next try: one run, with all steps
-    in their order, that ends as the last try did.
+    """An interrupted and failed job and its step's next try are one run with all steps in order.
+
+    It ends as the last try did.
     """
     monkeypatch.setenv("TRANSLOAD_TRACKERS", "mlflow")
     monkeypatch.setenv("TRANSLOAD_TRACKER_MLFLOW_CONFIG", sqlite_uri)

@@ -35,7 +35,7 @@ IN_PLACE = "MLflow writes in place in a folder: a reader may meet a part, and a 
 
 
 class TestFolder(TrackerConformance):
-    """On a folder, which MLflow itself advises against: one writer at a time, and no kills."""
+    """The suite on a folder, which MLflow advises against, with one writer and no kills."""
 
     factory = "mlflow"
 

@@ -1,4 +1,4 @@
-"""Records as tags: pure, no MLflow needed."""
+"""Records become tags, without MLflow."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""The end of an app in MLflow: its state, its results as metrics, its place below its parent
-run.
-"""
+"""An ended job has its state, its results as metrics, and its parent run in MLflow."""
 
 from __future__ import annotations
 
@@ -243,9 +241,7 @@ def test_results_that_cannot_be_read_are_read_later(
 def test_a_cluster_of_the_host_alone(
     runner: Runner, sqlite_uri: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A cluster that only the host knows: the run ends as its app did, and one warning says what is
-    missing.
-    """
+    """The run of a job on an unknown cluster ends as the job did, with one warning."""
     with runner.with_clusters(
         Cluster("mine", "local", {"state_folder": str(tmp_path / "home")})
     ) as host:
@@ -278,9 +274,7 @@ def test_trials_are_nested_in_their_search(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """``transload search``: each trial has a run, though its job knows of none, in that of the
-    search.
-    """
+    """Each trial of ``transload search`` has a run in that of the search, unknown to its job."""
     (tmp_path / "job.py").write_text(
         "from transload.specs import AppDef, Role\n"
         "def train(lr: float) -> AppDef:\n"

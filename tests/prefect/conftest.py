@@ -247,7 +247,7 @@ class Script:
 
 @pytest.fixture
 def script(tmp_path: Path) -> Iterator[Callable[[str], Script]]:
-    """``script(body)``: a flow to be run in a process of its own."""
+    """Write a flow to be run in a process of its own, by ``script(body)``."""
     made: list[Script] = []
 
     def make(body: str) -> Script:

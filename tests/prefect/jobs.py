@@ -1,4 +1,4 @@
-"""Components that the tests run: small programs that report, wait for a file, talk, or fail."""
+"""Components that the tests run, as programs that report, wait for a file, talk, or fail."""
 
 from __future__ import annotations
 

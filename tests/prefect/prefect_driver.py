@@ -1,6 +1,4 @@
-"""Prefect's part in the conformance suite: what a task run does around one app, in a child
-process.
-"""
+"""Do for the conformance suite what a task run does around one job, in a child process."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ class ChildAdapter(PrefectAdapter):
     child: ChildJob
 
     def identity(self, context: JobContext) -> Identity:
-        """Return whose job it is: a new flow run is a new namespace, with labels of its own."""
+        """Return whose job it is. A new flow run is a new namespace, with labels of its own."""
         job = self.child.job
         flow_run = f"{job.namespace}/{job.generation}"
         return Identity(HOST, flow_run, (f"{job.name}#0", job.name))

@@ -1,6 +1,4 @@
-"""What Prefect wants done again is done again: what was rolled back, and what ``refresh_cache``
-asked for.
-"""
+"""What was rolled back, and what ``refresh_cache`` asked for, is done again."""
 
 from __future__ import annotations
 
@@ -89,9 +87,7 @@ def test_a_rollback_hook_that_raises(host: Any, drain: Any) -> None:
 
 
 def test_a_task_that_fails_keeps_what_its_apps_did(host: Any) -> None:
-    """An ordinary task's failure undoes nothing by itself: its retry collects, unless a hook undid
-    something.
-    """
+    """After an ordinary task's failure its retry collects, unless a hook undid something."""
     from prefect import flow, task
 
     from transload_prefect import AppJob, app_task

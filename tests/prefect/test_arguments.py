@@ -30,9 +30,7 @@ def _flow_run_id() -> str:
 def test_names_and_keys_see_values(
     host: Any, eventually: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """A template, a cache key's function and the runtime see defaults: those of task, settings and
-    component.
-    """
+    """Templates, cache keys and the runtime see defaults of task, settings and component."""
     from prefect import flow
     from prefect.runtime import task_run
 
@@ -143,9 +141,7 @@ def words(*args: str, times: int = 1) -> AppDef:
 
 
 def test_variable_arguments_by_name_and_by_position(host: Any, eventually: Any) -> None:
-    """Called, submitted and mapped: lists, texts that a shell would split, columns of a map, and
-    constants.
-    """
+    """``*args`` work in calls, submits and maps, as lists, texts, columns and constants."""
     from prefect import flow, task, unmapped
 
     from transload_prefect import app_task

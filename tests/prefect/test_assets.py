@@ -1,4 +1,4 @@
-"""Assets and lineage: what an app made, and what it came from, in Prefect and at the tracker."""
+"""Prefect and the tracker have what a job made and what it came from."""
 
 from __future__ import annotations
 

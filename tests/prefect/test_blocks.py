@@ -1,4 +1,4 @@
-"""The job block: saved, loaded, triggered, awaited, cancelled."""
+"""A job block is saved, loaded, triggered, awaited and cancelled."""
 
 from __future__ import annotations
 

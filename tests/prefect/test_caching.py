@@ -1,4 +1,4 @@
-"""Caching: Prefect's policies work, and tell apps apart."""
+"""Prefect's cache policies work, and tell jobs apart."""
 
 from __future__ import annotations
 

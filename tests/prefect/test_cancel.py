@@ -174,9 +174,7 @@ def _task_states(host: Any, flow_run_id: str) -> list[str]:
 def test_cancelled_through_the_api(
     how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """A flow run that is a plain process, cancelled in the interface: its apps end, and it ends as
-    cancelled.
-    """
+    """A plain flow run cancelled in the interface ends its jobs, and ends as cancelled."""
     process = script(FLOW).start(str(gate), how, "cancel")
     count = 2 if how == "map" else 1
     eventually(lambda: _states() == ["RUNNING"] * count, 60)
@@ -211,9 +209,7 @@ def test_a_time_limit_of_the_flow(
 def test_nobody_waits_for_what_was_submitted(
     host: Any, gate: Path, loop: bool, eventually: Any
 ) -> None:
-    """A flow that returns before its app: Prefect's task runner leaves the app, `AppTaskRunner`
-    waits for it.
-    """
+    """A flow that returns leaves its job with Prefect's runner. `AppTaskRunner` waits for it."""
     from jobs import job
     from prefect import flow
 
@@ -259,9 +255,7 @@ if __name__ == "__main__":
 def test_served_deployment(
     host: Any, gate: Path, script: Callable[[str], Any], eventually: Any
 ) -> None:
-    """A run of a served deployment, cancelled in the interface: its app ends, and it ends as
-    cancelled.
-    """
+    """A served deployment's run cancelled in the interface ends its job, and ends as cancelled."""
     script(SERVE.replace("sys.argv[1]", repr(str(gate)))).start(PREFECT_RUNNER_POLL_FREQUENCY="1")
     deployment = eventually(
         lambda: host.post("/deployments/filter", deployments={"name": {"any_": ["served"]}}), 60

@@ -1,6 +1,4 @@
-"""Clusters as blocks: what a flow, a job block and a worker run on them, and where their secrets
-are.
-"""
+"""Flows, job blocks and workers run jobs on clusters that are blocks with secrets."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from transload.errors import ConfigError
 
 
 def _saved(folder: Path, **more: Any) -> Any:
-    """Return a saved block: another local scheduler."""
+    """Return a saved block of another local scheduler."""
     from transload_prefect import TransloadCluster
 
     name = f"here-{uuid4().hex[:6]}"
@@ -93,9 +91,7 @@ def test_secrets_are_found_by_the_block(host: Any) -> None:
 
 
 def test_blocks_of_one_name_have_their_own_secrets(host: Any) -> None:
-    """Two flow runs of one process, and one whose secret was changed and saved meanwhile: none gets
-    another's.
-    """
+    """Flow runs with blocks of one name each get their own secrets, also after a change."""
     from transload_prefect import TransloadCluster
     from transload_prefect.adapter import runner_of
 

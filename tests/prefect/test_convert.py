@@ -1,4 +1,4 @@
-"""From apps to tasks, without a server: settings, refusals, the adapter's door, the state table."""
+"""Jobs become tasks without a server, with settings, refusals and the state table."""
 
 from __future__ import annotations
 

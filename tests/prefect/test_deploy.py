@@ -1,6 +1,4 @@
-"""Deployments as the page shows them: by ``prefect.yaml`` and by ``flow.deploy()``, run by a
-worker.
-"""
+"""Deployments are made by ``prefect.yaml`` and ``flow.deploy()``, and run by a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the pages show is so: their code is run as it stands there, with a real server."""
+"""The pages' code runs as it stands there, with a real server."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def test_script(
     monkeypatch: pytest.MonkeyPatch,
     eventually: Any,
 ) -> None:
-    """A script that brings its packages is a task: they are installed, and its lines are in the log.
+    """The packages of a script that is a task are installed, and the log has its lines.
 
     The packages are those of an index on loopback.
     """

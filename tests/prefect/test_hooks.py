@@ -10,7 +10,7 @@ from jobs import job
 
 
 def _transacted(task: Any) -> None:
-    """Run a task in an async flow: once well, and once so that it is rolled back."""
+    """Run a task in an async flow once well, and once so that it is rolled back."""
     from prefect import flow
     from prefect.transactions import transaction
 

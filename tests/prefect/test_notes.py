@@ -89,9 +89,7 @@ def test_notes_outlive_the_process(
 
 
 def test_a_zero_byte_does_not_reach_the_server() -> None:
-    """A database may refuse a whole batch of lines for one zero byte: it is shown as what it is,
-    unreadable.
-    """
+    """A zero byte in a line is shown as unreadable, since a database may refuse a whole batch."""
     from transload.schedulers.api import Stream
     from transload_prefect.context import RunContext
     from transload_prefect.traces import Traces

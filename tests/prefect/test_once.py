@@ -1,4 +1,4 @@
-"""Whatever becomes of the host's process, whenever: one job."""
+"""There is one job, whatever happens to the orchestrator's process, and whenever."""
 
 from __future__ import annotations
 
@@ -14,9 +14,7 @@ HARNESS = runpy.run_path(str(ROOT / "benchmarks" / "once" / "harness.py"), run_n
 @pytest.mark.flaky(reruns=0)  # a second try would hide what this looks for
 @pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
 def test_once_on_this_machine(kills: int, transload_home: Path) -> None:
-    """Killed or frozen at random moments and tried again: one birth, no process left, results and
-    all lines.
-    """
+    """A process killed or frozen at random and tried again has one job with all results."""
     cases, wrong = HARNESS["cell"]("prefect", "local", range(kills))
     assert len(cases) == kills
     assert wrong == []

@@ -1,6 +1,4 @@
-"""What makes tasks declares its options: an editor offers them, a type checker sees a misspelt
-one.
-"""
+"""What makes tasks declares its options for editors and type checkers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Relative paths, and the environment: the same app wherever the flow's process was started."""
+"""With relative paths a job is the same wherever the flow's process was started."""
 
 from __future__ import annotations
 

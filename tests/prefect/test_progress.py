@@ -1,4 +1,4 @@
-"""A job that says how far it is: its bar of progress, its interruptions, its checkpoints."""
+"""A job that reports progress has a bar, its interruptions and its checkpoints."""
 
 from __future__ import annotations
 

@@ -107,9 +107,7 @@ def test_killed_and_run_again(
     tmp_path: Path,
     eventually: Any,
 ) -> None:
-    """SIGKILL, run again: the same apps, one job each, all results, no log line lost, and no older
-    one twice.
-    """
+    """A flow run again after SIGKILL has one job each, all results, and each line once."""
     out, asked = tmp_path / "out", tmp_path / "asked"
     flow = script(FLOW)
     first = flow.start(str(gate), "new", str(out), *([str(asked)] if lines_are == "stuck" else []))
@@ -219,9 +217,7 @@ if __name__ == "__main__":
 def test_nobody_reads_what_the_flow_writes(
     host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
 ) -> None:
-    """A worker's death breaks the pipe of its flow runs' output: their apps go on, and all lines
-    reach the server.
-    """
+    """Jobs of flow runs whose output pipe broke go on, and all lines reach the server."""
     process = script(UNREAD).start(str(gate), str(out := tmp_path / "out"))
 
     def lines() -> set[str]:

@@ -1,6 +1,4 @@
-"""A search as a flow on a real server: a task run for each trial, and a ledger that outlives the
-flow.
-"""
+"""A search is a flow on a real server, with a task run per trial and a lasting ledger."""
 
 from __future__ import annotations
 
@@ -162,9 +160,7 @@ def test_a_search_without_any_objective_fails(host: Any, tmp_path: Path) -> None
 
 
 def test_a_search_goes_on(host: Any, tmp_path: Path) -> None:
-    """Called again with the same base it runs what is missing: nothing, or the trials that were
-    added.
-    """
+    """A search called again with the same base runs only what is missing or was added."""
     from transload_prefect import search_flow
 
     tune = search_flow(_search(trials=2), name="tune-more", tracker_base=str(tmp_path))
@@ -238,9 +234,7 @@ if __name__ == "__main__":
 def test_killed_and_run_again(
     host: Any, gate: Path, script: Callable[[str], Any], tmp_path: Path, eventually: Any
 ) -> None:
-    """SIGKILL in the middle of a round, run again: the same trials, an app for each, those that ran
-    attached to.
-    """
+    """A search run again after SIGKILL has the same trials, and reattaches to those that ran."""
     out = tmp_path / "out"
     made = script(FLOW)
     first = made.start(str(gate), "new", str(out))

@@ -1,6 +1,4 @@
-"""Sync flows where an event loop runs, and loops that a sync flow runs: jobs run, whichever way
-they are called.
-"""
+"""Jobs run from sync flows in an event loop, and from loops in a sync flow."""
 
 from __future__ import annotations
 
@@ -12,9 +10,7 @@ from jobs import job
 
 
 def test_a_sync_flow_called_from_async_code(host: Any) -> None:
-    """A loop of the caller's, as in a notebook, is not the flow's: its apps run, and give
-    results.
-    """
+    """A flow called from code in a loop, as in a notebook, runs its jobs synchronously."""
     from prefect import flow
 
     from transload_prefect import app_task, run_app
@@ -56,7 +52,7 @@ def test_a_sync_subflow_and_a_sync_task_of_an_async_flow(host: Any) -> None:
 
 
 def test_coroutines_of_a_sync_flow_and_of_a_sync_task_await(host: Any) -> None:
-    """A sync flow, or task, may run a loop of its own: there the same call is awaited."""
+    """In a loop of its own a sync flow or task awaits the same call."""
     from prefect import flow, task
 
     from transload_prefect import app_task

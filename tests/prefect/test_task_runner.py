@@ -1,4 +1,4 @@
-"""`AppTaskRunner`: many apps at once that hold no thread each, and may wait for each other."""
+"""`AppTaskRunner` runs many jobs at once without a thread each, which may wait for others."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""App tasks on a real server: states, results, logs, retries, maps, caching, artifacts, events,
-assets.
-"""
+"""Job tasks run on a real server, with all that Prefect shows and stores of them."""
 
 from __future__ import annotations
 
@@ -185,9 +183,7 @@ def _events(host: Any, handle: str) -> dict[str, Any]:
 
 
 def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
-    """A failed app is Prefect's failure: retried as new attempts, then raised, with replica, exit
-    code, last lines.
-    """
+    """A failed job is retried as new attempts, then raised with replica, exit code and lines."""
     from prefect import flow
 
     from transload_prefect import app_task
@@ -214,7 +210,7 @@ def test_failure_raises_after_retries(host: Any, eventually: Any) -> None:
 
 
 def test_bad_input_is_one_line_and_not_retried(host: Any, eventually: Any) -> None:
-    """A wrong argument fails at once: one clear line, nothing started, no retry."""
+    """A wrong argument fails at once with one clear line, without a start or a retry."""
     from prefect import flow
 
     from transload_prefect import app_task
@@ -363,9 +359,7 @@ def test_map_over_twenty_apps(host: Any, gate: Path, eventually: Any) -> None:
 def test_a_time_limit_cancels_whatever_a_kill_does(
     host: Any, gate: Path, on_kill: str, eventually: Any
 ) -> None:
-    """A passed time limit is no kill from outside: the app is cancelled, also where a kill would
-    let it go.
-    """
+    """A passed time limit cancels the job, also where a kill would let it go on."""
     from prefect import flow
 
     from transload.pipelines import host_runner
@@ -424,7 +418,7 @@ def test_with_options(host: Any, eventually: Any) -> None:
 
 
 def test_task_timeout_cancels(host: Any, gate: Path, eventually: Any) -> None:
-    """A task's time limit ends the app: called, submitted to a thread, and awaited."""
+    """A task's time limit ends the job when called, submitted to a thread, or awaited."""
     from prefect import flow
 
     from transload.pipelines import host_runner

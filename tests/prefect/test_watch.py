@@ -10,7 +10,7 @@ import pytest
 
 
 class Killed:
-    """Stands for an execution: notes that it was killed.
+    """Stands for an execution, and notes that it was killed.
 
     The real one would be killed just so; what counts is when.
     """

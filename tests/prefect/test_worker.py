@@ -181,9 +181,7 @@ the end"""
 
 @pytest.mark.parametrize("stream_output", [True, False])
 async def test_what_an_app_says_before_prefect_starts_in_it(host: Any, stream_output: bool) -> None:
-    """Its output and its end are in the flow run's log: an import that fails, a missing
-    interpreter.
-    """
+    """The flow run's log has an early end of its job, by a failed import or no interpreter."""
     from transload_prefect import TransloadWorker
 
     pool = f"pool-{uuid4().hex[:6]}"
@@ -593,7 +591,7 @@ def test_flow_runs_with_keys_of_their_own(
 def test_a_scheduler_of_containers_needs_an_image(
     transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without one the flow run is refused by name: this process's own interpreter is in no image.
+    """A flow run in containers without an image is refused by the option's name.
 
     The scheduler says what Docker's says: it would ask its engine before that, and no engine is in
     this suite.
@@ -637,9 +635,7 @@ def test_a_scheduler_of_containers_needs_an_image(
 async def test_an_answer_that_is_none_does_not_end_the_asking(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A proxy that answers for a server that is away: a cancel that comes later still reaches the
-    app.
-    """
+    """A cancel still reaches the job after a proxy answered for an absent server."""
     from prefect.client.schemas.objects import StateType
 
     from transload_prefect import worker

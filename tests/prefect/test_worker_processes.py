@@ -1,6 +1,4 @@
-"""Workers as processes of their own, which are killed: flow runs of a deployment as apps of the
-local scheduler.
-"""
+"""Workers that are killed run a deployment's flow runs as jobs of the local scheduler."""
 
 from __future__ import annotations
 
@@ -153,8 +151,7 @@ STRIKES = {
     "inner, SIGTERM": (signal.SIGTERM, 1),
     "both, SIGTERM": (signal.SIGTERM, 1, 0),
 }
-"""Signal, and which processes of a flow run get it: the job's own, and the flow's, which that one
-starts."""
+"""Signals, and the processes of a flow run that get them, the job's own or the flow's."""
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from report_samples import Page
 
 @pytest.fixture
 def parse() -> Callable[[str], Page]:
-    """``parse(html)``: the page, parsed and checked for what holds for every page."""
+    """Parse a page by ``parse(html)``, and check what holds for every page."""
 
     def parsed(html: str) -> Page:
         page = Page(html)

@@ -32,7 +32,7 @@ NOW = 1_800_000_000.0
 
 
 class Page:
-    """A page, parsed strictly: what is no valid HTML fails the test.
+    """A page that is parsed strictly, so that invalid HTML fails the test.
 
     Args:
         html: its text.
@@ -60,9 +60,7 @@ class Page:
         return [" ".join(" ".join(each.itertext()).split()) for each in self.all(path)]
 
     def check(self) -> None:
-        """Check what holds for every page: landmarks, captions, ids, text alternatives, nothing
-        from outside.
-        """
+        """Check a page's landmarks, captions, ids and texts, and that nothing is from outside."""
         assert len(self.all(".//main")) == len(self.all(".//h1")) == len(self.all(".//nav")) == 1
         assert len(self.all(".//script")) == len(self.all(".//style")) == 1
         ids = [each.get("id") for each in self.root.iter() if each.get("id")]
@@ -129,9 +127,7 @@ def app_data(
 
 
 def rich_data(count: int = 4) -> AppData:
-    """Return the data of an app with everything: retries, series, logs, lineage, a definition,
-    hostile texts.
-    """
+    """Return the data of a job with retries, series, logs, lineage and hostile texts."""
     earlier = [
         ReplicaAttempt(AppState.FAILED, 3, NOW - 60, NOW - 55),
         ReplicaAttempt(AppState.CANCELLED, -15, NOW - 54, NOW - 53),

@@ -1,6 +1,4 @@
-"""Pages of real apps on the local scheduler: success, retries, failure, cancel, many replicas, odd
-logs, lineage.
-"""
+"""Pages of real jobs on the local scheduler show all ends, replicas, logs and lineage."""
 
 from __future__ import annotations
 
@@ -128,7 +126,7 @@ def test_running_then_cancelled(
 
 
 def test_two_hundred_replicas(runner: Runner, parse: Parse) -> None:
-    """Two hundred real replicas, one of them failing: one compact page, the failure in front."""
+    """A job of two hundred real replicas has a compact page, with the failed one in front."""
     script = "[ $TRANSLOAD_REPLICA_ID = 133 ] && exit 9; exit 0"
     handle = run(runner, AppDef("many", [shell(script, num_replicas=200, min_replicas=100)]))
     html = app_report(collect_app(runner, handle))

@@ -1,6 +1,4 @@
-"""Pages in a real browser: no message on its console, no request, light and dark, by keyboard,
-accessible.
-"""
+"""Pages in a real browser are silent, accessible, light or dark, and work by keyboard."""
 
 from __future__ import annotations
 
@@ -222,7 +220,7 @@ def test_works_without_scripts(reader: Callable[..., Reader]) -> None:
 
 
 def test_hostile_text_runs_nowhere(reader: Callable[..., Reader]) -> None:
-    """No dialog opens, no image is asked for: the fixture looks at console and requests."""
+    """Hostile text opens no dialog and asks for no image, as the fixture checks."""
     shown = reader(PAGES["few"]())
     dialogs: list[Any] = []
     shown.page.on("dialog", lambda dialog: (dialogs.append(dialog), dialog.dismiss()))

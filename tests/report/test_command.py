@@ -1,6 +1,4 @@
-"""``transload report`` as a process, and its hooks: where pages are kept, links, pages that write
-themselves.
-"""
+"""``transload report`` is a process with hooks for kept pages, links and automatic pages."""
 
 from __future__ import annotations
 

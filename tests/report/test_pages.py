@@ -1,4 +1,4 @@
-"""Pages from data alone: valid, escaped, complete, and not large."""
+"""Pages made from data alone are valid, escaped, complete, and not large."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_page_of_an_app_has_everything(parse: Parse) -> None:
 
 
 def test_hostile_text_stays_text(parse: Parse) -> None:
-    """Whatever a log, a result, an argument or a run id holds: nothing of it becomes an element."""
+    """Nothing of a log, a result, an argument or a run id becomes an element."""
     for html in (
         app_report(rich_data()),
         search_report(search_data()),
@@ -120,7 +120,7 @@ def test_every_state_has_a_page(state: AppState, parse: Parse) -> None:
 
 
 def test_what_is_not_known_is_left_out(parse: Parse) -> None:
-    """No times, no results, no definition, no replicas: the page says so, and is whole."""
+    """A page without times, results, definition or replicas says so, and is whole."""
     bare = replace(
         app_data(replica(0, AppState.PENDING, start_time=None, end_time=None)), created=None
     )
@@ -275,7 +275,7 @@ def test_values_that_are_no_numbers_leave_gaps(parse: Parse) -> None:
 
 
 def test_steps_that_were_never_a_number_are_left_out(parse: Parse) -> None:
-    """A curve of nothing but NaN has no place on an axis: the page is written without it."""
+    """A curve of nothing but NaN is left out of the page."""
     steps = {"0": {"loss": {1.0: math.nan, 2.0: math.inf}, "accuracy": {1.0: 0.5, 2.0: math.nan}}}
     data = app_data(results=AppResults("h", AppState.RUNNING, {}), steps=steps)
     assert data.results is not None
@@ -300,9 +300,7 @@ def test_steps_are_drawn() -> None:
 
 @pytest.mark.parametrize("group", ["epoch-", ""])
 def test_long_series_are_thinned(parse: Parse, group: str) -> None:
-    """A hundred thousand points are drawn in a few hundred, least and greatest too: a line, or
-    replicas' dots.
-    """
+    """A hundred thousand points are drawn in a few hundred, with least and greatest."""
     values: dict[str, dict[str, int | float | str]] = {
         f"{group}{k}": {"loss": math.sin(k / 1000)} for k in range(100_000)
     }
@@ -556,7 +554,7 @@ def test_any_app_has_a_valid_page(
     created: float,
     progress: Progress | None,
 ) -> None:
-    """Times in any order, any exit code, any number: the pages are valid HTML."""
+    """Pages are valid HTML for times in any order, any exit code and any number."""
     roles = {name: [each for each in replicas if each.role == name] for name in ("a", "b<")}
     status = AppStatus(state, roles=[RoleStatus(name, listed) for name, listed in roles.items()])
     status.progress = progress
@@ -569,5 +567,5 @@ def test_any_app_has_a_valid_page(
 @few
 @given(st.lists(TRIALS, max_size=8), st.booleans())
 def test_any_search_has_a_valid_page(trials: list[TrialData], minimize: bool) -> None:
-    """Objectives and parameters of any kind: the page is valid HTML."""
+    """Pages are valid HTML for objectives and parameters of any kind."""
     Page(search_report(SearchData("any", "loss", minimize, trials, NOW))).check()

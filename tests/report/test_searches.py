@@ -1,4 +1,4 @@
-"""Pages of searches: a stored Ax experiment, read without Ax, and the tracker base of a search."""
+"""Pages of searches come from a stored Ax experiment, without Ax, or a tracker base."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ Parse = Callable[[str], Page]
 
 
 def test_a_stored_experiment(parse: Parse) -> None:
-    """A snapshot of an Ax experiment: name, objective, trials with their states, values and
-    apps.
-    """
+    """The page of an Ax snapshot has name, objective, and trials with states, values, jobs."""
     data = collect_experiment(str(EXPERIMENT))
     assert (data.name, data.objective, data.minimize) == ("search", "loss", True)
     assert "".join(trial.state[0] for trial in data.trials) == "CCCCFFCFSS"
@@ -49,7 +47,7 @@ def test_a_search_of_the_command_line_by_name(transload_home: Path) -> None:
 
 
 def test_the_base_of_a_search(tmp_path: Path, parse: Parse) -> None:
-    """A search's own ledger: what was suggested, what was seen, what is still open."""
+    """The page of a search's ledger has what was suggested, seen, and is still open."""
     space = [Parameter("x1", "float", -5, 5), Parameter("x2", "choice", values=(1.0, 2.0))]
     search = Search(
         "utils.booth", space, Objective("booth", minimize=False), trials=6, parallelism=4

@@ -1,4 +1,4 @@
-"""``transload search``: searches from the command line, kept by name."""
+"""``transload search`` runs searches from the command line, kept by name."""
 
 from __future__ import annotations
 
@@ -86,9 +86,7 @@ def test_run_go_on_show_and_plot(transload_home: Path, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("transload_home")
 @pytest.mark.parametrize("says_who", ["true", "false"])
 def test_the_value_of_a_failed_attempt_is_not_the_best(tmp_path: Path, says_who: str) -> None:
-    """A trial's first attempt reports a value that nothing can beat, and fails: the second one's
-    value counts.
-    """
+    """The value of a trial's failed first attempt does not count, but the second one's does."""
     component = SEARCHED.replace(":square", ":flaky")
     more = [
         "--param",
@@ -238,7 +236,7 @@ def begun(
 
 
 def test_what_is_no_result_is_named(transload_home: Path, tmp_path: Path) -> None:
-    """Trials that write metadata to a tracker only: the message says what to write."""
+    """Trials that write metadata to a tracker only get a message that says what to write."""
     (tmp_path / "transload.toml").write_text(f'[tracker.fsspec]\nconfig = "{tmp_path}/runs"\n')
     component = SEARCHED.replace(":square", ":noted")
     options = ["--component", component, "--param", "x:float:0:1", "--minimize", "loss"]
@@ -297,9 +295,7 @@ def test_a_deleted_search_leaves_a_base_of_the_users_own(
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
 def test_interrupted(begun: Any, tmp_path: Path, number: signal.Signals) -> None:
-    """Whatever ends the command, running trials go on, and the name alone takes them up: none is
-    started twice.
-    """
+    """Whatever ends the command, running trials go on, and the name alone continues them."""
     process = begun()
     process.send_signal(number)
     _, said = process.communicate(timeout=60)
@@ -337,9 +333,7 @@ def test_interrupted_with_cancel_running(begun: Any, tmp_path: Path) -> None:
 
 
 def test_sigterm_with_cancel_running(begun: Any, tmp_path: Path) -> None:
-    """Nobody is known to have sent SIGTERM on purpose: also with --cancel-running, running trials
-    go on then.
-    """
+    """After SIGTERM, which nobody need have meant, trials go on, even with --cancel-running."""
     process = begun("--cancel-running")
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)

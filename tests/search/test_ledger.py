@@ -199,7 +199,7 @@ def test_which_key_counts() -> None:
 
 
 def test_next_round_is_pure() -> None:
-    """State in, state out: JSON, and the same as asking in one go."""
+    """The next round is the same from a JSON state as in one go."""
     first, state = next_round(search(), None, {})
     second, _ = next_round(search(), json.loads(json.dumps(state)), {0: {"booth": 1.0}, 1: None})
     together, _ = next_round(search(), None, {}, 4)

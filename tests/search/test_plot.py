@@ -1,4 +1,4 @@
-"""Pictures of searches: what is drawn, and what cannot be."""
+"""Pictures of searches are drawn, or refused."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ledger(tmp_path: Path) -> SearchLedger:
 
 
 def observe(ledger: SearchLedger, *values: float | None) -> dict[str, Any]:
-    """Have trials end with these values (None: failed) and return the summary."""
+    """Have trials end with these values, None for failed, and return the summary."""
     for index, value in enumerate(values):
         ledger.next_trial()
         results = (

@@ -1,4 +1,4 @@
-"""What is searched: values as they are given, by the type of the component's argument."""
+"""Values are searched as given, by the type of the component's argument."""
 
 from __future__ import annotations
 

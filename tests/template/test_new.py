@@ -1,6 +1,4 @@
-"""A plugin that is made from the template stands on its own: another name everywhere, and it passes
-the suite.
-"""
+"""A plugin made from the template has another name everywhere, and passes the suite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The template is what it says it is: small, complete, and true to the habits of all adapters."""
+"""The template is small, complete, and true to the habits of all adapters."""
 
 from __future__ import annotations
 

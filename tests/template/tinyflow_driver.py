@@ -1,6 +1,4 @@
-"""Tinyflow's part in the conformance suite: what its engine would do around one step, in a child
-process.
-"""
+"""Do for the conformance suite what Tinyflow's engine does around a step, in a child process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The adapter suite itself: it finds what is wrong, and says what cannot be."""
+"""The adapter suite itself finds what is wrong, and says what cannot be."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripts: what is seen when, for any course of events."""
+"""Scripts show the right thing at each time, for any course of events."""
 
 from __future__ import annotations
 
@@ -172,9 +172,7 @@ def test_racing_submits_start_one_app(control: ScriptedControl) -> None:
 
 
 def test_inputs_are_recorded(control: ScriptedControl) -> None:
-    """What was submitted can be looked at: converted app, options without secrets, environment
-    rule.
-    """
+    """A submit is recorded with converted job, options without secrets, environment rule."""
     with Runner("t", inherit_env=False) as runner:
         app = scripted_app("a")
         app.roles[0].args = ["${app_id}"]

@@ -1,4 +1,4 @@
-"""`dist.ddp` with a real torch: torchrun, gloo, several processes, a model that learns."""
+"""`dist.ddp` trains a model with a real torch, torchrun, gloo and several processes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,7 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "ddp" / "train.py"
 def test_ddp_trains_the_digits(
     transload_home: Path, tmp_path: Path, shape: str, world: int
 ) -> None:
-    """Processes in one replica, or replicas of one process: they find each other, learn, and
-    report.
-    """
+    """Processes in one replica, or replicas of one process, meet, learn and report."""
     own = ["--env", f"TMPDIR={tmp_path}"]  # torchrun leaves a folder of logs there
     arguments = ["--script", str(SCRIPT), "-j", shape, *own, "--", "--epochs", "8"]
     with get_runner() as runner:
@@ -48,9 +46,7 @@ def test_ddp_trains_the_digits(
 def test_the_first_exception_is_the_error_of_the_app(
     transload_home: Path, tmp_path: Path, own: str
 ) -> None:
-    """One of two processes raises: type, message, frames, replica and host are the app's, whatever
-    torchrun says.
-    """
+    """The first exception's type, message, frames, replica and host are the job's error."""
     script = tmp_path / "fails.py"
     source = (
         "import os, time\nfrom torch.distributed.elastic.multiprocessing.errors import record\n"

@@ -1,4 +1,4 @@
-"""``transload migrate`` of a batch script of Slurm: what becomes of it, and what is left."""
+"""``transload migrate`` converts a batch script of Slurm, and lists what is left."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_what_it_ran_runs_here(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The files that ``--write`` makes are a job: quotes and variables of the shell are kept."""
+    """The files that ``--write`` makes are a job, with quotes and variables of the shell."""
     monkeypatch.chdir(tmp_path)
     Path("say.sbatch").write_text(SCRIPT)
     assert main(["migrate", "say.sbatch", "--write"]) == 1

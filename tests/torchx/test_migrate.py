@@ -1,4 +1,4 @@
-"""``transload migrate``: what becomes of TorchX sources and settings, and what is left."""
+"""``transload migrate`` converts TorchX sources and settings, and lists what is left."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ versions = [__version__, torchx.version.__version__]
 
 
 def test_the_version_and_the_image_are_ours() -> None:
-    """However they are spelled: the result can be executed."""
+    """However version and image are spelled, the result can be executed."""
     text, left = convert_source(IMAGES)
     assert left == []
     names: dict[str, Any] = {}

@@ -1,6 +1,4 @@
-"""What a user's type checker must see of searches: read by mypy against the installed wheel, never
-run.
-"""
+"""What a user's type checker sees of searches. Mypy reads it, nothing runs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What a plugin author's type checker must see: read by mypy against the installed wheel, never
-run.
-"""
+"""What a plugin author's type checker sees of the wheel. Mypy reads it, nothing runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user's type checker must see: read by mypy against the installed wheel, never run."""
+"""What a user's type checker sees of the installed wheel. Mypy reads it, nothing runs."""
 
 from __future__ import annotations
 

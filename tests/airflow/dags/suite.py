@@ -1,6 +1,4 @@
-"""The DAGs of the tests: what an app does comes with each run (``conf``), how it is run is one DAG
-each.
-"""
+"""The DAGs of the tests, one for each way to run a job, which each run gives in ``conf``."""
 
 from __future__ import annotations
 
