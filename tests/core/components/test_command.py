@@ -167,6 +167,9 @@ def test_overrides_of_one_role() -> None:
         ({"stall_after": "0s"}, "--stall_after=0.0: must be above 0"),
         ({"notice": "0s"}, "--notice=0.0: must be above 0"),
         ({"retry_delay": -1}, "--retry_delay=-1: must be 0 or more"),
+        ({"name": "a/b"}, "--name='a/b': must be 1 to 200 printable characters"),
+        ({"image": 3}, "--image=3: must be a str"),
+        ({"env": {"A": 1}}, r"--env\['A'\]=1: must be a str"),
     ],
 )
 def test_values_that_no_job_can_have(values: dict[str, Any], says: str) -> None:

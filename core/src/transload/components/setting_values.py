@@ -8,7 +8,7 @@ from typing import Any, Final
 from transload.errors import SpecError
 from transload.specs import Mount, Notice, parse_mounts
 from transload.specs.app import mount_from
-from transload.specs.checks import check_int, check_number, shorten
+from transload.specs.checks import check_int, check_name, check_number, check_str, shorten
 from transload.specs.interruptions import notice_from, signal_name
 from transload.specs.serialization import build
 from transload.specs.text import parse_bool, parse_duration, parse_size
@@ -129,10 +129,24 @@ def _mounts(value: Any, path: str) -> list[Mount]:
 def _texts(value: Any, path: str) -> Mapping[str, str]:
     if not isinstance(value, Mapping):
         raise SpecError(f"{path}={shorten(value)}: must be name → value")
+    for name, text in value.items():
+        check_str(text, f"{path}[{name!r}]")
+    return value
+
+
+def _name(value: Any, path: str) -> Any:
+    check_name(value, path)
+    return value
+
+
+def _text(value: Any, path: str) -> Any:
+    check_str(value, path)
     return value
 
 
 READERS: Final[Mapping[str, Callable[[Any, str], Any]]] = {
+    "name": _name,
+    "image": _text,
     "replicas": _at_least_one,
     "retries": _count,
     "gpu": _gpus,
