@@ -18,7 +18,7 @@ from transload.schedulers.follower import release
 from transload_testing.scripted import ScriptedControl
 
 NO_SECOND_TRY = ("specs", "components", "runner")
-"""Folders whose tests drive no real server: one of these that fails once is a bug."""
+"""Folders whose tests drive no real server, where one that fails once is a bug."""
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

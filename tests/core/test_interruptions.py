@@ -83,7 +83,7 @@ class Stage:
             gang.finish(self.now)
 
     def counts(self) -> list[tuple[int, int]]:
-        """Return how often each replica was started again: after failures, after interruptions."""
+        """Return how often each replica was started again after failures and interruptions."""
         return [(each.attempt, each.interruptions) for each in self.gang.replicas]
 
 
@@ -243,7 +243,7 @@ def test_the_limit_holds_over_segments() -> None:
 
 
 def test_a_gang_has_its_notice_to_the_end() -> None:
-    """The first that is done does not cut the others short: they have until their KILL."""
+    """A gang's first replica that is done does not cut the others' notice short."""
     stage = Stage(role(2), answer=None, segment=100.0)
     stage.run_to(92)
     stage.end(0, 75)
@@ -300,7 +300,7 @@ def test_what_nobody_can_see_is_not_held_against_it() -> None:
 
 
 def test_counting_goes_on_where_the_engine_starts_it_again() -> None:
-    """An engine that puts the job back itself: all that was counted is in its JSON."""
+    """If an engine puts the job back itself, all that was counted is in its JSON."""
     roles = [role(max_interruptions=2, checkpoints=True)]
     gang = Gang(roles, mark="a")
     gang.begin(0.0)

@@ -1,6 +1,4 @@
-"""The rules of attempts: one table of stories, and what holds whatever happens. No process is
-started.
-"""
+"""The rules of attempts follow one table of stories, and hold whatever happens."""
 
 from __future__ import annotations
 
@@ -81,8 +79,10 @@ class Stage:
             self.app.finish(9.0)
 
     def play(self, story: str) -> None:
-        """Play a story: ``0=3`` replica 0 exits with 3, ``0=-9`` by a signal, ``0=?`` is lost,
-        ``+5`` five seconds pass, ``cancel``, ``interrupt``.
+        """Play a story of exits, time and cancels.
+
+        ``0=3`` is replica 0's exit with 3, ``0=-9`` by a signal, ``0=?`` a loss. ``+5`` is five
+        seconds. There are ``cancel`` and ``interrupt``, too.
         """
         for word in story.split():
             if word.startswith("+"):
@@ -255,9 +255,7 @@ def test_any_error_file_is_read(written: bytes) -> None:
 
 
 def test_the_exception_of_a_program() -> None:
-    """The output of a program that ends with a traceback says what it was, and where: the last of a
-    chain.
-    """
+    """The traceback that ends a program's output says what it was and where, last of a chain."""
     source = (
         "def f(n):\n  if n: f(n - 1)\n  try: {}['k']\n"
         "  except KeyError: raise ValueError('no\\n such thing')\nf(3)\n"
@@ -384,7 +382,7 @@ def test_delay_grows_and_health_ends_the_row() -> None:
 
 
 def test_whoever_fails_in_turn_is_one_row() -> None:
-    """Replicas started together share their row: failing in turn does not make a tight loop."""
+    """Replicas started together share their row, so that failing in turn makes no tight loop."""
     stage = Stage(role(2, "ROLE", 1000))
     waits = []
     for n in range(4):
@@ -572,9 +570,7 @@ def test_every_delay_is_bounded(row: int, first: float) -> None:
 
 
 def test_it_is_one_file_for_old_pythons() -> None:
-    """It is sent along to clusters: the syntax of Python 3.8, and nothing but the standard
-    library.
-    """
+    """The rules are one file of Python 3.8 and the standard library, for clusters."""
     tree = ast.parse(FILE.read_text(encoding="utf-8"), feature_version=(3, 8))
     runtime = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     assert [ast.unparse(node) for node in runtime] == ["from __future__ import annotations"]

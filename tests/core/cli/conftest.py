@@ -1,4 +1,4 @@
-"""Running the command line: in this process, and as the process that a person starts."""
+"""Run the command line in this process, and as the process that a person starts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def _own_settings(
 
 @pytest.fixture
 def invoke(capsys: pytest.CaptureFixture[str]) -> Invoke:
-    """``invoke("status", handle)``: run the command line in this process."""
+    """Run the command line in this process, by ``invoke("status", handle)``."""
 
     def run(*args: str) -> Result:
         capsys.readouterr()
@@ -146,7 +146,7 @@ def started(invoke: Invoke, component_file: str) -> Callable[..., str]:
 
 @pytest.fixture
 def gate(tmp_path: Path) -> tuple[str, Callable[[], None]]:
-    """``(code, open_gate)``: Python code that waits until ``open_gate`` is called."""
+    """Return Python code that waits until ``open_gate`` is called, and that function."""
     path = tmp_path / "gate"
     os.mkfifo(path)
 

@@ -1,4 +1,4 @@
-"""A user's mistake: exit code 2, one line that says what is allowed, nothing started."""
+"""A user's mistake is exit code 2, and one line that says what is allowed. Nothing is started."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_component_that_leaves(invoke: Any) -> None:
 
 
 def test_component_that_raises(invoke: Any) -> None:
-    """What a component raises is the component's mistake: one line, no traceback."""
+    """What a component raises is the component's mistake, in one line without a traceback."""
     Path("bad.py").write_text(
         "from transload.specs import AppDef\n\n\n"
         'def bad() -> AppDef:\n    """Be bad."""\n    raise RuntimeError("no data set")\n'

@@ -1,6 +1,4 @@
-"""The commands that show what there is: components, schedulers, plugins, adapters, settings,
-trackers.
-"""
+"""Commands show components, schedulers, plugins, adapters, settings and trackers."""
 
 from __future__ import annotations
 
@@ -52,7 +50,7 @@ class NamedAdapter(Adapter[None]):
         return Identity(self.name, "here", ("step",))
 
     def io(self, context: None) -> AdapterIO:
-        """Refuse: no step of it runs."""
+        """Refuse, so that no step of it runs."""
         raise NotImplementedError
 
     def cancel_on_exit(
@@ -170,7 +168,7 @@ def test_info_of_a_scheduler(invoke: Any) -> None:
 
 
 def test_info_lists_all(invoke: Any) -> None:
-    """Without a name: schedulers and plugins with what they provide, one line each."""
+    """Without a name, schedulers and plugins are listed with what they provide, one line each."""
     rows = {tuple(line.split("\t")[:2]): line.split("\t")[2:] for line in invoke("info").lines}
     about = f"leads to: {local_home()}; reachable from: host"
     assert rows["scheduler", "local"] == ["default", "transload", about]
@@ -206,9 +204,7 @@ def test_broken_plugin_is_shown_with_its_traceback(invoke: Any) -> None:
 
 
 def test_info_of_adapters(invoke: Any) -> None:
-    """An adapter is listed, and explained by name: what it can express, with notes, and its
-    states.
-    """
+    """An adapter is listed, and explained by name with what it can express and its states."""
     get_plugins().register(Adapters(), "two-hosts")
     try:
         listed = invoke("info").lines
@@ -241,7 +237,7 @@ def test_config(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> str:
-    """A tracker's folder with three runs: ``data`` → ``train`` → ``eval``."""
+    """Make a tracker's folder with three runs, ``data`` → ``train`` → ``eval``."""
     from transload.tracker import FsspecTracker
 
     base = str(tmp_path / "runs")
@@ -318,7 +314,7 @@ def test_configured_tracker(invoke: Any, runs: str) -> None:
 
 
 def test_run_options_of_all_schedulers(invoke: Any) -> None:
-    """``runopts``: each scheduler with what ``run -c`` takes, and no word on plugins."""
+    """``runopts`` shows each scheduler with what ``run -c`` takes, and says nothing of plugins."""
     result = invoke("runopts")
     assert result.code == 0
     heads = [line for line in result.lines if line.startswith("scheduler ")]

@@ -1,4 +1,4 @@
-"""Checkpoints from the command line: kept, shown, copied, gone on with by another job."""
+"""The command line keeps, shows and copies checkpoints, and another job continues from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commonest mistakes of the first minutes: each message says what is wrong, and what to type."""
+"""Messages about the commonest early mistakes say what is wrong, and what to type."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_a_batch_script_as_a_program(
 
 
 def test_a_group_without_a_command_shows_its_help(invoke: Callable[..., Any]) -> None:
-    """``transload tracker`` alone: several lines, as --help shows them."""
+    """``transload tracker`` alone shows several lines, as --help does."""
     result = invoke("tracker")
     assert result.code == 2
     assert "Commands:\n" in result.out

@@ -1,6 +1,4 @@
-"""docs/reference/command-line.md says what the command line does: each command, option and exit code is
-there.
-"""
+"""docs/reference/command-line.md has each command, option and exit code."""
 
 from __future__ import annotations
 

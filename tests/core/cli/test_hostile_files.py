@@ -1,6 +1,4 @@
-"""What a job leaves in its folders is read with suspicion: it is named, nothing hangs, and the rest
-is shown.
-"""
+"""Files of a job are read with suspicion. A bad one is named, and the rest is shown."""
 
 from __future__ import annotations
 
@@ -141,9 +139,7 @@ def test_outputs_are_copied_without_what_leads_elsewhere(
 
 
 def test_output_folder_that_is_a_link(left: Any, invoke: Any, tmp_path: Path) -> None:
-    """The folder of the outputs itself may be a link: it is followed only below the app's
-    folder.
-    """
+    """A folder of outputs that is a link is followed only below the job's folder."""
     handle = left('os.unlink(f"{out}/model.pt"); os.rmdir(out); os.symlink("/etc", out)')
     result = invoke("results", handle)
     assert result.lines == ["good\tloss\t0.5"]
@@ -153,7 +149,7 @@ def test_output_folder_that_is_a_link(left: Any, invoke: Any, tmp_path: Path) ->
 
 
 def test_huge_files_are_copied_in_constant_memory(left: Any, invoke: Any, tmp_path: Path) -> None:
-    """A file of any size may be fetched: it goes straight to the disk."""
+    """A file of any size is fetched straight to the disk."""
     handle = left('os.truncate(os.open(f"{out}/huge.bin", os.O_RDWR | os.O_CREAT), 300 << 20)')
     got = _in_time(invoke, "get", handle, "huge.bin", "-o", str(tmp_path))
     assert got.code == 0 and (tmp_path / "huge.bin").stat().st_size == 300 << 20

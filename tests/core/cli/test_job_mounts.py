@@ -1,4 +1,4 @@
-"""Chains by file: what one job has made is read by the next one."""
+"""What one job has made is read by the next one."""
 
 from __future__ import annotations
 
@@ -71,9 +71,7 @@ def test_wrong_mounts(text: str, says: str) -> None:
     ],
 )
 def test_the_next_job_reads_it(made: str, command: list[str]) -> None:
-    """Where nothing is mounted, arguments name the true folder: whole words, and nothing that only
-    begins so.
-    """
+    """Where nothing is mounted, arguments that are the whole path name the true folder."""
     app = transload.run(command=command, mounts=[f"job={made}:outputs,dst=/in"])
     app.check(timeout=60)
     assert next(iter(app.logs())).endswith("42\n")
@@ -99,9 +97,7 @@ def test_components_take_it(made: str) -> None:
 
 
 def test_refusals_say_what_to_do(invoke: Invoke, made: str, tmp_path: Path) -> None:
-    """No such job, another scheduler, nothing that names the place, no files: before anything
-    starts.
-    """
+    """A wrong job, scheduler or place, or a job without files, is refused before a start."""
 
     def refused(mount: str, *more: str) -> str:
         result = invoke("run", *more, "--mount", mount, "--", "true")

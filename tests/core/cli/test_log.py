@@ -1,4 +1,4 @@
-"""``transload log``: which replicas, which lines, and following."""
+"""``transload log`` chooses replicas and lines, and follows."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_path_form(invoke: Any, ended: str) -> None:
     ],
 )
 def test_wrong_choices(invoke: Any, ended: str, options: list[str], words: list[str]) -> None:
-    """An unknown role or replica, a bad regex or time: one line, exit code 2."""
+    """An unknown role or replica, a bad regex or time is one line with exit code 2."""
     result = invoke("log", ended, *options)
     assert (result.code, result.out) == (2, "")
     assert result.err.count("\n") == 1
@@ -160,9 +160,7 @@ def test_following_from_the_middle(spawn: Any, started: Any, gate: Any) -> None:
 
 
 def test_new_lines_come_at_once(spawn: Any, started: Any, gate: Any) -> None:
-    """A followed line is shown within milliseconds: no poll is between. (Benchmarks measure it on
-    an idle machine.)
-    """
+    """A followed line is shown within milliseconds, without a poll. (Benchmarks measure it.)"""
     code, open_gate = gate
     handle = started(
         f"import time\nprint('up')\n{code}\nfor _ in range(40):\n    print(time.time()); "
@@ -239,9 +237,7 @@ def numbers(shown: bytes, k: int, odd: int) -> list[int]:
 
 @pytest.mark.parametrize("stream", [pytest.param("combined", marks=pytest.mark.slow), "stdout"])
 def test_a_log_that_grows_as_fast_as_it_is_read(spawn: Any, endless: Any, stream: str) -> None:
-    """Without ``-f`` the log is shown as it was: it ends however fast it grows, and lacks
-    nothing.
-    """
+    """Without ``-f`` the log is shown as it was, ends however fast it grows, and lacks nothing."""
     handle, size, more = endless
     before = size()
     process = spawn("log", handle, "--stream", stream, text=False)

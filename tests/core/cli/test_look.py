@@ -1,4 +1,4 @@
-"""The commands that look at apps and tidy up: text in a pipe, documented JSON, exit codes."""
+"""The commands that look at jobs and tidy up have text for pipes, JSON and exit codes."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_wait(invoke: Any, started: Any, failed: str, gate: Any) -> None:
 
 
 def test_list(invoke: Any, started: Any, failed: str) -> None:
-    """``list``: newest first, by state, as many as wanted."""
+    """``list`` shows as many jobs as wanted, the newest first, by state."""
     handle = started(LOOP)
     rows = [line.split("\t") for line in invoke("list").lines]
     assert [row[0] for row in rows] == [handle, failed]
@@ -114,9 +114,7 @@ def test_list(invoke: Any, started: Any, failed: str) -> None:
 
 
 def test_arguments_are_shown(invoke: Any) -> None:
-    """``list --arguments`` and ``describe`` tell what an app was called with: a component, or a
-    command.
-    """
+    """``list --arguments`` and ``describe`` tell how a component or a command was called."""
     assert invoke("run", "utils.echo", "--msg", "hello").code == 0
     assert invoke("run", "--", "true", "--lr", "0.1").code == 0
     rows = [line.split("\t") for line in invoke("list", "--arguments").lines]
@@ -139,7 +137,7 @@ def test_cancel(invoke: Any, started: Any) -> None:
 
 
 def test_cancel_looks_before_it_touches(invoke: Any, started: Any) -> None:
-    """One unknown handle among several: nothing is cancelled."""
+    """With one unknown handle among several nothing is cancelled."""
     handle = started(LOOP)
     assert invoke("cancel", handle, "nothing-here").code == 2
     assert not invoke("status", handle, "--json").json["status"]["cancel_requested"]

@@ -1,4 +1,4 @@
-"""Writing: tables, colours, times and sizes, the status line on a real terminal."""
+"""Output has tables, colours, times and sizes, and a status line on a real terminal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_bad_durations(text: str) -> None:
 
 @given(st.text(max_size=20))
 def test_quantities_never_raise_anything_else(text: str) -> None:
-    """Whatever is typed: a value or a SpecError."""
+    """Whatever is typed becomes a value or a SpecError."""
     for parse in (parse_duration, parse_size, lambda value: parse_when(value, "--since")):
         try:
             parse(text)
@@ -111,14 +111,14 @@ def test_texts() -> None:
 
 
 def test_table_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
-    """In a pipe: tabs, no headers, no colours, one line per row whatever is in a cell."""
+    """In a pipe a table has tabs, no headers or colours, and one line per row."""
     emit_table(("A", "B"), [("1", "two\twords\nlines"), ("3", state_text(AppState.FAILED))])
     emit_fields([("name", "x"), ("empty", "")])
     assert capsys.readouterr().out == "1\ttwo words lines\n3\tFAILED\nname\tx\n"
 
 
 def test_table_on_a_terminal(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a terminal: headers, aligned columns (wide characters and colours counted rightly)."""
+    """On a terminal a table has headers, and columns aligned by the width of characters."""
     monkeypatch.setattr(
         sys, "stdout", terminal
     )  # here, for pytest changes it between fixtures and test

@@ -1,4 +1,4 @@
-"""Long work shows how far it is: by a line that is written over, or by lines of the log."""
+"""Long work shows its progress by a line that is rewritten, or by lines of the log."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def test_each_store_tells_how_far_a_copy_is(base: str, tmp_path: Path) -> None:
 def test_get_shows_how_far_it_is(
     more: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A file that an app made, copied here: lines beside the output, and none with --json."""
+    """Copying a file of a job shows lines beside the output, and none with --json."""
     program = "import os; open(os.environ['TRANSLOAD_OUTPUT_DIR'] + '/model.pt', 'wb').write(bytes(5 << 19))"
     with get_runner() as runner:
         handle = runner.run(

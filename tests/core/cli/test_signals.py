@@ -1,6 +1,4 @@
-"""Ctrl-C, SIGTERM, SIGHUP, SIGKILL and a reader that leaves: what becomes of the command, and of
-the app.
-"""
+"""Signals and a reader that leaves end the command, and leave or cancel the job."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ def _up(process: Any) -> None:
 
 
 def test_first_ctrl_c_cancels(spawn: Any, invoke: Any, component_file: str) -> None:
-    """The first Ctrl-C cancels the app, says so, and waits for its end: exit code 4."""
+    """The first Ctrl-C cancels the job, says so, and waits for its end, with exit code 4."""
     process = spawn("run", "--app-id", "app", component_file, "--code", LOOP)
     _up(process)
     process.send_signal(signal.SIGINT)
@@ -38,9 +36,7 @@ def test_first_ctrl_c_cancels(spawn: Any, invoke: Any, component_file: str) -> N
 def test_sigterm_leaves_the_app(
     spawn: Any, invoke: Any, component_file: str, gate: Any, count: int
 ) -> None:
-    """SIGTERM, once or again and again, ends the command, and nobody asked for more: the app goes
-    on.
-    """
+    """SIGTERM, also repeated, ends the command, and the job goes on."""
     code, open_gate = gate
     process = spawn("run", "--app-id", "app", component_file, "--code", f"print('up')\n{code}")
     _up(process)
@@ -66,9 +62,7 @@ def test_a_command_inside_a_job(
     eventually: Any,
     asked: bool,
 ) -> None:
-    """`run` as a program of a job: cancelling that job ends the inner one too, the death of its
-    process does not.
-    """
+    """Cancelling a job ends a job that its program `run` started. A dead process does not."""
     words = [
         sys.executable,
         "-m",

@@ -1,6 +1,4 @@
-"""Output that cannot be written, streams that are closed, a working directory that is gone: no
-traceback for any.
-"""
+"""Unwritable output, closed streams and a missing working directory give no traceback."""
 
 from __future__ import annotations
 
@@ -62,7 +60,7 @@ def test_closed_streams() -> None:
 
 @pytest.mark.parametrize("command", ["run utils.echo", "list", "config", "components show x.py"])
 def test_a_working_directory_that_is_gone(tmp_path: Path, command: str) -> None:
-    """A shell may stand in a folder that somebody removed: one line, and nothing is started."""
+    """In a folder that somebody removed the command is one line, and nothing is started."""
     (tmp_path / "here").mkdir()
     done = _shell(f"rmdir ../here; $TL {command}", cwd=tmp_path / "here")
     assert (done.returncode, done.stdout) == (2, "")

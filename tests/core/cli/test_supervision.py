@@ -1,6 +1,4 @@
-"""A job may do anything to its own files, and be stopped at any moment: whoever looks after it goes
-on doing so.
-"""
+"""A job is looked after, whatever it does to its files and whenever it is stopped."""
 
 from __future__ import annotations
 
@@ -83,9 +81,7 @@ def status_of(app_id: str, code: int | None = None) -> Any:
 def test_cancel_of_a_job_that_replaced_its_files(
     transload_home: Path, eventually: Any, kind: str
 ) -> None:
-    """A FIFO, a folder, a link or a huge file in the place of each file: the job is cancelled, and
-    its end is true.
-    """
+    """A job with a FIFO, folder, link or huge file in place of each file can be cancelled."""
     transload("run", "-d", "--app-id", "job", *hostile(kind))
     wait_for(transload_home, "job", kind, eventually)
     if kind != "huge":  # which takes its time
@@ -148,9 +144,7 @@ def test_cancel_without_the_supervisors_fifo(transload_home: Path, eventually: A
 def test_a_replaced_log_stops_nobody_elses(
     transload_home: Path, eventually: Any, kind: str
 ) -> None:
-    """Logs of all jobs of a scheduler are followed by one thread: what one job did to its log holds
-    up no other's.
-    """
+    """One thread follows all logs, and what a job does to its log holds up no other's."""
     transload("run", "-d", "--app-id", "bad", *hostile(kind))
     wait_for(transload_home, "bad", kind, eventually)
     lines: list[str] = []
@@ -201,9 +195,7 @@ def running(app_id: str, eventually: Any) -> int:
 
 @pytest.mark.parametrize("what", ["job", "apps", "home"])
 def test_removed_folder_ends_the_job(transload_home: Path, eventually: Any, what: str) -> None:
-    """Whoever removes the folder of a job, or of all jobs, or the whole home, ends it: nobody could
-    find it again.
-    """
+    """Removing the folder of a job, of all jobs, or the home ends the job."""
     pid = running("job", eventually)
     local = transload_home / "local"
     folder = {"job": local / "apps" / "job", "apps": local / "apps", "home": transload_home}[what]
@@ -220,9 +212,7 @@ def test_removed_folder_ends_the_job(transload_home: Path, eventually: Any, what
 
 
 def test_folder_that_is_not_gone_ends_no_job(transload_home: Path, eventually: Any) -> None:
-    """A job whose folder was moved, or lost files, goes on: it is there again, and can be
-    cancelled.
-    """
+    """A job whose folder was moved, or lost files, goes on, and can be cancelled."""
     pid = running("job", eventually)
     folder = transload_home / "local" / "apps" / "job"
     elsewhere = transload_home / "elsewhere"
@@ -296,9 +286,7 @@ def never_ran(mark: Path, app_id: str) -> None:
 def test_interrupted_submit_is_withdrawn(
     stopped: Any, spawn: Any, tmp_path: Path, eventually: Any
 ) -> None:
-    """Ctrl-C while a submit waits for an answer: the job does not run when the answer could come at
-    last.
-    """
+    """A submit interrupted by Ctrl-C does not run when the answer could come at last."""
     pid = stopped()
     mark = tmp_path / "ran"
     process = spawn("run", "-d", "--app-id", "late", "--", "touch", str(mark))
@@ -310,7 +298,7 @@ def test_interrupted_submit_is_withdrawn(
 
 
 def give_up(mark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Submit a job that would make a file to what does not answer: it is refused after a second."""
+    """Submit a job to what does not answer, which is refused after a second."""
     app = AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])])
     with (
         monkeypatch.context() as patch,
@@ -367,9 +355,7 @@ ctypes.CDLL(None).syscall(60, 0)  # the first thread ends, alone
 def test_program_whose_first_thread_ends_before_the_others(
     transload_home: Path, eventually: Any
 ) -> None:
-    """Such a process looks like a zombie, and is none: a cancel ends all of it, and its end and
-    exit code are known.
-    """
+    """A program whose first thread has ended is no zombie, and is cancelled as a whole."""
     transload(
         "run",
         "-d",
@@ -391,9 +377,7 @@ def test_program_whose_first_thread_ends_before_the_others(
 
 
 def test_every_end_has_a_time(transload_home: Path, eventually: Any) -> None:
-    """Cancelled, lost with its supervisor, over its limit, never started: no duration counts up for
-    ever.
-    """
+    """Every end has a time, whether cancelled, lost, over the limit, or never started."""
     jobs = {"cancelled": (), "killed": (), "limited": ("--time-limit", "1s")}
     for name, options in jobs.items():
         transload(

@@ -51,7 +51,7 @@ def _is_clean(text: str) -> bool:
 
 
 def test_no_command_writes_control_characters(evil_app: str, invoke: Any, tmp_path: Path) -> None:
-    """Errors, names of results and files, in text and in JSON: escaped, everywhere."""
+    """Errors and names of results and files are escaped everywhere, in text and in JSON."""
     commands = [
         ("status", evil_app),
         ("describe", evil_app),
@@ -93,7 +93,7 @@ def test_no_text_makes_a_line_of_its_own(evil_app: str, invoke: Any) -> None:
 
 
 def test_log_lines_pass_untouched(evil_app: str, invoke: Any) -> None:
-    """What the job itself prints is its own affair: colours and all."""
+    """What the job itself prints is shown as it is, colours and all."""
     assert invoke("log", "--no-prefix", evil_app).out == "\x1b[32mgreen log\x1b[0m\n"
     assert "    \x1b[32mgreen log\x1b[0m\n" in invoke("wait", evil_app).err
 

@@ -1,6 +1,4 @@
-"""The top level: help without imports, commands of plugins, exit codes, internal errors,
-completion.
-"""
+"""The top level has help without imports, commands of plugins, exit codes, completion."""
 
 from __future__ import annotations
 
@@ -104,7 +102,7 @@ def test_torchx_names() -> None:
 
 
 def test_no_arguments(invoke: Any) -> None:
-    """Without a command: the help, on stderr, exit code 2."""
+    """Without a command the help goes to stderr, with exit code 2."""
     result = invoke()
     assert (result.code, result.out) == (2, "")
     assert "Run jobs:" in result.err
@@ -195,7 +193,7 @@ class Moody(LocalScheduler):
 
 
 class Plugin:
-    """A third party's plugin: a scheduler and two commands."""
+    """A third party's plugin with a scheduler and two commands."""
 
     @hookimpl
     def transload_schedulers(self, register: Any) -> None:
@@ -327,7 +325,7 @@ Complete = Callable[..., list[str]]
 
 @pytest.fixture
 def complete(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> Complete:
-    """``complete("run", "--dr")``: what bash would offer for the last of the words."""
+    """Return what bash would offer for the last word, by ``complete("run", "--dr")``."""
 
     def offer(*words: str) -> list[str]:
         with monkeypatch.context() as patch:

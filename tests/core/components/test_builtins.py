@@ -1,4 +1,4 @@
-"""The built-in components: the apps they make, and that nothing of the user's is rewritten."""
+"""The built-in components make their jobs, and rewrite nothing of the user's."""
 
 from __future__ import annotations
 
@@ -167,8 +167,9 @@ def test_ddp_single_host() -> None:
 
 @pytest.fixture
 def torchrun(tmp_path: Path) -> Callable[..., list[str]]:
-    """``torchrun(command, env, head)``: the words that a torchrun with such first lines gets from a
-    shell command.
+    """Return the words that a torchrun gets, by ``torchrun(command, env, head)``.
+
+    The shell runs a command, with such first lines of torchrun.
     """
     show = "printf '%s\\n' \"$@\"\n"
     python = tmp_path / "a b" / "python3"
@@ -245,9 +246,7 @@ def test_ddp_refuses_a_port_that_there_is_not(port: str) -> None:
 def test_ddp_finds_the_python_of_torchrun(
     torchrun: Callable[..., list[str]], tmp_path: Path, head: str, python: list[str]
 ) -> None:
-    """The interpreter that torchrun names starts it, and each process: in every form in which
-    installers name it.
-    """
+    """The interpreter that torchrun's first line names, in any form, starts it and each process."""
     (tmp_path / "python3").symlink_to(tmp_path / "a b" / "python3")
     command = VALUES.apply(role_of("dist.ddp", ["--script", "a.py"])).args[1]
     words = torchrun(command, {}, head.format(folder=tmp_path))

@@ -1,6 +1,4 @@
-"""A Python program of a built-in component: it sees what it sees under ``python``, and its
-exception is written.
-"""
+"""A program of a built-in component runs as under ``python``, and its exception is written."""
 
 from __future__ import annotations
 
@@ -191,9 +189,7 @@ def test_what_programs_do_to_their_names_and_errors(
 def test_an_exception_whose_traceback_nobody_could_read(
     transload_home: Path, tmp_path: Path
 ) -> None:
-    """A program with an excepthook of its own, such as one that writes JSON: the app's error is the
-    exception.
-    """
+    """The job's error is the exception, even if the program writes JSON by its own excepthook."""
     program = "import sys\nsys.excepthook = lambda *_: print('{}', file=sys.stderr)\ndef f():\n  [][1]\nf()"
     with get_runner() as runner:
         handle = runner.run_component("utils.python", ["-c", program], "local")

@@ -57,7 +57,7 @@ CALLS: list[tuple[str, list[str]]] = [
 
 @pytest.fixture(scope="module")
 def theirs(torchx: Callable[[str], Any]) -> Callable[[str], Any]:
-    """``theirs(name)``: TorchX's function."""
+    """Return TorchX's function, by ``theirs(name)``."""
 
     def find(name: str) -> Any:
         module, _, fn = name.partition(".")

@@ -1,4 +1,4 @@
-"""Fixtures: an index of packages on loopback, and a folder of scripts that need them."""
+"""Fixtures for an index of packages on loopback, and a folder of scripts that need them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
 
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory: an empty folder of one's own."""
+    """Make the working directory an empty folder of one's own."""
     folder = tmp_path / "scripts"
     folder.mkdir()
     monkeypatch.chdir(folder)

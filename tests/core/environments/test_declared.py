@@ -1,4 +1,4 @@
-"""What a job needs installed: who says so, and what is refused."""
+"""What a job needs installed is declared in some places, and refused in others."""
 
 from __future__ import annotations
 
@@ -239,7 +239,7 @@ def test_where_a_script_lies(
 
 
 def test_a_job_without_any_of_this_is_as_it_was(scripts: Path) -> None:
-    """No header, no word: the definition is the one that was given, and so is its digest."""
+    """Without a header or a setting, the definition and its digest are as given."""
     (scripts / "plain.py").write_text("print(1)\n")
     app = AppDef("a", [Role("main", "", entrypoint="python", args=["plain.py"])])
     with Runner("t") as runner:

@@ -1,4 +1,4 @@
-"""Environments of this machine's jobs: made once, by one of many, and removed when no job uses them."""
+"""Environments of local jobs are made once, by one of many, and later removed."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_made_once_and_used_by_the_next(index: PackageIndex, scripts: Path, root
 
 @pytest.mark.parametrize("count", [3, pytest.param(30, marks=pytest.mark.slow)])
 def test_many_at_once_make_one(count: int, index: PackageIndex, scripts: Path, root: Path) -> None:
-    """Many submits of one process, and two of others: one is made, and all run in it."""
+    """Many submits of one process, and two of others, make one environment and run in it."""
     (scripts / "train.py").write_text(HEADER)
     code = (
         "from transload.runner import Launch, Runner\n"
@@ -111,7 +111,7 @@ STALLS = {
     "before it counts": ("os", "rename"),
 }
 QUICK_STALLS = ("before the packages", "before it counts")
-"""Half made, and made but not yet in place: the others are looked at by the slow tests."""
+"""The stalls that quick tests look at, half made, and made but not yet in place."""
 STALLING = """\
 import importlib.util, json, sys, time
 spec = importlib.util.spec_from_file_location("program", sys.argv[1])
@@ -168,8 +168,9 @@ def make(order: dict[str, Any]) -> dict[str, Any]:
 def test_a_killed_maker_leaves_nothing_that_is_trusted(
     moment: str, index: PackageIndex, tmp_path: Path
 ) -> None:
-    """Killed at any moment: nobody finds an environment, its lock is free, and the next one makes
-    it anew and clears up.
+    """A maker killed at any moment leaves no environment that is found, and its lock free.
+
+    The next one makes it anew and clears up.
     """
     root = tmp_path / "root"
     order = order_for(index, root)
@@ -463,7 +464,7 @@ def test_a_disk_that_is_read_only(
 def test_an_index_with_a_password(
     scripts: Path, root: Path, tmp_path: Path, index: PackageIndex, transload_home: Path
 ) -> None:
-    """By reference to a secret: the installer gets it, no file and no message holds it."""
+    """An index's password goes by reference to the installer, and into no file or message."""
     (scripts / "train.py").write_text("import private; print(private.VERSION)\n")
     with package_index(tmp_path / "private", "me", "hunter2") as closed:
         closed.add("private")

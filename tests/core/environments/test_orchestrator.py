@@ -1,4 +1,4 @@
-"""A script with a header as an orchestrator's step: where it goes, and that it is met again."""
+"""A script with a header is an orchestrator's step, which is found again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about environments: what it shows works."""
+"""What the page about environments shows works."""
 
 from __future__ import annotations
 

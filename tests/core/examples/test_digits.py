@@ -1,6 +1,4 @@
-"""The main job, on real data: the digits trainer as an app, by the runner and by the command
-line.
-"""
+"""The digits trainer runs as a job on real data, by the runner and by the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The digits example without any launcher: its pieces, and three processes started by hand."""
+"""The digits example works without a launcher, piece by piece, and in three processes."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def _join_all(group: ModuleType, world: int, app_id: str, port: int = 0) -> list
 def test_apps_that_want_the_same_ports_do_not_mix(
     load: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Three apps with identical candidates at the same time: each finds its own peers."""
+    """Three jobs with the same candidate ports at the same time each find their own peers."""
     group = load("group")
     shared = group.candidate_ports(f"shared-{os.getpid()}")
     monkeypatch.setattr(group, "candidate_ports", lambda app_id, port=0: shared)
@@ -222,9 +222,7 @@ def test_apps_that_want_the_same_ports_do_not_mix(
 
 
 def test_stranger_on_the_first_port_is_passed_over(load: Callable[[str], ModuleType]) -> None:
-    """A server that is not ours, and talks nonsense, holds the first candidate: the app takes the
-    next.
-    """
+    """If a server that is not ours holds the first candidate, the job takes the next."""
     group = load("group")
     app_id = f"stranger-{os.getpid()}"
     first = group.candidate_ports(app_id)[0]
@@ -316,9 +314,7 @@ def test_sum_is_taken_in_rank_order(load: Callable[[str], ModuleType], free_port
 
 
 def test_gradient_agrees_with_differences(load: Callable[[str], ModuleType]) -> None:
-    """The gradient is the slope of the summed loss: checked numerically in every kind of
-    parameter.
-    """
+    """The gradient is the slope of the summed loss, checked numerically for each parameter."""
     model = load("model")
     network = model.Network(hidden=5, seed=3)
     shard = model.load_shard(0, 100, 3)
@@ -347,8 +343,9 @@ def test_shards_are_a_partition(load: Callable[[str], ModuleType]) -> None:
 @pytest.mark.timeout(200)
 @pytest.mark.slow
 def test_a_training_goes_on_after_a_notice(tmp_path: Path, eventually: Any) -> None:
-    """One replica has its notice: both stop after the same epoch and ask to be started again. What
-    they end with then is what an undisturbed training ends with, to the last bit.
+    """Both replicas stop after the same epoch when one has its notice, and are started again.
+
+    They end with what an undisturbed training ends with, to the last bit.
     """
     given = ["--replicas", "2", "--rank0-env", "MY_RANK0", "--app-id", "notice", "--epochs", "4"]
     env = os.environ | {"MY_RANK0": "localhost", "OMP_NUM_THREADS": "1"}
@@ -395,7 +392,7 @@ def test_a_training_goes_on_after_a_notice(tmp_path: Path, eventually: Any) -> N
 
 
 def test_trainer_imports_no_transload() -> None:
-    """The launched program needs no transload: none of its modules mentions an import of it."""
+    """No module of the launched program mentions an import of transload."""
     for name in ("trainer.py", "training.py", "checkpoints.py", "model.py", "group.py"):
         text = (FOLDER / name).read_text()
         assert "import transload" not in text and "from transload" not in text, name

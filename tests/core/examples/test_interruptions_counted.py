@@ -28,8 +28,9 @@ def interruptions(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
 
 
 def _notes() -> list[dict[str, Any]]:
-    """Return what three attempts wrote: the first one was killed after step 7, two steps after its
-    checkpoint, the second one saved its work and stopped.
+    """Return what three attempts wrote.
+
+    The first was killed after step 7, two steps after its checkpoint. The second saved and stopped.
     """
     attempts = [
         ("a", "0", "0", range(1, 8), 5),
@@ -71,7 +72,7 @@ def test_what_must_not_be_is_seen(interruptions: ModuleType) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 def test_trainings_on_this_machine(interruptions: ModuleType, transload_home: Path) -> None:
-    """In segments, with a notice that is heeded: no step twice, no retry, the same weights."""
+    """In segments with a notice no step is done twice, and the weights are the same."""
     cases, success = interruptions.cell("runner", "local", range(2), heeds=True)
     assert [case.state for case in cases] == [success] * 2, cases
     assert sum(case.interruptions for case in cases) > 0

@@ -20,8 +20,9 @@ PAGE = ROOT / "examples" / "preempted" / "README.md"
 @pytest.mark.timeout(300)
 @pytest.mark.slow
 def test_it_ends_as_an_undisturbed_training(transload_home: Path) -> None:
-    """The page's two commands, with another segment and fewer epochs: the first job is interrupted, goes
-    on where it was, does no epoch twice, and has the weights of the second one.
+    """An interrupted job does no epoch twice, and ends with an undisturbed one's weights.
+
+    The commands are the page's two, with another segment and fewer epochs.
     """
     block = re.search(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None

@@ -1,4 +1,4 @@
-"""A script that brings its packages: one file, with what it needs in its header."""
+"""A script is one file that names its packages in its header."""
 
 from __future__ import annotations
 

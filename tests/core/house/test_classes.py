@@ -1,4 +1,4 @@
-"""Few concepts: how many classes take part in one run, from the call to the process and back."""
+"""Few classes take part in one run, from the call to the process and back."""
 
 from __future__ import annotations
 

@@ -81,9 +81,7 @@ def test_each_dependency_has_its_reason(folder: Path) -> None:
 
 @each
 def test_a_plugin_works_or_says_that_it_does_not(folder: Path) -> None:
-    """Either it has an entry point and its module, or a README that says *in preparation*: never
-    both.
-    """
+    """A plugin has an entry point and its module, or a README that says *in preparation*."""
     if folder.name == "core":
         return
     points = project(folder).get("entry-points", {}).get("transload", {})
@@ -116,7 +114,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_nothing_is_a_test_package() -> None:
-    """No `__init__.py` below tests/: with one, `import airflow` would mean a folder of tests."""
+    """There is no `__init__.py` below tests/, or `import airflow` would mean a test folder."""
     assert list((ROOT / "tests").rglob("__init__.py")) == []
 
 

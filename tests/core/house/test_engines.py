@@ -1,4 +1,4 @@
-"""Engines: named, probed, installed only when asked for."""
+"""Engines are named, probed, and installed only when asked for."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_nothing_named_installs_nothing(tmp_path: Path) -> None:
 
 
 def test_required_engine_that_cannot_be_installed_fails(tmp_path: Path) -> None:
-    """No package manager, or one that does not help: exit code 1 and the reason."""
+    """Without a package manager that helps, the exit code is 1, with the reason."""
     result = _run(tmp_path, "install", "sshd")
     assert result.returncode == 1
     assert "required engine missing: sshd: sshd, ssh-keygen not installed" in result.stderr

@@ -1,6 +1,4 @@
-"""The fixtures that guard every other suite do guard it: shown by running pytest on small suites of
-their own.
-"""
+"""The fixtures that guard every other suite do so, as pytest shows on small suites."""
 
 from __future__ import annotations
 

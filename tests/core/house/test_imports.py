@@ -1,4 +1,4 @@
-"""What core may import: no host at all, and nothing heavy behind its light doors."""
+"""The core imports no orchestrator, and nothing heavy in its light modules."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ LIGHT = (
 
 
 def _modules() -> list[str]:
-    """Return every importable module of the core (`__main__` files run when imported: left out)."""
+    """Return every importable module of the core, without `__main__` files, which would run."""
     found = pkgutil.walk_packages(transload.__path__, "transload.", onerror=lambda name: None)
     return ["transload", *(info.name for info in found if not info.name.endswith("__main__"))]
 

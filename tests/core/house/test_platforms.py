@@ -20,7 +20,7 @@ SENTENCE = "macOS should work, but was not tried"
     ],
 )
 def test_macos(path: str) -> None:
-    """No page or message promises macOS: nobody has tried it."""
+    """No page or message promises macOS, which nobody has tried."""
     text = (ROOT / path).read_text()
     assert SENTENCE in text
     for promise in ("Linux or macOS", "Linux and macOS"):

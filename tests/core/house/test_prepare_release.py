@@ -1,4 +1,4 @@
-"""What a release changes before it builds: addresses, links, notes."""
+"""A release changes addresses, links and notes before it builds."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ REPOSITORY = "https://example.org/owner/transload"
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    """A copy of what the script reads: distributions without their sources, and the pages."""
+    """Copy what the script reads, as distributions without their sources, and the pages."""
     skip = shutil.ignore_patterns("src", "__pycache__", "_build", ".nox")
     for name in ("core", "plugins", "docs", "examples", ".ci"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=skip)

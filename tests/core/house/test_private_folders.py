@@ -21,9 +21,7 @@ BY_THEMSELVES = (
 
 
 def test_one_function_makes_private_folders() -> None:
-    """``os.makedirs`` and ``Path.mkdir`` leave the mode of parents to the umask: neither makes a
-    private folder.
-    """
+    """No private folder is made by ``os.makedirs`` or ``Path.mkdir``, as parents get the umask."""
     found = []
     for source in [*ROOT.glob("core/src/**/*.py"), *ROOT.glob("plugins/*/src/**/*.py")]:
         name = str(source.relative_to(ROOT))

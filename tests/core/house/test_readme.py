@@ -14,7 +14,7 @@ WITHOUT_CODE = re.sub(r"```.*?```|<!--.*?-->", "", README, flags=re.DOTALL)
 
 
 def test_it_is_short() -> None:
-    """A stranger reads it to the end: few words, few links, two pictures."""
+    """The README is short, with few words, few links and two pictures."""
     words = re.findall(
         r"[A-Za-z0-9][\w'./:@=-]*", re.sub(r"<!--.*?-->", "", README, flags=re.DOTALL)
     )

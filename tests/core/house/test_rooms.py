@@ -1,4 +1,4 @@
-"""The nine rooms of the core: which there are, which may import which, and that the picture shows them."""
+"""The nine rooms of the core import only what they may, and the picture shows them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BESIDE = ("compat", "errors", "plugins", "retries")
 UPWARDS = {("components", "runner"): "the base class of components' tests runs them"}
 """Imports against the order, with the reason for each."""
 EVERYWHERE = ("transload.cli.progress",)
-"""What rooms below import, too: long work shows its progress, whoever does it."""
+"""What rooms below import, too, so that all long work shows its progress."""
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:

@@ -130,7 +130,7 @@ def test_windows_is_refused_in_one_line(
 def test_python_without_pip_says_what_to_install(
     quickstart: ModuleType, lacking: Callable[..., None], tmp_path: Path
 ) -> None:
-    """Neither ensurepip nor pip, here or in the environment: the package to install is named."""
+    """Where ensurepip and pip are missing, the package to install is named."""
     lacking("ensurepip", "pip")
     with pytest.raises(SystemExit, match="python3-venv"):
         quickstart.environment(tmp_path / "env", "nothing")
@@ -439,7 +439,7 @@ def test_first_command_from_a_fresh_clone(clone: Path, transload_home: Path) -> 
 def test_each_plugin_installs_from_a_checkout(
     clone: Path, transload_home: Path, plugin: str
 ) -> None:
-    """One line, in a fresh clone: the plugin is there, and nothing about it is amiss."""
+    """Each plugin is installed by one line in a fresh clone, and is in order."""
     installing = [sys.executable, "quickstart.py", "--with", plugin]
     environment = _stranger(transload_home)
     made = subprocess.run(
@@ -519,9 +519,7 @@ esac
 
 
 def test_sessions_run_two_at_a_time(tmp_path: Path) -> None:
-    """With a nox that only talks: the longest begin, the output of each stays together, one failure
-    is all's.
-    """
+    """The longest sessions begin, each one's output stays together, and one failure is all's."""
     nox = tmp_path / "nox"
     nox.write_text(SESSIONS)
     nox.chmod(0o755)

@@ -1,4 +1,4 @@
-"""Jobs of an earlier version: read, waited for and cancelled by the one that is installed now."""
+"""Jobs of an earlier version are read, waited for and cancelled by this one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An orchestrator of no kind: the base class of adapters alone, in the forms that orchestrators use.
+"""Drive the base class of adapters alone, in the forms that orchestrators use.
 
 Run in child processes by the suite.
 """

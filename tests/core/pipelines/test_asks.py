@@ -58,9 +58,7 @@ def test_a_later_try(before: list[str], after: list[str]) -> None:
 
 
 def test_the_one_job_of_a_task_was_edited() -> None:
-    """Where a unit of work has one job only, another definition is still that job: it may be
-    running.
-    """
+    """An edited definition of a step with one job is still that job, which may be running."""
     assert unit_of("edited", ["first"], asked_before=False) == FIRST_UNIT
     assert unit_of("another", ["first"], asked_before=True) == "another"
     assert unit_of("another", ["first", "second"], asked_before=False) == "another"

@@ -1,6 +1,4 @@
-"""An end that nobody asked for never cancels: who is ended asks, and a job goes on unless somebody
-wished its end.
-"""
+"""A job is cancelled only if somebody asked for the end, and not by any other end."""
 
 from __future__ import annotations
 
@@ -310,7 +308,7 @@ def test_what_the_own_job_says(
 def test_ctrl_c_inside_a_job_is_no_persons(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Inside a job a KeyboardInterrupt comes from the job's scheduler: the own job is asked."""
+    """A KeyboardInterrupt inside a job comes from its scheduler, so the own job is asked."""
     handle = runner.run(
         scripted_app("outer", {"steps": [{"state": "RUNNING", "until": "never"}]}), "scripted"
     )

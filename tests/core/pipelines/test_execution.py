@@ -317,7 +317,7 @@ def test_without_durability_every_run_is_new(control: ScriptedControl, runner: R
 
 
 def test_deferred(control: ScriptedControl, runner: Runner) -> None:
-    """Start here, wait there, finish here again: all through JSON, no line lost, none twice."""
+    """A job started here, waited for there and finished here loses and repeats no line."""
     lines: list[str] = []
     steps = [
         {"state": "RUNNING", "lines": ["one"], "until": "go"},
@@ -376,7 +376,7 @@ def test_deferred_failures(
 
 
 class Forbidden:
-    """A store that the waiting process may not touch: it would hang there."""
+    """A store that the waiting process may not touch, where it would hang."""
 
     def get(self) -> dict[str, Any] | None:
         """Fail."""
@@ -510,9 +510,7 @@ def test_killed_before_the_submit(control: ScriptedControl, runner: Runner) -> N
 
 
 def test_killed_right_after_the_submit(control: ScriptedControl, runner: Runner) -> None:
-    """A signal while the handle is being stored: the app, whose id is known, is cancelled all the
-    same.
-    """
+    """A job whose handle is being stored when a signal comes is cancelled all the same."""
 
     class Interrupted(MemoryStore):
         def put(self, record: dict[str, Any]) -> None:
@@ -906,9 +904,7 @@ def test_link(control: ScriptedControl, runner: Runner, monkeypatch: pytest.Monk
 
 
 def test_dry_run_of_a_host(control: ScriptedControl) -> None:
-    """What an adapter shows: the request of the first attempt, by the runner that the host's units
-    share.
-    """
+    """An adapter shows the request of the first attempt, by the runner that steps share."""
     text = dry_run("host", Launch(component="utils.echo", args={"msg": "hi"}, scheduler="scripted"))
     assert '"hi"' in text
     assert control.calls("submit") == []
@@ -970,7 +966,7 @@ def test_where_an_app_can_be_waited_for(
     anywhere: bool,
     here: bool,
 ) -> None:
-    """By reach: never elsewhere, on the same machine, anywhere."""
+    """By its reach a job can be waited for nowhere else, on the same machine, or anywhere."""
     scheduler = runner.scheduler("scripted")
     monkeypatch.setattr(
         scheduler, "capabilities", scheduler.capabilities._replace(reachable_from=reach)

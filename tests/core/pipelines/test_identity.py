@@ -1,6 +1,4 @@
-"""Ids that a host derives: valid, readable, the same everywhere, and different where anything
-differs.
-"""
+"""Ids that are derived are valid, readable, the same everywhere, and differ if anything does."""
 
 from __future__ import annotations
 

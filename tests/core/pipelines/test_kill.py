@@ -1,4 +1,4 @@
-"""A kill from a signal handler, whatever the execution is doing: it ends, and so does the app."""
+"""A kill from a signal handler ends the execution and the job, whatever happens just then."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ def held(runner: Runner, name: str, **options: Any) -> Driver:
 
 @pytest.mark.parametrize("step", range(12))
 def test_at_every_point_of_its_life(control: ScriptedControl, runner: Runner, step: int) -> None:
-    """From before the submit until it is followed: nothing is left running, and nobody waits for
-    ever.
-    """
+    """From before the submit until it is followed, nothing is left running or waited for."""
     one = held(runner, str(step), poll_interval=0.05)
     began = time.monotonic()
     with killed_after(one, step * step * 0.002), pytest.raises((AppCancelled, Detached)):
@@ -76,9 +74,7 @@ def test_at_every_point_of_its_life(control: ScriptedControl, runner: Runner, st
 
 
 def test_while_a_scheduler_is_being_made(control: ScriptedControl) -> None:
-    """The handler takes no lock: not even that of the runner's schedulers, which the interrupted
-    thread holds.
-    """
+    """The handler takes no lock, not even one that the interrupted thread holds."""
 
     def slow(session: str) -> ScriptedScheduler:
         end = time.monotonic() + 0.5
@@ -119,9 +115,7 @@ def test_a_cancel_that_does_not_come_through_is_tried_again(
 def test_a_cancel_that_fails_for_want_of_something_is_tried_again(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process without a file descriptor to spare, say, cannot ask at once: the kill is not
-    forgotten.
-    """
+    """A cancel that fails, as for want of a file descriptor, is tried again."""
     cancel, short = ScriptedScheduler.cancel, [True]
 
     def once_short(self: ScriptedScheduler, app_id: str) -> bool:
@@ -266,9 +260,7 @@ def test_a_limit_that_passes_during_a_submit_is_no_detach(
 def test_a_persons_cancel_that_is_seen_late_is_no_limit(
     control: ScriptedControl, runner: Runner
 ) -> None:
-    """A host that asks now and then learns of a cancel after its limit: it was no limit that ended
-    the app.
-    """
+    """A cancel that an orchestrator sees after a limit was not by the limit."""
     one = held(runner, "late-look", deadline=time.time() + 0.3)
     one.start()
     assert one.handle is not None
@@ -283,9 +275,7 @@ def test_a_persons_cancel_that_is_seen_late_is_no_limit(
 def test_killed_during_a_submit_whose_answer_is_lost(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An asynchronous host does not wait for its submit: what that started all the same is
-    cancelled.
-    """
+    """What a submit with a lost answer started is cancelled after a kill."""
     submit, begun, go = ScriptedScheduler.submit, threading.Event(), threading.Event()
 
     def lost(self: ScriptedScheduler, *args: Any) -> bool:

@@ -1,4 +1,4 @@
-"""Launches: apps that are known in full only when the host runs them."""
+"""Launches are jobs that are known in full only when the orchestrator runs them."""
 
 from __future__ import annotations
 
@@ -230,9 +230,7 @@ def test_round_trip() -> None:
 
 
 def test_what_a_call_leaves_open() -> None:
-    """What the component gets where nothing more is given: args, then what is known, then settings,
-    then defaults.
-    """
+    """A component gets args, then what is known, then settings, then defaults."""
     launch = Launch(component=train, args={"lr": "0.5", "replicas": "many"})
     found = launch.left_open({"trial_idx": 3, "step": 1}, {"gpus": "2", "tracker_base": "/t"})
     assert found == {"lr": 0.5, "gpus": 2, "tracker_base": "/t", "trial_idx": 3}, (

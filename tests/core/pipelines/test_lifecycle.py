@@ -1,6 +1,4 @@
-"""The lifecycle of a job, without processes: a small world answers its effects, and time passes as
-the test says.
-"""
+"""The lifecycle of a job is tested without processes, with simulated effects and time."""
 
 from __future__ import annotations
 
@@ -227,7 +225,7 @@ class World:
         return sum(text in each.text for each in self.did(Note))
 
     def life(self, state: LifecycleState | None = None, **options: Any) -> Lifecycle:
-        """Return a lifecycle: of a state, or of a job of which nothing is known."""
+        """Return a lifecycle of a state, or of a job of which nothing is known."""
         if state is None:
             who = Identity("host", "here", ("step",), self.generation)
             state = LifecycleState(who, ExecutionOptions(**options))
@@ -425,7 +423,7 @@ def test_lost_without_a_store() -> None:
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("at", range(7))
 def test_a_crash_at_every_effect(at: int, done: bool) -> None:
-    """Before and after each effect of a start: the next try ends up with one job."""
+    """After a crash before or after any effect of a start, the next try has one job."""
     world = World()
     try:
         world.play(world.life().start(world.moment()), effects=at, done=done)
@@ -801,8 +799,9 @@ TRIES = st.lists(
 @settings(max_examples=100, deadline=None)
 @given(tries=TRIES, has_store=st.booleans())
 def test_never_two_jobs(tries: list[dict[str, Any]], has_store: bool) -> None:
-    """Processes die anywhere, go on from any earlier state, are killed, lose sight of the
-    scheduler: no attempt is submitted twice, and no job is submitted while another one runs.
+    """No attempt is submitted twice, nor a job while another one runs, whatever happens.
+
+    Processes die anywhere, go on from any earlier state, are killed, or lose the scheduler.
 
     `World.submit` checks both.
     """

@@ -1,4 +1,4 @@
-"""The shared policy on real processes: the local scheduler, which pushes changes."""
+"""The shared policy works with real processes of the local scheduler, which pushes changes."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ async def test_many_at_once(control: ScriptedControl) -> None:
 
 
 def test_the_last_words_of_a_long_log(control: ScriptedControl) -> None:
-    """Also where nobody read along, and however much was written: the end of the log is read from
-    its end.
-    """
+    """The end of a long log is read from its end, also where nobody read along."""
     script = (
         "import sys; sys.stderr.write(('x' * 1023 + '\\n') * 70 * 1024); sys.exit('that was it')"
     )

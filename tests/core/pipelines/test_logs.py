@@ -1,4 +1,4 @@
-"""Log forwarding: none lost, none twice, whatever happens in between."""
+"""Log forwarding loses no line and repeats none, whatever happens in between."""
 
 from __future__ import annotations
 

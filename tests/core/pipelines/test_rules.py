@@ -1,4 +1,4 @@
-"""Patience, deadlines, retry rule, attach policy: decisions without any I/O."""
+"""Patience, deadlines, retry rule and attach policy are decided without any I/O."""
 
 from __future__ import annotations
 

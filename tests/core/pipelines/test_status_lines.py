@@ -1,4 +1,4 @@
-"""What an orchestrator's log says of a running job: statuses in, lines out."""
+"""An orchestrator's log gets lines for the statuses of a running job."""
 
 from __future__ import annotations
 

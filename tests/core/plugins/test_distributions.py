@@ -1,4 +1,4 @@
-"""What can be installed beside the core: the table is true, and hints come from it."""
+"""The table of what can be installed beside the core is true, and hints come from it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def project(folder: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def registered() -> dict[str, dict[str, list[str]]]:
-    """What each plugin of this repository registers: plugin → kind → names."""
+    """Return the names of each kind that each plugin of this repository registers."""
     folders = sorted(path.parent for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
     points = []
     for folder in folders:

@@ -60,9 +60,7 @@ def module(name: str, **contents: Any) -> ModuleType:
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Install a distribution with plugins: ``installed("dist", {"name": "module"},
-    module="source")``.
-    """
+    """Install a distribution with plugins, by ``installed("dist", {"name": "module"}, …)``."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def install(dist: str, entry_points: dict[str, str], **sources: str) -> None:
@@ -288,56 +286,56 @@ class Everything:
 
     @hookimpl
     def transload_schedulers(self, register: Any) -> None:
-        """Take note: schedulers."""
+        """Take note of schedulers."""
         self._note(register, "tl.any")
 
     @hookimpl
     def transload_trackers(self, register: Any) -> None:
-        """Take note: trackers."""
+        """Take note of trackers."""
         self._note(register, "tl.any")
 
     @hookimpl
     def transload_components(self, register: Any) -> None:
-        """Take note: components."""
+        """Take note of components."""
         self._note(register, "tl.any")
 
     @hookimpl
     def transload_named_resources(self, register: Any) -> None:
-        """Take note: named resources."""
+        """Take note of named resources."""
         self._note(register, "tl.any")
 
     @hookimpl
     def transload_adapters(self, register: Any) -> None:
-        """Take note: adapters."""
+        """Take note of adapters."""
         self._note(register, "tl.any")
 
     @hookimpl
     def transload_suggesters(self, register: Any) -> None:
-        """Take note: suggesters."""
+        """Take note of suggesters."""
         self._note(register, "tl.any")
 
     @hookimpl
     def transload_cli_commands(self, register: Any) -> None:
-        """Take note: cli commands."""
+        """Take note of commands."""
         self._note(register, "tl.any")
 
     @hookimpl
     def transload_before_submit(
         self, app: AppDef, scheduler: str, cfg: Mapping[str, CfgVal]
     ) -> AppDef | None:
-        """Take note: before submit."""
+        """Take note of the time before a submit."""
         self.called.add("transload_before_submit")
         return AppDef(f"{app.name}-{scheduler}-{cfg['x']}")
 
     @hookimpl
     def transload_app_link(self, handle: str) -> str | None:
-        """Take note: app link."""
+        """Take note of a job's link."""
         self.called.add("transload_app_link")
         return f"https://apps.example/{handle}"
 
     @hookimpl
     def transload_app_event(self, event: AppEvent) -> None:
-        """Take note: app event."""
+        """Take note of a job's event."""
         self.called.add("transload_app_event")
         self.events.append(event)
 

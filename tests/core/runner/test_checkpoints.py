@@ -1,4 +1,4 @@
-"""Where the checkpoints of a job are kept: named, handed to the job, gone on with by another."""
+"""Checkpoints of a job are named, handed to the job, and continued by another."""
 
 from __future__ import annotations
 

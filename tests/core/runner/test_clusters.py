@@ -246,9 +246,7 @@ def test_local_by_a_second_name_keeps_its_apps_apart(plain_folder: str, tmp_path
 
 @pytest.mark.parametrize("moved", [False, True])
 def test_a_host_finds_its_app_on_the_cluster_that_it_stored(plain_folder: str, moved: bool) -> None:
-    """Record and state hold the cluster: the app is found where nobody has named it, or names
-    another by now.
-    """
+    """Record and state hold the cluster, so that the job is found where nobody names it."""
     stored, state = MemoryStore(), {}
     launch = Launch(app=scripted_app("a"), scheduler="prod")
     identity = Identity("test", "n", ("k",))

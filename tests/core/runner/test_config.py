@@ -1,4 +1,4 @@
-"""Settings: what is in force, and where it came from."""
+"""Settings are in force by a known order, and say where they came from."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_the_nearest_file_upwards_counts(tmp_path: Path) -> None:
 
 
 def test_the_environment_is_stronger_than_files_and_the_user_file_weaker(tmp_path: Path) -> None:
-    """Rising order: the user's file, the project's file, the environment."""
+    """The environment goes before the project's file, and that before the user's file."""
     config = tmp_path / "config" / "transload"
     config.mkdir(parents=True)
     (config / "config.toml").write_text('scheduler = "user"\nworkspace = "mine"\n')
@@ -145,9 +145,7 @@ def test_an_unknown_option_says_where_it_was_set(tmp_path: Path) -> None:
 
 
 def test_a_plugin_has_a_table_of_its_own(tmp_path: Path) -> None:
-    """``[plugins.NAME]`` is for the plugin alone: any key stands there, and the plugin checks
-    it.
-    """
+    """``[plugins.NAME]`` is for the plugin alone, which checks its keys."""
     (tmp_path / "transload.toml").write_text(
         '[plugins.mine]\nauto = true\ndir = "/pages"\n[plugins.other]\nx = [1]\n'
     )

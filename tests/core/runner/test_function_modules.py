@@ -135,9 +135,7 @@ def far(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def test_modules_travel(
     steps: ModuleType, far: dict[str, Any], call: Callable[..., Any], value: Any
 ) -> None:
-    """A partial or cached function, objects of its module, functions among the arguments, a module:
-    all are found.
-    """
+    """Modules of partial or cached functions, of objects, and among the arguments travel."""
     made = call(steps)
     fn, *args = made if isinstance(made, tuple) else (made,)
     app = transload.submit(fn, *args, **far)
@@ -156,9 +154,7 @@ def test_an_object_comes_back_as_what_it_is(steps: ModuleType, far: dict[str, An
 
 
 def test_what_cannot_travel_is_named(far: dict[str, Any]) -> None:
-    """A module without a name to import it by goes into the pickle: what is in it must be fit for
-    that.
-    """
+    """A module without a name to import it by is pickled, and a bad value in it is named."""
     made = ModuleType("made_by_hand")
     source = "import functools, threading\nLOCK = threading.Lock()\ndef guarded(n):\n    with LOCK: return n\n"
     exec(f"{source}class Named:\n    pass\nNAMED = Named()", vars(made))
@@ -177,7 +173,7 @@ def test_what_cannot_travel_is_named(far: dict[str, Any]) -> None:
 
 
 def test_modules_of_a_workspace_need_not_travel(steps: ModuleType, far: dict[str, Any]) -> None:
-    """They are imported there: a lock in them, or what is found by its name, makes no trouble."""
+    """Modules of a workspace are imported there, so that a lock in them makes no trouble."""
     folder = os.path.dirname(str(steps.__file__))
     app = transload.submit(map_all, steps.guarded, [3], workspace=folder, **far)
     assert app.result(timeout=60) == [3]
@@ -210,9 +206,7 @@ def test_a_module_with_a_common_name(
     request: pytest.FixtureRequest,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A user's module is found whatever it is called: nothing of ours has a name that a module can
-    have.
-    """
+    """A user's module is found whatever it is called, as no name of ours can collide."""
     folder = tmp_path / "mine"
     folder.mkdir()
     (folder / f"{name}.py").write_text("MINE = True\n")

@@ -73,9 +73,7 @@ def forged(app: transload.Job, body: bytes, /, **head: Any) -> bytes:
 
 
 def test_nothing_is_unpickled_that_another_wrote(shared: Path, tmp_path: Path) -> None:
-    """Who may write to the folder of results replaces the value: refused, and nothing of it
-    runs.
-    """
+    """A value that somebody else put into the folder of results is refused, and nothing runs."""
     app = transload.submit(pair, 1, tracker_base=str(shared))
     assert app.result(timeout=60) == (1, 1)
     file = result_file(shared, app)
@@ -119,7 +117,7 @@ def test_a_result_is_not_replayed(shared: Path) -> None:
 
 
 def test_only_the_last_attempt_speaks(shared: Path) -> None:
-    """The first attempt raises, the second is killed: what it raised is not taken for the end."""
+    """What the first attempt raised is not taken for the end of a killed second one."""
 
     def fail_twice() -> None:
         if os.environ["TRANSLOAD_RETRY"] == "0":
@@ -193,7 +191,7 @@ def test_without_the_key(shared: Path, tmp_path: Path) -> None:
 
 
 def test_a_function_without_a_key(shared: Path) -> None:
-    """With ``safe=True`` no secret is made: JSON comes back, errors as text, and nothing else."""
+    """With ``safe=True`` no secret is made, and only JSON and errors as text come back."""
 
     def fail() -> None:
         raise KeyError("what")
@@ -211,7 +209,7 @@ def test_a_function_without_a_key(shared: Path) -> None:
 
 
 def test_a_key_goes_with_its_job() -> None:
-    """Deleted by hand, by rule, or by the scheduler itself a long time ago: no key is left."""
+    """No key is left of a job that was deleted by hand, by rule, or by the scheduler."""
     apps = [transload.submit(plain, n) for n in range(3)]
     for app in apps:
         app.wait(timeout=60)
@@ -229,9 +227,7 @@ def test_a_key_goes_with_its_job() -> None:
 def test_a_key_is_not_kept_where_others_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A state folder that others may write to, or none at all: refused in one line, and nothing is
-    submitted.
-    """
+    """A state folder that others may write to, or none, is refused before the submit."""
     home = tmp_path / "open"
     home.mkdir()
     home.chmod(0o777)
@@ -308,9 +304,7 @@ def test_what_counts_as_json(value: Any, expected: bool) -> None:
 
 
 def test_json_that_would_change() -> None:
-    """A list that is there twice, one in itself, a subclass, what is nested too deeply: none is
-    JSON.
-    """
+    """A list that is there twice or in itself, a subclass or deep nesting is no JSON."""
     twice: list[Any] = [1]
     own: list[Any] = []
     own.append(own)

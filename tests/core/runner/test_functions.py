@@ -1,4 +1,4 @@
-"""Python functions as apps: `transload.submit`, `transload.map`."""
+"""Python functions run as jobs by `transload.submit` and `transload.map`."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_a_function_raises_its_exception() -> None:
 
 
 def test_a_function_that_is_killed() -> None:
-    """There is no result: the failure says how it ended."""
+    """A killed function has no result, and the failure says how it ended."""
     with pytest.raises(AppFailed, match="SIGKILL|signal 9"):
         transload.submit(lambda: os.kill(os.getpid(), 9)).result(timeout=60)
 
@@ -91,7 +91,7 @@ def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_another_version_of_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pickled code of one version does not run in another: told by name, not by a crash."""
+    """Pickled code of another version of Python is refused by name."""
     with monkeypatch.context() as patched:
         patched.setattr(_functions.sys, "version_info", (3, 8, 0))  # type: ignore[attr-defined]
         app = transload.submit(add, 1)
@@ -166,9 +166,7 @@ def test_map_ends_what_was_being_submitted(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_functions_are_pickled_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That the module of a function travels is said to cloudpickle for the whole process: threads
-    take turns.
-    """
+    """Threads take turns in pickling, as cloudpickle is set for the whole process."""
     import cloudpickle
 
     dump = cloudpickle.Pickler.dump

@@ -1,4 +1,4 @@
-"""A job to hold: `transload.run`, `attach`, and what a `Job` can do."""
+"""`transload.run` and `attach` return a `Job`, with all that it can do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs to an attempt is read from that attempt: results, curves, reasons, last lines."""
+"""Results, curves, reasons and last lines of an attempt are read from that attempt."""
 
 from __future__ import annotations
 
@@ -115,9 +115,7 @@ def test_an_old_file_without_a_writer(tmp_path: Path, runner: Runner, replicas: 
 
 
 def test_results_of_which_nobody_says_who_wrote_them(tmp_path: Path, runner: Runner) -> None:
-    """A file of another program has no attempt: it counts, and so does one whose writer makes no
-    sense.
-    """
+    """A file of another program has no attempt and counts, as does one with a senseless writer."""
     text = """
 import json, os, sys
 for key, writer in {"a": None, "b": {"role": "main", "replica": [0], "attempt": 0}, "c": 3}.items():
@@ -137,9 +135,7 @@ sys.exit(os.environ["TRANSLOAD_RETRY"] == "0")
 def test_the_reason_is_the_last_attempts(
     tmp_path: Path, second: str, runner: Runner, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The first attempt raises, the second ends for another reason: neither message nor lines are
-    the first's.
-    """
+    """If the second attempt ends for another reason, message and lines are not the first's."""
     text = f"import os, sys\nif os.environ['TRANSLOAD_RETRY'] == '0': raise KeyError('first')\n{second}\n"
     command = program(tmp_path, text)
     app = transload.run(command=command, retries=1, retry_delay=0, runner=runner)

@@ -1,4 +1,4 @@
-"""What a dry-run returns: a plan that can be read, shown and submitted."""
+"""A dry-run returns a plan that can be read, shown and submitted."""
 
 from __future__ import annotations
 

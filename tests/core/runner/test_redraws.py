@@ -1,4 +1,4 @@
-"""Progress bars: lines that a program draws over itself, while they are drawn and in the end."""
+"""Progress bars are lines that a program draws over itself, shown in time and at the end."""
 
 from __future__ import annotations
 

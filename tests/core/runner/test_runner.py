@@ -56,7 +56,7 @@ def sh(script: str, **role: object) -> AppDef:
 
 
 def test_an_app_runs_and_is_answered_for(runner: Runner) -> None:
-    """From submit to results: handle, states, exit code, log, list, description."""
+    """A job runs from submit to results, with handle, states, exit code, log and description."""
     report = 'printf \'{"schema":1,"key":"final","results":{"acc":0.5}}\' > "$TRANSLOAD_TRACKER_BASE/final.json"'
     handle = runner.run(sh(f'mkdir -p "$TRANSLOAD_TRACKER_BASE"; echo out; echo err >&2; {report}'))
     assert parse_app_handle(handle)[:2] == ("local", "test")
@@ -73,9 +73,7 @@ def test_an_app_runs_and_is_answered_for(runner: Runner) -> None:
 
 
 def test_another_runner_finds_it_by_its_handle(runner: Runner) -> None:
-    """An app belongs to its scheduler: a runner that did not submit it waits for it and cancels
-    it.
-    """
+    """A runner that did not submit a job waits for it and cancels it by its handle."""
     handle = runner.run(sh("sleep 60"))
     with get_runner("other") as other:
         assert other.attach(handle).state in (
@@ -122,7 +120,7 @@ def test_a_dry_run_can_be_scheduled(runner: Runner) -> None:
 
 
 def test_a_given_id_is_adopted_or_refused(runner: Runner) -> None:
-    """Same id and app: one job. Same id, another app: AppExists."""
+    """The same id and job are one job. Another job of that id is AppExists."""
     first = runner.run(sh("sleep 60"), app_id="mine")
     assert runner.run(sh("sleep 60"), app_id="mine") == first
     assert len(runner.list()) == 1
@@ -133,7 +131,7 @@ def test_a_given_id_is_adopted_or_refused(runner: Runner) -> None:
 
 
 def test_threads_that_submit_one_id_start_one_job(runner: Runner) -> None:
-    """Eight threads, one id: one app."""
+    """Eight threads that submit one id start one job."""
     with ThreadPoolExecutor(8) as pool:
         handles = list(pool.map(lambda _: runner.run(sh("sleep 60"), app_id="once"), range(8)))
     assert len(set(handles)) == 1
@@ -359,7 +357,7 @@ def test_what_is_no_app_and_no_options_is_refused(runner: Runner) -> None:
 
 
 def test_an_app_that_cannot_run_is_refused(runner: Runner) -> None:
-    """No roles, or no entrypoint: refused with the path."""
+    """A job without roles or entrypoint is refused with the path."""
     with pytest.raises(SpecError, match="roles="):
         runner.run(AppDef("empty"))
     with pytest.raises(SpecError, match=r"roles\[0\]\.entrypoint"):
@@ -367,7 +365,7 @@ def test_an_app_that_cannot_run_is_refused(runner: Runner) -> None:
 
 
 class _Policy:
-    """A house policy: adds a variable, refuses one name."""
+    """A house policy that adds a variable, and refuses one name."""
 
     @hookimpl
     def transload_before_submit(self, app: AppDef) -> AppDef | None:

@@ -1,6 +1,4 @@
-"""The runner against that of TorchX 0.7.0, where that is installed: methods, parameters,
-defaults.
-"""
+"""The runner has methods, parameters and defaults of TorchX 0.7.0, if it is installed."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def _app(image: str = "", **more: Any) -> AppDef:
 
 @pytest.fixture
 def far(plain_folder: str) -> Callable[..., Role]:
-    """``far(app)``: the role as a scheduler gets it whose jobs do not see this machine's files."""
+    """Return the role as a scheduler without this machine's files gets it, by ``far(app)``."""
 
     def make(session: str) -> ScriptedScheduler:
         scheduler = ScriptedScheduler(session)
@@ -154,9 +154,7 @@ def test_an_image_that_is_set_over_an_app_takes_the_folder_too(plain_folder: str
 def test_an_image_that_is_not_used_is_named(
     transload_home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """On this machine an image is a folder to work in: another one that somebody asks for is not
-    left out silently.
-    """
+    """An image that a local job cannot use is named, since an image is a folder here."""
     with Runner("test") as runner:
         command = Launch(command=["true"])
         runner.dryrun(command, "local", overrides=Overrides(image=str(tmp_path)))

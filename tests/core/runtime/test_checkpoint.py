@@ -179,7 +179,7 @@ def test_a_notice_is_seen_saved_and_answered(
 
 
 def test_forked_children_take_no_notice(folder: Path) -> None:
-    """The signal ends a worker of the program as before: it would else outlive its parent."""
+    """The signal ends a forked worker as before, which would else outlive its parent."""
     code = """
         import os, signal
         from transload.runtime import checkpoint

@@ -83,8 +83,9 @@ END = """
     ids=["plugins", "runner", "connection", "functions"],
 )
 def test_lock_held_by_another_thread(transload_home: Path, work: str) -> None:
-    """Another thread loads plugins, makes a scheduler, submits or pickles while the program forks:
-    the child can.
+    """A child works that was forked while another thread held a lock of ours.
+
+    That thread loads plugins, makes a scheduler, submits or pickles.
     """
     script = "".join(map(textwrap.dedent, (BEGIN, work, END)))
     done = subprocess.run(

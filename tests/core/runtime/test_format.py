@@ -1,6 +1,4 @@
-"""The public file format: what other programs may write, and what other versions may have
-written.
-"""
+"""The public file format takes what other programs and other versions write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``progress``: what a program says of how far it is."""
+"""A program reports by ``progress`` how far it is."""
 
 from __future__ import annotations
 

@@ -199,9 +199,7 @@ def test_scalars_of_numpy(tmp_path: Path) -> None:
 
 
 def test_one_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A job without storage has one file: a line for each key, other lines are kept, and there is a
-    limit.
-    """
+    """A job without storage has one file with a line for each key, and a limit."""
     file = tmp_path / "message"
     file.write_text('{"message": "other"}\n')
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)

@@ -1,4 +1,4 @@
-"""``transload.runtime.untrusted``: opening, reading and listing what a job may have written."""
+"""``transload.runtime.untrusted`` opens, reads and lists what a job may have written."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_links_inside_the_folder_are_followed(folder: Path, target: str) -> None
 
 
 def test_folder_itself_may_be_reached_by_a_link(folder: Path) -> None:
-    """The folder is trusted: a user's data folder may be a link to another disk."""
+    """The folder itself is trusted, as a user's data folder may be a link to another disk."""
     (folder.parent / "data").symlink_to(folder)
     (folder / "link").symlink_to(folder / "file")
     top = str(folder.parent / "data")

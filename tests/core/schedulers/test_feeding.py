@@ -1,6 +1,4 @@
-"""Watches that threads feed: nothing is lost, nobody is woken for others, streams that break are
-opened again.
-"""
+"""Watches that threads feed lose nothing, wake only their own, and reopen streams."""
 
 from __future__ import annotations
 
@@ -126,7 +124,7 @@ def test_a_stream_that_breaks_is_opened_again(eventually: Any) -> None:
 
 
 def test_what_has_worked_for_a_while_is_opened_again_at_once(eventually: Any) -> None:
-    """After a stream that lasted, pauses begin anew: the next is not as long as the last."""
+    """After a stream that lasted, pauses begin anew."""
     calls: list[float] = []
 
     def read(feeder: Feeder) -> None:
@@ -161,7 +159,7 @@ def test_stopping_cuts_the_stream() -> None:
 
 
 def test_a_stream_opened_too_late_is_cut_at_once() -> None:
-    """Stopped while the stream was being opened: it is cut, and its reader told so."""
+    """A stream that is opened after a stop is cut, and its reader knows that."""
     opening, go_on = threading.Event(), threading.Event()
     told: queue.Queue[bool] = queue.Queue()
     cut = threading.Event()

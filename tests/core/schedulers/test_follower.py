@@ -1,6 +1,4 @@
-"""Following apps: one thread for each scheduler, told or asking with growing pauses, gone when
-nobody waits.
-"""
+"""Jobs are followed by one thread for each scheduler, which ends when nobody waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AppDef, Role and Resource: what is taken, what is refused, and how it is said."""
+"""AppDef, Role and Resource take right values, and refuse wrong ones clearly."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _endless() -> list[object]:
     ],
 )
 def test_wrong_roles(values: dict[str, Any], says: str) -> None:
-    """Each wrong field is one line: path, value, what is allowed."""
+    """Each wrong field of a role is one line with path, value, and what is allowed."""
     with pytest.raises(SpecError) as caught:
         role(**values)
     assert says in str(caught.value)
@@ -134,7 +134,7 @@ def test_wrong_roles(values: dict[str, Any], says: str) -> None:
     ],
 )
 def test_wrong_apps(values: dict[str, Any], says: str) -> None:
-    """Each wrong field is one line: path, value, what is allowed."""
+    """Each wrong field of a job is one line with path, value, and what is allowed."""
     with pytest.raises(SpecError) as caught:
         AppDef(**{"name": "a", **values})
     assert says in str(caught.value)
@@ -251,7 +251,7 @@ def test_no_shared_defaults() -> None:
     ],
 )
 def test_wrong_resources(values: tuple[Any, ...], says: str) -> None:
-    """Below −1, not finite, or of another type: refused. −1 is unset."""
+    """A resource below −1, not finite, or of another type is refused. −1 is unset."""
     with pytest.raises(SpecError) as caught:
         Resource(*values)
     assert says in str(caught.value)
@@ -377,7 +377,7 @@ def test_secret_value_of_wrong_type_is_not_shown() -> None:
 
 
 def test_resolving_secrets(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """env: and file: are resolved, and what is missing or another's is named with its path."""
+    """Secrets from env: and file: are resolved. A missing one is named with its path."""
     (tmp_path / "s").write_text("two\nlines\n")
     monkeypatch.setenv("MY_SECRET", "v")
     assert resolve_secret("env:MY_SECRET", "p") == "v"

@@ -36,9 +36,7 @@ anything = st.text(max_size=20)
 
 @given(schedulers, anything, anything.filter(bool))
 def test_handle_round_trip(scheduler: str, session: str, app_id: str) -> None:
-    """Whatever session and id hold, slashes, percent signs, newlines, bytes of file names: they
-    come back.
-    """
+    """Session and id come back with slashes, percent signs, newlines and odd bytes."""
     handle = make_app_handle(scheduler, session, app_id)
     assert parse_app_handle(handle) == ParsedAppHandle(scheduler, session, app_id)
     assert handle.isascii()
@@ -251,7 +249,7 @@ def test_wrong_lists_and_dicts(text: str, says: str) -> None:
     ],
 )
 def test_wrong_run_options(cfg: dict[str, Any], says: str) -> None:
-    """Unknown, missing or of the wrong type: refused by name."""
+    """Unknown, missing or wrongly typed run options are refused by name."""
     with pytest.raises(InvalidRunConfigException) as caught:
         options().resolve(cfg)
     assert says in str(caught.value)

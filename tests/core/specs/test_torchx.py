@@ -1,6 +1,4 @@
-"""The specs against those of TorchX 0.7.0, where that is installed: names, fields, defaults, text
-forms.
-"""
+"""The specs have names, fields, defaults and texts of TorchX 0.7.0, if it is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``AppRun``: what an application uses."""
+"""``AppRun`` is what an application uses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Both tracking suites on real servers: S3 by moto and SeaweedFS, SFTP by sshd. All are slow."""
+"""Run both tracking suites on real servers of S3 and SFTP. All are slow."""
 
 from __future__ import annotations
 

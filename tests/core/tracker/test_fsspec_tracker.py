@@ -89,9 +89,7 @@ def test_foreign_files_do_no_harm(tmp_path: Path, tracker: FsspecTracker) -> Non
 
 
 def test_link_without_record_does_not_count(tmp_path: Path, tracker: FsspecTracker) -> None:
-    """A writer killed between the link and the record has not added the source: both directions
-    agree.
-    """
+    """A writer killed between link and record has not added the source in either direction."""
     tracker.add_metadata("run", x=1)
     tracker.add_source("other", "parent")
     (folder,) = (tmp_path / "children").iterdir()

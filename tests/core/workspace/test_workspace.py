@@ -1,4 +1,4 @@
-"""Workspaces: what travels, and that it arrives."""
+"""Workspaces travel as they should, and arrive."""
 
 from __future__ import annotations
 
@@ -76,9 +76,7 @@ def test_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_state_folder_stays_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state folder inside the workspace does not travel: it holds the copies, also the one that
-    is being made.
-    """
+    """A state folder inside the workspace does not travel, as it holds the copies."""
     source = _project(tmp_path / "src")
     for home, kept in ((source / "state", set()), (source, {"other"})):
         monkeypatch.setenv("TRANSLOAD_HOME", str(home))
@@ -175,9 +173,7 @@ def test_a_pattern_that_is_none_names_the_file(tmp_path: Path) -> None:
 
 
 def test_an_archive_is_roots_and_readable_for_all(tmp_path: Path) -> None:
-    """What is laid over an image: below one folder, owned by root, readable by whatever user the
-    image has.
-    """
+    """An archive for an image lies below one folder, owned by root and readable for all."""
     (tmp_path / "code").mkdir()
     (tmp_path / "code" / "run.sh").write_text("echo x\n")
     (tmp_path / "code" / "run.sh").chmod(0o700)

@@ -95,7 +95,7 @@ class Local:
         until: Callable[[AppStatus], bool] = AppStatus.is_terminal,
         timeout: float = 60,
     ) -> AppStatus:
-        """Wait, by a watch, until the status is as wanted (default: terminal)."""
+        """Wait, by a watch, until the status is as wanted, by default terminal."""
         deadline = time.monotonic() + timeout
         watch = self.scheduler.watch()
         assert watch is not None
@@ -125,9 +125,7 @@ class Local:
         return self.home / "local" / "apps" / app_id
 
     def supervisor(self, app_id: str) -> int:
-        """Return the pid of the app's supervisor: the process named so that has the app's record
-        open, which it locks.
-        """
+        """Return the pid of the job's supervisor, which has the job's record open and locked."""
         lock = str(self.folder(app_id) / "record.json")
         for pid in self._named("tl-keeper"):
             if lock in _open_files(pid):

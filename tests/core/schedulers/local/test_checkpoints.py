@@ -1,6 +1,4 @@
-"""Folders of checkpoints: who shares one, how long it is kept, and what is said where there is
-none.
-"""
+"""Folders of checkpoints are shared by name and kept, and refused where there is none."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""What may go wrong around a local app, done for real: kills, reboots, recycled pids, stubborn
-processes.
-"""
+"""Local jobs meet real kills, reboots, recycled pids and stubborn processes."""
 
 from __future__ import annotations
 
@@ -111,9 +109,7 @@ def test_supervisor_and_guard_killed_together(local, eventually) -> None:
 
 
 def test_fork_server_killed_no_app_lost(local) -> None:
-    """The helper of the supervisors dies: apps go on to their true end, new ones can be
-    submitted.
-    """
+    """If the fork server dies, jobs go on to their true end, and new ones can be submitted."""
     app_id = local.run(local.sh("read line < /dev/null; sleep 0.5; exit 5"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     os.kill(local.fork_servers()[0], signal.SIGKILL)
@@ -123,7 +119,7 @@ def test_fork_server_killed_no_app_lost(local) -> None:
 
 
 def test_fork_server_killed_then_supervisor(local, eventually) -> None:
-    """Nobody asks: the guard ends the app."""
+    """The guard ends the job, though nobody asks."""
     victim = local.run(local.sh(GRANDCHILDREN))
     pids = pids_of(local, victim)
     os.kill(local.fork_servers()[0], signal.SIGKILL)
@@ -178,7 +174,7 @@ def test_app_with_another_guard_ends_normally(local, eventually) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_guard_that_is_told_to_end(local, eventually, number: signal.Signals) -> None:
-    """A stopped service tells all its processes: the app has a guard all the same."""
+    """A job has a guard, though a stopped service signals all its processes."""
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     (guard,) = local.guards()
@@ -204,9 +200,7 @@ def test_reboot(local) -> None:
 
 
 def make_stale(local, app_id: str, pid: int, **record: str) -> None:
-    """Let an app end, and then leave it as a crash would have: not ended, no supervisor, another's
-    pid recorded.
-    """
+    """Leave an ended job as a crash would, not ended, without supervisor, with another's pid."""
     before = layout.read_json(str(local.folder(app_id) / "states.jsonl"))
     local.scheduler.cancel(app_id)
     local.wait(app_id)
@@ -244,9 +238,7 @@ def test_recycled_pid_is_never_signalled(local) -> None:
 
 
 def test_really_recycled_pid(local) -> None:
-    """The kernel is made to hand a dead replica's pid to a stranger: asking, cancelling and
-    deleting spare it.
-    """
+    """Asking, cancelling and deleting spare a stranger with the pid of a dead replica."""
     knob = Path("/proc/sys/kernel/ns_last_pid")
     if not os.access(knob, os.W_OK):
         pytest.skip("not run: the kernel does not let us choose a pid here")
@@ -398,7 +390,7 @@ def test_min_replicas_hold(local) -> None:
 
 
 def test_same_id_at_once(local) -> None:
-    """Two processes submit the same id at the same moment: one job."""
+    """Two processes that submit the same id at once have one job."""
     clients = [client("twin", "echo started; sleep 300") for _ in range(4)]
     try:
         answers = sorted(one.stdout.readline() for one in clients if one.stdout is not None)
@@ -432,9 +424,7 @@ def test_hundreds_of_apps(local, count: int) -> None:
 
 
 def test_fork_server_killed_again_and_again(local, eventually) -> None:
-    """However often the helper dies while apps are submitted: each app runs, once, and nothing is
-    left.
-    """
+    """However often the fork server dies during submits, each job runs once, with no remains."""
     marks = local.home / "marks"
     stop = threading.Event()
 
@@ -530,7 +520,7 @@ def test_zombies_are_dead(local) -> None:
 
 
 def test_full_disk(transload_home: Path) -> None:
-    """A state folder without room: a clear error, nothing started."""
+    """A state folder without room is a clear error, and nothing is started."""
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=64k,mode=700", "tmpfs", str(transload_home)],
         capture_output=True,
@@ -605,9 +595,7 @@ def test_cancel_on_a_full_disk(local, eventually, replicas: int) -> None:
 
 
 def test_python_removed_under_a_running_app(local, tmp_path: Path, monkeypatch) -> None:
-    """A long job outlives the Python that keeps it, as after an upgrade: its failure is named, and
-    tried again.
-    """
+    """A job outlives the Python that keeps it. Its failure is named, and tried again."""
     library, link, python = sysconfig.get_path("stdlib"), tmp_path / "library", tmp_path / "python"
     link.symlink_to(library)
     python.write_text(
@@ -633,7 +621,7 @@ $code"
 
 
 def test_folder_removed_under_a_running_app(local, eventually) -> None:
-    """Somebody removes the state of a running app: its processes are ended, not orphaned."""
+    """A running job whose state somebody removes has its processes ended, not orphaned."""
     import shutil
 
     app_id = local.run(local.sh("echo $$; sleep 300"))
@@ -651,9 +639,7 @@ def test_folder_removed_under_a_running_app(local, eventually) -> None:
 
 
 def test_supervisor_sigterm_is_no_cancel(local) -> None:
-    """A polite end of the supervisor (a reboot, a stopped service) is nobody's cancel: FAILED, with
-    that reason.
-    """
+    """A SIGTERM of the supervisor is nobody's cancel, but FAILED with that reason."""
     app_id = local.run(local.sh("sleep 300", max_retries=3))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     os.kill(local.supervisor(app_id), signal.SIGTERM)
@@ -663,7 +649,7 @@ def test_supervisor_sigterm_is_no_cancel(local) -> None:
 
 
 def test_cancel_before_the_supervisors_sigterm(local) -> None:
-    """Who asked first is believed: a cancelled app that is caught by a shutdown stays CANCELLED."""
+    """A cancelled job that is caught by a shutdown stays CANCELLED."""
     app_id = local.run(
         local.sh("trap '' TERM; echo up; while :; do sleep 0.05; done", notice=Notice(0.5))
     )
@@ -758,9 +744,7 @@ def test_cancel_as_soon_as_an_app_can_be_seen(transload_home: Path) -> None:
 
 
 def test_interrupted_submit_does_not_answer_the_next(local) -> None:
-    """A signal's exception while an answer is awaited: the next submit gets its own, not that
-    one.
-    """
+    """After a signal's exception during a wait the next submit gets its own answer."""
 
     class Alarm(Exception):
         pass
@@ -785,9 +769,7 @@ def test_interrupted_submit_does_not_answer_the_next(local) -> None:
 
 
 def test_retry_on_a_disk_that_the_log_has_filled(local, tmp_path: Path) -> None:
-    """The log breaks off at the end of a block, without room for a newline: the app is started
-    again all the same.
-    """
+    """A job whose log filled the disk in the middle of a line is started again."""
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=400k,mode=700", "tmpfs", str(local.home)],
         capture_output=True,

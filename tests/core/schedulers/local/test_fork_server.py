@@ -89,7 +89,7 @@ def test_a_job_that_was_refused_leaves_no_process(local, eventually) -> None:
 
 @pytest.mark.parametrize("sent", [b"", b"{", b"[]", b"{}", b"nonsense"])
 def test_what_is_no_request_starts_nothing(local, eventually, sent: bytes) -> None:
-    """Whatever comes in its place: no process is left of it, and the next job runs."""
+    """What is no request leaves no process, and the next job runs."""
     running = local.run(local.sh("sleep 300"))
     (path,) = (local.home / "local").glob("spawner-*.sock")
     with socket.socket(socket.AF_UNIX) as client:
@@ -111,9 +111,7 @@ def submission_body_of(local, role: Role, app_id: str) -> dict[str, Any]:
 
 
 def test_the_fork_server_loads_little() -> None:
-    """It starts in milliseconds: nothing that it imports is one of the slow parts of the standard
-    library.
-    """
+    """The fork server imports none of the slow parts of the standard library."""
     slow = [
         "collections",
         "contextlib",
@@ -234,9 +232,7 @@ def test_long_address_leaves_the_working_directory(
 
 @pytest.fixture
 def systemd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A stub of systemd-run and of a user manager that lingers: there is no systemd where these
-    tests run.
-    """
+    """Stand in for systemd-run and a user manager that lingers, as there is no systemd here."""
     (tmp_path / "run" / "systemd").mkdir(parents=True)
     (tmp_path / "run" / "systemd" / "private").touch()
     (tmp_path / "linger").mkdir()
@@ -273,9 +269,7 @@ def test_scope_that_cannot_be_had(local, systemd: Path) -> None:
 
 
 def test_scope_that_would_not_last(local, systemd: Path) -> None:
-    """A manager that ends with the last log-out would take apps along that outlive a log-out now:
-    it is not used.
-    """
+    """A manager that ends with the last log-out is not used, as it would take jobs along."""
     for name in (systemd / "linger").iterdir():
         name.unlink()
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED

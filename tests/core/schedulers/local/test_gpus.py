@@ -1,4 +1,4 @@
-"""GPUs: assigned disjointly over all local apps, waited for, refused where there are too few."""
+"""GPUs are assigned disjointly over all local jobs, waited for, or refused if too few."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_first_come_first_served(local) -> None:
 
 
 def test_more_than_there_are(local) -> None:
-    """More GPUs than the machine has: refused, naming the field."""
+    """More GPUs than the machine has are refused, naming the field."""
     with pytest.raises(UnsupportedFeature, match="this machine has 4") as caught:
         local.run(holder(local, 3, 2))
     assert caught.value.field == "roles[0].resource.gpu"
@@ -102,9 +102,7 @@ def test_only_those_that_the_submitter_may_use(local, monkeypatch: pytest.Monkey
 def test_what_others_use_is_not_given_away(
     local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A GPU on which somebody computes is passed over, and waited for. A stub of nvidia-smi: there
-    is no GPU here.
-    """
+    """A GPU on which somebody computes, by a stub of nvidia-smi, is waited for."""
     busy, tool = tmp_path / "busy", tmp_path / "nvidia-smi"
     busy.write_text("GPU-b, 4711\n")
     gpus = "".join(f"{number}, GPU-{letter}\\n" for number, letter in enumerate("abcd"))
@@ -120,7 +118,7 @@ def test_what_others_use_is_not_given_away(
 
 
 def test_what_amds_driver_tells(tmp_path: Path) -> None:
-    """By the files that it shows in sysfs: here such files, for there is no such GPU."""
+    """GPUs of AMD are found by files of sysfs, which are made here."""
     for node, gpu in enumerate(("0", "4098", "51")):
         (tmp_path / "topology" / "nodes" / str(node)).mkdir(parents=True)
         (tmp_path / "topology" / "nodes" / str(node) / "gpu_id").write_text(f"{gpu}\n")
@@ -141,9 +139,7 @@ def test_named_gpus(local, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_trouble_after_the_end_does_not_change_it(local) -> None:
-    """What goes wrong once the final state is written (here: GPUs cannot be given back) rewrites
-    nothing.
-    """
+    """What goes wrong after the final state is written, as with GPUs, rewrites nothing."""
     os.mkfifo(local.home / "go")
     role = local.sh(f"read x < {local.home}/go", resource=Resource(1, 1, 100))
     app_id = local.run(role)

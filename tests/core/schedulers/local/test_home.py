@@ -1,6 +1,4 @@
-"""A state folder on a network file system: local apps are kept on this machine, and only where that
-is safe.
-"""
+"""With a state folder on a network disk local jobs are kept on this machine, if safe."""
 
 from __future__ import annotations
 
@@ -20,9 +18,7 @@ from transload.specs import AppState
 
 @pytest.fixture
 def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A home directory on a file system that counts as a network one: a tmpfs stands in, nothing
-    else is replaced.
-    """
+    """Return a home directory that counts as a network one, with a tmpfs standing in."""
     folder = tmp_path / "home"
     folder.mkdir()
     mounted = subprocess.run(

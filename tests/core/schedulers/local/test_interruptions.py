@@ -1,4 +1,4 @@
-"""Notices, segments and interruptions: who is warned, what is started again, what is counted."""
+"""Notices, segments and interruptions warn, start again and count as they should."""
 
 from __future__ import annotations
 
@@ -195,7 +195,7 @@ def test_segments_without_a_notice(local) -> None:
 
 
 def test_cancel_in_the_middle_of_a_segments_notice(local) -> None:
-    """A cancel that comes while the job saves for its next segment cancels: there is none."""
+    """A cancel while the job saves for its next segment leaves it without one."""
     script = f"trap 'echo noticed; sleep 0.5; exit 75' USR1; echo up; {LOOP}"
     app = local.app(local.sh(script, notice=Notice(20, "USR1")), timeout=300.0)
     app.segment = 20.2

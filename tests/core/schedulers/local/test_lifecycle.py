@@ -1,4 +1,4 @@
-"""An ordinary life: what a job gets, what is seen of it from outside, how it goes."""
+"""An ordinary job gets what it should, is seen from outside, and is removed."""
 
 from __future__ import annotations
 
@@ -207,9 +207,7 @@ def test_workspace_is_copied_once(local, tmp_path: Path) -> None:
 
 
 def test_the_copy_of_another_app_is_left_alone(local, tmp_path: Path) -> None:
-    """An image that is another app's copy of a workspace is not this app's: no failed submit or
-    delete removes it.
-    """
+    """No failed submit or delete removes an image that is another job's copy."""
     (tmp_path / "code.sh").write_text("echo from the workspace\n")
     owner = local.run(Role("main", "", entrypoint="true", workspace=Workspace({str(tmp_path): ""})))
     local.wait(owner)
@@ -226,9 +224,7 @@ def test_the_copy_of_another_app_is_left_alone(local, tmp_path: Path) -> None:
 
 
 def test_a_copy_that_fails_leaves_nothing(local, tmp_path: Path) -> None:
-    """Two projects that bring the same file are refused after the first was copied: the copy is
-    removed again.
-    """
+    """A copy that fails, as two projects have the same file, is removed again."""
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "same.py").write_text(name)
@@ -416,9 +412,7 @@ def test_newer_state_is_refused(local) -> None:
 
 
 def test_damaged_state(local) -> None:
-    """Half-written files of a crash of the machine are no traceback: FAILED, or UNKNOWN at
-    worst.
-    """
+    """Half-written files after a crash are FAILED, or UNKNOWN at worst, without a traceback."""
     app_id = local.run(local.sh("exit 0"))
     local.wait(app_id)
     (local.folder(app_id) / "states.jsonl").write_bytes(b"")
@@ -464,9 +458,7 @@ def test_convert_touches_nothing(transload_home: Path) -> None:
 
 
 def test_bad_home(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state folder that is open to others, somebody else's or no folder: a clear error, nothing
-    started.
-    """
+    """A state folder open to others, somebody else's or no folder is a clear error."""
     app = AppDef("demo", [Role("main", "", entrypoint="true")])
 
     def submit() -> None:
@@ -497,7 +489,7 @@ def test_bad_home(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_unreadable_state_is_not_absence(transload_home: Path) -> None:
-    """A state folder that cannot be read says so: it is not taken for one without apps."""
+    """A state folder that cannot be read says so, and is not taken for one without jobs."""
     (transload_home / "local").symlink_to("local")
     scheduler = LocalScheduler("tests")
     for ask in (
@@ -613,9 +605,7 @@ def test_watch(local) -> None:
 
 
 def test_watch_with_a_fifo_of_one_page(local, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a kernel before 5.14 gives a user who has a thousand (a stand-in): quiet is quiet, and
-    news is news.
-    """
+    """A watch works with a small FIFO, as a kernel before 5.14 gives it to a user with many."""
     monkeypatch.setattr(notify.fcntl, "fcntl", lambda fd, what: 4096)
     app_id = local.run(local.sh("sleep 300"))
     watch = local.scheduler.watch()

@@ -1,4 +1,4 @@
-"""Logs: whole lines, in order, from a cursor, by time, while they grow, under a size limit."""
+"""Logs have whole lines, in order, from a cursor, by time, while they grow."""
 
 from __future__ import annotations
 
@@ -288,7 +288,7 @@ def test_tail_without_notices(local, monkeypatch: pytest.MonkeyPatch) -> None:
     ended=st.booleans(),
 )
 def test_any_pages_join_to_the_streams(tmp_path_factory, chunks, page: int, ended: bool) -> None:
-    """However a log grew and however it is paged: each stream's whole lines, once, in order."""
+    """However a log grew and is paged, each stream's whole lines come once, in order."""
     folder = tmp_path_factory.mktemp("log")
     sizes, index = [0, 0], b""
     texts = [b"", b""]

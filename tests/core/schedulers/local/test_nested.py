@@ -38,7 +38,7 @@ UNTIL = "import os, sys, time\nprint('up', flush=True)\nwhile not os.path.exists
 
 @pytest.fixture
 def inner(local, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """A second state folder: what a job submits there needs a fork server of its own."""
+    """Return a second state folder, for which a job's submit needs another fork server."""
     home = local.home / "inner"
     home.mkdir(mode=0o700)
     before = os.environ["TRANSLOAD_HOME"]
@@ -74,9 +74,7 @@ def in_other_home(inner) -> dict[str, str]:
 
 @pytest.mark.parametrize("end", ["success", "cancel", "supervisor killed"])
 def test_job_that_starts_a_fork_server(local, inner, eventually, end: str) -> None:
-    """A job submits to another state folder and ends in any way: what it submitted goes on to its
-    own end.
-    """
+    """What a job submits to another state folder goes on, however that job ends."""
     go, leave = local.home / "go", local.home / "leave"
     outer = local.run(submitter("b", until(go), leave, **in_other_home(inner)))
     local.line(outer, "submitted")
@@ -97,9 +95,7 @@ def test_job_that_starts_a_fork_server(local, inner, eventually, end: str) -> No
 
 
 def test_fork_server_that_a_job_replaced(local, eventually) -> None:
-    """The fork server is killed, a job starts the next one, strangers use it: the job's end is the
-    job's alone.
-    """
+    """A fork server that a job started serves others, and the job's end is the job's alone."""
     go, leave, again = (local.home / name for name in ("go", "leave", "again"))
     wait = f"import os, time\nwhile not os.path.exists({str(again)!r}): time.sleep(0.01)\n"
     job = submitter("b", until(go), leave)
@@ -122,9 +118,7 @@ def test_fork_server_that_a_job_replaced(local, eventually) -> None:
 
 
 def test_fork_server_in_a_job_killed(local, inner, eventually) -> None:
-    """The fork server that a job started dies too: what it had started is still no part of that
-    job.
-    """
+    """What a killed fork server of a job had started is still no part of that job."""
     go, leave = local.home / "go", local.home / "leave"
     outer = local.run(submitter("b", until(go), leave, **in_other_home(inner)))
     local.line(outer, "submitted")
@@ -140,9 +134,7 @@ def test_fork_server_in_a_job_killed(local, inner, eventually) -> None:
 
 
 def test_job_in_a_job_in_a_job(local, inner, eventually) -> None:
-    """Three deep, in turn in two state folders: the middle one is killed, the others do not
-    notice.
-    """
+    """Of three nested jobs in two state folders the middle one is killed, the others go on."""
     go, leave = local.home / "go", local.home / "leave"
     b = submitter("c", until(go), leave, TRANSLOAD_HOME=str(local.home))
     outer = local.run(submitter("b", b, leave, **in_other_home(inner)))

@@ -1,4 +1,4 @@
-"""Retries: what is started again, how often, and what is counted."""
+"""Retries start again what they should, as often as they may, and are counted."""
 
 from __future__ import annotations
 
@@ -108,9 +108,7 @@ def test_pending_in_between(local) -> None:
 
 
 def test_no_pending_at_the_end(local) -> None:
-    """While only leftovers of an app are being ended, it is RUNNING still, never PENDING: nothing
-    will be started.
-    """
+    """A job whose leftovers are being ended is RUNNING, never PENDING."""
     stubborn = (
         "setsid sh -c 'trap \"\" TERM; echo up; while :; do sleep 0.05; done' & echo $!; sleep 0.2"
     )
@@ -121,7 +119,7 @@ def test_no_pending_at_the_end(local) -> None:
 
 
 def test_cancel_while_restarting(local) -> None:
-    """A cancel in the middle of restarts ends the app: nothing is started again."""
+    """A cancel in the middle of restarts ends the job, and nothing is started again."""
     app_id = local.run(
         local.sh(
             "echo attempt; sleep 0.02; exit 3",

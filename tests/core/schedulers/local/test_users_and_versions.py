@@ -1,4 +1,4 @@
-"""State that others left: another user of the same host, an older version."""
+"""State may be left by another user of the same machine, or by an older version."""
 
 from __future__ import annotations
 
@@ -117,8 +117,9 @@ with get_runner() as runner:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root can become another user")
 def test_what_cannot_be_killed(local, eventually) -> None:
-    """A process out of our reach: the status names it, it is looked for ever more rarely, and its
-    end is seen.
+    """A process out of reach is named in the status, and its end is seen.
+
+    It is looked for ever more rarely.
     """
     program = _python_for_everybody()
     home = local.home
@@ -184,9 +185,7 @@ REPLICA = {"id": 0, "role": "main", "hostname": "vm", "start_time": 1795245457.0
 
 @pytest.mark.parametrize("state", ["SUCCEEDED", "RUNNING"])
 def test_state_of_version_0_1(local, state: str) -> None:
-    """What 0.1 wrote can be read for ever: this is a copy of such files, not made by the code that
-    is tested.
-    """
+    """What version 0.1 wrote can be read for ever, as a copy of such files shows."""
     folder = Path(local.home) / "local" / "apps" / "old"
     logs = folder / "logs" / "main" / "0"
     logs.mkdir(parents=True)
