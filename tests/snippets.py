@@ -82,7 +82,12 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
         "plugins/kfp/README.md",
         "examples/kfp/README.md",
     ),
-    "ax": ("docs/orchestrators/ax.md", "plugins/ax/README.md", "examples/ax/README.md"),
+    "ax": (
+        "docs/orchestrators/ax.md",
+        "docs/reference/ax.md",
+        "plugins/ax/README.md",
+        "examples/ax/README.md",
+    ),
     "kubernetes": (
         "docs/schedulers/kubernetes.md",
         "docs/start/airflow-on-kubernetes.md",

@@ -196,3 +196,25 @@ def test_the_dockerfile_makes_an_image_that_launches(
     made = launcher_from_app(_app(), scheduler="local", image=command[command.index("-t") + 1])
     made()
     assert "main/0 hello from inside" in capfd.readouterr().out
+    _make_the_job_s_image(tmp_path / "own", environment)
+
+
+def _make_the_job_s_image(folder: Path, environment: dict[str, str]) -> None:
+    """Do what the page says in a reader's own folder, and run the program in the image."""
+    page = (ROOT / "docs" / "start" / "kubeflow.md").read_text()
+    program = page.partition("```python\n# train.py\n")[2].partition("```")[0]
+    lines = page.partition("$ cat > Dockerfile <<'END'\n")[2].partition("```")[0]
+    script = f"cat > Dockerfile <<'END'\n{lines.replace('$ docker', 'docker')}"
+    run = "docker run --rm my/train:1 python3 train.py 0.5\n"
+    folder.mkdir()
+    (folder / "train.py").write_text(program, encoding="utf-8")
+    said = subprocess.run(
+        ["sh", "-e", "-c", script + run],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert said.returncode == 0, said.stdout + said.stderr
+    assert said.stdout.endswith("weight 3.000\n")

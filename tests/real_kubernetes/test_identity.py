@@ -176,6 +176,7 @@ def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
     for page, title in (
         ("start/airflow-on-kubernetes.md", "## 3. Give rights"),
         ("schedulers/kubernetes.md", "### Let an orchestrator submit from inside the cluster"),
+        ("start/kubeflow.md", "## 7. Give rights"),
     ):
         text = (docs / page).read_text()
         block = text.partition(title)[2].partition("```console")[2].partition("```")[0]
@@ -187,8 +188,9 @@ def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
     (tmp_path / "admin").write_text(yaml.safe_dump(configuration))
     (tmp_path / "roles.yaml").write_text(roles)
     script = ["set -e", *lines]
-    for account in ("airflow-worker", "airflow-triggerer", "transload"):
-        who = f"--as=system:serviceaccount:{made}:{account}"
+    accounts = [f"{made}:{name}" for name in ("airflow-worker", "airflow-triggerer", "transload")]
+    for account in (*accounts, "kubeflow:pipeline-runner"):
+        who = f"--as=system:serviceaccount:{account}"
         script += [
             f"kubectl auth can-i create jobs {who}",
             f"kubectl auth can-i create jobs -n default {who} || true",
@@ -204,4 +206,4 @@ def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
     )
     assert said.returncode == 0, said.stdout + said.stderr
     assert "serviceaccount/transload created" in said.stdout
-    assert said.stdout.split()[-6:] == ["yes", "no"] * 3, said.stdout
+    assert said.stdout.split()[-8:] == ["yes", "no"] * 4, said.stdout
