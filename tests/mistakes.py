@@ -27,6 +27,7 @@ MISTAKES = [
     (["run", "train.py"], "to run the file itself: transload run -- python train.py"),
     (["run", "-s", "slrm", "--", "true"], "did you mean 'slurm'?"),
     (["run", "-s", "nowhere", "--", "true"], "[schedulers.NAME] in transload.toml"),
+    (["run", "-s", "nowhere", "--", "true"], "TRANSLOAD_CONFIG=FILE names one"),
     (["run", "-s", "aws_batch", "--", "true"], "no counterpart of TorchX's aws_batch"),
     (["run", "--scratch_folder", "x", "--", "true"], "arguments of a component come after"),
     (["run", "--pass_env", "HF_*", "--", "true"], "-c pass_env=VALUE"),
@@ -49,6 +50,9 @@ MISTAKES = [
     (["run", "nothere.py"], "nothere.py: No such file or directory"),
     (["run", "--", "no-such-program"], "no-such-program"),
     (["run", "--gpu", "many", "--", "true"], "'many'"),
+    (["run", "--cpu", "500m", "--", "true"], "'500m': write cores, 0.5"),
+    (["run", "--cpu", "all", "--", "true"], "must be a number of cores, such as 0.5"),
+    (["run", "--secret", "A=env:B", "--", "true"], "use run --pass-env NAME"),
     (["run", "--time-limit", "soon", "--", "true"], "'soon'"),
     (["run", "--checkpoints", "/data", "--", "true"], "write --checkpoints alone"),
     (["run"], "COMPONENT"),
@@ -80,6 +84,8 @@ WITHOUT_PLUGINS = [
 
 WITH_ALL_PLUGINS = [
     (["run", "--partition", "gpu", "--", "true"], "-c partition=VALUE"),
+    (["run", "-n", "team", "--", "true"], "-c namespace=VALUE"),
+    (["run", "--namespace", "team", "--", "true"], "-c namespace=VALUE"),
     (["run", "-p", "gpu", "--", "true"], "-c partition=VALUE"),
     (["run", "-J", "mine", "--", "true"], "Use run --name"),
     (["run", "-s", "slurm", "-c", "modules=cuda", "--", "true"], "use the run option prologue"),

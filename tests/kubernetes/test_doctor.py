@@ -49,10 +49,10 @@ def test_every_missing_right_is_named(
         (*what, verb) for verb in verbs if verb != "list" or what[1] != "jobsets"
     }
     missing = ", ".join(verb for verb in verbs if verb != "list" or what[1] != "jobsets")
-    assert told(scheduler)[part] == (
-        False,
-        f"this user lacks rights in namespace default: {missing} {what[1]}",
-    )
+    well, found = told(scheduler)[part]
+    assert not well
+    assert f"lacks rights in namespace default: {missing} {what[1]}; ask the cluster's" in found
+    assert f"the Role transload-{part} of docs/reference/kubernetes.md#rights" in found
 
 
 def test_jobsets_that_may_not_be_seen(fake: Any, scheduler: Any) -> None:

@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, Final, TextIO, cast
 
 from transload import __version__
 from transload.cli.command_table import COMPLETE, SETTINGS, complete, help_text, load, names
@@ -149,6 +149,10 @@ def _run_command(name: str, args: list[str]) -> int:
     return ExitCode.OK
 
 
+_SHORT: Final = {"n": "namespace"}
+"""Short options of other commands that are often typed → the run option of a scheduler."""
+
+
 def _message(error: click.ClickException) -> str:
     """Return what is wrong with a command line, and what to type instead."""
     import click
@@ -159,7 +163,8 @@ def _message(error: click.ClickException) -> str:
     advice = f"(see `{error.ctx.command_path} --help`)"
     if error.ctx.command.name != "run" or not isinstance(error, click.NoSuchOption):
         return f"{message} {advice}"
-    remedy = _as_run_option(error.option_name.lstrip("-"))
+    name = error.option_name.lstrip("-")
+    remedy = _as_run_option(_SHORT.get(name, name))
     if remedy is not None:
         return f"{error.message} {remedy} {advice}"
     if error.ctx.command_path != "transload run":

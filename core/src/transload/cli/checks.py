@@ -118,8 +118,7 @@ def _check_settings() -> Rows:
     except TransloadError as exc:
         yield "files", BROKEN, str(exc)
         return
-    sources = sorted({item.source for item in settings.all() if os.path.isabs(item.source)})
-    yield "files", OK, ", ".join(sources) or "none"
+    yield "files", OK, ", ".join(settings.files()) or "none"
     for name, config in settings.trackers().items():
         try:
             build_trackers({name: config})

@@ -108,7 +108,7 @@ class AppWait:
             was requested.
         timeout: the longest wait, in seconds. None means no limit.
         patience: the unreachable timeout, in seconds of UNKNOWN in a row.
-        startup_timeout: seconds in PENDING before the first run, after which the job is cancelled.
+        startup_timeout: seconds of waiting before the first run, after which the job is cancelled.
             None means no limit.
         replicas: the replicas whose logs are followed meanwhile.
     """
@@ -237,14 +237,14 @@ class AppWait:
                 return ExitCode.TIMEOUT
 
     def _count_waiting(self, state: AppState) -> None:
-        """Start the startup timeout when the job is PENDING, and end it when the job runs."""
+        """Start the startup timeout when the job waits, and end it when the job runs."""
         if is_started(state):
             self._startup_ends = None
             self._startup_timeout = None
             return
         if self._startup_timeout is None or self._startup_ends is not None:
             return
-        if state is AppState.PENDING:
+        if state in (AppState.SUBMITTED, AppState.PENDING):
             self._startup_ends = time.monotonic() + self._startup_timeout
 
     def _give_up_waiting(self) -> None:

@@ -105,6 +105,11 @@ class Settings:
                 found[name] = str(setting.value)
         return found
 
+    def files(self) -> list[str]:
+        """Return the configuration files whose settings these are."""
+        sources = {setting.source for setting in self._values.values()}
+        return sorted(filter(os.path.isabs, sources))
+
     def scheduler_tables(self) -> dict[str, str]:
         """Return name → file for each table ``[schedulers.NAME]``."""
         tables = self._table("schedulers.")

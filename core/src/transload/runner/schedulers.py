@@ -209,7 +209,9 @@ class Schedulers:
         file = self._settings().scheduler_tables().get(name)
         if file is None:
             about = "a cluster has its name by a table [schedulers.NAME] in transload.toml"
-            hint = f"{hint} ({about})"
+            files = ", ".join(self._settings().files())
+            where = files or "there is none from here upwards; TRANSLOAD_CONFIG=FILE names one"
+            hint = f"{hint} ({about}: {where})"
         elif kind == name:
             hint = f'{file}: [schedulers.{name}] lacks its kind, such as kind = "slurm"'
         else:

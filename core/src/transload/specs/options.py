@@ -60,6 +60,10 @@ _OF_JOBS: Final = {
     **dict.fromkeys(("timeout", "time_limit"), "use run --time-limit 2h (AppDef.timeout)"),
     **dict.fromkeys(("mount", "mounts", "volume", "volumes"), "use run --mount (Role.mounts)"),
     **dict.fromkeys(("log", "logs"), "logs are always kept; use transload log HANDLE"),
+    **dict.fromkeys(
+        ("secret", "secrets"),
+        "name secrets in a component or a script's header, or use run --pass-env NAME",
+    ),
     "image": "use run --image IMAGE (Role.image)",
     "env": "use run --env NAME=VALUE (Role.env)",
     "workspace": "use run --workspace PATH (Role.workspace)",

@@ -435,6 +435,7 @@ def _error(status: int, reason: str | None, body: bytes) -> ClusterError:
 
 def _root(exc: BaseException) -> str:
     """Return the innermost reason why a connection failed, as one line."""
+    named = exc  # the innermost of the client's errors, each of which has a reason
     seen: BaseException | None = exc
     while seen is not None:
         if isinstance(seen, OSError) and seen.strerror:
@@ -442,9 +443,11 @@ def _root(exc: BaseException) -> str:
         reason = getattr(seen, "reason", None)
         if isinstance(reason, BaseException):
             seen = reason
+            named = reason
         else:
             seen = seen.__cause__ or seen.__context__
-    return " ".join(str(exc).split())
+    texts = [arg for arg in named.args if isinstance(arg, str)]  # beside objects, without a name
+    return " ".join((texts[-1:] or [str(named)])[0].split())
 
 
 def cut(response: Any) -> None:

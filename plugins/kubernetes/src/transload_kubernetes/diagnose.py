@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
+from transload_kubernetes import advice
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.names import JOBSET_API
 
 _OLDEST: Final = (1, 29)
+_REACH: Final = "; check KUBECONFIG and the current context; in a pod, check its network"
 
 Check = tuple[str, bool, str]
 Rights = Mapping[tuple[str, str], tuple[str, ...]]
@@ -45,16 +47,18 @@ def diagnose(cluster: Cluster, namespace: str) -> list[Check]:
     except ConfigError as exc:
         return [*checks, ("cluster", False, f"{exc}; set KUBECONFIG, or run inside of a cluster")]
     except (SchedulerUnavailable, ClusterError) as exc:
-        return [*checks, ("cluster", False, f"{exc}; check KUBECONFIG and the current context")]
+        return [*checks, ("cluster", False, f"{exc}{_REACH}")]
     checks.append(_version_check(cluster, version))
     try:
-        checks.append(("user", True, f"as {cluster.user() or 'an unnamed user'}"))
+        user = cluster.user()
+        checks.append(("user", True, f"as {user or 'an unnamed user'}"))
         installed = cluster.has_jobsets(namespace)
         for what, rights in (("observe", OBSERVE), ("submit", SUBMIT)):
             missing = _missing(cluster, namespace, rights, installed)
             details = f"this user has all rights for it in namespace {namespace}"
             if missing:
                 details = f"this user lacks rights in namespace {namespace}: {missing}"
+                details += advice.on_rights(user, namespace, f"transload-{what}")
             checks.append((what, not missing, details))
     except (SchedulerUnavailable, ClusterError) as exc:
         unknown = f"the cluster does not say what this user may do: {exc}"

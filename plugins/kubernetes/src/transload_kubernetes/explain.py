@@ -9,15 +9,14 @@ from transload.errors import SchedulerUnavailable
 from transload.retries import read_error, traceback_error
 from transload.runtime.tracking import TrackingError
 from transload.specs import AppState, AppStatus, ReplicaStatus
-from transload_kubernetes import names, results, states
+from transload_kubernetes import advice, names, results, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.log_reading import last_moment
 from transload_kubernetes.plan import Facts
 from transload_kubernetes.roles import replica_pods
 
-POD_SECURITY_HINT: Final = (
-    "; set run option pod_security=restricted, which gives pods what such a namespace requires"
-)
+_WITHOUT_CAUSE: Final = ("Error: ErrImagePull", "Error: ImagePullBackOff")
+"""Messages of a kubelet beside another one that names the image and what is wrong with it."""
 _TAIL: Final = 200  # lines of a program's log in which a traceback is looked for
 _LAST_LINES: Final = 10  # lines of another container's log that are shown
 
@@ -55,10 +54,11 @@ def last_warning(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
     mine = [event for event in warnings if _is_about(event, start, uids)]
     if not mine:
         return []
+    mine = [event for event in mine if event.get("message") not in _WITHOUT_CAUSE] or mine
     event = max(reversed(mine), key=states.event_time)  # the cluster lists them by name
     text = f"{event.get('reason', '')}: {event.get('message', '')}"
     if "PodSecurity" in text:
-        text += POD_SECURITY_HINT
+        text += advice.POD_SECURITY
     if "request > maximum capacity" in text:
         text += "; its queue has less in all, so it can never start"
     return [text]

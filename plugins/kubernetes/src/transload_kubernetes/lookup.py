@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload_kubernetes import names, plan
+from transload_kubernetes import advice, names, plan
 from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError
 from transload_kubernetes.plan import Facts
 
@@ -108,7 +108,8 @@ class Lookup:
         try:
             return list(self._cluster.list(kind, namespace, selector).get("items") or ())
         except ClusterError as exc:
-            raise SchedulerUnavailable(f"kubernetes at {self._cluster.url}: {exc}") from exc
+            text = f"kubernetes at {self._cluster.url}: {exc}{advice.on_error(exc)}"
+            raise SchedulerUnavailable(text) from exc
 
     def _sets(self, namespace: str | None, selector: str) -> list[dict[str, Any]] | None:
         """Return JobSets, or None, with one warning, if this user may not list them."""

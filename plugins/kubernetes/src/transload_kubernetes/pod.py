@@ -44,12 +44,12 @@ _SOURCES: Final = {
     "secret": ("secret", "secretName"),
     "configmap": ("configMap", "name"),
 }
-_PYTHON: Final = [
-    "sh",
-    "-c",
-    'command -v python >/dev/null && exec python "$@"; exec python3 "$@"',
-    "python",
-]
+_FIND_PYTHON: Final = """\
+for each in python python3; do command -v $each >/dev/null && exec $each "$@"; done
+echo "transload: this image has no Python; name another one: --image python:3.12-slim" >&2
+exit 127"""
+PYTHON: Final = ["sh", "-c", _FIND_PYTHON, "python"]
+"""Runs the image's Python, whichever name it has there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -335,7 +335,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         pod_security = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     if privileged:
         security = {"privileged": True}
-    command = _PYTHON
+    command = PYTHON
     if role.entrypoint != "python":
         command = [escaped(role.entrypoint, values)]
     pull_secrets = options.cfg.get("image_pull_secrets") or ()

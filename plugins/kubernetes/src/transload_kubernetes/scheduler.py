@@ -30,7 +30,16 @@ from transload.schedulers.api import (
 )
 from transload.schedulers.environments import as_requirements
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, make_app_handle, runopts
-from transload_kubernetes import checkpoints, environments, hold, names, plan, results, states
+from transload_kubernetes import (
+    advice,
+    checkpoints,
+    environments,
+    hold,
+    names,
+    plan,
+    results,
+    states,
+)
 from transload_kubernetes import convert as _convert
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.decide import Decision, is_half_submitted
@@ -188,6 +197,9 @@ class KubernetesScheduler(SchedulerBase):
         if cfg.get("helper_image"):
             why = self._submitter.helper_fails(request)
             if why:
+                remedy = advice.on_waiting(why)
+                if remedy:
+                    why += f"; {remedy}"
                 _log.warning(
                     "job %s runs without its helper, so it can return only 4 KiB of results: %s",
                     app_id,
@@ -258,8 +270,12 @@ class KubernetesScheduler(SchedulerBase):
 
     def _say_how_to_end(self, app_id: str, made: Plan, status: AppStatus) -> None:
         """Add to the status what a person can do about a job that may wait forever."""
-        if status.state is AppState.PENDING and any(word in status.msg for word in states.HOPELESS):
+        waits = status.state in (AppState.PENDING, AppState.SUBMITTED)
+        if waits and states.is_hopeless(status.msg):
             handle = make_app_handle(self.name, made.session, app_id)
+            remedy = advice.on_waiting(status.msg)
+            if remedy:
+                status.msg += f"; {remedy}"
             status.msg += f"; it waits until that is fixed; to end it: transload cancel {handle}"
         if status.msg == hold.LEFT:
             handle = make_app_handle(self.name, made.session, app_id)

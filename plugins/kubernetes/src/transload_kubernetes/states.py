@@ -37,6 +37,8 @@ HOPELESS: Final = (
         "FailedMount",
         "FailedAttachVolume",
         "Failed: Error",
+        "Failed to pull image",
+        "error looking up service account",
         "can never start",
     ),
 )
@@ -45,6 +47,11 @@ HOPELESS: Final = (
 A person has to provide what is missing, or cancel the job.
 """
 _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
+
+
+def is_hopeless(why: str) -> bool:
+    """Tell whether time does not cure the reason why a job waits."""
+    return any(word in why for word in HOPELESS)
 
 
 def pod_state(pod: dict[str, Any]) -> AppState:

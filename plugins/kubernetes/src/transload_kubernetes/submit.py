@@ -13,11 +13,11 @@ from typing import Any, Final
 
 from transload.errors import AppExists, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import Submission
-from transload_kubernetes import checkpoints, convert, hold, names, plan, results, states
+from transload_kubernetes import advice, checkpoints, convert, hold, names, plan, results, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.create import create, let_run, may_pass, owned
-from transload_kubernetes.explain import POD_SECURITY_HINT
+from transload_kubernetes.explain import last_warning
 from transload_kubernetes.lookup import Lookup
 from transload_kubernetes.owner import Owner
 from transload_kubernetes.plan import Facts, Plan
@@ -32,13 +32,6 @@ _NOT_WITHDRAWN: Final = (
 )
 _MAY_BE_ADMITTED: Final = (
     "; its objects could not be removed either, and its queue may start them until it is cancelled"
-)
-_RIGHTS_HINT: Final = (
-    "; ask the cluster's administrator for the rights that the plugin's README lists"
-)
-_JOBSET_HINT: Final = (
-    "; run option jobset needs JobSet on the cluster (jobset.x-k8s.io/v1alpha2); "
-    "install it, or set jobset=never"
 )
 
 
@@ -89,11 +82,19 @@ class Submitter:
                 pods = self._lookup.items("Pod", namespace, f"{names.JOB}={name}")
                 reasons = map(states.stuck, pods)
                 why = next((text for text in reasons if states.FROM_HELPER in text), "")
-                return why.removeprefix(states.FROM_HELPER)
+                if pods:
+                    return why.removeprefix(states.FROM_HELPER)
+                return self._why_without_pod(found, namespace)
         except ClusterError as exc:
             if exc.status != 409:  # with 409 another submit has made it
                 return str(exc)
         return ""
+
+    def _why_without_pod(self, job: dict[str, Any], namespace: str) -> str:
+        """Return why the Job of a trial gets no pod; ``""`` if it only waits for a place."""
+        warnings = last_warning(self._cluster, namespace, Facts(jobs=[job]))
+        found = (text for text in warnings if states.is_hopeless(text))
+        return next(found, "")
 
     # -- submitting
 
@@ -309,24 +310,10 @@ def _refused(app_id: str, exc: Exception, more: str = "") -> SubmitError | Sched
     """Return the error of a submit that has failed, with ``more`` added to its message."""
     if isinstance(exc, SchedulerUnavailable):
         return SchedulerUnavailable(f"{exc}{more}") if more else exc
-    text = f"job {app_id} was not started: {exc}{_hint(exc)}{more}"
+    text = f"job {app_id} was not started: {exc}{advice.on_error(exc)}{more}"
     transient = _is_transient(exc)
     of_secret = isinstance(exc, ClusterError) and exc.of_secret
     return SubmitError(text, transient=transient, secrets=of_secret and not transient)
-
-
-def _hint(exc: Exception) -> str:
-    """Return what to do about a cluster's error, or ``""`` if that is unknown."""
-    text = str(exc)
-    if "PodSecurity" in text:
-        return POD_SECURITY_HINT
-    if not isinstance(exc, ClusterError):
-        return ""
-    if exc.status == 404 and "requested resource" in text:
-        return _JOBSET_HINT
-    if exc.status == 403 and " cannot " in text:
-        return _RIGHTS_HINT
-    return ""
 
 
 def _is_transient(exc: Exception) -> bool:

@@ -1,0 +1,116 @@
+"""What a message about the cluster's refusal tells a person to do."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.cli import main
+from transload.errors import SchedulerUnavailable
+from transload.specs import AppDef, AppState, Role
+from transload_kubernetes.advice import on_error, on_waiting
+from transload_kubernetes.cluster import ClusterError
+from transload_kubernetes.pod import PYTHON
+
+# as a cluster of version 1.36 worded them
+FORBIDDEN = (
+    'configmaps is forbidden: User "{}" cannot list resource "configmaps" in API group "" in the '
+    'namespace "team"'
+)
+NO_ACCOUNT = (
+    'Error creating: pods "a-main-0-" is forbidden: error looking up service account '
+    'default/trainer: serviceaccount "trainer" not found'
+)
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "advice"),
+    [
+        (404, 'namespaces "taem" not found', "kubectl create namespace taem"),
+        (404, 'secrets "taem" not found', ""),
+        (
+            403,
+            FORBIDDEN.format("system:serviceaccount:airflow:triggerer"),
+            "-n team --role=transload-submit --serviceaccount=airflow:triggerer",
+        ),
+        (403, FORBIDDEN.format("ann"), "ask the cluster's administrator for the Role"),
+        (403, 'pods is forbidden: User "ann" cannot list pods', "for the rights in docs/"),
+        (500, "etcdserver: leader changed", ""),
+    ],
+)
+def test_an_error_ends_with_what_to_type(status: int, message: str, advice: str) -> None:
+    """A namespace or rights that are missing come with a command; other errors stay as they are."""
+    said = on_error(ClusterError(status, "", message))
+    assert said.endswith(advice) or advice in said
+    assert bool(said) == bool(advice)
+
+
+@pytest.mark.parametrize(
+    ("why", "advice"),
+    [
+        ('ErrImagePull: failed to pull and unpack image "a:1"', "image_pull_secrets"),
+        (NO_ACCOUNT, "run option service_account"),
+        ("no node takes it; no node has that much at all", "--mem"),
+        ("no node takes it; of 1, 1 has too little memory left", ""),
+    ],
+)
+def test_a_reason_to_wait_comes_with_its_remedy(why: str, advice: str) -> None:
+    """What only a person can change is named; what time may change needs no remedy."""
+    said = on_waiting(why)
+    assert advice in said and bool(said) == bool(advice)
+
+
+def test_a_service_account_that_does_not_exist(
+    runner: Any,
+    fake: Any,
+    eventually: Any,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The trial of a helper's image does not wait for it, the status says what to do, and
+    ``--startup-timeout`` ends the job.
+    """
+
+    def no_pod(job: dict[str, Any], *args: Any) -> None:
+        fake.cluster._event(job, "FailedCreate", NO_ACCOUNT)
+
+    fake.cluster._start_pod = no_pod
+    app = AppDef("a", [Role("main", "i", entrypoint="true")])
+    began = time.monotonic()
+    cfg = {"helper_image": "busybox", "service_account": "trainer"}
+    handle = runner.run(app, "kubernetes", cfg)
+    assert time.monotonic() - began < 60, "the trial lasts up to 120 s where it waits for a place"
+    assert "runs without its helper" in caplog.text and "service_account" in caplog.text
+    status = eventually(lambda: (found := runner.status(handle)).msg and found, 20)
+    assert status.state is AppState.SUBMITTED
+    assert "run option service_account" in status.msg
+    assert f"to end it: transload cancel {handle}" in status.msg
+    runner.cancel(handle)
+    waits = ["run", "-s", "kubernetes", "--image", "i", "--startup-timeout", "1s", "--", "true"]
+    assert main(waits) not in (0, 5)
+    assert "it did not start within 1.0 s; cancelling it" in capsys.readouterr().err
+
+
+def test_an_image_without_python(tmp_path: Path) -> None:
+    """The last line of the job says that, and what to name."""
+    environment = {"PATH": str(tmp_path)}
+    command = ["/bin/sh", *PYTHON[1:], "train.py"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 127
+    assert "this image has no Python; name another one: --image" in done.stderr
+    python = tmp_path / "python3"
+    python.write_text('#!/bin/sh\necho "$0" "$@"\n')
+    python.chmod(0o755)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.stdout == f"{python} train.py\n"
+
+
+def test_who_may_not_look_is_told_how_to(scheduler: Any, fake: Any) -> None:
+    """A question that the cluster refuses says which rights to ask for, as a submit does."""
+    fake.cluster.rights -= {("", "configmaps", "list")}
+    with pytest.raises(SchedulerUnavailable, match=r"403.*docs/reference/kubernetes.md#rights"):
+        scheduler.list()
