@@ -113,6 +113,32 @@ def test_links_lead_somewhere(path: Path) -> None:
     assert broken == []
 
 
+def test_what_the_dockerfiles_of_the_pages_copy_and_install_is_there() -> None:
+    """They copy files of the repository, or those that the page writes; what they install is
+    copied before it.
+    """
+    found = 0
+    for page in (ROOT / "docs").rglob("*.md"):
+        text = page.read_text()
+        for block in re.findall(r"```\n(FROM .*?)```", text, re.DOTALL):
+            found += 1
+            copied: dict[str, Path] = {}
+            for line in block.replace("\\\n", " ").splitlines():
+                words = line.split()
+                if words[0] == "COPY":
+                    source = ROOT / words[1]
+                    assert source.exists() or f"`{words[1]}`" in text, f"{page}: {line}"
+                    copied[words[2]] = source
+                for word in words:
+                    parents = [place for place in copied if word.startswith(f"{place}/")]
+                    if parents:
+                        there = copied[parents[0]] / word.removeprefix(f"{parents[0]}/")
+                        assert (there / "pyproject.toml").is_file(), f"{page}: {line}"
+            installed = [word for word in block.split() if word.startswith("/transload/")]
+            assert installed, f"{page}: nothing of ours is installed"
+    assert found >= 2
+
+
 def test_nothing_is_a_test_package() -> None:
     """There is no `__init__.py` below tests/, or `import airflow` would mean a test folder."""
     assert list((ROOT / "tests").rglob("__init__.py")) == []
