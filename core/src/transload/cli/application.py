@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TextIO, cast
+from typing import TYPE_CHECKING, TextIO, cast
 
 from transload import __version__
 from transload.cli.command_table import COMPLETE, SETTINGS, complete, help_text, load, names
@@ -149,10 +149,6 @@ def _run_command(name: str, args: list[str]) -> int:
     return ExitCode.OK
 
 
-_SHORT: Final = {"n": "namespace"}
-"""Short options of other commands that are often typed → the run option of a scheduler."""
-
-
 def _message(error: click.ClickException) -> str:
     """Return what is wrong with a command line, and what to type instead."""
     import click
@@ -163,8 +159,7 @@ def _message(error: click.ClickException) -> str:
     advice = f"(see `{error.ctx.command_path} --help`)"
     if error.ctx.command.name != "run" or not isinstance(error, click.NoSuchOption):
         return f"{message} {advice}"
-    name = error.option_name.lstrip("-")
-    remedy = _as_run_option(_SHORT.get(name, name))
+    remedy = _as_run_option(error.option_name.lstrip("-"))
     if remedy is not None:
         return f"{error.message} {remedy} {advice}"
     if error.ctx.command_path != "transload run":
@@ -176,7 +171,7 @@ def _as_run_option(name: str) -> str | None:
     """Return what to write in place of an option of a scheduler, or None if no scheduler has it."""
     from transload.runner import get_runner
 
-    advice = None
+    found: list[str] = []
     with get_runner() as runner:
         for scheduler in runner.scheduler_backends():
             try:
@@ -186,10 +181,15 @@ def _as_run_option(name: str) -> str | None:
             if options.get(name.replace("-", "_")) is not None:
                 name = name.replace("-", "_")
                 return f"It is a run option of a scheduler: -c {name}=VALUE"
-            advice = advice or options.instead(name)
-    if advice is None:
+            advice = options.instead(name)
+            if advice and advice not in found:
+                found.append(advice)
+    if not found:
         return None
-    return f"{advice[0].upper()}{advice[1:]}"
+    text = found[0]
+    if len(name) == 1:  # a letter is an option of several schedulers' own commands
+        text = ", or ".join(found)
+    return f"{text[0].upper()}{text[1:]}"
 
 
 def _is_nowhere() -> bool:

@@ -148,6 +148,7 @@ def run_opts() -> runopts:
         "with offline: platform of the image's wheels; default: manylinux_2_28_x86_64, by "
         "node_selector and image",
     )
+    opts.add_instead({"n": "use the run option namespace (-c namespace=VALUE)"})
     return opts
 
 
