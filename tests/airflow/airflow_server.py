@@ -285,11 +285,11 @@ class AirflowServer:
     # -- runs and tasks
 
     def pause(self, dag_id: str, paused: bool = True) -> None:
-        """Start a run of a DAG, and only one, however often a busy server has to be asked."""
+        """Have the scheduler begin no task of a DAG, or (False) begin them again."""
         self.call("PATCH", f"/api/v2/dags/{dag_id}", {"is_paused": paused})
 
     def trigger(self, dag_id: str, conf: Mapping[str, Any] | None = None) -> Run:
-        """Start a run of a DAG: one, however often a busy server has to be asked."""
+        """Start a run of a DAG, and only one, however often a busy server has to be asked."""
         self.pause(dag_id, False)
         run_id = f"manual__{uuid.uuid4().hex}"
         body = {"dag_run_id": run_id, "logical_date": None, "conf": dict(conf or {})}
@@ -398,7 +398,7 @@ class Run:
         self.server.call("PATCH", f"{self._path}/taskInstances/{task_id}", {"new_state": state})
 
     def mark_run(self, state: str) -> None:
-        """Set the start of the run to 2024 in the database, so that a ``dagrun_timeout`` passed."""
+        """Mark the whole run as a person would."""
         self.server.call("PATCH", self._path, {"state": state})
 
     def begun_long_ago(self) -> None:

@@ -233,7 +233,7 @@ def test_batch_script_is_killed(
 
 
 def test_more_memory_than_asked_for(runner: Runner, shell_app: ShellApp) -> None:
-    """A missing partition is one clear line, and the job's id is free again."""
+    """A job that Slurm kills over its memory is FAILED, and says so."""
     source = "import time; a = bytearray(400 << 20); print('full', flush=True); time.sleep(60)"
     hog = f'exec {sys.executable} -c "{source}"'
     handle = runner.run(shell_app(hog, resource=Resource(cpu=1, gpu=0, memMB=50)), "slurm")
@@ -267,7 +267,7 @@ def test_dependency_never_satisfied(runner: Runner, shell_app: ShellApp) -> None
 def test_partition_that_does_not_exist(
     runner: Runner, shell_app: ShellApp, slurm_dir: Path
 ) -> None:
-    """One clear line, and nothing is left of the app: its id is free again."""
+    """A missing partition is one clear line, and the job's id is free again."""
     with pytest.raises(SubmitError, match="invalid partition specified: nope") as caught:
         runner.run(shell_app("true"), "slurm", {"partition": "nope"}, app_id="again")
     assert "\n" not in str(caught.value)
