@@ -16,7 +16,7 @@ import pytest
 
 from transload.errors import SpecError
 from transload.pipelines import host_runner
-from transload.specs import BindMount, Notice, Resource, named_resources
+from transload.specs import BindMount, Notice, named_resources
 
 
 def _apps() -> list[Any]:
@@ -225,7 +225,7 @@ async def test_an_app_that_ended_before_its_flow_run_began(host: Any) -> None:
         ({"command": "echo 'a"}, 'command="echo \'a": not as a shell would read it'),
         ({"scheduler": "slurn"}, "slurn"),
         ({"scheduler": "local", "cfg": {"partitoin": "gpu"}}, "partitoin"),
-        ({"mem_mb": -7}, "mem_mb='-7M': must be a size"),
+        ({"mem": -7}, "mem=-7: must be a size"),
         ({"time_limit": "2x"}, "time_limit='2x': must be a duration"),
         ({"gpus": 1}, "gpus=1: no variable of the work pool: did you mean 'gpu'"),
     ],
@@ -383,7 +383,7 @@ def test_the_whole_app() -> None:
     A flow run itself runs once.
     """
     from transload.errors import SpecError
-    from transload.specs import BindMount, named_resources
+    from transload.specs import BindMount
     from transload_prefect.variables import AppJobConfiguration
 
     more: dict[str, Any] = {"metadata": {"kubernetes.x": 1}, "resource": "aws_t3.medium"}
@@ -490,30 +490,6 @@ def test_a_work_pool_offers_the_settings_of_a_job() -> None:
     assert {error.path[0] for error in errors} == set(wrong)
 
 
-def test_variables_of_an_earlier_version() -> None:
-    """Names, and values of what nobody set, that are stored in pools and deployments are read."""
-    names = ["cpu", "gpu", "mem_mb", "replicas", "max_retries", "timeout", "resource", "command"]
-    unset = {"cpu": -1, "gpu": -1, "mem_mb": -1, "replicas": 1, "max_retries": 0}
-    template = {
-        "job_configuration": {name: f"{{{{ {name} }}}}" for name in names},
-        "variables": {"properties": {name: {"default": unset.get(name)} for name in names}},
-    }
-    app = _configured({}, template).to_app()
-    assert (app.roles[0].resource, app.roles[0].max_retries) == (Resource(-1, -1, -1), 0)
-    app = _configured({"resource": "aws_t3.medium"}, template).to_app()
-    assert app.roles[0].resource == named_resources["aws_t3.medium"]
-    stored = {"mem_mb": 500, "max_retries": 2, "timeout": 60, "cpu": 2}
-    for made in (_configured(stored, template), _configured(stored)):
-        app = made.to_app()
-        role = app.roles[0]
-        assert (role.resource.memMB, role.max_retries, app.timeout) == (500, 2, 60)
-        assert role.resource.cpu == 2
-    with pytest.raises(SpecError, match="mem_mb: is the earlier name of mem: give mem alone"):
-        _configured({"mem_mb": 500, "mem": "1G"}).to_app()
-    with pytest.raises(SpecError, match="mem='1G': no variable of the work pool, whose template"):
-        _configured({"mem": "1G"}, template).to_app()
-
-
 @pytest.mark.parametrize(
     ("variables", "says"),
     [
@@ -521,7 +497,7 @@ def test_variables_of_an_earlier_version() -> None:
         ({"gpu": "two"}, "gpu='two': must be a whole number"),
         ({"gpu": 1.5}, "gpu=1.5: must be an int"),
         ({"stall_after": "0s"}, "stall_after=0.0: must be above 0"),
-        ({"timeout": -1}, "timeout=-1.0: must be above 0"),
+        ({"time_limit": -1}, "time_limit=-1: must be above 0"),
         ({"replicas": "2"}, "replicas=2: a flow run is run once"),
         ({"mounts": ["src=/a"]}, "mounts: 'src=/a': the type must come first"),
     ],

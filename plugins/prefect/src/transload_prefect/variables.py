@@ -71,12 +71,6 @@ SETTINGS: Final = tuple(
 """The settings of a job that are variables of a work pool. Its name is Prefect's, and it has one
 role."""
 
-_EARLIER: Final = {"mem_mb": "mem", "max_retries": "retries", "timeout": "time_limit"}
-"""Variable of pools and deployments that an earlier version made → what it is called now."""
-
-_NOT_SET: Final[Mapping[str, Any]] = {"cpu": -1, "gpu": -1, "mem_mb": -1, "max_retries": 0}
-"""Variable → what an earlier version's template has where nobody set it."""
-
 _LEFT_OUT: Final = (
     ", whose template leaves it out. To get the whole template, type: prefect work-pool "
     "get-default-base-job-template --type transload"
@@ -155,21 +149,11 @@ class _Variables(BaseModel):
     )
 
 
-class _EarlierVariables(BaseModel):
-    """What pools and deployments that an earlier version made may hold."""
-
-    mem_mb: int | None = Field(default=None, description="Earlier name of mem, in MB.")
-    max_retries: int | None = Field(default=None, description="Earlier name of retries.")
-    timeout: float | None = Field(
-        default=None, description="Earlier name of time_limit, in seconds."
-    )
-
-
-class AppVariables(_EarlierVariables, _OfferedSettings, _Variables, BaseVariables):
+class AppVariables(_OfferedSettings, _Variables, BaseVariables):
     """The variables of a work pool of type ``transload``."""
 
 
-class AppJobConfiguration(_EarlierVariables, _TakenSettings, _Variables, BaseJobConfiguration):
+class AppJobConfiguration(_TakenSettings, _Variables, BaseJobConfiguration):
     """How a flow run becomes a job; the template of a work pool fills it in."""
 
     _unread: list[str] = PrivateAttr(default_factory=list)
@@ -200,22 +184,10 @@ class AppJobConfiguration(_EarlierVariables, _TakenSettings, _Variables, BaseJob
         Raises:
             SpecError: for a value that no job can have, by the name of the variable.
         """
-        given: dict[str, Any] = {}
-        for name in (*SETTINGS, *_EARLIER):
-            value = getattr(self, name)
-            if value not in (None, [], {}) and value != _NOT_SET.get(name):
-                given[name] = value
-        spelled = {}
-        for earlier, name in _EARLIER.items():
-            if earlier not in given:
-                continue
-            if name in given:
-                raise SpecError(f"{earlier}: is the earlier name of {name}: give {name} alone")
-            given[name] = given.pop(earlier)
-            spelled[name] = earlier
-        if spelled.get("mem"):
-            given["mem"] = f"{given['mem']}M"
-        return overrides_of(given, lambda name: spelled.get(name, name))
+        values = {name: getattr(self, name) for name in SETTINGS}
+        return overrides_of(
+            {name: value for name, value in values.items() if value not in (None, [], {})}
+        )
 
     def to_app(self, here: bool = True) -> AppDef:
         """Return the job of a flow run; its command waits until the flow run has ended.
