@@ -402,9 +402,7 @@ class Run:
         self.server.call("PATCH", self._path, {"state": state})
 
     def begun_long_ago(self) -> None:
-        """Put the start of the run back to 2024, in the database: each ``dagrun_timeout`` has
-        passed.
-        """
+        """Set the start of the run to 2024 in the database, so that a ``dagrun_timeout`` passed."""
         with (
             closing(sqlite3.connect(self.server.home / "airflow.db", timeout=60)) as database,
             database,
@@ -413,9 +411,7 @@ class Run:
             assert database.execute(text, (self.dag_id, self.run_id)).rowcount == 1
 
     def abandon(self, task_id: str = "job") -> None:
-        """Have the scheduler find, in the database, that a task is that of a scheduler which has
-        died: it begins the task again.
-        """
+        """Have the scheduler find a task of a scheduler that has died, and begin it again."""
         job = "INSERT INTO job (state, job_type) VALUES ('failed', 'SchedulerJob')"
         text = (
             "UPDATE task_instance SET queued_by_job_id = ? "

@@ -108,7 +108,7 @@ def test_callback_that_raises(
 
 
 def refusal(status_code: int | None) -> AirflowRuntimeError:
-    """Return what a task meets if Airflow's API refuses its request; None: if it does not answer."""
+    """Return what a task meets if Airflow's API refuses its request, or None if it is silent."""
     detail = {"status_code": status_code, "message": "refused"}
     return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail))
 

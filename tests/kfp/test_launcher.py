@@ -641,9 +641,7 @@ def test_a_file_that_could_not_come_back(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Where the job has no folder for files, a declared one is refused by a dry run, and by the
-    launcher before it submits; a value is not.
-    """
+    """Without a folder for files a declared one is refused before the submit. A value is not."""
     monkeypatch.setattr(LocalScheduler, "results_folder", lambda *_: None)
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
     wanted = {"model.pt": dsl.Model}
@@ -665,7 +663,7 @@ def test_a_file_that_could_not_come_back(
 
 
 def test_kfp_runner_for_python_alone_says_the_form(subprocess_kfp: Path) -> None:
-    """The runner that takes no containers refuses a launcher; what to give is said with it."""
+    """The runner that takes no containers refuses a launcher, and says what to give."""
     app = AppDef("a", [Role("main", "i", entrypoint="true")])
     with pytest.raises(RuntimeError, match="SubprocessRunner") as caught:
         launcher_from_app(app, scheduler="local", image="my-python:1")()

@@ -43,7 +43,7 @@ NO_ACCOUNT = (
     ],
 )
 def test_an_error_ends_with_what_to_type(status: int, message: str, advice: str) -> None:
-    """A namespace or rights that are missing come with a command; other errors stay as they are."""
+    """A missing namespace or right comes with a command, and other errors stay as they are."""
     said = on_error(ClusterError(status, "", message))
     assert said.endswith(advice) or advice in said
     assert bool(said) == bool(advice)
@@ -59,7 +59,7 @@ def test_an_error_ends_with_what_to_type(status: int, message: str, advice: str)
     ],
 )
 def test_a_reason_to_wait_comes_with_its_remedy(why: str, advice: str) -> None:
-    """What only a person can change is named; what time may change needs no remedy."""
+    """What only a person can change is named, and what time may change needs no remedy."""
     said = on_waiting(why)
     assert advice in said and bool(said) == bool(advice)
 

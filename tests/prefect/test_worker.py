@@ -510,7 +510,7 @@ def test_wrong_settings_of_a_flow_run(variables: dict[str, Any], says: str) -> N
 
 
 def test_a_wrong_template_of_a_work_pool() -> None:
-    """A field that no job has is refused with the nearest one; a variable of its own has effect."""
+    """An unknown field is refused with the nearest one, and a variable of the pool's own counts."""
     template: dict[str, Any] = {
         "job_configuration": {"cfg": {"partition": "{{ partition }}"}},
         "variables": {},

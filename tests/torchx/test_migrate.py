@@ -218,9 +218,7 @@ config = /runs
 def test_no_table_is_written_that_would_stop_each_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tracker that cannot be built here, and a scheduler that is not here, become comments; an
-    option may be written with dashes.
-    """
+    """A tracker or scheduler that is not here becomes a comment. Options may have dashes."""
     monkeypatch.chdir(tmp_path)
     opts = runopts()
     opts.add("mail_user", str, "as Slurm has it, which is not installed with these tests")
@@ -287,7 +285,7 @@ def test_the_command_shows_and_writes(tmp_path: Path, capsys: pytest.CaptureFixt
 def test_commands_and_packages_are_listed_by_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """In scripts, and where a project names its packages; nothing of it is changed."""
+    """Commands and packages of TorchX are listed by line, and nothing is changed."""
     script = "torchx run -s slurm dist.ddp -j 2x4\n# torchx run\ncd torchx\n  torchx status x\n"
     (tmp_path / "launch.sh").write_text(script)
     project = (

@@ -352,7 +352,7 @@ def test_what_cannot_be_installed_is_a_submit_that_failed(
 
 
 def test_several_that_wait_for_one_that_cannot_be_made(index: PackageIndex, tmp_path: Path) -> None:
-    """Each tries it in its turn, though the lock that it waits for is removed; then it is made."""
+    """Each tries it in its turn, though the lock that it waits for is removed. Then it is made."""
     root = tmp_path / "root"
     order = order_for(index, root)
     order["recipe"]["files"]["r.txt"] = "later\n"

@@ -114,9 +114,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 def test_what_the_dockerfiles_of_the_pages_copy_and_install_is_there() -> None:
-    """They copy files of the repository, or those that the page writes; what they install is
-    copied before it.
-    """
+    """The pages' Dockerfiles copy files of the repository or page, and only then install them."""
     found = 0
     for page in (ROOT / "docs").rglob("*.md"):
         text = page.read_text()

@@ -249,13 +249,13 @@ def _planned(
 
 
 _WHERE_THE_LAUNCHER_IS: Final = (None, "local", "local_cwd")
-"""Schedulers whose jobs see the launcher's files; None: its image decides."""
+"""Schedulers whose jobs see the launcher's files. For None its image decides."""
 
 
 def _refuse_unseen_artifacts(
     ports: Sequence[InputPort], scheduler: str | None, cluster: Mapping[str, Any] | None
 ) -> None:
-    """Refuse an artifact for a job that runs elsewhere: its path is one of the launcher's pod.
+    """Refuse an artifact for a job that runs elsewhere, as its path is one of the launcher's pod.
 
     Args:
         ports: the inputs of a job that is no component function, which could read the artifact.

@@ -35,7 +35,7 @@ _OF_WAITING: Final = {
 
 
 def on_error(exc: Exception) -> str:
-    """Return what to do about a cluster's error; ``""`` if that is unknown."""
+    """Return what to do about a cluster's error, or ``""`` if that is unknown."""
     text = str(exc)
     if "PodSecurity" in text:
         return POD_SECURITY
@@ -66,7 +66,7 @@ def on_rights(user: str, namespace: str, role: str = _ROLE) -> str:
 
 
 def on_waiting(why: str) -> str:
-    """Return what to do so that a job starts, from why it waits; ``""`` if that is unknown."""
+    """Return what to do so that a waiting job starts, or ``""`` if that is unknown."""
     for words, remedy in _OF_WAITING.items():
         if words in why:
             return remedy

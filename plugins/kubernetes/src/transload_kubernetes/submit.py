@@ -91,7 +91,7 @@ class Submitter:
         return ""
 
     def _why_without_pod(self, job: dict[str, Any], namespace: str) -> str:
-        """Return why the Job of a trial gets no pod; ``""`` if it only waits for a place."""
+        """Return why the Job of a trial gets no pod, or ``""`` if it only waits for a place."""
         warnings = last_warning(self._cluster, namespace, Facts(jobs=[job]))
         found = (text for text in warnings if states.is_hopeless(text))
         return next(found, "")

@@ -154,7 +154,7 @@ class AppVariables(_OfferedSettings, _Variables, BaseVariables):
 
 
 class AppJobConfiguration(_TakenSettings, _Variables, BaseJobConfiguration):
-    """How a flow run becomes a job; the template of a work pool fills it in."""
+    """How a flow run becomes a job, which the template of a work pool fills in."""
 
     _unread: list[str] = PrivateAttr(default_factory=list)
     """Messages about what the work pool or the deployment says, and nothing reads."""
@@ -190,7 +190,7 @@ class AppJobConfiguration(_TakenSettings, _Variables, BaseJobConfiguration):
         )
 
     def to_app(self, here: bool = True) -> AppDef:
-        """Return the job of a flow run; its command waits until the flow run has ended.
+        """Return the job of a flow run, whose command waits until the flow run has ended.
 
         Without an image it is run by the worker's own Python, if jobs are ``here``, on the worker's
         disk.

@@ -287,7 +287,7 @@ def show(name: str, as_json: bool) -> int:
 
 
 def _add_running_jobs(ledger: SearchLedger, trials: Sequence[dict[str, Any]]) -> None:
-    """Add the handles of the jobs that run, which the ledger has not; ``trials`` are changed.
+    """Add the handles of running jobs that the ledger lacks. This changes ``trials``.
 
     Where the scheduler is out of reach, nothing is added.
     """

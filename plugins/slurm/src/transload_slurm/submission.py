@@ -538,7 +538,7 @@ def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submiss
 
 
 def _advice(complaint: str, submission: Submission) -> str:
-    """Return what to do about a refusal of ``sbatch``; ``""`` if not known."""
+    """Return what to do about a refusal of ``sbatch``, or ``""`` if that is not known."""
     if not waiting.is_refused(complaint):
         return waiting.remedy(complaint)
     app = json.loads(submission.app.masked().to_json())

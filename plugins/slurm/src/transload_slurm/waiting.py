@@ -309,7 +309,7 @@ def asked(app: Mapping[str, Any], cfg: Mapping[str, Any]) -> str:
 
 
 def _of_type(role: Mapping[str, Any], cfg: Mapping[str, Any]) -> str:
-    """Return which GPUs a role asks for, as the end of a phrase; ``""`` for any."""
+    """Return which GPUs a role asks for, as the end of a phrase, or ``""`` for any."""
     kind = (role.get("metadata") or {}).get("slurm.gpu_type", cfg.get("gpu_type"))
     if not kind:
         return ""
@@ -336,7 +336,7 @@ def is_refused(complaint: str) -> bool:
 
 
 def remedy(complaint: str) -> str:
-    """Return what to type where ``sbatch`` refused a name or a limit; ``""`` if not known."""
+    """Return what to type where ``sbatch`` refused a name or limit, or ``""`` if not known."""
     for words, advised in _WRONG_NAMES:
         if words in complaint.lower():
             if words == "invalid partition":
@@ -346,7 +346,7 @@ def remedy(complaint: str) -> str:
 
 
 def _partitions() -> str:
-    """Return which partitions there are, as one phrase; ``""`` if Slurm does not say."""
+    """Return which partitions there are, as one phrase, or ``""`` if Slurm does not say."""
     try:
         answer = commands.run(["sinfo", "-h", "-o", "%R"], _TIMEOUT_S)
     except SchedulerUnavailable:

@@ -1,4 +1,4 @@
-"""Commands and packages of TorchX in scripts and lists of packages: what to write instead.
+"""Find commands and packages of TorchX in scripts and lists, and say what to write instead.
 
 They are listed by line, and never changed.
 """

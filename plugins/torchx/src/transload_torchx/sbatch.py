@@ -323,7 +323,7 @@ def _about_array(script: _Script) -> str:
 
 
 def _replicas(script: _Script) -> int:
-    """Return how many replicas the job has: tasks, or elements of an array."""
+    """Return how many replicas the job has, by its tasks or the elements of an array."""
     array = _array(script)
     if array is None:
         return _tasks(script)

@@ -71,7 +71,7 @@ def convert_settings(text: str, runner: Runner) -> tuple[str, list[Left]]:
 
 
 def _why_not_built(name: str, config: str | None) -> str | None:
-    """Return why no job could have that tracker; None if it can be built here."""
+    """Return why no job could have that tracker, or None if it can be built here."""
     try:
         check_trackers({name: config})
     except TransloadError as exc:
@@ -80,7 +80,7 @@ def _why_not_built(name: str, config: str | None) -> str | None:
 
 
 def _table(name: str, rows: list[str]) -> list[str]:
-    """Return the lines of a table; one with comments alone is a comment too."""
+    """Return the lines of a table. One with comments alone is a comment too."""
     if rows and all(row.startswith("#") for row in rows):
         return [f"# [{name}]", *rows]
     return [f"[{name}]", *rows]
