@@ -243,6 +243,14 @@ def test_more_memory_than_asked_for(runner: Runner, shell_app: ShellApp) -> None
 
 
 @pytest.mark.slow
+def test_a_program_that_calls_srun(runner: Runner, shell_app: ShellApp) -> None:
+    """Its step does not wait for what its job's own step has; with memory it asks for none."""
+    app = shell_app("srun --mem=0 echo inside", resource=Resource(cpu=2, gpu=-1, memMB=100))
+    handle = runner.run(app, "slurm")
+    assert ended(runner, handle).state is AppState.SUCCEEDED
+    assert list(runner.log_lines(handle, "main", 0)) == ["inside"]
+
+
 def test_limit_of_time(runner: Runner, shell_app: ShellApp) -> None:
     """A job that Slurm ends at its limit of time is FAILED, and says why."""
     handle = runner.run(shell_app("sleep 300"), "slurm", {"time": "1"})

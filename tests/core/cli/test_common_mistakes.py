@@ -120,6 +120,19 @@ def test_a_batch_script_as_a_program(
     assert "SBATCH" not in invoke("run", "--dry-run", "--", "bash", "train.sh").err
 
 
+def test_a_program_that_calls_srun(
+    invoke: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That it need not is said, of a script too; other scripts say nothing."""
+    monkeypatch.chdir(tmp_path)
+    Path("steps.sh").write_text("export A=1\nsrun python train.py\n")
+    Path("alone.sh").write_text("# srun python train.py\npython train.py\n")
+    said = "srun is not needed"
+    assert said in invoke("run", "--dry-run", "--", "srun", "python", "train.py").err
+    assert f"steps.sh: {said}" in invoke("run", "--dry-run", "--", "bash", "steps.sh").err
+    assert said not in invoke("run", "--dry-run", "--", "bash", "alone.sh").err
+
+
 def test_a_group_without_a_command_shows_its_help(invoke: Callable[..., Any]) -> None:
     """``transload tracker`` alone shows several lines, as --help does."""
     result = invoke("tracker")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -286,14 +287,30 @@ def _warn_of_variables(plan: Plan[Any]) -> None:
         )
 
 
+_ABOUT_SRUN: Final = (
+    "srun is not needed, since each replica is a task already (--replicas N); "
+    "how it works within one: docs/reference/slurm.md#a-program-that-calls-srun"
+)
+
+
 def _warn_of_batch_script(command: list[str]) -> None:
-    """Say that the options of a batch script have no effect where it is run as a program."""
+    """Say that the options of a batch script have no effect where it is run as a program.
+
+    Likewise that `srun` is not needed: on Slurm it starts tasks within a task.
+    """
+    if command[:1] == ["srun"]:
+        note(_ABOUT_SRUN)
     for word in command[:2]:
-        if os.path.isfile(word) and is_batch_script(_beginning(word)):
+        if not os.path.isfile(word):
+            continue
+        text = _beginning(word)
+        if is_batch_script(text):
             note(
                 f"{word}: its lines #SBATCH have no effect here; to make a component of it: "
                 f"transload migrate {shlex.quote(word)}"
             )
+        elif re.search(r"^\s*srun\s", text, re.MULTILINE):
+            note(f"{word}: {_ABOUT_SRUN}")
 
 
 def _beginning(file: str) -> str:

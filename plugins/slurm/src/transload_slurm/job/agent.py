@@ -357,6 +357,8 @@ class Agent:
         env["TRANSLOAD_ERROR_FILE"] = env["TORCHELASTIC_ERROR_FILE"] = os.path.join(
             self.logs, ERROR_FILE
         )
+        # a step of the program's own would wait for ever for what this step has
+        env.setdefault("SLURM_OVERLAP", "1")
         env.update({name: _replace(value, values) for name, value in self.task["env"].items()})
         if self.task["container"]:  # container runtimes need it
             env.setdefault("USER", os.environ.get("SLURM_JOB_USER", ""))
