@@ -204,6 +204,26 @@ def test_results_of_another_name(transload_home: Path) -> None:
     assert "did you mean 'loss'?" in done.stderr
 
 
+def test_a_mistake_before_the_first_job_keeps_no_search(
+    transload_home: Path, tmp_path: Path
+) -> None:
+    """The name is free for the corrected command. A base of the user's own stays, and is said."""
+    component = tmp_path / "wrong.py"
+    component.write_text(
+        "from transload.specs import AppDef, Role\n\n\n"
+        "def train(x: float) -> AppDef:\n"
+        "    return AppDef('a', [Role('main', '', entrypoint='no-such-program')])\n"
+    )
+    words = ["--component", str(component), *SEARCH[2:]]
+    done = transload("run", *words)
+    assert done.returncode == 2
+    assert "no such program" in done.stderr and "continues it" not in done.stderr
+    assert transload("list").stdout == ""
+    done = transload("run", *words, "--tracker-base", str(tmp_path / "base"))
+    assert "`transload search run --name search` continues it\n" in done.stderr
+    assert transload("list").stdout.startswith("search\t0/20")
+
+
 @pytest.fixture
 def begun(
     transload_home: Path, tmp_path: Path, eventually: Any

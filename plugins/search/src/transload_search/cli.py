@@ -21,7 +21,13 @@ from transload.cli.output import emit_json, emit_table, note
 from transload.cli.progress import changing_line
 from transload.cli.screen import show_progress
 from transload.components import as_component, decode_text
-from transload.errors import ConfigError, SchedulerUnavailable, StateUnknown, TransloadError
+from transload.errors import (
+    ConfigError,
+    SchedulerUnavailable,
+    SpecError,
+    StateUnknown,
+    TransloadError,
+)
 from transload.pipelines import ExecutionOptions, host_runner, may_be_by_hand, somebody_asked
 from transload.specs import AppState, AppStatus, Environment, Workspace
 from transload_search.jobs import all_jobs, latest_jobs, running_jobs
@@ -223,8 +229,9 @@ def run(ctx: click.Context, /, **values: Any) -> int:
     options = RunOptions(given=frozenset(given), **values)
     name = options.name
     with _alone(name):
-        ledger = _ledger(kept_base(name), options)
-        return _run(ledger, options)
+        kept = kept_base(name)
+        ledger = _ledger(kept, options)
+        return _run(ledger, options, is_new=kept is None)
 
 
 @command.command("list", short_help="List the searches that are kept.")
@@ -622,10 +629,11 @@ def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:
 # -- running
 
 
-def _run(ledger: SearchLedger, options: RunOptions) -> int:
+def _run(ledger: SearchLedger, options: RunOptions, *, is_new: bool) -> int:
     """Run a search and return the exit code.
 
-    After a signal or an outage the search is unfinished, and a note says how to continue it.
+    After a signal or an outage the search is unfinished, and a note says how to continue it. A new
+    search that a mistake has ended before its first job is not kept.
     """
     signals: list[int] = []
     show = not (options.no_progress or options.as_json)
@@ -647,7 +655,11 @@ def _run(ledger: SearchLedger, options: RunOptions) -> int:
         _note_how_to_go_on(ledger, options, signals, len(ledger.unfinished()))
         return 130
     except TransloadError as exc:
-        _note_how_to_go_on(ledger, options, signals, _running_after(exc, ledger))
+        is_in_own_folder = ledger.tracker_base == str(search_folder(options.name))
+        if is_new and is_in_own_folder and _is_mistake_without_jobs(exc, ledger):
+            forget_search(options.name)
+        else:
+            _note_how_to_go_on(ledger, options, signals, _running_after(exc, ledger))
         raise
     if options.as_json:
         emit_json({"name": options.name, **summary})
@@ -735,6 +747,18 @@ def _by_hand(signals: Sequence[int]) -> bool:
 def _end_was_asked_for(signals: Sequence[int]) -> bool:
     """Tell whether a person pressed Ctrl-C, or the job around this process was cancelled."""
     return somebody_asked(host_runner(HOST, inherit_env=True), partial(_by_hand, signals))
+
+
+def _is_mistake_without_jobs(error: TransloadError, ledger: SearchLedger) -> bool:
+    """Tell whether a user's mistake has ended the command before any job was submitted."""
+    if not isinstance(error, (ConfigError, SpecError)) or _ended(ledger.summary()):
+        return False
+    try:
+        return not all_jobs(ledger, host_runner(HOST, inherit_env=True))
+    except SchedulerUnavailable:
+        return False
+    except TransloadError:
+        return True
 
 
 def _running_after(error: TransloadError, ledger: SearchLedger) -> int:
