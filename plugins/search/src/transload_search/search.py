@@ -115,7 +115,8 @@ class Parameter:
             except ValueError:
                 pass  # a bound is not a number
         raise SpecError(
-            f"parameter {text!r}: must be NAME:int|float:LOW:HIGH[:log] or NAME:choice:A,B,…"
+            f"parameter {text!r}: must be NAME:int|float:LOW:HIGH[:log] or NAME:choice:A,B,…, such "
+            f"as {name or 'lr'}:float:0.001:1"
         )
 
     def __str__(self) -> str:
