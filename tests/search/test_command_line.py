@@ -115,7 +115,10 @@ def test_the_value_of_a_failed_attempt_is_not_the_best(tmp_path: Path, says_who:
         (["--name", "../x"], ["--name"]),
         (SEARCH[:4], ["--minimize or --maximize"]),
         ([*SEARCH[:2], "--param", "z:float:0:1", "--minimize", "loss"], ["'z'", "x"]),
-        ([*SEARCH[:2], "--param", "x:float:1", "--minimize", "loss"], ["x:float:1", "such as x:float:0.001:1"]),
+        (
+            [*SEARCH[:2], "--param", "x:float:1", "--minimize", "loss"],
+            ["x:float:1", "such as x:float:0.001:1"],
+        ),
         ([*SEARCH, "--const", "yy=1"], ["'yy'"]),
         ([*SEARCH, "--const", "gate"], ["--const 'gate'", "NAME=VALUE"]),
         ([*SEARCH, "--param", "x:float:0:1"], ["'x'", "twice"]),
