@@ -95,10 +95,12 @@ runner = TorchXRunner(tracker_base="/tmp", component="train.py:trainer")
 """
 
 
-def test_the_runner_of_ax_is_that_of_the_plugin() -> None:
+def test_the_runner_of_ax_is_that_of_the_plugin(monkeypatch: pytest.MonkeyPatch) -> None:
     """What Ax has for TorchX is imported from transload-ax, which is asked for where it is missing."""
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     text, ((line, what),) = convert_source(AX)
-    assert (line, what) == (1, "this file needs transload-ax: pip install transload-ax")
+    assert line == 1 and what.startswith("this file needs transload-ax: pip install transload-ax")
+    assert what.endswith("python3 quickstart.py --with ax")
     assert text.splitlines()[:5] == [
         "import transload_ax",
         "from transload_ax import TransloadMetric as TorchXMetric",
@@ -107,6 +109,16 @@ def test_the_runner_of_ax_is_that_of_the_plugin() -> None:
         "    TransloadRunner as TorchXRunner,",
     ]
     assert text.splitlines()[5:] == AX.splitlines()[5:]
+
+
+def test_a_metric_that_ax_would_not_keep_is_listed() -> None:
+    """Ax takes no more than the name from an objective, so the experiment needs the metric too."""
+    lines = ["from ax.core import Objective", "goal = Objective(metric=TorchXMetric('loss'))"]
+    _, left = convert_source("\n".join([*AX.splitlines(), *lines, ""]))
+    assert [what for line, what in left if line == 10] == [
+        "Objective(metric=…): Ax 1.3 keeps its name alone; give the Experiment metrics=[…] too"
+    ]
+    assert convert_source("\n".join([*lines, ""]))[1] == []
 
 
 @pytest.mark.parametrize(

@@ -46,14 +46,18 @@ NAMES: Final = {
 }
 """Name in one of these modules → ours, where it is another one or its module may not be here."""
 
+
+def _install(plugin: str) -> str:
+    """Return what to type to install a plugin."""
+    return f"pip install transload-{plugin}, in a checkout python3 quickstart.py --with {plugin}"
+
+
 REMEDIES: Final = {
     "torchx.pipelines.kfp": (
         "write `from transload_kfp import component_from_app`, which is for KFP 2 "
-        "(pip install transload-kfp)"
+        f"({_install('kfp')})"
     ),
-    "torchx.tracker.mlflow": (
-        "set [tracker.mlflow] in transload.toml (pip install transload-mlflow)"
-    ),
+    "torchx.tracker.mlflow": (f"set [tracker.mlflow] in transload.toml ({_install('mlflow')})"),
     "torchx.schedulers": (
         "give the scheduler by its name: get_runner().run(app, 'slurm'); `transload info` lists them"
     ),
@@ -98,8 +102,10 @@ def convert_source(text: str) -> tuple[str, list[Left]]:
     changes: list[_Change] = []
     left: list[Left] = []
     lines = text.encode().splitlines(keepends=True)
-    if _uses_ax(tree) and importlib.util.find_spec("transload_ax") is None:
-        left.append(Left(1, "this file needs transload-ax: pip install transload-ax"))
+    if _uses_ax(tree):
+        left += _objectives_with_metric(tree)
+        if importlib.util.find_spec("transload_ax") is None:
+            left.append(Left(1, f"this file needs transload-ax: {_install('ax')}"))
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and not node.level and _is_theirs(node.module):
@@ -139,6 +145,19 @@ def _uses_ax(tree: ast.AST) -> bool:
         if isinstance(node, ast.Import):
             modules += [alias.name for alias in node.names]
     return any(_is_theirs(module) and module.startswith("ax.") for module in modules)
+
+
+def _objectives_with_metric(tree: ast.AST) -> list[Left]:
+    """Return the calls ``Objective(metric=…)``, of which Ax 1.3 keeps the metric's name alone."""
+    found = []
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or not isinstance(node.func, (ast.Name, ast.Attribute)):
+            continue
+        name = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+        if name == "Objective" and any(each.arg == "metric" for each in node.keywords):
+            what = "Objective(metric=…): Ax 1.3 keeps its name alone; give the Experiment metrics=[…] too"
+            found.append(Left(node.lineno, what))
+    return found
 
 
 def _home(dotted: str) -> tuple[str, str | None]:
