@@ -393,13 +393,15 @@ def _below(root: int) -> list[int]:
 
 def main(command: list[str]) -> int:
     """Run the command while the cluster is there, and return its exit code."""
+    command = command or [os.environ.get("SHELL", "sh")]
+    if shutil.which(command[0]) is None:
+        print(f"{__doc__}\nThere is no program {command[0]!r} to run.", file=sys.stderr)
+        return 2
     cluster = Cluster()
     folder = {"TRANSLOAD_SLURM_DIR": str(cluster.base / "apps")}
     try:
         cluster.start()
-        return subprocess.run(
-            command or [os.environ.get("SHELL", "sh")], env={**cluster.env, **folder}, check=False
-        ).returncode
+        return subprocess.run(command, env={**cluster.env, **folder}, check=False).returncode
     finally:
         cluster.stop()
 

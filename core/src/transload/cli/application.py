@@ -20,6 +20,21 @@ if TYPE_CHECKING:
 _NOT_OURS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 """Errors of a disk that is read-only, full or broken, which are not the command's fault."""
 
+_MEANT = {
+    "submit": "run",
+    "sbatch": "run",
+    "srun": "run",
+    "squeue": "list",
+    "sacct": "list",
+    "ps": "list",
+    "ls": "list",
+    "scancel": "cancel",
+    "kill": "cancel",
+    "stop": "cancel",
+    "rm": "delete",
+}
+"""What other tools call a command → what it is called here."""
+
 
 def run_main(args: Sequence[str] | None) -> int:
     """Run the command line, as `transload.cli.main` describes it."""
@@ -113,6 +128,9 @@ def _hint(name: str) -> str:
     from transload.plugins import get_plugins
     from transload.plugins.distributions import find_distribution
 
+    meant = _MEANT.get(name)
+    if meant is not None:
+        return f"did you mean {meant!r}? (see `transload {meant} --help`)"
     hint = get_plugins().hint("cli_commands", name, names())
     if find_distribution("cli_commands", name) is None:
         hint = f"{hint} (see `transload --help`)"

@@ -69,7 +69,12 @@ def read_env(pairs: Iterable[str], files: Iterable[str]) -> dict[str, str]:
         found.update(read_env_file(path))
     for pair in pairs:
         name, equals, value = pair.partition("=")
-        if not equals or not re.fullmatch(_NAME, name):
+        if not equals and re.fullmatch(_NAME, name):
+            raise SpecError(
+                f"--env {name!r}: must be NAME=VALUE; to pass the variable as it is set here, write "
+                f"--pass-env {name}"
+            )
+        if not re.fullmatch(_NAME, name):
             raise SpecError(
                 f"--env {name!r}: must be NAME=VALUE, the name of letters, digits, _, . and -"
             )

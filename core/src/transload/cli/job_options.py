@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from transload.cli.env_file import read_env
-from transload.cli.options import cores, duration, positive_duration
+from transload.cli.options import cores, duration, gpus, positive_duration
 from transload.components import SETTING_HELP, OverrideOptions, overrides_of
 from transload.specs import Notice
 from transload.specs.interruptions import notice_from, signal_name
@@ -70,7 +70,7 @@ _OPTIONS: Final = (
     _JobOption("on_stall", "WHAT"),
     _JobOption("progress_server", is_flag=True),
     _JobOption("cpu", "N", type=cores),
-    _JobOption("gpu", "N", type=int),
+    _JobOption("gpu", "N", type=gpus),
     _JobOption("mem", "SIZE"),
     _JobOption("mount", "TEXT", multiple=True, setting="mounts"),
     _JobOption("role", "NAME"),
