@@ -70,6 +70,8 @@ _SIDEBAR = (
     "variant-selector",
 )
 html_sidebars = {"**": [f"sidebar/{name}.html" for name in _SIDEBAR]}
+html_static_path = ["_static"]
+html_css_files = ["drawings.css"]
 html_favicon = "images/favicon.svg"
 html_additional_pages = {"404": "404.html"}
 html_copy_source = False
