@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
+import time
 from typing import Any
 
 import pytest
@@ -30,7 +32,7 @@ from transload.errors import (
 )
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus
-from transload_airflow import AppCallbacks, TransloadOperator, task_instance
+from transload_airflow import AppCallbacks, TransloadOperator, operators, task_instance
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_testing import ScriptedControl, scripted_app
 
@@ -202,14 +204,16 @@ class Supervisor:
 
 
 @pytest.mark.parametrize("status_code", [500, None])
-def test_handle_that_is_refused(control: ScriptedControl, status_code: int | None) -> None:
+def test_handle_that_is_refused(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, status_code: int | None
+) -> None:
     """Airflow's API takes the job's handle neither into the task's store nor as an XCom.
 
-    That ends neither the job nor the task, whether or not a retry comes. The handle is sent again.
-    The API's refusals are made up here.
+    That ends neither the job nor the task, whether or not a retry comes. Both are sent again while
+    the job runs. The API's refusals are made up here.
     """
-    script = {"steps": [{"state": "RUNNING", "seconds": 1.5}, "SUCCEEDED"]}
-    operator = scripted(script)
+    monkeypatch.setattr(operators, "PUSH_S", 0.2)
+    operator = scripted(HELD)
     store = Refusing(refusal(status_code))
     context = {**make_context(operator), "task_state_store": store}
     xcoms = context["ti"].xcoms
@@ -222,16 +226,21 @@ def test_handle_that_is_refused(control: ScriptedControl, status_code: int | Non
         store.error = None
         xcoms[key] = value
 
+    def stored() -> bool:
+        return {"handle", "look"} <= set(xcoms) and bool(store["transload.app"]["handle"])
+
+    def go() -> None:
+        end = time.monotonic() + 60
+        while not stored() and time.monotonic() < end:
+            time.sleep(0.05)
+        control.open("go")
+
     context["ti"].xcom_push = push
-    store_again = store.set
-
-    def later(key: str, value: Any, *, retention: Any = None) -> None:
-        if refused:  # the task is told of the job, and its store answers again
-            store.error = None
-        store_again(key, value, retention=retention)
-
-    store.set = later
+    thread = threading.Thread(target=go)
+    thread.start()
     assert execute(operator, context)["state"] == "SUCCEEDED"
+    thread.join()
+    assert stored()
     assert control.calls("cancel") == []
     assert store["transload.app"]["handle"] == xcoms["handle"] == operator.handle
     assert xcoms["look"] == f"transload describe {operator.handle}"

@@ -84,6 +84,9 @@ HANDLE_KEY: Final = "handle"
 QUEUED_S: Final = 0.5
 """Seconds within which a job must run, to be waited for in place before the task defers."""
 
+PUSH_S: Final = 10.0
+"""Seconds after which XComs that Airflow has refused are pushed again."""
+
 GRACE: Final = timedelta(seconds=60)
 """How long after the deadline a trigger may still be silent before Airflow itself ends the wait."""
 
@@ -532,6 +535,7 @@ class TransloadOperator(TemplateRules):
             waited: of a trigger that has waited, or None to wait here.
         """
         try:
+            self._wait_while_unpushed(step, driver)
             self.results = ADAPTER.resume(step, driver, waited)
         finally:
             self.handle = driver.handle
@@ -666,6 +670,14 @@ class TransloadOperator(TemplateRules):
                 self.log.warning("XCom %r cannot be pushed now: %s", key, exc)
             else:
                 del self._unpushed[key]
+
+    def _wait_while_unpushed(self, step: TaskContext, driver: Driver) -> None:
+        """Wait for the job as long as Airflow refuses the XComs that show where it is."""
+        if not self._unpushed:
+            return
+        with ADAPTER.guard(step, driver):
+            while self._unpushed and not driver.follow_for(PUSH_S):
+                self._push_where_to_look(step)
 
     def _hide_secrets(self, step: TaskContext, driver: Driver) -> None:
         """Have Airflow hide the secrets that the job is given, should it print them."""
