@@ -63,7 +63,7 @@ engines = _load("engines")
 snippets = _load("snippets")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # a shell starts its background jobs so; the programs that these tests interrupt would inherit
+    # a shell starts its background jobs so. The programs that these tests interrupt would inherit
     # it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -176,7 +176,7 @@ class Moment:
 
     Args:
         ticks: the time as the kernel dates processes, a little early.
-        last_pid: the pid that was given last; 0: not known.
+        last_pid: the pid that was given last, or 0 if not known.
         seconds: monotonic time.
     """
 
@@ -314,7 +314,7 @@ def transload_home(
 
     It has mode 0700, a short path, and the variable is set.
 
-    A test that means to leave some says so with ``@pytest.mark.leaves_processes``; they are ended
+    A test that means to leave some says so with ``@pytest.mark.leaves_processes``. They are ended
     all the same.
     """
     home = Path(tempfile.mkdtemp(prefix="tl-", dir=_short_folder())).resolve()

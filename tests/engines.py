@@ -54,7 +54,7 @@ class Engine:
     """One engine.
 
     Attributes:
-        programs: What must be installed; the first is the one that a test starts.
+        programs: What must be installed. The first is the one that a test starts.
         packages: What to install, by package manager (``apt-get``, ``dnf``, ``apk``, ``brew``).
         daemons: Which of the programs only a test that needs the engine may start.
         more: Other programs that come with the engine.

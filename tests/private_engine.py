@@ -2,7 +2,7 @@
 
 Its processes are below one process id namespace, its bridges and packet filter rules in one network
 namespace, its mounts in one mount namespace. Killing the first process of the namespace ends all of
-it, containers included; that process dies with the test process.
+it, containers included. That process dies with the test process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class PrivateEngine:
     """An engine that can be stopped, killed and started again.
 
     Args:
-        in_memory: keep images and containers in memory, which vanish at once; nobody outside sees
+        in_memory: keep images and containers in memory, which vanish at once. Nobody outside sees
             these files.
     """
 
@@ -72,7 +72,7 @@ class PrivateEngine:
             "--fork",
             "--kill-child",
         ]
-        # the shell reaps what is orphaned to it; `wait` alone would end at once
+        # the shell reaps what is orphaned to it. `wait` alone would end at once
         script = "trap : CHLD; while :; do sleep 3600 & wait; done"
         return subprocess.Popen(
             [*command, "--mount-proc", "sh", "-c", script],

@@ -1,7 +1,7 @@
 """Do for the conformance suite what Airflow's task runner and triggerer do around a task.
 
 Each task runs in a process of its own, forked from a server that has imported Airflow once. The
-context is made here (the daemons have tests of their own); the operator and the trigger are the
+context is made here (the daemons have tests of their own). The operator and the trigger are the
 real ones.
 """
 
@@ -132,7 +132,7 @@ def _wait(child: ChildJob, trigger: Any, task: Any) -> Any:
     async def end() -> NoReturn:
         if child.asked():  # else the triggerer was stopped
             await made.on_kill()
-        os._exit(0)  # Airflow has set the state of the task already; nobody comes back for it
+        os._exit(0)  # Airflow has set the state of the task already, and nobody comes back for it
 
     async def fires() -> Any:
         loop = asyncio.get_running_loop()

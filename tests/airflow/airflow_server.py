@@ -536,7 +536,7 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         "DAG_PROCESSOR__REFRESH_INTERVAL": "3600",
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
-        # what a dead scheduler has left; default: 300
+        # what a dead scheduler has left, 300 by default
         "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
         # a busy machine answers late, and Airflow fails the task at once
         "WORKERS__EXECUTION_API_TIMEOUT": "60",

@@ -70,7 +70,7 @@ def _open(browser: Any, run: Any) -> Any:
     return shown
 
 
-# Airflow draws its whole page, twice; that the link is there is tested by `test_endings`
+# Airflow draws its whole page, twice. That the link is there is tested by `test_endings`
 @pytest.mark.slow
 def test_the_button_leads_to_the_page(stage: Stage, browser: Any, page: str) -> None:
     """With a page there is a button that opens it. With a folder alone there is none."""

@@ -25,7 +25,7 @@ def role(replicas: int = 1, policy: str = "APPLICATION", **more: Any) -> dict[st
 class Stage:
     """An engine that does what the rules say, on a clock that the test moves.
 
-    Its programs end with ``answer`` one second after their notice; None: they go on until KILL.
+    Its programs end with ``answer`` one second after their notice, or with None go on until KILL.
     """
 
     def __init__(self, *roles: dict[str, Any], answer: int | None = 75, **more: Any) -> None:

@@ -289,7 +289,7 @@ def start(
         program = ["-c", EARLY] if early else container.command[1:3]
         words = [*program, container.command[3], json.dumps(request)]
         words += [str(tmp_path / "out" / name) for name in kinds]
-    else:  # what KFP's shell command ends in; whether a signal passes through a shell is the shell's affair
+    else:  # what KFP's shell command ends in. Whether a signal passes through a shell is the shell's affair
         (tmp_path / "component.py").write_text(container.command[-1])
         words = [
             "-m",

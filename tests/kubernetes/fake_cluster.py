@@ -6,7 +6,7 @@ plugin uses. It has names and versions (404, 409, 410), selectors of labels and 
 resume, merge patches, owner references, foreground deletion, Indexed Jobs with limits of failures
 for each index, pod failure policies, deadlines and suspension, conditions, logs. Pods' containers,
 init containers and sidecars too, are processes of this machine. Nothing is scheduled, no image
-pulled, no network made; a back-off, a grace period and the second between a pod's end and the Job's
+pulled, no network made. A back-off, a grace period and the second between a pod's end and the Job's
 verdict are short.
 """
 
@@ -99,9 +99,9 @@ class Cluster:
         self.leaves = False  # after that the server is away
         self.away = False  # connections are cut before anything is done
         self.rights: set[tuple[str, str, str]] | None = (
-            None  # group, resource, verb; None: everything
+            None  # group, resource, verb, or None for everything
         )
-        self.only = ""  # the one namespace that the user may do anything in; "": all
+        self.only = ""  # the one namespace that the user may do anything in, or "" for all
         self.namespaces = namespaces
         self.open = True
         self.jobsets: JobSets | None = JobSets(self)  # None: not installed

@@ -48,7 +48,7 @@ class JobSets:
     """The controller.
 
     Args:
-        cluster: the fake cluster; its lock is held by whoever calls.
+        cluster: the fake cluster, whose lock is held by whoever calls.
     """
 
     def __init__(self, cluster: Any) -> None:

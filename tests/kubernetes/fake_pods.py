@@ -58,7 +58,7 @@ class Process:
     Args:
         command: program and arguments.
         env: its environment, beside PATH.
-        on_end: called with the exit code as a container runtime reports it; default: nobody wants
+        on_end: called with the exit code as a container runtime reports it. By default nobody wants
             to know.
     """
 

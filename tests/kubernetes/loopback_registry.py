@@ -85,7 +85,7 @@ class Registry:
 
         Args:
             repository: what it is called.
-            architectures: of an index; none: it is a single image, for amd64.
+            architectures: of an index. With none it is a single image, for amd64.
             folder: its working directory.
             files: what it holds besides an empty file ``there``: path here → path within.
         """

@@ -39,8 +39,8 @@ class TestKubernetes(SchedulerConformance):
         from transload_kubernetes.scheduler import create_scheduler
 
         scheduler = create_scheduler("suite")
-        # not promised is that all start together; that all end with the first failure is, and the
-        # suite looks for it and a device takes run option privileged, so that without it the suite
+        # not promised is that all start together. That all end with the first failure is, and the
+        # suite looks for it. A device takes run option privileged, so that without it the suite
         # looks for a refusal
         mounts = scheduler.capabilities.mounts - {MountType.DEVICE}
         scheduler.capabilities = scheduler.capabilities._replace(gangs=True, mounts=mounts)

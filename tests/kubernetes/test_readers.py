@@ -153,7 +153,7 @@ def test_calls_and_rights_are_the_same(
         30,
     )
     scheduler.delete("stuck")
-    # whose an object is that is there already; and the record of an id that was not given
+    # whose an object is that is there already, and the record of an id that was not given
     rare = {(group, kind, "get") for group, kind, verb in submits if verb == "get"} | {
         ("", "configmaps", "delete")
     }

@@ -49,8 +49,9 @@ def test_whose_end_counts() -> None:
 
 
 def test_a_second_try_goes_on_in_the_run(sqlite_uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its first write opens the run again, both are read by either handle, and its end is the
-    run's, whoever asks once more for the first one.
+    """A second try's first write opens the run again, and either handle reads both.
+
+    Its end is the run's, whoever asks once more for the first one.
     """
 
     def job(handle: str, name: str) -> MlflowTracker:

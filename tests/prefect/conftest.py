@@ -211,7 +211,8 @@ class Script:
     """A flow in a process of its own.
 
     Args:
-        body: Python source; ``jobs``, ``prefect`` and ``transload_prefect`` can be imported.
+        body: Python source, in which ``jobs``, ``prefect`` and ``transload_prefect`` can be
+            imported.
         folder: where it is written.
     """
 

@@ -41,7 +41,7 @@ def job(
 
     Args:
         value: what to report
-        gate: file to wait for; nothing: none
+        gate: file to wait for, if any
         lines: how many lines to print first
         code: exit status
         replicas: replicas of each role
@@ -81,7 +81,7 @@ def quadratic(x: float, offset: float = 0.0, gate: str = "", least: float = -10.
     Args:
         x: the number
         offset: what is added
-        gate: file to wait for; nothing: none
+        gate: file to wait for, if any
         least: fail for a smaller number
     """
     args = ["-c", _QUADRATIC, str(x), str(offset), gate, str(least)]

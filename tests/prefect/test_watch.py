@@ -12,7 +12,7 @@ import pytest
 class Killed:
     """Stands for an execution, and notes that it was killed.
 
-    The real one would be killed just so; what counts is when.
+    The real one would be killed just so. What counts is when.
     """
 
     def __init__(self) -> None:

@@ -118,7 +118,7 @@ def test_a_worker_goes_on_for_one_that_was_killed(
         )
     host.cancel(runs[0])
     eventually(lambda: host.flow_run(runs[0])["state_type"] == "CANCELLED", 180)
-    # killed so that its process can tell nobody; the worker that saw it start is gone
+    # killed so that its process can tell nobody. The worker that saw it start is gone
     _kill_hard(handles[1])
     eventually(lambda: host.flow_run(runs[1])["state_type"] == "CRASHED", 180)
     assert handles[1] in host.flow_run(runs[1])["state"]["message"]

@@ -118,7 +118,7 @@ class RealCluster:
             namespace: the namespace.
             folder: where the file is written.
             role: name of the Role.
-            name: of the user; default: that of the Role.
+            name: of the user, by default that of the Role.
         """
         name = name or role
         rights = (

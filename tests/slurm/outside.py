@@ -57,7 +57,7 @@ class Outside:
 
         Args:
             hidden: folders that are empty there.
-            path: folders of programs; there, none of Slurm's tools in them can be run.
+            path: folders of programs. There, none of Slurm's tools in them can be run.
         """
         nothing = self._folder / "nothing"
         nothing.touch(0o644)

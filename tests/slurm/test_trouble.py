@@ -228,7 +228,7 @@ def test_lost_node_of_a_part(
 ) -> None:
     """A component or element without retries on a lost node is FAILED with the reason.
 
-    Slurm ends the other components; other elements go on to their end first.
+    Slurm ends the other components. Other elements go on to their end first.
     """
     go = tmp_path / "go"
     command = f"echo $SLURMD_NODENAME; until test -e {go}; do sleep 0.2; done"

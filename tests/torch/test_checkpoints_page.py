@@ -81,8 +81,9 @@ PROGRAMS = [
 @pytest.mark.timeout(600)  # a slow machine imports PyTorch four times
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_of_the_page_goes_on(tmp_path: Path, name: str) -> None:
-    """It ends with 75 after each notice, goes on at the step that it had reached, and its result is
-    that of a run without any, to the last bit.
+    """The program ends with 75 after each notice, and goes on at the step that it had reached.
+
+    Its result is that of a run without any notice, to the last bit.
     """
     file = program(name, tmp_path)
     whole = tmp_path / "whole"

@@ -46,7 +46,7 @@ class Place:
     Attributes:
         scheduler: its scheduler.
         cfg: run options.
-        image: what its replicas run in; "" for none.
+        image: what its replicas run in, or "" for none.
         folders: folder of this machine → where the job sees it.
     """
 

@@ -66,7 +66,7 @@ def scored(x: float, gate: str, trial_idx: int = 0) -> AppDef:
 
     Args:
         x: where to look
-        gate: which gate trial 0 waits for; none if empty
+        gate: which gate trial 0 waits for, or none if empty
         trial_idx: its number
     """
     end = "FAILED" if trial_idx == 1 else "SUCCEEDED"

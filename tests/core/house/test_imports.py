@@ -16,7 +16,7 @@ import pytest
 import transload
 
 HOSTS = ("airflow", "kfp", "prefect", "ax", "kubernetes", "torch", "docker", "mlflow", "torchx")
-# Imports that cost more than the module that wants them; `import transload.specs` and `.runner`
+# Imports that cost more than the module that wants them. `import transload.specs` and `.runner`
 # stay free of these.
 HEAVY = (
     "fsspec",
@@ -194,7 +194,7 @@ def _circles(root: Path) -> dict[str, list[str]]:
     for name, path in files.items():
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         graph[name] = _imports(ast.parse(path.read_text()), package, homes, files) - {name}
-    # a module that imports nothing that is left can be taken away; what cannot is in a circle, or
+    # a module that imports nothing that is left can be taken away. What cannot is in a circle, or
     # above one
     while free := [name for name, wanted in graph.items() if not wanted & graph.keys()]:
         for name in free:

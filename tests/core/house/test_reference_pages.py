@@ -42,9 +42,7 @@ def _variables_of_the_code() -> set[str]:
 
 
 def test_every_variable_is_on_the_page() -> None:
-    """A variable that the code reads or sets stands in a table or the list of internal ones, and
-    each that stands there is one of the code.
-    """
+    """The page's tables and its list of internal variables have just those that the code uses."""
     text = _section(CONFIGURATION, "Environment")
     text += _section(CONFIGURATION, "Variables that a job finds")
     named = set(re.findall(r"`(_?TRANSLOAD_(?!CFG_)[A-Z0-9_]*)`", text))

@@ -461,8 +461,9 @@ def test_each_plugin_installs_from_a_checkout(
 
 @pytest.mark.slow
 def test_plugins_install_by_plain_pip(clone: Path, transload_home: Path) -> None:
-    """The lines of docs/start/install.md, by pip in an environment of one's own, and by `--with` several at
-    once.
+    """The lines of docs/start/install.md work by pip in an environment of one's own.
+
+    `--with` installs several plugins at once.
     """
     environment = _stranger(transload_home)
     lines = [

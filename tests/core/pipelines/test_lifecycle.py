@@ -104,7 +104,8 @@ class World:
     def play(self, steps: Steps[T], effects: float = float("inf"), done: bool = True) -> T:
         """Carry steps out, and return their result.
 
-        The process dies at its effect number ``effects``; ``done``: that one was still carried out.
+        The process dies at its effect number ``effects``. With ``done`` that one was still carried
+        out.
         """
         answer: Answer | None = None
         number = 0
@@ -781,7 +782,7 @@ EVENTS = st.sampled_from(["FAILED", "CANCELLED", "SUCCEEDED", GONE, "PREEMPTED",
 TRIES = st.lists(
     st.fixed_dictionaries(
         {
-            "from": st.integers(0, 9),  # which earlier state it goes on from; most: none
+            "from": st.integers(0, 9),  # which earlier state it goes on from, mostly none
             "dies_at": st.integers(0, 25),
             "done": st.booleans(),
             "killed_at": st.integers(0, 40),

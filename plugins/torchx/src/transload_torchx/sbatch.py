@@ -294,7 +294,7 @@ class _Array:
     Attributes:
         first: number of the first.
         count: how many there are.
-        parallel: how many may run at the same time; "" for all.
+        parallel: how many may run at the same time, or "" for all.
     """
 
     first: int

@@ -553,7 +553,7 @@ def test_full_disk(transload_home: Path) -> None:
 def test_cancel_on_a_full_disk(local, eventually, replicas: int) -> None:
     """The processes end at once all the same, and so does the app.
 
-    The end of a small app finds room beside its earlier states; of a large one exit codes follow
+    The end of a small app finds room beside its earlier states. Of a large one exit codes follow
     once there is room.
     """
     mounted = subprocess.run(

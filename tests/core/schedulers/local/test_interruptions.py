@@ -14,7 +14,7 @@ from transload.specs import AppState, Notice, RetryPolicy
 
 LOOP = "while :; do sleep 0.02; done"
 
-# Notes its attempt, and the notice; ends with 75 until its third run.
+# Notes its attempt, and the notice, and ends with 75 until its third run.
 POLITE = f"""
 echo run $TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS
 [ "$TRANSLOAD_INTERRUPTIONS" -ge 2 ] && exit 0

@@ -120,7 +120,8 @@ def test_tail_latency(local) -> None:
         for line in log_lines(local.scheduler, app_id, "main", 0, follow=True)
     ]
     assert len(delays) == 60
-    # how fast that is, a benchmark measures; without a wake-up, a quarter would wait for SAFETY_S / 4
+    # how fast that is, a benchmark measures
+    # without a wake-up, a quarter would wait for SAFETY_S / 4
     assert statistics.quantiles(delays, n=4)[0] < SAFETY_S / 10
 
 

@@ -11,7 +11,7 @@ import pytest
 from transload.components.builtin import utils
 from transload.specs import NONE, AppState, RetryPolicy, Role
 
-# Replica 1 fails until its third attempt; all note each of their attempts.
+# Replica 1 fails until its third attempt. All note each of their attempts.
 FLAKY = """
 echo attempt $TRANSLOAD_RETRY
 [ "$TRANSLOAD_REPLICA_ID" = 1 ] && [ "$TRANSLOAD_RETRY" -lt 2 ] && exit 3
