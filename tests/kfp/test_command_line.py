@@ -211,6 +211,17 @@ def test_the_examples_of_the_help(
         Path("pipeline.yaml").unlink()
 
 
+def test_a_misspelt_scheduler_is_named(transload_home: Path, tmp_path: Path) -> None:
+    """It compiles, since the launcher's image may have a cluster of that name; a note says so."""
+    words = ["kfp", "compile", "-o", "-", "--launcher", "--image", "l:1", "-s", "locl"]
+    done = transload(*words, "--", "true", cwd=tmp_path)
+    assert done.returncode == 0 and "# Name: true" in done.stdout
+    assert "'locl' is not installed or configured here: did you mean 'local'?" in done.stderr
+    assert "compiled as it is" in done.stderr
+    words[-1] = "somewhere"
+    assert transload(*words, "--", "true", cwd=tmp_path).stderr == ""
+
+
 def test_a_file_that_is_no_text(transload_home: Path, tmp_path: Path) -> None:
     """A JSON file that is no UTF-8, or names one input twice, is one line."""
     path = tmp_path / "app.json"

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from transload.cli.job_options import job_options, job_settings
+from transload.cli.output import note
 from transload.errors import ConfigError
 from transload_kfp.ports import ARTIFACTS
 
@@ -127,6 +128,8 @@ def compile(  # noqa: A001
     if launcher:
         given["launcher"] = True
         given["scheduler"] = scheduler
+        if not dry_run:
+            _note_misspelt(scheduler)
         given["cfg"] = _cfg(scheduler, cfg)
         given["image"] = image
         given["environment"] = environment
@@ -245,6 +248,19 @@ def _results(texts: tuple[str, ...]) -> dict[str, Any] | None:
             raise ConfigError(f"--result {text!r}: {name!r} is declared twice")
         found[name] = kinds[kind or "float"]
     return found or None
+
+
+def _note_misspelt(scheduler: str | None) -> None:
+    """Name the scheduler that was probably meant. The launcher's image may know others than here."""
+    from transload.pipelines import host_runner
+
+    if scheduler is None:
+        return
+    try:
+        host_runner("kfp").scheduler_run_opts(scheduler)
+    except ConfigError as exc:
+        if "did you mean" in str(exc):
+            note(f"{exc}; compiled as it is, since the launcher's image may know it")
 
 
 def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:
