@@ -114,6 +114,8 @@ def test_a_partition_that_is_not_there(runner: Runner, shell_app: ShellApp) -> N
         ("Invalid qos specification", "-c qos=NAME"),
         ("Invalid feature specification", "-c constraint=NAME"),
         ("Job violates accounting/QOS policy (job submit limit, ...)", "wait for your jobs to end"),
+        ("Requested reservation is invalid", "-c reservation=NAME"),
+        ("Invalid node name specified", "-c nodelist=NAMES"),
         ("Something else", ""),
     ],
 )

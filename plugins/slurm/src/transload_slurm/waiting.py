@@ -97,6 +97,17 @@ _WRONG_NAMES: Final = (
         "name another (-c constraint=NAME); on the cluster, this lists them: sinfo -o '%P %f'",
     ),
     (
+        "reservation is invalid",
+        "name another (-c reservation=NAME); on the cluster, this lists them: scontrol show res",
+    ),
+    (
+        "invalid node name",
+        (
+            "name others (-c nodelist=NAMES, -c exclude=NAMES); on the cluster, this lists them: "
+            "sinfo -N"
+        ),
+    ),
+    (
         "accounting/qos policy",
         (
             "a limit of the account or the QOS is reached: ask for less (-c time=, --replicas, --cpu, "
