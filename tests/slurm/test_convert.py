@@ -166,6 +166,15 @@ def test_array() -> None:
     assert "#SBATCH --ntasks=1\n" in text
 
 
+def test_a_node_without_the_python() -> None:
+    """The script ends with which one is missing, where, and what to type."""
+    text = script(role(), cfg={"python": "/no where/python3"})
+    done = subprocess.run(["sh", "-c", text], capture_output=True, text=True, check=False)
+    assert done.returncode == 127
+    assert "no /no where/python3 on " in done.stderr
+    assert done.stderr.endswith("; name another: -c python=PATH\n")
+
+
 def test_macros_that_only_the_replica_knows_are_left_to_it() -> None:
     """The root of the image and rank 0 are put in. The number of the replica is not known yet."""
     app = AppDef(

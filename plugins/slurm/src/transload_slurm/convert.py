@@ -554,7 +554,8 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
     job = shlex.quote(f"{folder}/job/__main__.py")
     python = shlex.quote(request.python)
     enter = f"cd {shlex.quote(folder)} || exit 79  # the job was deleted, or its submit withdrawn"
-    missing = f"""echo "transload: no "{python}" on $(hostname)" >&2; exit 127"""
+    remedy = "name another: -c python=PATH"
+    missing = f"""echo "transload: no "{python}" on $(hostname); {remedy}" >&2; exit 127"""
     supervise = [
         f"command -v {python} >/dev/null || {{ {missing}; }}",
         enter,
