@@ -88,7 +88,8 @@ WITHOUT_PLUGINS = [
 
 WITH_ALL_PLUGINS = [
     (["run", "--partition", "gpu", "--", "true"], "-c partition=VALUE"),
-    (["run", "-n", "team", "--", "true"], "-c namespace=VALUE"),
+    (["run", "-n", "team", "--", "true"], "-c namespace=VALUE), or use run --replicas"),
+    (["run", "-N", "2", "--", "true"], "Use the run option nodes"),
     (["run", "--namespace", "team", "--", "true"], "-c namespace=VALUE"),
     (["run", "-p", "gpu", "--", "true"], "-c partition=VALUE"),
     (["run", "-J", "mine", "--", "true"], "Use run --name"),

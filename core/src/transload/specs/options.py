@@ -319,8 +319,14 @@ class runopts:  # noqa: N801 - the field's established name
 
 
 def _plain(name: str) -> str:
-    """Return the name of an option in the form that is compared, without its spelling of ``_``."""
-    return name.strip("-_").replace("-", "_").lower()
+    """Return the name of an option in the form that is compared, without its spelling of ``_``.
+
+    A letter keeps its case, since ``-n`` and ``-N`` of a scheduler's own command differ.
+    """
+    plain = name.strip("-_").replace("-", "_")
+    if len(plain) == 1:
+        return plain
+    return plain.lower()
 
 
 def _parse(text: str, tp: Any) -> CfgVal:
