@@ -91,6 +91,8 @@ def test_whole_app_waits_for_the_old_attempt_to_be_gone() -> None:
     assert (first.end, first.restart) == ([("Job", "a-y")], [])
     second = decide(facts_of(roles, [failed]), NOW)
     assert second.restart == [("x", (1, 0)), ("y", (1, 0))]
+    waiting = [each.state for role in second.status.roles for each in role.replicas]
+    assert waiting == [AppState.PENDING] * 2 + [AppState.SUBMITTED] * 2
     third = decide(facts_of(roles, [failed, job("x", (1, 0))]), NOW)  # who made it died in between
     assert third.restart == [("y", (1, 0))]
     assert decide(facts_of(roles, [failed, job("x", (1, 0)), job("y", (1, 0))]), NOW).restart == []

@@ -122,7 +122,8 @@ def test_time_in_the_queue_is_not_counted(
     app.segment = 5.0
     handle = runner.run(app, "slurm")
     eventually(lambda: "interrupted (segment)" in _status(runner, handle).msg, 60)
-    eventually(lambda: _status(runner, handle).state is AppState.PENDING, 60)
+    status = eventually(lambda: (s := _status(runner, handle)).state is AppState.PENDING and s, 60)
+    assert status.roles[0].replicas[0].state is AppState.PENDING
     cluster.tool("scontrol", "hold", _job(runner, handle))
     time.sleep(17)
     cluster.tool("scontrol", "release", _job(runner, handle))

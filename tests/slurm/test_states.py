@@ -260,6 +260,37 @@ def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObjec
         assert status.state is AppState.UNKNOWN
 
 
+@pytest.mark.parametrize("word", ["PENDING", "REQUEUED"])
+def test_what_slurm_interrupted_waits(word: str) -> None:
+    """A replica that Slurm has ended waits again with its job. Nobody has cancelled it."""
+    ran = {"id": 0, "state": "CANCELLED", "exit_code": 75, "start_time": 1.0, "end_time": 2.0}
+    written = {"state": "RUNNING", "roles": [{"role": "main", "replicas": [ran]}]}
+    status = decide(RECORD, written, Job("1", "a", word, {}, "Resources"))
+    replica = status.roles[0].replicas[0]
+    assert (replica.state, replica.exit_code) == (AppState.PENDING, 75)
+    assert status.msg.startswith("interrupted, and waiting in Slurm's queue as job 1")
+    assert decide(RECORD, None, Job("1", "a", word, {})).msg.startswith("waiting in Slurm's queue")
+
+
+def test_an_element_that_slurm_interrupted_waits() -> None:
+    """An element that is to run again waits, and one that somebody cancelled does not."""
+    role = {"name": "main", "num_replicas": 2, "min_replicas": None}
+    states = [
+        {
+            "state": word,
+            "msg": "",
+            "num_restarts": 0,
+            "signalled": True,
+            "roles": [{"replicas": [{"id": k, "state": "CANCELLED", "start_time": 1.0}]}],
+        }
+        for k, word in enumerate(["RUNNING", "CANCELLED"])
+    ]
+    record = {"gang": False, "roles": [role]}
+    status = decide(record, gather(role, states), Job("1", "a", "PENDING", {"0": "PENDING"}))
+    found = [replica.state for replica in status.roles[0].replicas]
+    assert found == [AppState.PENDING, AppState.CANCELLED]
+
+
 def test_an_array_that_was_cancelled_before_it_began() -> None:
     """An array cancelled before it began has the supervisors' message, a failed one's first."""
     role = {"name": "main", "num_replicas": 2, "min_replicas": None}

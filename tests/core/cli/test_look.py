@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,13 @@ def test_status(invoke: Any, failed: str) -> None:
 
 
 def test_limit_and_what_is_left(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """``status`` and ``describe`` show how long a job may run, and what is left of it."""
+    """``status`` and ``describe`` show how long a job may run, and what is left of it.
+
+    The same holds for the segment of a job that has segments.
+    """
     role = {"name": "main", "image": "", "entrypoint": "sleep", "args": ["600"]}
-    app = {"schema": 1, "name": "limited", "roles": [role], "timeout": 7200.0}
+    role["max_interruptions"] = 3
+    app = {"schema": 1, "name": "limited", "roles": [role], "timeout": 7200.0, "segment": 3600.0}
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(json.dumps(app).encode())))
     handle = invoke("run", "--stdin", "--detach").out.strip()
     invoke("wait", handle, "--timeout", "0.1")
@@ -55,8 +60,11 @@ def test_limit_and_what_is_left(invoke: Any, monkeypatch: pytest.MonkeyPatch) ->
             line.split("\t")[:2] for line in invoke(command, handle).lines if "\t" in line
         )
         assert fields["limit"].startswith("2 h 00 min, 1 h 59 min left (until 20"), command
+        assert "59 min 5" in fields["segment"], command
+        assert fields["segment"].endswith("), then the next one begins"), command
     status = invoke("status", handle, "--json").json["status"]
     assert status["time_limit"] == 7200.0
+    assert status["segment_ends"] == pytest.approx(time.time() + 3600, abs=60)
     assert invoke("cancel", "--wait", handle).code == 0
     assert "limit\t2 h 00 min\n" in invoke("status", handle).out
 

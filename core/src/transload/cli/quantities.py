@@ -7,6 +7,7 @@ from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from transload.errors import SpecError
+from transload.specs.states import AppState
 from transload.specs.text import duration_text, parse_duration, size_text, usage_texts
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ __all__ = [
     "limit_text",
     "parse_duration",
     "parse_when",
+    "segment_text",
     "size_text",
     "time_text",
     "usage_texts",
@@ -74,4 +76,27 @@ def limit_text(status: AppStatus) -> str:
     if status.ends_by is not None and not status.is_terminal():
         left = duration_text(max(0.0, status.ends_by - time.time()))
         parts.append(f"{left} left (until {time_text(status.ends_by)})")
+    return ", ".join(parts)
+
+
+def segment_text(status: AppStatus, length: float | None = None) -> str:
+    """Return how long a job's present segment goes on.
+
+    It is a text such as ``11 h 40 min left (until 2025-01-31 08:00:00), then the next one begins``.
+
+    Args:
+        status: that of the job.
+        length: the longest time of a segment, in seconds, which is said first. None means that it
+            is not known.
+
+    Returns:
+        The text, or ``""`` without segments.
+    """
+    parts = []
+    if length is not None:
+        parts.append(duration_text(length))
+    if status.segment_ends is not None and status.state is AppState.RUNNING:
+        left = duration_text(max(0.0, status.segment_ends - time.time()))
+        until = time_text(status.segment_ends)
+        parts.append(f"{left} left (until {until}), then the next one begins")
     return ", ".join(parts)

@@ -77,7 +77,7 @@ class ReplicaStatus:
         hostname: where it runs, or ``""`` if not known.
         structured_error_msg: an error as JSON text, or `NONE`.
         exit_code: exit status, −N for a death by signal N, or None while it runs or where it is not
-            known.
+            known. While it waits to be started again, that of its last attempt.
         start_time: when it was last started, seconds since the epoch.
         end_time: when it ended, seconds since the epoch.
         restarts: how often it was started again.
@@ -145,6 +145,8 @@ class AppStatus:
         ends_by: when its scheduler ends it at the latest, seconds since the epoch. None means no
             limit, or that its time does not run yet.
         stalled: True if a replica that runs gives no sign of life for too long, as ``msg`` says.
+        segment_ends: when its present segment ends, after which it goes on in the next one, seconds
+            since the epoch. None means that it has no segments, or that none runs.
     """
 
     state: AppState
@@ -158,8 +160,9 @@ class AppStatus:
     time_limit: float | None = None
     ends_by: float | None = None
     stalled: bool = False
+    segment_ends: float | None = None
 
-    WHEN_SET = ("progress", "time_limit", "ends_by", "stalled")
+    WHEN_SET = ("progress", "time_limit", "ends_by", "stalled", "segment_ends")
 
     def is_terminal(self) -> bool:
         """Tell whether the job has ended."""
@@ -483,6 +486,7 @@ _LATER: Final = (
     "time_limit",
     "ends_by",
     "stalled",
+    "segment_ends",
 )
 
 

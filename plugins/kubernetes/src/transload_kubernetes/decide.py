@@ -417,6 +417,9 @@ def _decide_restart(
     """Return the decision to start roles again, once nothing of their last attempt runs."""
     status.state = AppState.PENDING
     roles = {name for name, _ in restart}
+    for role_status in status.roles:
+        if role_status.role in roles:
+            _await_restart(role_status)
     running = []
     for view in views:
         if view.plan.name in roles and view.job and not _is_over(view.job, facts):
@@ -424,6 +427,13 @@ def _decide_restart(
     if running:
         return Decision(status, end=_unfinished("Job", running))
     return Decision(status, restart=restart)
+
+
+def _await_restart(role: RoleStatus) -> None:
+    """Make the replicas of a role PENDING that have ended, since they are started again."""
+    for replica in role.replicas:
+        if is_terminal(replica.state):
+            replica.state = AppState.PENDING
 
 
 def _decide_failed(status: AppStatus, failure: _Failure, facts: Facts) -> Decision:

@@ -169,8 +169,8 @@ def _icon(state: AppState | None) -> str:
 def _exit(attempt: ReplicaStatus | ReplicaAttempt) -> str:
     if isinstance(attempt, ReplicaAttempt) and is_interrupted(attempt):
         return str(attempt.cause)
-    if attempt.exit_code is None:
-        return ""
+    if attempt.exit_code is None or not is_terminal(attempt.state):
+        return ""  # one that waits to be started again shows its last attempt
     return exit_text(attempt.exit_code).removeprefix("exit code ")
 
 

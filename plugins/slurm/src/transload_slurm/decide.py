@@ -83,7 +83,7 @@ def decide(
     if is_terminal(status.state):
         _end_replicas(status)
     elif status.state is AppState.PENDING:
-        _requeue_replicas(status)
+        _requeue_replicas(status, record)
     return status
 
 
@@ -99,6 +99,8 @@ def _describe_waiting(
         status.msg = f"Slurm job {job.id}: {_NEVER_SATISFIED}"
         return
     doing = "waiting in Slurm's queue"
+    if not status.msg and _was_interrupted(status):
+        doing = "interrupted, and waiting in Slurm's queue"
     if clean(job.state) == "SUSPENDED":
         doing = "suspended by Slurm"
     text = f"{doing} as job {job.id}"
@@ -206,11 +208,28 @@ def _end_replicas(status: AppStatus) -> None:
                 replica.state = AppState.CANCELLED
 
 
-def _requeue_replicas(status: AppStatus) -> None:
-    """Make running replicas PENDING, since the job is in the queue again."""
+def _was_interrupted(status: AppStatus) -> bool:
+    """Tell whether a replica of a job in the queue has run, and has neither succeeded nor failed."""
+    decided = (AppState.SUCCEEDED, AppState.FAILED)
     for role in status.roles:
         for replica in role.replicas:
-            if replica.state is AppState.RUNNING:
+            if replica.start_time is not None and replica.state not in decided:
+                return True
+    return False
+
+
+def _requeue_replicas(status: AppStatus, record: Mapping[str, Any]) -> None:
+    """Make replicas PENDING that are started again, since the job is in the queue again.
+
+    Slurm has ended those that ran, which nobody has cancelled. Elements of an array end by
+    themselves, and `elements.gather` has looked at their ends.
+    """
+    again = [AppState.RUNNING]
+    if record["gang"]:
+        again.append(AppState.CANCELLED)
+    for role in status.roles:
+        for replica in role.replicas:
+            if replica.state in again:
                 replica.state = AppState.PENDING
 
 

@@ -44,7 +44,7 @@ def gather(
     words: list[str] = []
     for k, state in enumerate(states):
         if state:
-            replicas.append(state["roles"][0]["replicas"][0])
+            replicas.append(_replica_of(state))
             words.append(state["state"])
         else:
             replicas.append({"id": k, "state": "PENDING"})
@@ -77,6 +77,14 @@ def gather(
     if bad and "structured_error_msg" in bad:
         found["structured_error_msg"] = bad["structured_error_msg"]
     return found
+
+
+def _replica_of(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the replica of an element, which waits if Slurm has ended an attempt of it."""
+    replica: dict[str, Any] = state["roles"][0]["replicas"][0]
+    if replica["state"] == "CANCELLED" and state["state"] not in _ENDED:
+        return {**replica, "state": "PENDING"}
+    return replica
 
 
 def _progress_of(state: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -34,7 +34,13 @@ from transload.cli.output import (
     pairs_text,
     state_text,
 )
-from transload.cli.quantities import duration_text, limit_text, time_text, usage_texts
+from transload.cli.quantities import (
+    duration_text,
+    limit_text,
+    segment_text,
+    time_text,
+    usage_texts,
+)
 from transload.cli.screen import Screen
 from transload.cli.session import (
     app_json,
@@ -53,6 +59,7 @@ from transload.specs import (
     NONE,
     AppStatus,
     exit_text,
+    is_started,
     masked_url,
     masked_values,
     nearest,
@@ -262,6 +269,7 @@ def _show_status(handle: str, status: AppStatus) -> None:
         ("why", status.msg),
         ("error", error),
         ("limit", limit_text(status)),
+        ("segment", segment_text(status)),
         ("progress", progress_text(status, bar)),
         ("warning", status.late_for_limit(time.time())),
         ("restarts", str(status.num_restarts or "")),
@@ -280,10 +288,11 @@ def _show_status(handle: str, status: AppStatus) -> None:
 
 def _replica(replica: ReplicaStatus) -> tuple[str, ...]:
     took = ""
-    if replica.start_time is not None:
-        took = duration_text((replica.end_time or time.time()) - replica.start_time)
     code = ""
-    if replica.exit_code is not None:
+    # the times and the exit code of one that waits again are those of its last attempt
+    if replica.start_time is not None and is_started(replica.state):
+        took = duration_text((replica.end_time or time.time()) - replica.start_time)
+    if replica.exit_code is not None and is_started(replica.state):
         code = exit_text(replica.exit_code).removeprefix("exit code ")
     memory, cpu = usage_texts(replica.usage)
     return (
@@ -394,7 +403,7 @@ def _show_description(
     if app.timeout is not None:
         fields["timeout"] = f"{app.timeout:g} s"
     if app.segment is not None:
-        fields["segment"] = duration_text(app.segment)
+        fields["segment"] = segment_text(description.status, app.segment)
     emit_fields(fields.items())
     for role in app.roles:
         _show_role(role)

@@ -725,8 +725,13 @@ class Supervisor:
         return found
 
     def _limits(self) -> dict[str, float]:
-        """Return the limit of time that counts, the job's own or Slurm's, and when it is over."""
-        found = {}
+        """Return the limit of time that counts, the job's own or Slurm's, and when it is over.
+
+        At Slurm's limit a job with segments only ends its segment, and goes on in the next one.
+        """
+        found: dict[str, float] = {}
+        if self.app.segment is not None:
+            return self._limits_of_segments()
         if self.limit.end is not None and self.limit.seconds is not None:
             found = {"time_limit": self.limit.seconds, "ends_by": self.limit.end}
         own = self.app.timeout
@@ -734,6 +739,19 @@ class Supervisor:
             return found
         if not found or self.app.began + own <= found["ends_by"]:
             found = {"time_limit": own, "ends_by": self.app.began + own}
+        return found
+
+    def _limits_of_segments(self) -> dict[str, float]:
+        """Return the limit of a job with segments, and when its present segment is over."""
+        found = {}
+        if self.app.timeout is not None and self.app.began is not None:
+            found = {
+                "time_limit": self.app.timeout,
+                "ends_by": self.app.began + self.app.timeout,
+            }
+        end = self.app.segment_end
+        if end is not None:
+            found["segment_ends"] = end
         return found
 
     def _write(self) -> bool:

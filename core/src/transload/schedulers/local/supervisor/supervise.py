@@ -553,6 +553,9 @@ class Supervisor:
             state["time_limit"] = self.app.timeout
         if self.ends_by is not None:
             state["ends_by"] = self.ends_by
+        segment_end = self.app.segment_end
+        if segment_end is not None:
+            state["segment_ends"] = round(layout.now() + segment_end - time.monotonic(), 3)
         return state
 
     def _stalled(self) -> list[str]:
