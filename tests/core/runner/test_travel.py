@@ -310,9 +310,7 @@ def test_the_command_line_names_what_is_not_passed(
         ).stderr
 
     said = run()
-    wanted = (
-        "set here, and not passed to the job: HF_TOKEN (--pass-env HF_TOKEN passes what it names)"
-    )
+    wanted = "set here, and not passed to the job: HF_TOKEN (if the job needs it, type --pass-env HF_TOKEN)"
     assert (wanted in said) is named
     assert "hidden-value" not in said
     assert "not passed" not in run("--pass-env", "HF_*")

@@ -74,15 +74,18 @@ SETTING_HELP: Final[Mapping[str, str]] = {
     "name": "Name of the job.",
     "env": "Variables for the roles.",
     "secrets": "Variables for the roles, and where their values come from: env:NAME, file:PATH.",
-    "image": "What the roles run in.",
+    "image": "What the job runs in: a container image, or a folder to work in.",
     "replicas": "How many of each role.",
-    "retries": "Start again after a failure, so often.",
+    "retries": "How often to start again after a failure.",
     "retry_delay": "Wait this long before the first retry (10s), then twice as long.",
     "time_limit": "End the job after this long (2h).",
     "segment": "Ask the queue for this long at a time (12h), and go on in the next segment.",
     "notice": "Warn the job by a signal, this long before its end (5m).",
     "checkpoints": "Keep a folder for checkpoints.",
-    "max_interruptions": "Start again after an end that is nobody's fault, so often.",
+    "max_interruptions": (
+        "How often to start again after a pre-emption or a lost node; default: 100 with a notice "
+        "or checkpoints, else 0."
+    ),
     "stall_after": "Say that the job has stalled after this long without a sign of life (20m).",
     "on_stall": "note: say so; dump, dump:USR2: send a signal, at which it writes its stacks.",
     "stall_signal": "The signal of dump; default: USR1.",

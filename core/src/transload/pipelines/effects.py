@@ -368,6 +368,6 @@ class Effects:
             _logged_variables.clear()
         _logged_variables.add(key)
         self._io.log(
-            f"set here, and not passed to the job: {', '.join(missing)} (pass_env passes what it "
-            "names)"
+            f"set here, and not passed to the job: {', '.join(missing)} (what the job "
+            "needs of these must be named in pass_env)"
         )

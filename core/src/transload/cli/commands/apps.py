@@ -96,7 +96,11 @@ _STATE = click.Choice(_STATES, case_sensitive=False)
     help="Default: newest first.",
 )
 @click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
-@click.option("--arguments", is_flag=True, help="Also show the arguments of each job.")
+@click.option(
+    "--arguments",
+    is_flag=True,
+    help="Also show the arguments of each job: those of its component, or --NAME VALUE.",
+)
 @click.option(
     "--environments",
     is_flag=True,
@@ -234,7 +238,8 @@ def _row(row: ListAppResponse) -> list[str]:
 def status(handle: str, roles: tuple[str, ...], as_json: bool) -> None:
     """Show the state of a job and its replicas.
 
-    Exits with 0 if the status could be read. The exit code of `wait` depends on the state.
+    The columns are replica, state, exit code, time, restarts, host, memory and CPU time. Exits
+    with 0 if the status could be read, whatever it is. The exit code of `wait` depends on the state.
     """
     with open_runner() as runner:
         job = find_job(runner, handle)
@@ -471,8 +476,7 @@ def _show_role(role: Role) -> None:
     "--patience",
     type=duration,
     default=300.0,
-    show_default="5m",
-    help="Unreachable timeout: give up after this long in UNKNOWN.",
+    help="Unreachable timeout: give up after this long in UNKNOWN; default: 5m.",
 )
 @json_option
 def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> int:
@@ -539,7 +543,10 @@ def _state_after_cancel(status: AppStatus | None) -> str:
     "--force", is_flag=True, help="Also delete jobs that have not ended (only with handles)."
 )
 @click.option(
-    "--older-than", type=long_duration, help="Jobs that ended at least this long ago (7d)."
+    "--older-than",
+    type=long_duration,
+    metavar="DURATION",
+    help="Jobs that ended at least this long ago (7d).",
 )
 @click.option(
     "--larger-than",

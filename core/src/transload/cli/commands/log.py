@@ -38,7 +38,9 @@ Replicas = list[tuple[str, int]]
     metavar="NAME",
     help="Only this role; may be given several times.",
 )
-@click.option("--replica", "numbers", metavar="K,K…", help="Only these replicas of each role.")
+@click.option(
+    "--replica", "numbers", metavar="K,K…", help="Only replicas with these numbers, in each role."
+)
 @click.option("--regex", metavar="REGEX", help="Only lines that match this regular expression.")
 @click.option("--since", metavar="WHEN", help="Only lines since then: 10m (ago) or an ISO time.")
 @click.option("--until", metavar="WHEN", help="Only lines before then.")

@@ -18,7 +18,7 @@ from transload.runner.results import fetch_checkpoints, fetch_outputs
 @click.option("--value", "name", metavar="NAME", help="Write only the value of this result.")
 @click.option("--key", metavar="KEY", help="Key of the result for --value.")
 @click.option(
-    "--shared", is_flag=True, help="Also show results in its --tracker-base that have no run."
+    "--shared", is_flag=True, help="Also show results in its --tracker-base that name no job."
 )
 @json_option
 @click.pass_context

@@ -52,10 +52,11 @@ if TYPE_CHECKING:
 _LARGEST_APP = 64 << 20  # bytes of a job's JSON
 _CHECKPOINTS = "--checkpoints"
 _EPILOG = """
-The arguments of a component come after its name; `transload run COMPONENT --help` tells them. What stands after --
+The arguments of a component come after its name; `transload run COMPONENT --help` lists them. What stands after --
 is a command that is run as it is.
 The first Ctrl-C asks the job to end, the second leaves at once. If this command is killed or its terminal goes
-away, the job goes on. So it does after SIGTERM, unless this runs in a job that was cancelled itself.
+away, the job goes on. It goes on after SIGTERM too, unless this command runs in another job, and that one
+was cancelled.
 
 \b
   transload run -s hpc --gpu 1 --mem 8G -- python train.py --lr 0.1
@@ -168,7 +169,7 @@ class _Options:
     "cfg",
     multiple=True,
     metavar="K=V,…",
-    help="Run options.",
+    help="Options of the scheduler; `transload info SCHEDULER` lists them.",
 )
 @job_options(without=("checkpoints",))
 @click.option(
@@ -203,7 +204,7 @@ class _Options:
 @click.option(
     "--app-id",
     metavar="ID",
-    help="An id of your own: an equal job of that id is attached to, not started.",
+    help="An id of your own. If an equal job has it, wait for that one and start none.",
 )
 @click.option(
     "--parent-run-id", "--parent_run_id", metavar="RUN", help="The run that this one derives from."
@@ -219,8 +220,7 @@ class _Options:
     "--patience",
     type=duration,
     default=300.0,
-    show_default="5m",
-    help="Give up after that much UNKNOWN.",
+    help="Unreachable timeout: give up after this long in UNKNOWN; default: 5m.",
 )
 @click.option("--no-prefix", is_flag=True, help="Show log lines without ROLE/REPLICA in front.")
 @json_option
@@ -282,8 +282,8 @@ def _warn_of_variables(plan: Plan[Any]) -> None:
     names = plan.variables_not_passed()
     if names:
         note(
-            f"set here, and not passed to the job: {', '.join(names)} (--pass-env {names[0]} "
-            "passes what it names)"
+            f"set here, and not passed to the job: {', '.join(names)} (if the job needs it, "
+            f"type --pass-env {names[0]})"
         )
 
 

@@ -48,7 +48,7 @@ def explain() -> str:
     """Return in a line where a fork server that is started from here is put."""
     if command():
         return "starts in a separate systemd scope (systemd-run --user --scope)"
-    shared = "shares the session and control group of who submits first"
+    shared = "belongs to the service or login session of who submits first"
     if os.path.exists(f"{runtime_folder()}/systemd/private"):
         return f"{shared}, and ends with it; `loginctl enable-linger` gives it a separate systemd scope"
     return f"{shared} (no systemd user manager here)"
