@@ -162,7 +162,7 @@ def test_an_image_that_is_not_used_is_named(
         assert not caplog.messages
         for scheduler in ("local", "local_cwd"):
             runner.dryrun(command, scheduler, overrides=Overrides(image="alpine:3"))
-    said = "image alpine:3 is not used: scheduler {} runs programs of the machine itself, where it is no folder"
+    said = "image alpine:3 is not used: scheduler {} runs programs of the machine itself, where no folder has that name"
     assert caplog.messages == [said.format("local"), said.format("local_cwd")]
 
 

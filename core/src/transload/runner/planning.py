@@ -350,8 +350,8 @@ def _warn_of_unused_images(app: AppDef, before: Mapping[str, str], to: Destinati
     for image, role in asked.items():
         if not to.scheduler.uses_image(role, to.cfg):
             logging.getLogger("transload.runner").warning(
-                "image %s is not used: scheduler %s runs programs of the machine itself, where it "
-                "is no folder",
+                "image %s is not used: scheduler %s runs programs of the machine itself, where "
+                "no folder has that name",
                 image,
                 to.name,
             )

@@ -52,7 +52,7 @@ def _summary(description: str) -> str:
 @json_option
 @click.pass_context
 def show(ctx: click.Context, name: str, as_json: bool) -> None:
-    """Show the help of the component NAME, like `transload run NAME --help`."""
+    """Show the help of the component NAME."""
     if as_json or ctx.obj:
         emit_json(_json(name))
     else:

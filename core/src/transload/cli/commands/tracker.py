@@ -48,7 +48,7 @@ def _open(ctx: click.Context) -> TrackerBase:
     configured = load_settings().trackers()
     if not configured:
         raise ConfigError(
-            "no tracker is configured: set [tool.transload.tracker.NAME] or give --base URL"
+            "no tracker is configured: set [tracker.NAME] in transload.toml, or give --base URL"
         )
     if name and name not in configured:
         raise ConfigError(f"tracker {name!r} is not configured: {nearest(name, list(configured))}")
