@@ -244,8 +244,8 @@ def test_more_memory_than_asked_for(runner: Runner, shell_app: ShellApp) -> None
 
 @pytest.mark.slow
 def test_a_program_that_calls_srun(runner: Runner, shell_app: ShellApp) -> None:
-    """Its step does not wait for what its job's own step has; with memory it asks for none."""
-    app = shell_app("srun --mem=0 echo inside", resource=Resource(cpu=2, gpu=-1, memMB=100))
+    """Its step does not wait for what its job's own step has, and gets the same memory."""
+    app = shell_app("srun echo inside", resource=Resource(cpu=2, gpu=-1, memMB=100))
     handle = runner.run(app, "slurm")
     assert ended(runner, handle).state is AppState.SUCCEEDED
     assert list(runner.log_lines(handle, "main", 0)) == ["inside"]

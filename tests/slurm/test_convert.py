@@ -52,6 +52,13 @@ def test_one_role() -> None:
     assert "--array" not in text
 
 
+def test_a_step_leaves_memory_to_steps_of_programs() -> None:
+    """The step of a role has the job's memory, and takes none of it from other steps."""
+    app = AppDef("app", [role(resource=Resource(cpu=4, gpu=-1, memMB=1000))])
+    options = convert.convert(app, run_opts().resolve({})).roles[0].srun
+    assert [each for each in options if each.startswith("--mem")] == ["--mem=0"]
+
+
 def test_several_roles_are_components() -> None:
     """Each role has its own part of the script, in the order of the app, and its own group of
     srun.

@@ -368,7 +368,8 @@ def _role(
         limit.append(f"--time={math.ceil(app.timeout / 60)}")
     own = extra("srun_args", options.get("srun_args"), role)
     group = [f"--het-group={index}"] if len(app.roles) > 1 else []
-    step = [flag for flag in shape if not flag.startswith("--gpus")]
+    # --mem=0 is all that the job has, which steps that programs start may then have as well
+    step = [flag for flag in shape if not flag.startswith(("--gpus", "--mem"))] + ["--mem=0"]
     gpus = [flag for flag in shape if flag.startswith("--gpus")]
     warning: float | None = None
     warning_signal = "TERM"
