@@ -57,10 +57,10 @@ with DAG(
     TransloadOperator(
         task_id="train",
         component={component!r},
-        component_args={{"replicas": 2, "epochs": 12, "hidden": 3000, "batch": 4, "lr": 0.01}},
+        component_args={{"replicas": 2, "epochs": 12, "hidden": 6000, "batch": 4, "lr": 0.003}},
         scheduler="local",
         retries=2,
-        retry_delay=dt.timedelta(seconds=15),
+        retry_delay=dt.timedelta(seconds=10),
     )
 """
 AIRFLOW_LOG = (

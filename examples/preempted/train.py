@@ -24,7 +24,7 @@ from sklearn.neural_network import MLPClassifier  # noqa: E402
 def main() -> None:
     """Train from the latest checkpoint on, or from the beginning."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--epochs", type=int, default=80)
+    parser.add_argument("--epochs", type=int, default=200)
     parser.add_argument("--hidden", type=int, default=2000, help="width of the hidden layer")
     options = parser.parse_args()
     images, labels = load_digits(return_X_y=True)
