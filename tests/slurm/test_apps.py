@@ -248,7 +248,7 @@ def test_a_program_that_calls_srun(runner: Runner, shell_app: ShellApp) -> None:
     app = shell_app("srun echo inside", resource=Resource(cpu=2, gpu=-1, memMB=100))
     handle = runner.run(app, "slurm")
     assert ended(runner, handle).state is AppState.SUCCEEDED
-    assert list(runner.log_lines(handle, "main", 0)) == ["inside"]
+    assert list(runner.log_lines(handle, "main", 0)) == ["inside\n"]
 
 
 def test_limit_of_time(runner: Runner, shell_app: ShellApp) -> None:
