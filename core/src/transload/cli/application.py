@@ -141,6 +141,8 @@ def _run_command(name: str, args: list[str]) -> int:
     """Run one command, which finds its words in ``ctx.obj``."""
     import click
 
+    from transload.cli.log_lines import shown_log
+
     try:
         if name.startswith("-"):
             raise click.UsageError(f"no such option: {name!r} (see `transload --help`)")
@@ -150,7 +152,8 @@ def _run_command(name: str, args: list[str]) -> int:
         # for the text of that option click looks for translations, which costs more than all others
         # together
         command.add_help_option = any(word.startswith("-") and "h" in word for word in args)
-        with command.make_context(f"transload {name}", args, obj=list(args), **SETTINGS) as context:
+        made = command.make_context(f"transload {name}", args, obj=list(args), **SETTINGS)
+        with shown_log(), made as context:
             result = command.invoke(context)
     except click.exceptions.NoArgsIsHelpError as exc:
         emit(exc.format_message())
