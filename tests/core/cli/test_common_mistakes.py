@@ -133,6 +133,21 @@ def test_a_program_that_calls_srun(
     assert said not in invoke("run", "--dry-run", "--", "bash", "alone.sh").err
 
 
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("cancel --all", "transload list --state running | cut -f1 | xargs -r transload cancel"),
+        ("delete --all", "type: transload delete --older-than 0s"),
+    ],
+)
+def test_several_jobs_at_once(invoke: Callable[..., Any], typed: str, said: str) -> None:
+    """The answer to ``--all`` is a command that works."""
+    result = invoke(*typed.split())
+    assert result.code == 2
+    assert said in result.err
+    assert "0 jobs" in invoke("delete", "--older-than", "0s", "--dry-run").err
+
+
 def test_a_group_without_a_command_shows_its_help(invoke: Callable[..., Any]) -> None:
     """``transload tracker`` alone shows several lines, as --help does."""
     result = invoke("tracker")

@@ -35,6 +35,17 @@ _MEANT = {
 }
 """What other tools call a command → what it is called here."""
 
+_SEVERAL = {
+    "cancel": "To cancel several jobs, give their handles, as from "
+    "`transload list --state running | cut -f1 | xargs -r transload cancel` "
+    "(list takes -s, --name and --state)",
+    "delete": "To delete all jobs that have ended, type: transload delete --older-than 0s",
+}
+"""Commands for named jobs → how they get several."""
+
+_CHOOSES_SEVERAL = ("--all", "--name", "--state", "--scheduler", "-s", "-a", "--user", "-u")
+"""Options by which other commands choose jobs."""
+
 
 def run_main(args: Sequence[str] | None) -> int:
     """Run the command line, as `transload.cli.main` describes it."""
@@ -178,6 +189,10 @@ def _message(error: click.ClickException) -> str:
     if not isinstance(error, click.UsageError) or error.ctx is None:
         return message
     advice = f"(see `{error.ctx.command_path} --help`)"
+    if isinstance(error, click.NoSuchOption) and error.option_name in _CHOOSES_SEVERAL:
+        several = _SEVERAL.get(error.ctx.command.name or "")
+        if several is not None:
+            return f"{error.message} {several} {advice}"
     if error.ctx.command.name != "run" or not isinstance(error, click.NoSuchOption):
         return f"{message} {advice}"
     remedy = _as_run_option(error.option_name.lstrip("-"))
