@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Install transload into .venv, then train a real model on this machine.
 
-Nothing is installed outside that folder. Delete it to be rid of everything. A host's own files go
-to the folder everywhere-HOST.
+Nothing is installed outside that folder. Jobs are kept in ~/.local/state/transload. An
+orchestrator's own files go to the folder everywhere-HOST.
 """
 # Here and in run_tests.py, no newer syntax than that of Python 3.6: an old Python is to read as far
 # as the line that says which one is needed.
@@ -254,7 +254,7 @@ def wanted(argv: list[str]) -> argparse.Namespace:
         "--host",
         default="",
         metavar="NAME",
-        help=f"run the same training inside a workflow host: {', '.join(HOSTS)}",
+        help=f"run the same training in an orchestrator: {', '.join(HOSTS)}",
     )
     parser.add_argument(
         "--keep",
