@@ -19,6 +19,7 @@ __all__ = [
     "archive_digest",
     "copy_workspace",
     "ignore_rules",
+    "left_out",
     "workspace_digest",
     "workspace_files",
     "write_workspace_archive",
@@ -215,6 +216,26 @@ def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple
             yield from _walk(root, target, "", ignore_rules(root), stay)
         else:
             raise SpecError(f"workspace {source!r}: no such folder (looked for {root})")
+
+
+def left_out(project: str) -> list[str]:
+    """Return the names directly in a project's folder that are left out, sorted.
+
+    The name of a folder ends with ``/``. A project that is a file leaves nothing out.
+
+    Raises:
+        ConfigError: as `ignore_rules`.
+    """
+    root = os.path.abspath(os.path.expanduser(project))
+    if not os.path.isdir(root):
+        return []
+    rules = ignore_rules(root)
+    names = []
+    with os.scandir(root) as found:
+        for entry in found:
+            mark = "/" if entry.is_dir(follow_symlinks=False) else ""
+            names.append(f"{entry.name}{mark}")
+    return sorted(filter(rules, names))
 
 
 def _staying(leave_out: str) -> set[tuple[int, int]]:

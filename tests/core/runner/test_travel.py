@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from transload.components import Overrides
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Identity, Launch
-from transload.runner import Runner
+from transload.runner import Runner, large_folders
 from transload.runner import packaging as _travel
 from transload.specs import AppDef, Role, Workspace
 from transload_testing.drivers import driver_of
@@ -178,6 +179,33 @@ def test_a_large_folder_does_not_travel_unasked(
         far(_app())
     Path(".transloadignore").write_text("*.bin\n")
     assert far(_app()).workspace is not None
+
+
+def test_what_travels_is_said_if_it_is_much(
+    plain_folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line of each folder says how much, and what is left out. A small folder has no line."""
+    monkeypatch.setattr(large_folders, "LARGE", 3 << 20)
+
+    def make(session: str) -> ScriptedScheduler:
+        scheduler = ScriptedScheduler(session)
+        scheduler.capabilities = scheduler.capabilities._replace(shares_disk=False)
+        return scheduler
+
+    Path("train.py").write_text("")
+    Path(".transloadignore").write_text("data/\n")
+    for name in ("data", ".git"):
+        Path(name).mkdir()
+    roles = [Role(name, "", entrypoint="true") for name in ("a", "b")]
+    with Runner("test", {"far": make}) as runner, caplog.at_level(logging.INFO, "transload"):
+        runner.run(AppDef("small", roles), "far")
+        assert not caplog.messages
+        Path("model.bin").write_bytes(b"\0" * (4 << 20))
+        runner.run(AppDef("large", roles), "far")
+    (said,) = caplog.messages
+    assert said.startswith(
+        f"{os.getcwd()} travels to far: 4.0 MiB in 3 files; left out: .git/, data/;"
+    )
 
 
 def test_paths_are_relative_to_the_file_that_defines_a_unit(

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import IO, Final, Protocol
 
-__all__ = ["changing_line", "lines_to", "pieces", "progress"]
+__all__ = ["changing_line", "lines_to", "pieces", "progress", "say"]
 
 
 class StatusLine(Protocol):
@@ -77,7 +77,7 @@ class _ChangingLine:
         if screen is not None and self._on_terminal:
             screen.set_status(f"transload: {text}")
         else:
-            _write_line(text)
+            say(text)
 
     def forget(self) -> None:
         """Leave out the last text if it was not shown yet."""
@@ -89,10 +89,11 @@ class _ChangingLine:
             screen.end()
         is_missing = self._on_terminal or self._last != self._shown
         if self._rare and self._last and is_missing:
-            _write_line(self._last)
+            say(self._last)
 
 
-def _write_line(text: str) -> None:
+def say(text: str) -> None:
+    """Write a line that stays to where progress goes."""
     if screen is not None:
         screen.note(text)
         return

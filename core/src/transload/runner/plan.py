@@ -150,6 +150,12 @@ class Plan(AppDryRunInfo[T]):
         if any(role.environment for role in resolved.roles):
             self._refuse_changed(scheduler)  # before anything is installed
             resolved = environments.provide_environments(scheduler, resolved, self.cfg, secrets)
+        if not scheduler.capabilities.shares_disk and any(
+            each.workspace for each in resolved.roles
+        ):
+            from transload.runner.large_folders import announce
+
+            announce(resolved, self.scheduler)
         prepared = scheduler.prepare(resolved, self.cfg)
         if prepared is self.resolved:
             return self.request
