@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from transload.plugins import Plugins
-from transload.plugins.distributions import DISTRIBUTIONS
+from transload.plugins.distributions import DISTRIBUTIONS, install_command
 from transload.runner import get_runner
 from transload.specs import UnknownSchedulerException
 
@@ -99,7 +101,7 @@ def test_nothing_else_in_the_core_names_them() -> None:
     [
         (
             "slurm",
-            r"Slurm support is not installed. Install it: pip install transload-slurm \(in a",
+            r"Slurm support is not installed. Install it: (pip|python3) .*slurm$",
         ),
         ("slrum", r"did you mean 'slurm'\?"),
         ("lcoal", r"did you mean 'local'\?"),
@@ -117,6 +119,29 @@ def test_an_unknown_scheduler_says_what_to_type(
     monkeypatch.setattr("transload.plugins.manager._plugins", plugins)
     with get_runner("hints") as runner, pytest.raises(UnknownSchedulerException, match=says):
         runner.scheduler(name)
+
+
+def test_what_is_typed_to_install_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It fits this environment: a released core, or a checkout with or without an environment."""
+    note = {"url": (tmp_path / "a b" / "core").as_uri(), "dir_info": {"editable": True}}
+    noted = SimpleNamespace(read_text=lambda name: json.dumps(note))
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: noted)
+    assert install_command("slurm") == "pip install transload-slurm"  # the folder is gone
+    checkout = tmp_path / "a b"
+    checkout.mkdir()
+    program = checkout / "quickstart.py"
+    program.touch()
+    monkeypatch.setattr(sys, "base_prefix", "/usr")
+    monkeypatch.setattr(sys, "prefix", str(checkout / ".venv"))
+    assert shlex.split(install_command("slurm")) == ["python3", str(program), "--with", "slurm"]
+    monkeypatch.setattr(sys, "prefix", "/opt/mine")
+    words = ["python3", str(program), "--venv", "/opt/mine", "--with", "slurm"]
+    assert shlex.split(install_command("slurm")) == words
+    monkeypatch.setattr(sys, "prefix", "/usr")
+    words = ["pip", "install", "-e", str(checkout / "plugins" / "slurm")]
+    assert shlex.split(install_command("slurm")) == words
+    note = {"url": "https://example.org/transload.whl", "archive_info": {}}
+    assert install_command("slurm") == "pip install transload-slurm"
 
 
 def test_a_disabled_plugin_is_not_said_to_be_missing() -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
+        "distributions": "install_command",
         "events": "AppEvent",
         "lazy": "lazy_names",
         "manager": "GROUP PluginInfo Plugins get_plugins hookimpl load_attribute third_party_installed",

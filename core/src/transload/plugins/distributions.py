@@ -6,8 +6,12 @@ them.
 
 from __future__ import annotations
 
+import json
+import shlex
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 
@@ -74,8 +78,36 @@ def distributed_names(kind: str) -> list[str]:
 
 
 def install_command(plugin: str) -> str:
-    """Return what to type to install the distribution of a plugin."""
-    return f"pip install transload-{plugin} (in a checkout: python3 quickstart.py --with {plugin})"
+    """Return what to type to install the distribution of a plugin beside this core."""
+    checkout = _checkout()
+    if checkout is None:
+        return f"pip install transload-{plugin}"
+    if sys.prefix == sys.base_prefix:  # no virtual environment
+        return f"pip install -e {shlex.quote(str(checkout / 'plugins' / plugin))}"
+    words = ["python3", str(checkout / "quickstart.py"), "--with", plugin]
+    if Path(sys.prefix) != checkout / ".venv":
+        words[2:2] = ["--venv", sys.prefix]
+    return shlex.join(words)
+
+
+def _checkout() -> Path | None:
+    """Return the folder of the repository from which the core is installed, or None.
+
+    An installer notes where it took a distribution from (PEP 610).
+    """
+    from importlib.metadata import PackageNotFoundError, distribution
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        noted = json.loads(distribution("transload").read_text("direct_url.json") or "{}")
+    except (PackageNotFoundError, ValueError):
+        return None
+    if "dir_info" not in noted:
+        return None
+    checkout = Path(unquote(urlsplit(noted["url"]).path)).parent
+    if (checkout / "quickstart.py").exists():
+        return checkout
+    return None
 
 
 def install_hint(distribution: Distribution) -> str:

@@ -8,6 +8,8 @@ import importlib.util
 import re
 from typing import Final, NamedTuple
 
+from transload.plugins import install_command
+
 MODULES: Final = {
     "torchx.specs.api": "transload.specs",
     "torchx.specs.builders": None,
@@ -47,17 +49,14 @@ NAMES: Final = {
 """Name in one of these modules → ours, where it is another one or its module may not be here."""
 
 
-def _install(plugin: str) -> str:
-    """Return what to type to install a plugin."""
-    return f"pip install transload-{plugin}, in a checkout python3 quickstart.py --with {plugin}"
-
-
 REMEDIES: Final = {
     "torchx.pipelines.kfp": (
         "write `from transload_kfp import component_from_app`, which is for KFP 2 "
-        f"({_install('kfp')})"
+        f"({install_command('kfp')})"
     ),
-    "torchx.tracker.mlflow": (f"set [tracker.mlflow] in transload.toml ({_install('mlflow')})"),
+    "torchx.tracker.mlflow": (
+        f"set [tracker.mlflow] in transload.toml ({install_command('mlflow')})"
+    ),
     "torchx.schedulers": (
         "give the scheduler by its name: get_runner().run(app, 'slurm'); `transload info` lists them"
     ),
@@ -105,7 +104,7 @@ def convert_source(text: str) -> tuple[str, list[Left]]:
     if _uses_ax(tree):
         left += _objectives_with_metric(tree)
         if importlib.util.find_spec("transload_ax") is None:
-            left.append(Left(1, f"this file needs transload-ax: {_install('ax')}"))
+            left.append(Left(1, f"this file needs transload-ax: {install_command('ax')}"))
     inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and not node.level and _is_theirs(node.module):
