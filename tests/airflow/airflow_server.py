@@ -537,7 +537,9 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         "SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.4",
         "SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "60",
         # what a dead scheduler has left, 300 by default
-        "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "5",
+        "SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "20",
+        # a scheduler that a busy machine holds up is not dead, and keeps its tasks
+        "SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "600",
         # a busy machine answers late, and Airflow fails the task at once
         "WORKERS__EXECUTION_API_TIMEOUT": "60",
         "WORKERS__MIN_HEARTBEAT_INTERVAL": "1",

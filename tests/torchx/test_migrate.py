@@ -168,7 +168,7 @@ j = 2x8
 fsspec =
 
 [tracker:fsspec]
-config = s3://bucket/runs
+config = file:///shared/runs
 """
 
 
@@ -181,7 +181,7 @@ def test_settings_become_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         settings = load_settings()
         assert settings.scheduler == "docker"
         assert settings.component_defaults("dist.ddp") == {"j": "2x8"}
-        assert settings.trackers() == {"fsspec": "s3://bucket/runs"}
+        assert settings.trackers() == {"fsspec": "file:///shared/runs"}
         assert settings.cfg("local_cwd", runner.scheduler_run_opts("local_cwd")) == {
             "log_dir": "/tmp/logs",
             "prepend_cwd": True,
