@@ -232,8 +232,12 @@ def test_suspended_job_says_so(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
 ) -> None:
     """A suspended job does not wait in the queue. Once resumed, it runs on to its end."""
-    handle = runner.run(shell_app("echo up; sleep 3", num_replicas=2), "slurm")
-    eventually(lambda: list(runner.log_lines(handle, "main")), 30)
+    handle = runner.run(shell_app("echo $$; sleep 3", num_replicas=2), "slurm")
+
+    def processes() -> list[str]:
+        return [line.strip() for k in (0, 1) for line in runner.log_lines(handle, "main", k)]
+
+    eventually(lambda: len(processes()) == 2, 30)
     scheduler: Any = runner.scheduler("slurm")
     job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
     subprocess.run(["scontrol", "suspend", job], env=cluster.env, check=True)
@@ -241,6 +245,10 @@ def test_suspended_job_says_so(
         lambda: (s := runner.status(handle)) and s.state is AppState.PENDING and s, 30
     )
     assert "suspended by Slurm" in status.msg
+    # a resume that overtakes the stop on its way to the nodes would leave them stopped for ever
+    for process in processes():
+        stat = Path("/proc", process, "stat")
+        eventually(lambda stat=stat: stat.read_text().rpartition(")")[2].split()[0] == "T", 30)
     subprocess.run(["scontrol", "resume", job], env=cluster.env, check=True)
     assert ended(runner, handle).state is AppState.SUCCEEDED
 
