@@ -79,6 +79,7 @@ def local_kfp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Calla
     monkeypatch.setattr(
         tempfile, "tempdir", str(tmp_path)
     )  # KFP leaves a folder there when a run fails
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # and its components leave one in each run
     from kfp import local
     from kfp.local import config
 
