@@ -218,6 +218,16 @@ def workspace_files(workspace: Workspace, leave_out: str = "") -> Iterator[tuple
             raise SpecError(f"workspace {source!r}: no such folder (looked for {root})")
 
 
+def file_sizes(workspace: Workspace) -> Iterator[int]:
+    """Yield the size in bytes of each file and link that `workspace_files` names.
+
+    What has been removed meanwhile is left out.
+    """
+    for source, _ in workspace_files(workspace):
+        with contextlib.suppress(FileNotFoundError):
+            yield os.lstat(source).st_size
+
+
 def left_out(project: str) -> list[str]:
     """Return the names directly in a project's folder that are left out, sorted.
 

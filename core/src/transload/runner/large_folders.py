@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Final
 
 from transload.cli.progress import say
 from transload.specs import AppDef, Workspace
 from transload.specs.text import size_text
-from transload.workspace import IGNORE_FILES, left_out, workspace_files
+from transload.workspace import IGNORE_FILES, file_sizes, left_out
 
 LARGE: Final = 100 << 20
 """Bytes from which on a workspace is large."""
@@ -29,22 +29,16 @@ def announce(app: AppDef, where: str) -> None:
     for role in app.roles:
         if role.workspace and role.workspace not in said:
             said.append(role.workspace)
-            for line in _lines(role.workspace, where):
-                say(line)
+            sizes = list(file_sizes(role.workspace))
+            if sum(sizes) >= LARGE:
+                say(_line(role.workspace, sizes, where))
 
 
-def _lines(workspace: Workspace, where: str) -> Iterator[str]:
-    count = 0
-    size = 0
-    for source, _ in workspace_files(workspace):
-        count += 1
-        size += os.lstat(source).st_size
-    if size < LARGE:
-        return
+def _line(workspace: Workspace, sizes: Sequence[int], where: str) -> str:
     what = ", ".join(os.path.abspath(os.path.expanduser(each)) for each in workspace.projects)
-    yield (
-        f"{what} travels to {where}: {size_text(size)} in {count:,} files; {_left_out(workspace)}; "
-        f"{IGNORE_FILES[0]} says what is left out"
+    return (
+        f"{what} travels to {where}: {size_text(sum(sizes))} in {len(sizes):,} files; "
+        f"{_left_out(workspace)}; {IGNORE_FILES[0]} says what is left out"
     )
 
 

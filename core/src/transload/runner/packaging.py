@@ -130,12 +130,12 @@ def _has_module(folder: str, name: str) -> bool:
 
 
 def _refuse_large(role: Role, path: str) -> None:
-    from transload.workspace import workspace_files
+    from transload.workspace import file_sizes
 
     assert role.workspace is not None
     size = 0
-    for source, _ in workspace_files(role.workspace):
-        size += os.lstat(source).st_size
+    for each in file_sizes(role.workspace):
+        size += each
         if size > LARGEST:
             raise SpecError(
                 f"{path}: holds more than {LARGEST >> 20} MiB, too much to travel unasked: leave "

@@ -56,8 +56,10 @@ def delete_environments(
     """Delete the environments of a scheduler that no job uses, and show which."""
     with open_runner() as runner:
         backend = runner.scheduler(scheduler)
-        before = len(backend.environments())
         deleted = backend.delete_environments(older_than, dry_run=dry_run)
+        left: Sequence[MadeEnvironment] = ()
+        if older_than is None and not as_json:
+            left = backend.environments()
     if as_json:
         emit_json({"dry_run": dry_run, "environments": environments_json(deleted)})
         return
@@ -66,8 +68,9 @@ def delete_environments(
         done = "would be deleted"
     emit_deleted(deleted, done)
     count = f"{len(deleted)} environments {done}"
-    stay = before - len(deleted)
-    if stay > 0 and older_than is None:
+    gone = {each.sha256 for each in deleted}
+    stay = sum(each.sha256 not in gone for each in left)
+    if stay > 0:
         count = f"{count}; {stay} stay: in use, or used a moment ago"
     note(count)
 
