@@ -54,6 +54,7 @@ def environment(folder: Path, *arguments: str, changes_with: tuple[Path, ...] = 
         raise SystemExit(
             "Linux is needed (macOS should work, but was not tried); on Windows, use WSL"
         )
+    _lead_uv(_settings_of_pip())
     programs, done = folder / "bin", folder / ".installed"
     state = "\n".join([sys.version, *arguments, *(_digest(path) for path in changes_with)])
     if done.exists() and done.read_text() == state and (programs / "python").exists():
@@ -98,13 +99,6 @@ def _make(folder: Path) -> list[list[str]]:
     python = folder / "bin" / "python"
     uv = shutil.which("uv")
     if uv is not None and _runs(uv, "--version"):
-        _lead_uv(
-            {
-                name[4:].lower().replace("_", "-"): os.environ[name]
-                for name in os.environ
-                if name[:4] == "PIP_"
-            }
-        )
         if not python.exists():
             _say(f"making the environment {folder.name} ...")
             subprocess.run(
@@ -122,7 +116,6 @@ def _make(folder: Path) -> list[list[str]]:
     fetched = _fetch_uv(by_pip, folder / ".uv")
     if fetched is None:
         return [by_pip]
-    _lead_uv(_settings_of_pip(pip))
     return [[fetched, "pip", "install", "--python", str(python)], by_pip]
 
 
@@ -162,12 +155,23 @@ def _fetch_uv(by_pip: list[str], folder: Path) -> "str | None":
     return str(uv) if _runs(str(uv), "--version") else None
 
 
-def _settings_of_pip(pip: list[str]) -> dict[str, str]:
-    """Return what pip is configured to, by its files and by variables: option → value."""
+def _settings_of_pip() -> dict[str, str]:
+    """Return what pip is configured to, by its files and by variables: option → value.
+
+    Without a pip, that is what the variables say.
+    """
     said = subprocess.run(
-        [*pip, "config", "list"], stdout=subprocess.PIPE, text=True, check=False
+        [sys.executable, "-m", "pip", "config", "list"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        check=False,
     ).stdout
-    settings = {}
+    settings = {
+        name[4:].lower().replace("_", "-"): value
+        for name, value in os.environ.items()
+        if name[:4] == "PIP_"
+    }
     for line in said.splitlines():
         name, _, value = line.partition("=")
         try:
@@ -183,11 +187,15 @@ def _lead_uv(settings: dict[str, str]) -> None:
     """
     names = {
         "cert": "SSL_CERT_FILE",
+        "constraint": "UV_CONSTRAINT",
         "extra-index-url": "UV_INDEX",
         "find-links": "UV_FIND_LINKS",
         "index-url": "UV_DEFAULT_INDEX",
+        "no-index": "UV_NO_INDEX",
         "trusted-host": "UV_INSECURE_HOST",
     }
+    # pip takes the best version of all indexes, uv by default that of the first that has any
+    os.environ.setdefault("UV_INDEX_STRATEGY", "unsafe-best-match")
     for option, name in names.items():
         if settings.get(option):
             between = "," if name == "UV_FIND_LINKS" else " "

@@ -79,7 +79,9 @@ def main(argv: list[str]) -> int:
 
 def nox() -> str:
     """Return the program nox, in an environment of its own."""
-    return str(environment(ROOT / ".nox-bootstrap", "nox>=2025.2.9", "uv>=0.6") / "nox")
+    programs = environment(ROOT / ".nox-bootstrap", "nox>=2025.2.9", "uv>=0.6")
+    os.environ["PATH"] = f"{programs}{os.pathsep}{os.environ['PATH']}"  # uv, for the sessions
+    return str(programs / "nox")
 
 
 def all_sessions() -> int:
