@@ -635,7 +635,8 @@ class Runner:
 
         Args:
             app_handle: the job.
-            pattern: which of them, with ``*`` (which matches ``/``, too), ``?`` and ``[a-z]``.
+            pattern: which of them: the name of a file, or a pattern with ``*`` (which matches ``/``,
+                too), ``?`` and ``[a-z]``.
             folder: where to. It is made if it is not there.
             replace: whether files of the same names are replaced.
 

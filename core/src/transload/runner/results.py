@@ -8,7 +8,6 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
@@ -26,6 +25,7 @@ from transload.runtime.untrusted import RefusedFile
 from transload.specs import AppState, SpecError, make_app_handle, masked_url, parse_app_handle
 from transload.specs.checks import closest
 from transload.specs.serialization import SCHEMA, load, reading, to_value
+from transload.specs.text import named
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -460,12 +460,11 @@ def _copy_files(
     copied = []
     with told_as_tracking_error("outputs"), progress(what) as step:
         paths, refused = store.walk(files.start)
+        names = {path: path.partition("/")[2] if files.start else path for path in paths}
+        wanted = named(names.values(), pattern)
         targets = {}
-        for path in paths:
-            name = path
-            if files.start:
-                name = path.partition("/")[2]
-            if not fnmatchcase(name, pattern):
+        for path, name in names.items():
+            if name not in wanted:
                 continue
             if stays_below(name):
                 targets[path] = os.path.join(files.target, name)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from transload.errors import SpecError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from transload.specs.status import Usage
 
 _TRUE = {"true", "t", "yes", "y", "on", "1"}
@@ -85,6 +87,20 @@ def _json_pair(text: str, position: int) -> tuple[str, str, int] | None:
 def split_list(text: str) -> list[str]:
     """Split a list at each ``,`` and ``;``, and drop empty elements."""
     return [part.strip() for part in text.replace(";", ",").split(",") if part.strip()]
+
+
+def named(names: Iterable[str], pattern: str) -> set[str]:
+    """Return the name that a text is, or else all names that it matches as a pattern.
+
+    A pattern has ``*`` (which matches ``/``, too), ``?`` and ``[a-z]``. A name may hold any of
+    these, and is meant itself where it is given.
+    """
+    from fnmatch import fnmatchcase
+
+    found = set(names)
+    if pattern in found:
+        return {pattern}
+    return {name for name in found if fnmatchcase(name, pattern)}
 
 
 def parse_size(text: str, what: str = "size") -> int:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from fnmatch import fnmatch
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
@@ -67,7 +66,7 @@ from transload.specs import (
 )
 from transload.specs.own_programs import shown_command
 from transload.specs.serialization import to_value
-from transload.specs.text import parse_size, size_text
+from transload.specs.text import named, parse_size, size_text
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +137,8 @@ def list_apps(
         if states:
             found = [row for row in found if row.state.name in states]
         if name is not None:
-            found = [row for row in found if fnmatch(row.name, name)]
+            wanted = named((row.name for row in found), name)
+            found = [row for row in found if row.name in wanted]
         # sorting is stable, so for equal jobs the newest, which is listed first, stays first
         if sort == "name":
             found.sort(key=lambda row: row.name)

@@ -83,7 +83,7 @@ def _show(handle: str, found: AppResults) -> None:
 def get(
     handle: str, pattern: str, folder: str, force: bool, checkpoints: bool, as_json: bool
 ) -> None:
-    """Copy files that a job has made in TRANSLOAD_OUTPUT_DIR. PATTERN selects some, as in "*.pt".
+    """Copy files that a job has made in TRANSLOAD_OUTPUT_DIR. PATTERN selects some: a name, or "*.pt".
 
     Only regular files are copied, and links that lead out of the job's folder are not followed.
     Files that are left out are listed.
