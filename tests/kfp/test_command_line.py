@@ -316,8 +316,8 @@ def run_inline(
     word = encoded(**spec, outputs=outputs, files=files)
     artifacts = {
         name: {"artifacts": [{"name": name}]}
-        for name in ("results", "metrics", *(each[1] for each in files))
-    }
+        for name in ("results", "metrics", "executor-logs", *(each[1] for each in files))
+    }  # a backend lists its own logs too
     request = {"outputs": {"outputFile": str(tmp_path / "out" / "o.json"), "artifacts": artifacts}}
     paths = [str(tmp_path / "files" / name) for name, *_ in outputs]
     paths += [str(tmp_path / "made" / port) for _, port, _ in files]
@@ -350,7 +350,7 @@ def test_inline_outputs(tmp_path: Path) -> None:
     output = json.loads((tmp_path / "out" / "o.json").read_text())
     metadata = output["artifacts"]["metrics"]["artifacts"][0]["metadata"]
     assert metadata == {"all.a": 0.5, "other.a": 2, "n": 3, "x": "nan"}
-    assert "results" in output["artifacts"]
+    assert set(output["artifacts"]) == {"results", "metrics"}  # what others make is theirs
 
 
 def test_inline_files(tmp_path: Path) -> None:

@@ -247,6 +247,20 @@ raise SystemExit(main(sys.argv[1:]))
 """What the container form does, with a SIGTERM just before the launcher is imported."""
 
 
+RECORDED = Path(__file__).parent / "recorded"
+"""What a real backend (2.17) gave a launcher, and said of it."""
+
+
+def executor_input(folder: Path) -> dict[str, Any]:
+    """Return a real backend's executor input, with the artifacts in a folder of this machine."""
+    request: dict[str, Any] = json.loads((RECORDED / "executor_input.json").read_text())
+    outputs = request["outputs"]
+    outputs["outputFile"] = str(folder / "executor_output.json")
+    for name, each in outputs["artifacts"].items():
+        each["artifacts"][0]["uri"] = str(folder / name)
+    return request
+
+
 def start(
     tmp_path: Path, source: Any, form: str = "container", *, early: bool = False, **options: Any
 ) -> subprocess.Popen[str]:
@@ -263,32 +277,11 @@ def start(
         **options,
     )
     container = made.component_spec.implementation.container
-    named = {"job_id": "11111111", "job_name": "run", "task_name": "task", "path": "p/0"}
-    kinds = {"results": "system.Artifact", "metrics": "system.Metrics"}
-    request = {
-        "inputs": {
-            "parameterValues": {f"transload_{name}": value for name, value in named.items()}
-        },
-        "outputs": {
-            "outputFile": str(tmp_path / "out" / "executor_output.json"),
-            "artifacts": {
-                name: {
-                    "artifacts": [
-                        {
-                            "name": name,
-                            "uri": str(tmp_path / "out" / name),
-                            "type": {"schemaTitle": kind},
-                        }
-                    ]
-                }
-                for name, kind in kinds.items()
-            },
-        },
-    }
+    request = executor_input(tmp_path / "out")
     if form == "container":
         program = ["-c", EARLY] if early else container.command[1:3]
         words = [*program, container.command[3], json.dumps(request)]
-        words += [str(tmp_path / "out" / name) for name in kinds]
+        words += [str(tmp_path / "out" / name) for name in ("results", "metrics")]
     else:  # what KFP's shell command ends in. Whether a signal passes through a shell is the shell's affair
         (tmp_path / "component.py").write_text(container.command[-1])
         words = [
@@ -307,6 +300,22 @@ def start(
         stderr=subprocess.PIPE,
         text=True,
         env=environment,
+    )
+
+
+@pytest.mark.parametrize("form", ["container", "python"])
+def test_outputs_that_no_component_declares(
+    tmp_path: Path, transload_home: Path, form: str
+) -> None:
+    """A backend that publishes logs lists an output of its own, which is left alone."""
+    (tmp_path / "go").touch()
+    process = start(tmp_path, launched.once, form, results={"done": int})
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    output = json.loads((tmp_path / "out" / "executor_output.json").read_text())
+    assert output["artifacts"]["metrics"]["artifacts"][0]["metadata"] == {"done": 1}
+    assert (
+        not output["artifacts"].get("executor-logs", {}).get("artifacts", [{}])[0].get("metadata")
     )
 
 

@@ -295,6 +295,25 @@ def write(path: str, text: str) -> None:
         file.write(text)
 
 
+def artifacts_of(request: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+    """Return what KFP is told of the artifacts that were made, from the metadata of each.
+
+    A backend lists outputs of its own too, such as the logs that it publishes. They are not ours.
+    """
+    listed = request["outputs"]["artifacts"]
+    artifacts = {}
+    for name in metadata:
+        if name in listed:
+            artifact = dict(listed[name]["artifacts"][0], metadata=metadata[name])
+            artifacts[name] = {"artifacts": [artifact]}
+    return artifacts
+
+
+def report(request: dict[str, Any], outputs: dict[str, Any]) -> None:
+    """Write the file in which KFP finds the values and artifacts of a task."""
+    write(request["outputs"]["outputFile"], json.dumps(outputs))
+
+
 def collect(
     spec: dict[str, Any], request: dict[str, Any], results: str, files: str, paths: list[str]
 ) -> None:
@@ -306,15 +325,10 @@ def collect(
     found = read_results(results)
     for path, (name, key, kind) in zip(paths, spec["outputs"]):  # noqa: B905 - as above
         write(path, output_text(pick(found, name, key), kind, name))
-    metadata = {"metrics": metrics_of(found)}
+    metadata = {"results": {}, "metrics": metrics_of(found)}
     for path, (name, port, kind) in zip(paths[len(spec["outputs"]) :], spec["files"]):  # noqa: B905 - as above
         metadata[port] = hand_over(files, name, kind, path)
-    artifacts = {}
-    for name, each in request["outputs"]["artifacts"].items():
-        artifacts[name] = {
-            "artifacts": [dict(each["artifacts"][0], metadata=metadata.get(name, {}))]
-        }
-    write(request["outputs"]["outputFile"], json.dumps({"artifacts": artifacts}))
+    report(request, {"artifacts": artifacts_of(request, metadata)})
 
 
 def main(words: list[str]) -> int:

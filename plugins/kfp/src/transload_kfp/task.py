@@ -23,7 +23,7 @@ from transload_kfp.adapter import (
     failing_the_task,
     launcher_driver,
 )
-from transload_kfp.inline import empty, hand_over, metrics_of, write
+from transload_kfp.inline import artifacts_of, empty, hand_over, metrics_of, report
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
 
 if TYPE_CHECKING:
@@ -142,11 +142,6 @@ def main(words: list[str]) -> int:
         values = run_task(spec, given, {**context, "parent": inputs.get(PARENT) or ""}, made)
     except TaskFailed as exc:
         return int(exc.code or 0)
-    artifacts = {}
-    for name, each in request["outputs"]["artifacts"].items():
-        artifacts[name] = {"artifacts": [{**each["artifacts"][0], "metadata": made[name].metadata}]}
-    write(
-        request["outputs"]["outputFile"],
-        json.dumps({"parameterValues": values, "artifacts": artifacts}),
-    )
+    artifacts = artifacts_of(request, {name: each.metadata for name, each in made.items()})
+    report(request, {"parameterValues": values, "artifacts": artifacts})
     return 0
