@@ -119,6 +119,12 @@ def test_the_value_of_a_failed_attempt_is_not_the_best(tmp_path: Path, says_who:
             [*SEARCH[:2], "--param", "x:float:1", "--minimize", "loss"],
             ["x:float:1", "such as x:float:0.001:1"],
         ),
+        (
+            [*SEARCH[:2], "--param", "x:int:1_0:2_0", "--minimize", "loss"],
+            ["x:int:1_0:2_0", "such as x:float:0.001:1"],
+        ),
+        ([*SEARCH, "--trials", "1_0"], ["--trials", "1_0"]),
+        ([*SEARCH, "--constraint", "size<=1_0"], ["size<=1_0", "RESULT<=NUMBER"]),
         ([*SEARCH, "--const", "yy=1"], ["'yy'"]),
         ([*SEARCH, "--const", "gate"], ["--const 'gate'", "NAME=VALUE"]),
         ([*SEARCH, "--param", "x:float:0:1"], ["'x'", "twice"]),

@@ -90,6 +90,10 @@ SAME: list[tuple[Any, str, Any, Any]] = [
     (Union[int, float], "3", 3, 3),  # noqa: UP007
     (int | float, "3.5", 3.5, 3.5),
     (int | str, "3", 3, 3),
+    (int | str, "2024_01", "2024_01", "2024_01"),
+    (float | str, "1_0.5", "1_0.5", "1_0.5"),
+    (float | str, "1e3", 1e3, 1e3),
+    (int | str, "\u0663\u0664", "\u0663\u0664", "\u0663\u0664"),
     (bool | int, "1", 1, 1),
     (bool | str, "true", True, True),
     (list[str] | str, "a,b", "a,b", "a,b"),
@@ -126,6 +130,11 @@ def test_text_and_json_mean_the_same(tp: Any, text: str, value: Any, meaning: An
     ("tp", "text", "says"),
     [
         (int, "3.5", "must be an int"),
+        (int, "2024_01", "must be an int"),
+        (int, "\u0663", "must be an int"),
+        (float, "1_0.5", "must be a number"),
+        (list[int], "1,1_2", r"p\[1\]='1_2'"),
+        (dict[int, int], "1_0=1", "p key="),
         (int, "", "must be an int"),
         (float, "fast", "must be a number"),
         (bool, "maybe", "true or false"),

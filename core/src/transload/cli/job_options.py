@@ -11,7 +11,7 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from transload.cli.env_file import read_env
-from transload.cli.options import cores, duration, gpus, positive_duration
+from transload.cli.options import WholeNumber, cores, duration, gpus, positive_duration
 from transload.components import SETTING_HELP, OverrideOptions, overrides_of
 from transload.specs import Notice
 from transload.specs.interruptions import notice_from, signal_name
@@ -43,7 +43,7 @@ class _JobOption:
 
     name: str
     metavar: str | None = None
-    type: type[int] | type[float] | Callable[[str | float], float] | None = None
+    type: click.ParamType | Callable[[str | float], float] | None = None
     multiple: bool = False
     is_flag: bool = False
     setting: str = ""
@@ -57,15 +57,15 @@ _OPTIONS: Final = (
         "env_file", "FILE", multiple=True, help="Variables for the roles, from a .env file."
     ),
     _JobOption("image", "IMAGE"),
-    _JobOption("replicas", "N", type=int),
-    _JobOption("retries", "N", type=int),
+    _JobOption("replicas", "N", type=WholeNumber()),
+    _JobOption("retries", "N", type=WholeNumber()),
     _JobOption("retry_delay", "DURATION", type=duration),
     _JobOption("time_limit", "DURATION", type=positive_duration),
     _JobOption("segment", "DURATION", type=positive_duration),
     _JobOption("notice", "DURATION", type=positive_duration),
     _JobOption("notice_signal", "NAME", help="The signal of the notice; default: TERM."),
     _JobOption("checkpoints", is_flag=True),
-    _JobOption("max_interruptions", "N", type=int),
+    _JobOption("max_interruptions", "N", type=WholeNumber()),
     _JobOption("stall_after", "DURATION", type=positive_duration),
     _JobOption("on_stall", "WHAT"),
     _JobOption("progress_server", is_flag=True),

@@ -9,8 +9,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from transload.errors import SpecError, TransloadError
+from transload.specs.text import parse_number
 
-__all__ = ["complete_handles"]
+__all__ = ["RealNumber", "WholeNumber", "complete_handles"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -118,6 +119,32 @@ def json_option(function: F) -> F:
     return click.option("--json", "as_json", is_flag=True, help=text)(function)
 
 
+class WholeNumber(click.IntRange):
+    """A whole number, in plain digits. This is the type of an option."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what only Python takes for a number, such as ``1_000``."""
+        return super().convert(_plain_number(value, int), param, ctx)
+
+
+class RealNumber(click.FloatRange):
+    """A number, in plain digits. This is the type of an option."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what only Python takes for a number, such as ``1_000``."""
+        return super().convert(_plain_number(value, float), param, ctx)
+
+
+def _plain_number(value: Any, kind: type[int] | type[float]) -> Any:
+    if not isinstance(value, str):
+        return value
+    try:
+        return parse_number(value, kind)
+    except ValueError as exc:
+        word = "a whole number" if kind is int else "a number"
+        raise click.BadParameter(f"{value!r}: must be {word}, in plain digits") from exc
+
+
 def duration(value: str | float) -> float:
     """Return the seconds of ``90``, ``10m`` or ``1h30m``. This is the type of an option."""
     if isinstance(value, (int, float)):
@@ -137,7 +164,7 @@ def cores(value: str | float) -> float:
     if thousandths != text and thousandths.isdecimal():
         raise click.BadParameter(f"{text!r}: write cores, {int(thousandths) / 1000:g}")
     try:
-        return float(text)
+        return parse_number(text, float)
     except ValueError as exc:
         raise click.BadParameter(f"{text!r}: must be a number of cores, such as 0.5") from exc
 
@@ -151,7 +178,7 @@ def gpus(value: str | float) -> int:
             f"{text!r}: give {count} here, and the type by -c gpu_type={kind}, which Slurm knows"
         )
     try:
-        return int(text)
+        return parse_number(text, int)
     except ValueError as exc:
         raise click.BadParameter(f"{text!r}: must be a number of GPUs, such as 1") from exc
 

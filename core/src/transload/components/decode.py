@@ -19,7 +19,7 @@ from transload.components.errors import ComponentArgumentError
 from transload.errors import SpecError
 from transload.specs.checks import closest, nearest, shorten
 from transload.specs.secrets import MASK, looks_secret
-from transload.specs.text import parse_bool, split_list, split_pairs
+from transload.specs.text import parse_bool, parse_number, split_list, split_pairs
 
 SUPPORTED: Final = (
     "str, int, float, bool, list, tuple, dict, Optional, Union, Literal, Enum, Path, a dataclass"
@@ -245,7 +245,7 @@ def _number(value: Any, tp: Any, path: str, typed: bool) -> Any:
         if tp is int and isinstance(value, float) and not value.is_integer():
             refuse_value(path, value, allowed)
     try:
-        return tp(value)
+        return parse_number(value, tp) if typed else tp(value)
     except ValueError:
         refuse_value(path, value, allowed)
     except OverflowError:

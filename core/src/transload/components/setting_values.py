@@ -11,7 +11,7 @@ from transload.specs.app import mount_from
 from transload.specs.checks import check_int, check_name, check_number, check_str, shorten
 from transload.specs.interruptions import notice_from, signal_name
 from transload.specs.serialization import build
-from transload.specs.text import parse_bool, parse_duration, parse_size
+from transload.specs.text import parse_bool, parse_duration, parse_number, parse_size
 
 _UNSET: Final = -1
 """The value of a resource's fields that are not set."""
@@ -30,7 +30,7 @@ def stall_action(value: Any, path: str) -> dict[str, str]:
 def _whole(value: Any, path: str) -> Any:
     if isinstance(value, str):
         try:
-            value = int(value)
+            value = parse_number(value, int)
         except ValueError:
             raise SpecError(f"{path}={shorten(value)}: must be a whole number") from None
     return value
@@ -58,7 +58,7 @@ def _gpus(value: Any, path: str) -> Any:
 def _cores(value: Any, path: str) -> Any:
     if isinstance(value, str):
         try:
-            value = float(value)
+            value = parse_number(value, float)
         except ValueError:
             raise SpecError(f"{path}={shorten(value)}: must be a number") from None
     if value != _UNSET:

@@ -10,7 +10,7 @@ from typing import Any, Final, get_args, get_origin
 
 from transload.errors import ConfigError, SpecError
 from transload.specs.checks import nearest, shorten
-from transload.specs.text import parse_bool, split_list, split_pairs
+from transload.specs.text import parse_bool, parse_number, split_list, split_pairs
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 """What a run option may hold."""
@@ -337,6 +337,8 @@ def _parse(text: str, tp: Any) -> CfgVal:
         return _parse_list(text)
     if origin is dict:
         return _parse_dict(text)
+    if origin in (int, float):
+        return parse_number(text, origin)
     value: CfgVal = origin(text)
     return value
 

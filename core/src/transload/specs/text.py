@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from transload.errors import SpecError
 
@@ -16,15 +16,36 @@ if TYPE_CHECKING:
 
     from transload.specs.status import Usage
 
+__all__ = ["parse_number"]
+
+Number = TypeVar("Number", int, float)
+
 _TRUE = {"true", "t", "yes", "y", "on", "1"}
 _FALSE = {"false", "f", "no", "n", "off", "0"}
-_SIZE = r"(?i)(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?B?)\Z"
+_NUMBERS = {
+    int: r"[+-]?[0-9]+",
+    float: r"(?i)[+-]?(([0-9]+\.?[0-9]*|\.[0-9]+)(e[+-]?[0-9]+)?|inf|infinity|nan)",
+}
+_SIZE = r"(?i)([0-9]+(?:\.[0-9]+)?)\s*([KMGTP]?)(i?B?)\Z"
 SIZE_UNITS = "KMGTP"
 _KEY = r"[^\s=,;-][^\s=,;]*"  # what begins with a dash is an option within a value
 _VALUE = r"""(?:"([^"]*)"|'([^']*)'|(.*?))"""
 _PAIR = rf"(?s)\s*({_KEY})\s*=\s*{_VALUE}\s*(?=\Z|[,;]\s*(?:\Z|{_KEY}\s*=))"
 
 _JSON_PAIR = rf"\s*({_KEY})\s*=\s*[\[{{]"
+
+
+def parse_number(text: str, kind: type[Number]) -> Number:
+    """Return the int or float that a text spells in plain digits.
+
+    What only Python takes for a number, such as ``2024_01`` and digits of other scripts, is a text.
+
+    Raises:
+        ValueError: for any other text.
+    """
+    if re.fullmatch(_NUMBERS[kind], text.strip()) is None:
+        raise ValueError(f"{text!r}: must be a number")
+    return kind(text)
 
 
 def parse_bool(text: str, path: str = "value") -> bool:
@@ -127,9 +148,9 @@ def parse_size(text: str, what: str = "size") -> int:
 
 
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION = r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)"
+_DURATION = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)"
 
-_CLOCK = r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)"
+_CLOCK = r"(?:([0-9]+)-)?([0-9]+):([0-5][0-9]):([0-5][0-9])"
 
 
 def parse_duration(text: str, what: str = "duration") -> float:
@@ -146,7 +167,7 @@ def parse_duration(text: str, what: str = "duration") -> float:
     if clock is not None:
         days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
         return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
-    if re.fullmatch(r"\d+(\.\d+)?", text):
+    if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
         return float(text)
     if not text or re.sub(_DURATION, "", text):
         raise SpecError(

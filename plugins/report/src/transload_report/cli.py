@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from transload.cli.options import complete_handles
+from transload.cli.options import WholeNumber, complete_handles
 from transload.cli.session import description_of, find_job, full_handle, open_runner
 from transload.errors import ConfigError
 from transload_report.app_page import app_report
@@ -54,7 +54,7 @@ Without -o, the page of one job is kept where orchestrators find it and link to 
 @click.option("--title", metavar="TEXT", default="", help="Headline of a page about several jobs.")
 @click.option(
     "--lines",
-    type=click.IntRange(0, 1000),
+    type=WholeNumber(0, 1000),
     help="Number of last log lines for each replica of one job; default: 20.",
 )
 @click.pass_context

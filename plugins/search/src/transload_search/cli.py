@@ -17,6 +17,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from transload.cli.options import RealNumber, WholeNumber
 from transload.cli.output import emit_json, emit_table, note
 from transload.cli.progress import changing_line
 from transload.cli.screen import show_progress
@@ -167,16 +168,16 @@ def _refuse_objective(
 @click.option(
     "--constraint", multiple=True, metavar="R<=NUMBER", help="Bound on a result, or R>=NUMBER."
 )
-@click.option("--trials", type=click.IntRange(1), help="Number of trials in all; default: 20.")
+@click.option("--trials", type=WholeNumber(1), help="Number of trials in all; default: 20.")
 @click.option(
-    "--parallel", type=click.IntRange(1), help="Number of trials at the same time; default: 1."
+    "--parallel", type=WholeNumber(1), help="Number of trials at the same time; default: 1."
 )
 @click.option(
     "--suggester",
     metavar="NAME",
     help="Suggester of trials: random (default), or ax (needs transload-ax).",
 )
-@click.option("--seed", type=int, help="Seed of the random suggester; default: 0.")
+@click.option("--seed", type=WholeNumber(), help="Seed of the random suggester; default: 0.")
 @click.option("-s", "--scheduler", metavar="NAME", help="Scheduler of the trials.")
 @click.option(
     "-c",
@@ -207,7 +208,7 @@ def _refuse_objective(
     help="End trials whose latest step is in the worse half.",
 )
 @click.option(
-    "--failures", type=click.FloatRange(0, 1), help="Share of trials that may fail; default: 0.5."
+    "--failures", type=RealNumber(0, 1), help="Share of trials that may fail; default: 0.5."
 )
 @click.option(
     "--cancel-running", is_flag=True, help="End running trials when this command is interrupted."

@@ -13,6 +13,7 @@ from transload.errors import ConfigError, SpecError, TransloadError
 from transload.pipelines import Launch
 from transload.plugins import get_plugins
 from transload.specs import Environment
+from transload.specs.text import parse_number
 
 SCHEMA: Final = 1
 Kind = Literal["int", "float", "choice"]
@@ -107,9 +108,9 @@ class Parameter:
         if len(bounds) == 2 or log:
             try:
                 if kind == "int":
-                    return Parameter(name, "int", int(bounds[0]), int(bounds[1]), log=log)
+                    return Parameter(name, "int", *_bounds(bounds, int), log=log)
                 if kind == "float":
-                    return Parameter(name, "float", float(bounds[0]), float(bounds[1]), log=log)
+                    return Parameter(name, "float", *_bounds(bounds, float), log=log)
             except SpecError:
                 raise
             except ValueError:
@@ -132,6 +133,15 @@ class Parameter:
         if any("," in text or text.startswith("[") for text in texts):
             return json.dumps(texts)
         return ",".join(texts)
+
+
+def _bounds(texts: Sequence[str], kind: type[int] | type[float]) -> tuple[float, float]:
+    """Return the bounds that two texts spell.
+
+    Raises:
+        ValueError: if one of them is no number.
+    """
+    return parse_number(texts[0], kind), parse_number(texts[1], kind)
 
 
 def plain_number(value: Any) -> Any:
@@ -236,7 +246,7 @@ class Constraint:
             name, found, bound = text.partition(sign)
             try:
                 if found:
-                    return Constraint(name.strip(), float(bound), sign == "<=")
+                    return Constraint(name.strip(), parse_number(bound, float), sign == "<=")
             except ValueError:
                 break
         raise SpecError(f"constraint {text!r}: must be RESULT<=NUMBER or RESULT>=NUMBER")

@@ -17,6 +17,7 @@ from transload.cli.commands.environments import (
     list_environments,
 )
 from transload.cli.options import (
+    WholeNumber,
     duration,
     handle_argument,
     json_option,
@@ -94,7 +95,7 @@ _STATE = click.Choice(_STATES, case_sensitive=False)
     default="age",
     help="Default: newest first.",
 )
-@click.option("-n", "--limit", type=click.IntRange(min=1), metavar="N", help="Only the first N.")
+@click.option("-n", "--limit", type=WholeNumber(min=1), metavar="N", help="Only the first N.")
 @click.option(
     "--arguments",
     is_flag=True,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
-from transload.cli.options import handle_argument, json_option
+from transload.cli.options import WholeNumber, handle_argument, json_option
 from transload.cli.output import SCHEMA, note, write
 from transload.cli.quantities import parse_when
 from transload.cli.screen import Screen
@@ -21,6 +21,7 @@ from transload.runner.logs import LineFilter, LogReader, follow_logs
 from transload.runner.redraws import PAUSE_S, Redraws
 from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
 from transload.specs import nearest
+from transload.specs.text import parse_number
 
 if TYPE_CHECKING:
     from transload.runner import Job
@@ -49,7 +50,7 @@ Replicas = list[tuple[str, int]]
 @click.option(
     "-n",
     "--tail",
-    type=click.IntRange(min=0),
+    type=WholeNumber(min=0),
     metavar="N",
     help="Start with the last N lines of each replica.",
 )
@@ -164,7 +165,7 @@ def _of_roles(replicas: Replicas, wanted: list[str]) -> Replicas:
 def _of_numbers(replicas: Replicas, text: str) -> Replicas:
     """Return the replicas whose number is in a list such as ``0,2``."""
     try:
-        wanted = {int(part) for part in text.split(",")}
+        wanted = {parse_number(part, int) for part in text.split(",")}
     except ValueError:
         raise SpecError(
             f"--replica={text!r}: must be numbers of replicas, such as 0 or 0,2"

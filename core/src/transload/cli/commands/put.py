@@ -9,6 +9,7 @@ from typing import Final
 
 import click
 
+from transload.cli.options import RealNumber
 from transload.cli.output import note
 from transload.errors import SpecError
 from transload.runtime.advance import ENV_PROGRESS_FILE, ProgressWriter, check_numbers
@@ -31,7 +32,7 @@ _FLOAT: Final = r"[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0
 )
 @click.option(
     "--step",
-    type=float,
+    type=RealNumber(),
     metavar="NUMBER",
     help="How far the job is: the results are points of curves too.",
 )

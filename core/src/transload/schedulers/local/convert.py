@@ -478,7 +478,7 @@ def machine_gpus() -> list[str]:
         return [str(i) for i in range(len(found or gpus.amd_gpus()))]
     ids = [part.strip() for part in text.split(",") if part.strip()]
     if "," not in text:
-        if not text.strip().isdigit():
+        if not (text.isascii() and text.strip().isdigit()):
             raise SpecError(f"{ENV_GPUS}={text!r}: must be a number of GPUs or a list of their ids")
         ids = [str(i) for i in range(int(text))]
     return ids
