@@ -112,3 +112,31 @@ sys.exit(print("found: nothing") or 3)
     except AirflowException:
         assert checkpoints == "new"
     assert f"found: {found}" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("in_a_pod", "said", "defers"),
+    [(False, "auto", True), (True, "auto", False), (True, "true", True)],
+)
+def test_a_worker_in_a_pod_is_no_machine_of_the_triggerer(
+    control: ScriptedControl,
+    monkeypatch: pytest.MonkeyPatch,
+    in_a_pod: bool,
+    said: str,
+    defers: bool,
+) -> None:
+    """A job on a worker's own machine is waited for in place where that is a pod, which ends when
+    its task is deferred. There the configuration may say LocalExecutor.
+    """
+    monkeypatch.setenv("TRANSLOAD_SCRIPTED_REACH", "host")
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", "LocalExecutor")
+    monkeypatch.setenv("AIRFLOW__TRANSLOAD__TRIGGERER_ON_SAME_MACHINE", said)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    if in_a_pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    operator = reporting("SUCCEEDED", deferrable=True)
+    if defers:
+        with pytest.raises(TaskDeferred):
+            execute(operator, make_context(operator))
+    else:
+        assert execute(operator, make_context(operator))["state"] == "SUCCEEDED"

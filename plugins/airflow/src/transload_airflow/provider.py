@@ -48,7 +48,7 @@ _OPTIONS = {
     ),
     "triggerer_on_same_machine": _option(
         "Whether triggerers see the machine of the workers: 'auto' (if LocalExecutor is the only "
-        "executor), 'true' or 'false'. Only then are jobs of the local scheduler waited for in the "
+        "executor, and not in a pod), 'true' or 'false'. Only then are jobs of the local scheduler waited for in the "
         "triggerer. A trigger that finds itself elsewhere hands back, and the task waits in place.",
         example="true",
         default="auto",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,8 @@ def default_deferrable() -> bool:
 def triggerer_on_same_machine() -> bool:
     """Tell whether triggers run where the workers run.
 
-    With ``auto`` they do if LocalExecutor is the only executor.
+    With ``auto`` they do if LocalExecutor is the only executor, and this is no pod. A worker's pod
+    ends when its task is deferred, and its configuration may name LocalExecutor.
 
     Raises:
         ConfigError: for a setting that is none of auto, true, false.
@@ -43,6 +45,8 @@ def triggerer_on_same_machine() -> bool:
         raise ConfigError(
             f"[transload] triggerer_on_same_machine={value!r}: must be 'auto', 'true' or 'false'"
         )
+    if os.environ.get("KUBERNETES_SERVICE_HOST"):  # every pod has it
+        return False
     executors = {_class_name(executor) for executor in str(conf.get("core", "executor")).split(",")}
     return executors <= {"LocalExecutor", "SequentialExecutor"}
 
