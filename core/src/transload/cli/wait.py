@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -21,11 +21,12 @@ from transload.cli.exit_codes import ExitCode, exit_code_of
 from transload.cli.output import emit_json, note, paint, state_text, write_raw
 from transload.cli.quantities import clock_text, duration_text, usage_texts
 from transload.cli.session import app_json
-from transload.errors import AppNotFound, TransloadError
+from transload.errors import AppNotFound, SchedulerUnavailable, TransloadError
 from transload.runner.logs import LogReader, drain, read_now, tail
 from transload.runner.redraws import Redraws
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.follower import read_logs, watch
+from transload.schedulers.patience import DEFAULT_PATIENCE, patiently
 from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text, is_started
 
 if TYPE_CHECKING:
@@ -202,7 +203,9 @@ class AppWait:
     def _read(self) -> bool:
         """Show the new log lines of the replicas. The thread for the scheduler's logs calls it."""
         try:
-            return read_now(self._logs, self._take)
+            with suppress(SchedulerUnavailable):  # the rest comes when it answers again
+                return read_now(self._logs, self._take)
+            return False
         except TransloadError as exc:
             self._logs.clear()
             self._screen.note(f"the logs cannot be read: {exc}")
@@ -428,6 +431,7 @@ class AppWait:
         drain(
             lambda: read_now(self._logs, self._take),
             lambda: all(log.complete for log in self._logs),
+            patience=self._patience,
         )
         if self._dropped:
             self._screen.note(
@@ -485,14 +489,19 @@ def _asked_by(number: int, runner: Runner) -> bool:
 _SHOWN_REPLICAS: Final = 3
 
 
-def report_end(job: Job, outcome: Outcome, as_json: bool = False) -> None:
-    """Write the result of waiting for a job to stderr, and as JSON to stdout if requested."""
+def report_end(
+    job: Job, outcome: Outcome, as_json: bool = False, patience: float = DEFAULT_PATIENCE
+) -> None:
+    """Write the result of waiting for a job to stderr, and as JSON to stdout if requested.
+
+    A scheduler that is unreachable is asked for the results again, for ``patience`` seconds.
+    """
     status = outcome.status
     results = None
     if status is None:
         note(f"{job.handle} has vanished; another user or program deleted it")
     elif status.is_terminal():
-        results = _report(job, outcome, status)
+        results = _report(job, outcome, status, patience)
     else:
         note(_unended_text(outcome, status, job.handle))
         note(
@@ -525,7 +534,7 @@ def _unended_text(outcome: Outcome, status: AppStatus, handle: str) -> str:
     return f"waiting timed out after {waited}; {handle} goes on ({status.state.name})"
 
 
-def _report(job: Job, outcome: Outcome, status: AppStatus) -> AppResults | None:
+def _report(job: Job, outcome: Outcome, status: AppStatus, patience: float) -> AppResults | None:
     """Write the end of a job and its results to stderr, and return the results if readable."""
     took = _app_seconds(job, status)
     if took is None:
@@ -546,7 +555,7 @@ def _report(job: Job, outcome: Outcome, status: AppStatus) -> AppResults | None:
                 "there, or report without it (docs/guides/tracking.md#without-transload)"
             )
     try:
-        results = job.results()
+        results = patiently(job.results, patience)
     except (TransloadError, OSError, ImportError) as exc:
         note(f"the results cannot be read: {exc}")
         return None

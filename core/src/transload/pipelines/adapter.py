@@ -259,7 +259,7 @@ class Adapter(ABC, Generic[Context]):
             if seen.exhausted:
                 raise StateUnknown(seen.handle, seen.unknown_for, seen.status.msg)
             if seen.status.is_terminal() and seen.status.state is not AppState.SUCCEEDED:
-                driver.collect(seen.status)
+                driver.collect(seen.status, patience=0.0)
             return seen.status
 
     @contextmanager

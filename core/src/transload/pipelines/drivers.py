@@ -283,19 +283,25 @@ class Driver:
 
     # -- the end
 
-    def collect(self, status: AppStatus | None = None) -> AppResults:
+    def collect(
+        self, status: AppStatus | None = None, *, patience: float | None = None
+    ) -> AppResults:
         """Return the results of a job that has succeeded. Its state decides that, not its results.
 
         Args:
             status: its final status. The default is the latest that was seen.
+            patience: seconds for which a scheduler that is unreachable is asked again. The default
+                is that of the options.
 
         Raises:
             AppFailed: if it failed.
             AppCancelled: if it was cancelled.
             AppLost: if it is gone.
             TransloadTimeout: if it was cancelled because a limit had passed.
+            SchedulerUnavailable: if the results cannot be asked for that long.
         """
-        return self._carry_out_now(self._lifecycle.collect(self._moment(), status))
+        steps = self._lifecycle.collect(self._moment(), status, patience=patience)
+        return self._carry_out_now(steps)
 
     @property
     def killed(self) -> bool:

@@ -38,6 +38,7 @@ from transload.pipelines.options import retries_note, without_retries
 from transload.runner.failures import failure_message
 from transload.runner.job_env import unique_app_id
 from transload.runner.logs import tail
+from transload.schedulers.patience import patiently
 from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
 
 if TYPE_CHECKING:
@@ -240,8 +241,8 @@ class Effects:
                 self._io.log(text)
             self._display_error = text
 
-    def _finish_logs(self, _: FinishLogs) -> None:
-        self.logs.finish()
+    def _finish_logs(self, effect: FinishLogs) -> None:
+        self.logs.finish(patience=effect.patience)
 
     def _collect(self, effect: Collect) -> AppResults | str:
         handle = effect.handle
@@ -249,11 +250,11 @@ class Effects:
         with suppress(TransloadError):
             self._note_end(handle, status)
         if effect.explain:
-            return self._failure(handle, status)
+            return self._failure(handle, status, effect.patience)
         if status.state is not AppState.SUCCEEDED:
             return ""
         try:
-            results = self.runner.results(handle)
+            results = patiently(partial(self.runner.results, handle), effect.patience)
         except AppNotFound as exc:
             raise AppLost(handle, "it was deleted before its results were read") from exc
         for line in results.lines():
@@ -273,13 +274,13 @@ class Effects:
         for line in status.short_of_memory(app):
             self._io.log(f"warning: {line}")
 
-    def _failure(self, handle: str, status: AppStatus) -> str:
+    def _failure(self, handle: str, status: AppStatus, patience: float) -> str:
         # of all that it wrote, since this process may have passed on only a part of it
         lines = self._state.options.tail_lines
 
         def last_lines(role: str, replica: int) -> Sequence[str]:
             scheduler, app_id = self.locate(handle)
-            return tail(scheduler, app_id, role, replica, lines, status)
+            return tail(scheduler, app_id, role, replica, lines, status, patience=patience)
 
         return failure_message(status, last_lines, handle=handle, lines=lines)
 

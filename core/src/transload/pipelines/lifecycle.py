@@ -196,9 +196,10 @@ class Cancel(Effect[None]):
 
 @dataclass(frozen=True)
 class FinishLogs(Effect[None]):
-    """Pass on the remaining log lines of a job that has ended."""
+    """Pass on the remaining log lines of a job that has ended, as far as ``patience`` lasts."""
 
     handle: str
+    patience: float
 
 
 @dataclass(frozen=True)
@@ -229,12 +230,14 @@ class Show(Effect[None]):
 class Collect(Effect["AppResults | str"]):
     """Log how a job has ended, and return its results.
 
-    With ``explain``, the job did not succeed, and the answer is the message that says why.
+    With ``explain``, the job did not succeed, and the answer is the message that says why. A
+    scheduler that is unreachable is asked again, for ``patience`` seconds.
     """
 
     handle: str
     status: AppStatus
     explain: bool
+    patience: float
 
 
 # -- the state that survives a process
@@ -676,7 +679,7 @@ class Lifecycle:
             observe = Observe(handle, self._seconds_to_act(), waited, logs=True)
             seen = yield from self._do(observe)
             yield from self.look(self._moment, seen)
-        yield from self._do(FinishLogs(handle))
+        yield from self._do(FinishLogs(handle, self.state.options.patience))
         assert self.state.status is not None
         return self.state.status
 
@@ -886,17 +889,22 @@ class Lifecycle:
 
     # -- the end
 
-    def collect(self, moment: Moment, status: AppStatus | None = None) -> Steps[AppResults]:
+    def collect(
+        self, moment: Moment, status: AppStatus | None = None, *, patience: float | None = None
+    ) -> Steps[AppResults]:
         """Return the results of a job that has succeeded. Only its state decides that.
 
         Args:
             moment: the time now.
             status: its final status. None means the last one that was seen.
+            patience: seconds for which a scheduler that is unreachable is asked again. None means
+                those of the options.
 
         Raises:
             AppFailed: if it failed.
             AppCancelled: if it was cancelled.
             AppLost: if it is gone.
+            SchedulerUnavailable: if the results cannot be asked for that long.
             TransloadTimeout: if it was cancelled because a limit had passed.
             ConfigError: if it has not ended yet.
         """
@@ -912,7 +920,9 @@ class Lifecycle:
         explain = not succeeded and not timed_out
         if status.progress is not None:
             yield from self._do(Show(handle, status))
-        found = yield from self._do(Collect(handle, status, explain))
+        if patience is None:
+            patience = self.state.options.patience
+        found = yield from self._do(Collect(handle, status, explain, patience))
         if timed_out:
             raise TransloadTimeout(f"{handle} was cancelled: {self.state.passed}")
         if cancelled:

@@ -9,7 +9,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -313,24 +313,32 @@ class LogForwarder:
         self.due = False
         if self._failed is not None:
             raise self._failed
-        moved = self._hand_on_all()
+        moved = 0
+        with suppress(SchedulerUnavailable):
+            moved = self._hand_on_all()
         self._moved = moved > 0
         if moved:
             self._save()
         return moved
 
-    def finish(self, silence: float = 10.0) -> None:
+    def finish(self, silence: float = 10.0, patience: float = 0.0) -> None:
         """Pass on the rest of the lines of a job that has ended.
 
         Args:
             silence: seconds without a new line after which the rest is given up.
+            patience: seconds for which a scheduler that is unreachable is asked again.
         """
         self.stop()
         if self._failed is not None:
             raise self._failed
         if self._sink is None or self.complete:
             return
-        drain(lambda: self._hand_on_all() > 0, lambda: self.complete, silence)
+        drain(
+            lambda: self._hand_on_all() > 0,
+            lambda: self.complete,
+            silence=silence,
+            patience=patience,
+        )
         for source in self._sources.values():
             if source.redraws is not None:
                 for line in source.redraws.rest():
@@ -342,18 +350,19 @@ class LogForwarder:
     # -- handing on
 
     def _hand_on_all(self) -> int:
-        """Pass on what each source has now, and return the number of lines."""
+        """Pass on what each source has now, and return the number of lines.
+
+        Raises:
+            SchedulerUnavailable: if the scheduler cannot be asked. Nothing is lost by it.
+        """
         if self._sink is None:
             return 0
         scheduler, app_id = self._locate()
         total = 0
-        try:
-            self._discover(scheduler, app_id)
-            for source in self._sources.values():
-                for page in self._pages(scheduler, app_id, source):
-                    total += self._hand_on(source, page)
-        except SchedulerUnavailable:
-            pass  # the rest comes when the scheduler answers again
+        self._discover(scheduler, app_id)
+        for source in self._sources.values():
+            for page in self._pages(scheduler, app_id, source):
+                total += self._hand_on(source, page)
         return total
 
     def _pages(self, scheduler: SchedulerBase, app_id: str, source: _Source) -> Iterator[LogPage]:

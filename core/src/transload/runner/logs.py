@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from heapq import merge
 from itertools import count, takewhile
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -23,7 +24,7 @@ from transload.errors import (
 from transload.runner.redraws import drawn
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.follower import read_logs
-from transload.schedulers.patience import backoff
+from transload.schedulers.patience import backoff, patience_left, patiently
 
 if TYPE_CHECKING:
     from transload.schedulers.api import SchedulerBase
@@ -351,16 +352,28 @@ def tail(
     replica: int,
     number: int,
     status: AppStatus | None = None,
+    *,
+    patience: float = 0.0,
 ) -> Sequence[str]:
     """Return the last lines of a replica, or none if they cannot be read.
 
-    With a ``status`` of the job, only lines of the latest attempt are returned.
+    Args:
+        scheduler: the scheduler of the job.
+        app_id: the job.
+        role: name of the role.
+        replica: number of the replica.
+        number: how many lines, at most.
+        status: of the job. With it, only lines of the latest attempt are returned.
+        patience: seconds for which a scheduler that is unreachable is asked again.
     """
     since = None
     if status is not None:
         since = status.started_again(role, replica)
+    read = partial(
+        last_lines, scheduler, app_id, role, replica, Stream.COMBINED, number, since=since
+    )
     try:
-        return last_lines(scheduler, app_id, role, replica, Stream.COMBINED, number, since=since)
+        return patiently(read, patience)
     except TransloadError:
         return []
 
@@ -371,8 +384,10 @@ def tail(
 def read_now(readers: Iterable[LogReader], sink: Callable[[LogReader, LogPage], object]) -> bool:
     """Pass on the new pages of several logs of a job, and return whether there were any.
 
-    There are none while the scheduler is unreachable. The logs of a job that is gone are complete.
-    Errors of the sink are raised.
+    The logs of a job that is gone are complete. Errors of the sink are raised.
+
+    Raises:
+        SchedulerUnavailable: if the scheduler cannot be asked.
     """
     found = False
     for reader in readers:
@@ -380,26 +395,45 @@ def read_now(readers: Iterable[LogReader], sink: Callable[[LogReader, LogPage], 
             for page in reader.pages(PAGES_PER_TURN):
                 sink(reader, page)
                 found |= reader.moved
-        except SchedulerUnavailable:
-            break  # it is read when the scheduler answers again
         except AppNotFound:
             reader.complete = True
     return found
 
 
-def drain(read: Callable[[], bool], complete: Callable[[], bool], silence: float = 5.0) -> None:
+def drain(
+    read: Callable[[], bool],
+    complete: Callable[[], bool],
+    *,
+    silence: float = 5.0,
+    patience: float = 0.0,
+) -> None:
     """Read the rest of the logs of a job that has ended.
 
-    A log without new lines for some seconds is given up.
+    Args:
+        read: reads what is there now, and returns whether that was anything.
+        complete: tells whether all was read.
+        silence: seconds without a new line after which the rest is given up.
+        patience: seconds for which a scheduler that is unreachable is asked again. They are no
+            silence.
     """
     pause = _FIRST_PAUSE_S
     heard = time.monotonic()
+    unreachable_since: float | None = None
     while not complete():
-        if read():
+        moved = False
+        try:
+            moved = read()
+            unreachable_since = None
+        except SchedulerUnavailable:
+            heard = time.monotonic()
+            unreachable_since = unreachable_since or heard
+            if patience_left(patience, unreachable_since) <= 0:
+                return
+        if moved:
             pause = _FIRST_PAUSE_S
             heard = time.monotonic()
         elif complete() or time.monotonic() - heard >= silence:
-            break
+            return
         else:
             time.sleep(pause)
             pause = backoff(pause, _LONGEST_PAUSE_S)

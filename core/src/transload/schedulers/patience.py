@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SchedulerUnavailable
 from transload.specs import AppState
 
-__all__ = ["backoff"]
+__all__ = ["backoff", "patiently"]
 
+T = TypeVar("T")
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 2.0
 
 DEFAULT_PATIENCE: Final = 300.0
 """The default unreachable timeout, in seconds of UNKNOWN in a row."""
@@ -60,6 +65,29 @@ def patience_left(patience: float, since: float | None) -> float:
     if since is None:
         return float("inf")
     return since + patience - time.monotonic()
+
+
+def patiently(ask: Callable[[], T], patience: float) -> T:
+    """Return what a question to a scheduler gives, which is asked again through an outage.
+
+    Args:
+        ask: the question.
+        patience: the unreachable timeout, in seconds.
+
+    Raises:
+        SchedulerUnavailable: if the scheduler is unreachable for longer.
+    """
+    end = time.monotonic() + patience
+    pause = _FIRST_PAUSE_S
+    while True:
+        try:
+            return ask()
+        except SchedulerUnavailable:
+            left = end - time.monotonic()
+            if left <= 0:
+                raise
+        time.sleep(min(pause, left))
+        pause = backoff(pause, _LONGEST_PAUSE_S)
 
 
 def backoff(pause: float, longest: float) -> float:

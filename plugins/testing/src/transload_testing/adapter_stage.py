@@ -31,6 +31,7 @@ class ScriptFields(TypedDict, total=False):
 
     on_cancel: Steps
     results: Mapping[str, Mapping[str, Any]]
+    outage_at_end: float
     crash: str
     forget: bool
 

@@ -75,6 +75,30 @@ class UnknownScenarios(AdapterSuite):
         assert stage.started == [app_id]
         assert stage.cancelled == []
 
+    def test_outage_right_after_the_end(self, stage: Stage) -> None:
+        """Results and last lines come through an outage that begins when the end was seen."""
+        end = {"state": "SUCCEEDED", "lines": ["the last line"]}
+        stage.start(held(end, results={"0": {"loss": 0.5}}, outage_at_end=1.0))
+        stage.running()
+        stage.control.open("go")
+        seen = stage.ended()
+        self.is_state(seen, AppState.SUCCEEDED)
+        assert seen.results is not None
+        assert seen.results["results"] == {"0": {"loss": 0.5}}
+        assert "the last line" in "\n".join(seen.logs)
+        assert len(stage.started) == 1
+
+    def test_outage_after_the_end_of_a_failed_app(self, stage: Stage) -> None:
+        """The message of a failure has the last lines, which came through an outage."""
+        end = {"state": "FAILED", "lines": ["the reason"]}
+        stage.start(held(end, outage_at_end=1.0))
+        stage.running()
+        stage.control.open("go")
+        seen = stage.ended()
+        self.is_state(seen, AppState.FAILED)
+        assert "the reason" in seen.error
+        assert len(stage.started) == 1
+
     def test_app_vanishes_while_polling(self, stage: Stage) -> None:
         """A job that is provably gone is lost, which is a failure without a silent resubmit."""
         stage.start(held())

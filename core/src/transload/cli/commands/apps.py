@@ -490,7 +490,7 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
         status_of(job)
         screen = Screen(sys.stdout, sys.stderr, plain=as_json)
         outcome = AppWait(job, screen, SimpleQueue(), timeout, patience).wait()
-        report_end(job, outcome, as_json)
+        report_end(job, outcome, as_json, patience)
         return outcome.code
 
 

@@ -480,7 +480,7 @@ def _stay(plan: Plan[Any], given: _Options) -> int:
         except OutputFailed:
             note(f"the logs cannot be written here; {job.handle} goes on")
             raise
-        report_end(job, outcome, given.as_json)
+        report_end(job, outcome, given.as_json, given.patience)
     return outcome.code
 
 

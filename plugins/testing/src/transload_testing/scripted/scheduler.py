@@ -43,6 +43,7 @@ from transload_testing.scripted.script import GONE, UNAVAILABLE, Line, Moment, S
 
 OUTAGE: Final = "outage"
 CANCEL: Final = "cancel"
+END_SEEN: Final = "end seen"
 ENV_REACH: Final = "TRANSLOAD_SCRIPTED_REACH"
 """Environment variable with the scheduler's ``reachable_from``, by default ``network``."""
 
@@ -224,7 +225,10 @@ class ScriptedScheduler(SchedulerBase):
         record = self.folder.record(app_id)
         if record is None:
             return None
+        self._play_outage_at_end(app_id)
         script, moment = self._moment(app_id, record)
+        if moment.ended and script.outage_at_end:
+            self.folder.mark(END_SEEN, app_id)
         if wait and script.latency:
             time.sleep(script.latency)
         if moment.step.state == UNAVAILABLE:
@@ -244,6 +248,14 @@ class ScriptedScheduler(SchedulerBase):
             created=record["created"],
             log_url=script.page or str(self.folder.root),
         )
+
+    def _play_outage_at_end(self, app_id: str) -> None:
+        record = self.folder.record(app_id)
+        seen = self.folder.marks(app_id).get(END_SEEN)
+        if record is None or seen is None:
+            return
+        if time.time() < seen + record["script"]["outage_at_end"]:
+            raise SchedulerUnavailable("as its script says, after the end")
 
     def _moment(self, app_id: str, record: dict[str, Any]) -> tuple[Script, Moment]:
         script = Script.from_dict(record["script"])
@@ -294,6 +306,7 @@ class ScriptedScheduler(SchedulerBase):
         """Return the next lines. The cursor counts lines."""
         if self.folder.marked(OUTAGE):
             raise SchedulerUnavailable("the scripted scheduler plays an outage")
+        self._play_outage_at_end(app_id)
         lines, ended = self._source(app_id, query.role, query.replica, query.stream)
         position = skip = int(query.cursor or 0)
         max_bytes = query.max_bytes

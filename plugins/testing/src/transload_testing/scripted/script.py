@@ -83,6 +83,7 @@ class Script:
             job was taken.
         crashes: how many submits of a job of this name die.
         latency: seconds that each query takes.
+        outage_at_end: seconds for which every query fails, once somebody was told of the end.
         forget: the scheduler keeps no record of the id once the job is gone.
         page: address of the job's page, or ``""`` if there is none, only a folder.
 
@@ -101,6 +102,7 @@ class Script:
     crash: str | None = None
     crashes: int = 1
     latency: float = 0.0
+    outage_at_end: float = 0.0
     forget: bool = False
     page: str = ""
 
