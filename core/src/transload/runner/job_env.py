@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from transload.errors import ConfigError, SpecError
@@ -22,6 +23,7 @@ from transload.specs import (
     nearest,
     resolve_secret,
 )
+from transload.specs.job_variables import PYTHONUNBUFFERED
 from transload.specs.macro_values import replace_macros
 
 if TYPE_CHECKING:
@@ -83,8 +85,28 @@ def with_workspace(app: AppDef, workspace: str | Workspace | None) -> AppDef:
     return app
 
 
-def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> AppDef:
+def python_output(environ: Mapping[str, str], cfg: Mapping[str, CfgVal]) -> dict[str, str]:
+    """Return the variable that has Python write each line at once, unless the user says otherwise.
+
+    Args:
+        environ: the user's variables.
+        cfg: the run options, which may have variables too.
+    """
+    given = cfg.get("env")
+    if isinstance(given, dict) and PYTHONUNBUFFERED in given:
+        return {}
+    return {PYTHONUNBUFFERED: environ.get(PYTHONUNBUFFERED, "1")}
+
+
+def with_identity(
+    app: AppDef,
+    app_id: str,
+    environment: Mapping[str, str],
+    defaults: Mapping[str, str] = MappingProxyType({}),
+) -> AppDef:
     """Return a copy of ``app`` with ``environment`` added to every role.
+
+    A role gets the ``defaults`` that it does not set itself.
 
     ``${app_id}`` and ``${output_dir}`` are replaced. The other macros are left for the scheduler.
 
@@ -104,6 +126,8 @@ def with_identity(app: AppDef, app_id: str, environment: Mapping[str, str]) -> A
                 "tracker_base"
             )
         role = replace_macros(role, values)
+        unset = {name: value for name, value in defaults.items() if name not in role.secrets}
+        role.env = unset | role.env
         # what the runner says of the run wins over what a role may have inherited from another run
         role.env.update(environment)
         if role.notice is not None:

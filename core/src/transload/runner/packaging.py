@@ -13,6 +13,7 @@ from typing import Final
 from transload.components.programs.torchrun import program_of_torchrun
 from transload.errors import SpecError
 from transload.specs import AppDef, Role, Workspace, looks_secret
+from transload.specs.job_variables import of_other_jobs
 
 LARGEST: Final = 500 << 20
 """Bytes of a folder that travels without being asked to."""
@@ -147,9 +148,18 @@ def _refuse_large(role: Role, path: str) -> None:
 def pass_env(app: AppDef, patterns: Iterable[str], environ: Mapping[str, str]) -> None:
     """Give each role in ``app`` the variables whose names match.
 
-    Secret-looking ones are given by reference.
+    Secret-looking ones are given by reference. What belongs to the job that runs this process alone
+    is passed only where a pattern is its name.
     """
-    names = [name for name in environ if any(fnmatchcase(name, pattern) for pattern in patterns)]
+    asked = list(patterns)
+    if not asked:
+        return
+    own = of_other_jobs(environ).difference(asked)
+    names = [
+        name
+        for name in environ
+        if name not in own and any(fnmatchcase(name, pattern) for pattern in asked)
+    ]
     for role in app.roles:
         for name in names:
             if name not in role.env and name not in role.secrets:

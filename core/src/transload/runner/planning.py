@@ -26,6 +26,7 @@ from transload.runner.job_env import (
     check_app_id,
     name_wandb_runs,
     own_folder,
+    python_output,
     run_environment,
     surrounding_run,
     tracker_base_of,
@@ -130,7 +131,8 @@ def make_plan(
     environment = run_environment(handle, app.roles, base, parent, runner.settings)
 
     resolved = with_job_mounts(runner, app, to.name, to.cfg)
-    resolved = with_identity(resolved, app_id, environment)
+    defaults = python_output(runner._environ, to.cfg)
+    resolved = with_identity(resolved, app_id, environment, defaults)
     checkpoints = _checkpoints(launch, runner, to, app, checkpoint_name or app_id)
     if checkpoints is not None:
         resolved = with_checkpoint_folders(resolved, checkpoints, to.scheduler, to.cfg)

@@ -34,6 +34,7 @@ from transload.specs import (
     runopts,
 )
 from transload.specs.interruptions import SIGNALS
+from transload.specs.job_variables import of_other_jobs
 from transload.specs.own_programs import shown_args
 from transload_docker import names
 from transload_docker.host_config import (
@@ -498,13 +499,14 @@ def _environment(role: Role, k: int, context: _Context) -> dict[str, str]:
     """Return the variables of a replica.
 
     The last of these that sets a variable counts: copied ones, the option ``env``, the role's, and
-    ours.
+    ours. What belongs to the job that runs this process alone is copied only by its name.
     """
     env: dict[str, str] = {}
     patterns = context.cfg.get("copy_env")
     if isinstance(patterns, list):
+        own = of_other_jobs(os.environ).difference(patterns)
         for name, value in os.environ.items():
-            if any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            if name not in own and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
                 env[name] = value
     given = context.cfg.get("env")
     if isinstance(given, dict):

@@ -18,6 +18,7 @@ from transload.schedulers.api import Capabilities, Stream, Submission, refuse_un
 from transload.schedulers.local.supervisor import gpus, kernel, layout
 from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_env
 from transload.specs.interruptions import SIGNALS
+from transload.specs.job_variables import of_other_jobs
 from transload.specs.macro_values import substitute
 from transload.specs.own_programs import shown_command
 
@@ -56,7 +57,7 @@ By default the device files of NVIDIA's driver are counted.
 """
 
 
-_ALLOWED_NAMES: Final = b"""
+_ALLOWED_NAMES: Final = """
     PATH HOME USER LOGNAME SHELL LANG LANGUAGE TZ TMPDIR TEMP TMP
     VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV LD_LIBRARY_PATH DYLD_LIBRARY_PATH
     XDG_RUNTIME_DIR XDG_CACHE_HOME SSL_CERT_FILE SSL_CERT_DIR OMP_NUM_THREADS
@@ -68,21 +69,7 @@ _ALLOWED: Final = frozenset(_ALLOWED_NAMES.split())
 Others are passed on only if their names begin as `_ALLOWED_PREFIXES` say.
 """
 
-_OF_THE_SUBMITTER: Final = frozenset(
-    (
-        b"TRANSLOAD_CHECKPOINT_DIR",
-        b"TRANSLOAD_CHECKPOINT_NAME",
-        b"TRANSLOAD_INTERRUPTIONS",
-        b"TRANSLOAD_NOTICE_SIGNAL",
-        b"TRANSLOAD_PROGRESS_FILE",
-    )
-)
-"""Variables of a job that has checkpoints, a notice or progress.
-
-A job that it submits may have none of these, and must not write to its submitter's.
-"""
-
-_ALLOWED_PREFIXES: Final = (b"LC_", b"CUDA", b"NVIDIA_", b"ROCR_", b"HIP_", b"NCCL_", b"GLOO_")
+_ALLOWED_PREFIXES: Final = ("LC_", "CUDA", "NVIDIA_", "ROCR_", "HIP_", "NCCL_", "GLOO_")
 
 
 class RoleRequest(NamedTuple):
@@ -490,10 +477,18 @@ def inherited(environ: Mapping[bytes, bytes], everything: bool) -> dict[str, str
     This is everything, or what an allow-list names. Where the submitter is a job itself, what is
     that job's alone is left out.
     """
-    names = [each for each in environ if each not in _OF_THE_SUBMITTER]
-    if not everything:
-        names = [each for each in names if each in _ALLOWED or each.startswith(_ALLOWED_PREFIXES)]
-    return {_text(name): _text(environ[name]) for name in names}
+    values = {_text(name): _text(value) for name, value in environ.items()}
+    own = of_other_jobs(values)
+    return {
+        name: value
+        for name, value in values.items()
+        if name not in own and (everything or _is_allowed(name))
+    }
+
+
+def _is_allowed(name: str) -> bool:
+    """Tell whether every job gets a variable."""
+    return name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES)
 
 
 def _text(data: bytes) -> str:
