@@ -344,6 +344,29 @@ def test_deferred(control: ScriptedControl, runner: Runner) -> None:
         back.start()
 
 
+def test_deferred_and_gone_after_the_end(control: ScriptedControl, runner: Runner) -> None:
+    """Who sees the end reads the results, so they are there though the job is gone since."""
+    first = execution(runner, {"results": {"0": {"x": 1}}})
+    first.start()
+    waiting = restored_driver(first.state(), runner)
+    outcome = json.loads(json.dumps(asyncio.run(pipelines.outcome(waiting))))
+    control.vanish(control.started()[0])
+    assert pipelines.finish(first, outcome).value("x") == 1
+
+
+def test_deferred_and_gone_with_large_results(control: ScriptedControl, runner: Runner) -> None:
+    """What is too large for an event is read by the process that comes back, or said to be gone."""
+    many = {str(key): {"text": "x" * 1000} for key in range(100)}
+    first = execution(runner, {"results": many})
+    first.start()
+    outcome = asyncio.run(pipelines.outcome(restored_driver(first.state(), runner)))
+    assert len(json.dumps(outcome)) < 20_000
+    assert pipelines.finish(first, outcome).results == many
+    control.vanish(control.started()[0])
+    with pytest.raises(AppLost):
+        pipelines.finish(first, outcome)
+
+
 @pytest.mark.parametrize(
     ("script", "kind", "error"),
     [

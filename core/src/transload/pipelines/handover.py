@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import StateUnknown, TransloadError, TransloadTimeout
 from transload.pipelines.errors import AppLost, Detached, HandedBack
+from transload.runner.results import AppResults
+from transload.runtime.tracking import TrackingError
+from transload.specs import AppState
 from transload.specs.serialization import SCHEMA
 
 if TYPE_CHECKING:
     from transload.pipelines.drivers import Driver
-    from transload.runner import AppResults
 
 __all__ = ["finish", "outcome"]
 
@@ -23,6 +25,9 @@ _KINDS: Final[dict[type[Exception], str]] = {
     Detached: "detached",
 }
 
+MOST_RESULTS: Final = 1 << 16
+"""The largest results, in bytes of JSON, that travel with an outcome."""
+
 
 async def outcome(driver: Driver) -> dict[str, Any]:
     """Follow a job to its end, and return its outcome as JSON for `finish` in another process.
@@ -30,12 +35,16 @@ async def outcome(driver: Driver) -> dict[str, Any]:
     It does not raise if the job fails.
 
     ``kind`` is ``ended``, ``unknown``, ``lost``, ``timeout``, ``detached``, ``elsewhere`` (this
-    process cannot see the job, so wait where it was submitted) or ``error``.
+    process cannot see the job, so wait where it was submitted) or ``error``. The results are read
+    as soon as the end is seen, since the job may be gone when the other process asks.
     """
+    import asyncio
+
     made: dict[str, Any] = {"schema": SCHEMA, "kind": "ended", "message": ""}
     try:
         if driver.can_defer():
             await driver.follow_async()
+            made["results"] = await asyncio.to_thread(_results_now, driver)
         else:
             made["kind"] = "elsewhere"
             made["message"] = f"{driver.handle} can only be watched from where it was submitted"
@@ -43,6 +52,19 @@ async def outcome(driver: Driver) -> dict[str, Any]:
         made.update(_described(exc))
     made["state"] = driver.state()
     return made
+
+
+def _results_now(driver: Driver) -> dict[str, Any] | None:
+    """Return the results of a job that has succeeded, or None if they are not to be had now."""
+    if driver.status is None or driver.status.state is not AppState.SUCCEEDED:
+        return None
+    try:
+        results = driver.runner.results(str(driver.handle))
+    except Exception:  # the process that finishes the step reads them, and says why it cannot
+        return None
+    if len(results.to_json()) > MOST_RESULTS:
+        return None
+    return results.to_dict()
 
 
 def _described(error: Exception) -> dict[str, Any]:
@@ -87,4 +109,11 @@ def finish(driver: Driver, waited: Mapping[str, Any]) -> AppResults:
     if kind == "elsewhere":
         driver.log(f"{message}: waiting in place, which holds this slot")
         return driver.resume()
-    return driver.collect()
+    try:
+        return driver.collect()
+    except (AppLost, TrackingError) as exc:
+        kept = waited.get("results")
+        if not kept:
+            raise
+        driver.log(f"the results were read at the end of the job, and are gone now: {exc}")
+        return AppResults.from_dict(kept)
