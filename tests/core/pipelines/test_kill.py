@@ -297,3 +297,48 @@ def test_killed_during_a_submit_whose_answer_is_lost(
     asyncio.run(main())  # which ends when its threads have
     assert control.started()
     assert set(control.started()) == {call["app_id"] for call in control.calls("cancel")}
+
+
+@contextmanager
+def log_that_nobody_reads() -> Iterator[dict[str, Any]]:
+    """Give what an adapter writes to, a pipe whose reader is gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+
+    def write(text: str) -> None:
+        os.write(writer, text.encode())
+
+    try:
+        yield {"log": write, "sink": lambda role, replica, stream, line: write(line)}
+    finally:
+        os.close(writer)
+
+
+@pytest.mark.parametrize("way", ["blocking", "asynchronous"])
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_orchestrator_whose_log_breaks(
+    control: ScriptedControl, runner: Runner, way: str, killed: bool
+) -> None:
+    """The end of whoever reads the log changes nothing for the job: it is looked after to its end,
+    and a kill that was asked for cancels it.
+    """
+    steps = [{"state": "RUNNING", "lines": ["a"], "until": "go"}, {"state": "SUCCEEDED"}]
+    script = {"steps": steps, "results": {"0": {"x": 1}}}
+    launch = Launch(app=scripted_app("a", script), scheduler="scripted")
+    options = ExecutionOptions(poll_interval=0.05, logging_interval=0.05)
+    with log_that_nobody_reads() as broken:
+        one = driver_of(runner, launch, Identity("t", "n", ("broken",)), options, **broken)
+        end = one.kill if killed else control.open
+        timer = threading.Timer(0.5, end, (True,) if killed else ("go",))
+        timer.start()
+        try:
+            run = one.run if way == "blocking" else lambda: asyncio.run(one.run_async())
+            if killed:
+                with pytest.raises(AppCancelled):
+                    run()
+            else:
+                assert run().value("x") == 1
+        finally:
+            timer.join()
+    assert len(control.started()) == 1
+    assert len(control.calls("cancel")) == killed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -30,8 +31,10 @@ class AdapterIO:
         store: the orchestrator's store for reattaching. None means that it has none.
         log_store: where to keep how far logs were passed on, so that a restart goes on there. None
             means nowhere.
-        sink: gets the log lines of the job. None means that they are not forwarded.
-        log: takes one line for people.
+        sink: gets the log lines of the job. None means that they are not forwarded. Where it says
+            that nobody reads them any more (a broken pipe), no more are.
+        log: takes one line for people. Where it raises an OSError, since nobody reads it any more,
+            the line is left out.
         on_change: gets the handle of the job and each new status, in the thread that waits. None
             means that nobody does.
         show_progress: displays how far the job is in the orchestrator's own way (an artifact, a
@@ -62,3 +65,16 @@ class AdapterIO:
     host_retries: int | None = None
     may_save: bool = True
     asked: Asked = interrupted
+
+    def __post_init__(self) -> None:
+        self.log = _without_failure(self.log)
+
+
+def _without_failure(log: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a log that fails nobody: a pipe that breaks ends neither a job nor its watching."""
+
+    def write(text: str) -> None:
+        with suppress(OSError):
+            log(text)
+
+    return write

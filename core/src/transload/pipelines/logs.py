@@ -305,7 +305,8 @@ class LogForwarder:
         """Pass on what is there now.
 
         A scheduler that cannot be reached gives nothing now, and the rest comes later. An
-        exception of the sink is the caller's. No line is lost by it, and none comes twice.
+        exception of the sink is the caller's, except where nobody reads the lines any more. No
+        line is lost by it, and none comes twice.
 
         Returns:
             How many lines were passed on, or dropped by the rate.
@@ -335,17 +336,24 @@ class LogForwarder:
             return
         drain(
             lambda: self._hand_on_all() > 0,
-            lambda: self.complete,
+            lambda: self.complete or self._sink is None,
             silence=silence,
             patience=patience,
         )
-        for source in self._sources.values():
-            if source.redraws is not None:
-                for line in source.redraws.rest():
-                    self._pass_on(source, line)
-            self._report_missing(source)
+        with self._until_nobody_reads():
+            for source in self._sources.values():
+                self._finish(source)
         if self._heard:  # a job without output leaves nothing to keep
             self._save()
+
+    def _finish(self, source: _Source) -> None:
+        """Pass on what is kept of a source, which has ended."""
+        if self._sink is None:
+            return
+        if source.redraws is not None:
+            for line in source.redraws.rest():
+                self._pass_on(source, line)
+        self._report_missing(source)
 
     # -- handing on
 
@@ -359,11 +367,23 @@ class LogForwarder:
             return 0
         scheduler, app_id = self._locate()
         total = 0
-        self._discover(scheduler, app_id)
-        for source in self._sources.values():
-            for page in self._pages(scheduler, app_id, source):
-                total += self._hand_on(source, page)
+        with self._until_nobody_reads():
+            self._discover(scheduler, app_id)
+            for source in self._sources.values():
+                for page in self._pages(scheduler, app_id, source):
+                    total += self._hand_on(source, page)
         return total
+
+    @contextmanager
+    def _until_nobody_reads(self) -> Iterator[None]:
+        """Give a context in which the sink's broken pipe ends the forwarding, and nothing else.
+
+        The line that it refused counts as not passed on.
+        """
+        try:
+            yield
+        except (BrokenPipeError, ConnectionResetError):
+            self._sink = None
 
     def _pages(self, scheduler: SchedulerBase, app_id: str, source: _Source) -> Iterator[LogPage]:
         """Yield the pages that a source has now, a limited number of them."""
