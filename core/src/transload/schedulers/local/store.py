@@ -7,7 +7,6 @@ exist.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import time
@@ -357,7 +356,7 @@ def is_gone(local: str, app_id: str) -> bool:
 def remove(local: str, app_id: str) -> None:
     """Remove a job that has ended, after waiting for its supervisor to end.
 
-    The record of an id that the caller gave stays.
+    An id that the caller gave stays known.
     """
     folder = layout.app_folder(local, app_id)
     record = read_record(local, app_id)
@@ -369,10 +368,8 @@ def remove(local: str, app_id: str) -> None:
                 held.enter_context(layout.locked(f"{folder}/record.json"))
             # a damaged record does not say whether the caller gave the id, so it may have
             if record.get("id_given", True):
-                kept = {"schema": layout.SCHEMA, "app_id": app_id, "digest": record.get("digest")}
-                kept |= {"created": record.get("created"), "deleted": layout.now()}
                 make_private(f"{local}/gone")
-                layout.write_file(f"{local}/gone/{app_id}", json.dumps(kept).encode())
+                layout.touch(f"{local}/gone/{app_id}")
             aside = f"{local}/apps/.gone.{os.getpid()}.{time.monotonic_ns()}"
             os.rename(folder, aside)
     except FileNotFoundError:

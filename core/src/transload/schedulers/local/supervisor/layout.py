@@ -135,6 +135,14 @@ def write_file(path: str, data: bytes) -> None:
         raise
 
 
+def touch(path: str) -> None:
+    """Make an empty file, for which a full disk has room, unless something is there already."""
+    try:
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        pass
+
+
 def write_new(path: str, data: bytes) -> None:
     """Write a new file, which no other process reads yet."""
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
