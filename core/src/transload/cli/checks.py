@@ -76,7 +76,11 @@ def _check_versions() -> Rows:
 
 def _check_state_folder() -> Rows:
     """Check that the state folder is writable, private and not full, and count open files."""
-    home = state_home()
+    try:
+        home = state_home()
+    except TransloadError as exc:
+        yield "folder", BROKEN, str(exc)
+        return
     there = _nearest_existing(home)
     if not os.path.isdir(there):
         yield "folder", BROKEN, f"{home}: {there} is not a folder; set TRANSLOAD_HOME to another"

@@ -308,7 +308,7 @@ def _files(start: str | None, environ: Mapping[str, str]) -> list[tuple[str, dic
     home = environ.get("HOME") or os.path.expanduser("~")
     folder_of_user = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
     user = os.path.join(folder_of_user, "transload", "config.toml")
-    if os.path.isfile(user):
+    if os.path.isabs(user) and os.path.isfile(user):  # not so where there is no home folder
         found.append((user, _read(user)))
     if named := environ.get(_ENV_CONFIG):
         if not os.path.isfile(named):

@@ -42,7 +42,7 @@ from typing import Any, Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload.schedulers.api import damaged_message
-from transload.schedulers.local.home import make_private
+from transload.schedulers.local.home import in_home, make_private
 from transload.schedulers.local.store import safe_id, size_of
 from transload.schedulers.local.supervisor import layout
 from transload.specs import AppStatus, SpecError
@@ -66,7 +66,7 @@ def root_folder() -> str:
 
     It is ``TRANSLOAD_SLURM_DIR``, else ``~/.transload/slurm``.
     """
-    return os.path.abspath(os.environ.get(ENV_FOLDER) or os.path.expanduser("~/.transload/slurm"))
+    return os.path.abspath(os.environ.get(ENV_FOLDER) or in_home("~/.transload/slurm", ENV_FOLDER))
 
 
 def write_file(path: str, text: str) -> None:

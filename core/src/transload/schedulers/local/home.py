@@ -11,7 +11,7 @@ from typing import Final, NoReturn
 from transload.errors import ConfigError
 from transload.schedulers.local.supervisor import layout
 
-__all__ = ["make_private", "state_home"]
+__all__ = ["in_home", "make_private", "state_home"]
 
 
 ENV_HOME: Final = "TRANSLOAD_HOME"
@@ -34,13 +34,37 @@ FALLBACK: Final = "/var/tmp/transload-{}"  # noqa: S108 - checked before each us
 def state_home() -> str:
     """Return the state folder.
 
-    It is ``TRANSLOAD_HOME``, else ``${XDG_STATE_HOME:-~/.local/state}/transload``.
+    It is ``TRANSLOAD_HOME``, else ``${XDG_STATE_HOME:-~/.local/state}/transload``. A relative
+    ``XDG_STATE_HOME`` does not count, as its specification says.
+
+    Raises:
+        ConfigError: if the user has no home folder, and none of these variables is set.
     """
-    home = os.environ.get(ENV_HOME)
-    if not home:
-        base = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
-        home = f"{base}/transload"
-    return os.path.abspath(os.path.expanduser(home))
+    if given := os.environ.get(ENV_HOME):
+        return os.path.abspath(in_home(given, ENV_HOME))
+    base = os.environ.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):
+        base = in_home("~/.local/state", ENV_HOME)
+    return os.path.abspath(f"{base}/transload")
+
+
+def in_home(path: str, variable: str) -> str:
+    """Return a path with ``~`` replaced by the home folder.
+
+    Args:
+        path: a path that may begin with ``~``.
+        variable: names another folder, where there is no home folder.
+
+    Raises:
+        ConfigError: if there is no home folder.
+    """
+    found = os.path.expanduser(path)
+    if path.startswith("~") and not os.path.isabs(found):
+        raise ConfigError(
+            f"{path}: there is no home folder: HOME is not set, and user {os.geteuid()} has no "
+            f"name here; set {variable} to a folder of this user's"
+        )
+    return found
 
 
 def local_home(name: str = "local") -> str:

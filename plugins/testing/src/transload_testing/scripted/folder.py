@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from transload.schedulers.local.home import make_private
+from transload.schedulers.local.home import make_private, state_home
 
 ENV_DIR: Final = "TRANSLOAD_SCRIPTED_DIR"
 """Environment variable with the folder of the scripted scheduler.
@@ -25,14 +25,7 @@ By default it is below ``TRANSLOAD_HOME``.
 
 def default_folder() -> str:
     """Return the folder that the environment names."""
-    given = os.environ.get(ENV_DIR)
-    if given:
-        return given
-    home = os.environ.get("TRANSLOAD_HOME")
-    if not home:
-        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-        home = os.path.join(state, "transload")
-    return os.path.join(home, "scripted")
+    return os.environ.get(ENV_DIR) or f"{state_home()}/scripted"
 
 
 class Folder:
