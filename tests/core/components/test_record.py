@@ -131,6 +131,7 @@ SHADOWS = "open = type = str = int = Exception = OSError = set = 3\n"
         ("from os import *\nraise KeyError(1)", "KeyError: 1"),
         ("class Panic(BaseException): pass\nraise Panic(1)", "Panic: 1"),
         ("import asyncio\nraise asyncio.CancelledError", "CancelledError:"),
+        ("import os\nos.environ.clear()\nraise KeyError(2)", "KeyError: 2"),
         (
             (
                 "import dataclasses as d\n@d.dataclass(frozen=True)\nclass E(Exception):\n  x: "

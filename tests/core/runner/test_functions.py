@@ -10,6 +10,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
@@ -102,19 +103,54 @@ def test_another_version_of_python_is_refused(monkeypatch: pytest.MonkeyPatch) -
         app.result(timeout=60)
 
 
-def test_results_of_a_job_without_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def cleared() -> int:
+    """Clear the variables of the process."""
+    os.environ.clear()
+    return 1
+
+
+def only_its_own() -> Any:
+    """Keep one variable, and return what is no JSON."""
+    os.environ.clear()
+    os.environ["PATH"] = "/usr/bin"
+    return {2}
+
+
+def patched() -> int:
+    """Clear them for a while."""
+    with mock.patch.dict(os.environ, {}, clear=True):
+        return 3
+
+
+@pytest.mark.parametrize(("fn", "value"), [(cleared, 1), (only_its_own, {2}), (patched, 3)])
+def test_a_function_may_clear_its_variables(fn: Any, value: object) -> None:
+    """Its value comes back all the same."""
+    assert transload.submit(fn).result(timeout=60) == value
+
+
+def test_the_error_of_a_function_that_cleared_its_variables() -> None:
+    """So does its exception."""
+
+    def raises() -> None:
+        os.environ.clear()
+        raise LookupError("found nothing")
+
+    with pytest.raises(LookupError, match="found nothing"):
+        transload.submit(raises).result(timeout=60)
+
+
+def test_results_of_a_job_without_storage(tmp_path: Path) -> None:
     """Results go into the one file that is there. One that is too large is refused."""
-    monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
-    monkeypatch.setenv("TRANSLOAD_RESULT_FILE", str(tmp_path / "one"))
+    env = {"TRANSLOAD_RESULT_FILE": str(tmp_path / "one")}
 
     def told() -> bytes:
         line = json.loads((tmp_path / "one").read_text().splitlines()[-1])
         assert line["file"] == call_main.RESULT
         return base64.b64decode(line["base64"])
 
-    assert call_main.write({}, b"small", key="00", failed=False) == 0
+    assert call_main.write({}, b"small", key="00", env=env, failed=False) == 0
     assert told().endswith(b"\nsmall")
-    assert call_main.write({}, b"x" * 5000, key="00", failed=False) == 1
+    assert call_main.write({}, b"x" * 5000, key="00", env=env, failed=False) == 1
     assert b"give tracker_base" in told()
 
 

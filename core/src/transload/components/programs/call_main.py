@@ -8,6 +8,7 @@ hide no module of the user's.
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import hmac
 import json
@@ -37,15 +38,16 @@ MOST_DEPTH = 100
 
 def main() -> int:
     """Call the function, and return 1 if it raised, else 0."""
-    # before anything of the user's runs, so that no child of it inherits the key
+    # before anything of the user's runs: no child of it inherits the key, and it may clear the rest
     key = os.environ.pop(KEY, "")
+    answer = functools.partial(write, key=key, env=dict(os.environ))
     with open(os.path.join(HERE, "call.json"), encoding="utf-8") as file:
         call = json.load(file)
     here = list(sys.version_info[:2])
     if here != call["python"]:
         names = ["Python {}.{}".format(*each) for each in (call["python"], here)]
         text = "the function was sent from {}, and runs in {}: they must be the same".format(*names)
-        return write({"refused": text}, None, key=key, failed=True)
+        return answer({"refused": text}, None, failed=True)
     dumps = prepare(call)
     try:
         with open(os.path.join(HERE, "call.pkl"), "rb") as file:
@@ -55,18 +57,18 @@ def main() -> int:
         text = traceback.format_exc()
         sys.stderr.write(text)
         body = pickled_exception(exc, dumps) if key else None
-        return write({"raised": text, "type": type(exc).__name__}, body, key=key, failed=True)
+        return answer({"raised": text, "type": type(exc).__name__}, body, failed=True)
     if is_json(value, set()):
-        return write({"json": value}, None, key=key, failed=False)
+        return answer({"json": value}, None, failed=False)
     if not key:
         text = f"the function returned a {type(value).__name__}, which is not JSON: only that comes back without a key"
-        return write({"refused": text}, None, key=key, failed=True)
+        return answer({"refused": text}, None, failed=True)
     try:
         body = dumps(value)
     except Exception as exc:
         text = f"what the function returned cannot be pickled: {type(exc).__name__}: {exc}"
-        return write({"refused": text}, None, key=key, failed=True)
-    return write({}, body, key=key, failed=False)
+        return answer({"refused": text}, None, failed=True)
+    return answer({}, body, failed=False)
 
 
 def prepare(call: dict[str, Any]) -> Any:
@@ -139,25 +141,34 @@ def signature(key: str, data: bytes) -> str:
     return hmac.new(bytes.fromhex(key), data, hashlib.sha256).hexdigest()
 
 
-def write(head: dict[str, Any], body: bytes | None, *, key: str, failed: bool) -> int:
+def write(
+    head: dict[str, Any], body: bytes | None, *, key: str, env: dict[str, str], failed: bool
+) -> int:
     """Write a result file of a signature, a line of JSON, and the pickled value.
 
     The signature covers all the rest. The line of JSON names the job and its attempt. So a file
     that was signed for another job, or in an earlier attempt, is not accepted.
 
+    Args:
+        head: what the line of JSON says besides.
+        body: the pickled value, if there is one.
+        key: signs it.
+        env: the variables that the job began with, which say where it goes.
+        failed: the function failed.
+
     Returns:
         The exit status, which is 1 if the function failed.
     """
-    attempt = os.environ.get("TRANSLOAD_RETRY", "")
+    attempt = env.get("TRANSLOAD_RETRY", "")
     said = {
-        "app": os.environ.get("TRANSLOAD_APP_ID", ""),
+        "app": env.get("TRANSLOAD_APP_ID", ""),
         "attempt": int(attempt) if attempt.isdigit() else 0,
     }
     head_line = json.dumps({**said, **head, "value": body is not None}).encode()
     data = head_line + b"\n" + (body or b"")
     data = (signature(key, data).encode() if key else b"") + b"\n" + data
-    base = os.environ.get("TRANSLOAD_TRACKER_BASE", "")
-    one_file = os.environ.get("TRANSLOAD_RESULT_FILE", "")
+    base = env.get("TRANSLOAD_TRACKER_BASE", "")
+    one_file = env.get("TRANSLOAD_RESULT_FILE", "")
     if not base and one_file:
         line = (
             json.dumps({"file": RESULT, "base64": base64.b64encode(data).decode()}).encode() + b"\n"
@@ -167,7 +178,7 @@ def write(head: dict[str, Any], body: bytes | None, *, key: str, failed: bool) -
             line = b""
             if "refused" not in head:
                 refused = {"refused": text.format(len(data), ONE_FILE_BYTES)}
-                return write(refused, None, key=key, failed=True)
+                return write(refused, None, key=key, env=env, failed=True)
         with open(one_file, "ab") as file:
             file.write(line)
     elif "://" in base and not base.startswith(("file://", "local://")):

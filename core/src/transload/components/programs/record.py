@@ -23,6 +23,8 @@ def start():
             if b'"message"' not in file.read():
                 file.write(json.dumps({"message": said}, ensure_ascii=False).encode() + b"\\n")
 
+    # the program may clear its variables
+    files = {os.environ.get(name) for name in ("TORCHELASTIC_ERROR_FILE", "TRANSLOAD_ERROR_FILE")} - {None, ""}
     main = sys.modules["__main__"].__dict__
     del main["start"]
     kind, *rest = words = sys.argv[1:]
@@ -58,7 +60,7 @@ def start():
         raise
     except BaseException as error:  # a panic of Rust, a cancelled task
         error.with_traceback(error.__traceback__.tb_next)
-        for path in {os.environ.get(name) for name in ("TORCHELASTIC_ERROR_FILE", "TRANSLOAD_ERROR_FILE")} - {None, ""}:
+        for path in files:
             try:
                 tell(error, path)
             except Exception:
