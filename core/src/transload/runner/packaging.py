@@ -12,7 +12,7 @@ from typing import Final
 
 from transload.components.programs.torchrun import program_of_torchrun
 from transload.errors import SpecError
-from transload.specs import AppDef, Role, Workspace, looks_secret
+from transload.specs import AppDef, Role, Workspace, looks_secret, macros
 from transload.specs.job_variables import of_other_jobs
 
 LARGEST: Final = 500 << 20
@@ -93,6 +93,31 @@ def add_default_workspace(
             continue
         role.workspace = Workspace({found: ""})
         _refuse_large(role, f"roles[{index}].workspace={found!r}")
+
+
+def refuse_windows_scripts(app: AppDef, folder: str | None) -> None:
+    """Refuse a program whose first line ends as on Windows, if it lies on this machine.
+
+    Args:
+        app: the job, with absolute paths.
+        folder: what roles without a workspace run in, if that is a folder of this machine.
+
+    Raises:
+        SpecError: naming the program and what to type.
+    """
+    for index, role in enumerate(app.roles):
+        name = role.entrypoint.removeprefix(f"{macros.img_root}/")
+        if "/" not in role.entrypoint or os.path.isabs(name):
+            continue
+        from transload.schedulers.local.convert import refuse_windows_script  # few need it
+
+        folders = [folder]
+        if role.workspace is not None:
+            folders = [path for path, target in role.workspace.projects.items() if not target]
+        for each in filter(None, folders):
+            path = os.path.join(os.path.expanduser(each), name)
+            where = f"role {role.name!r}: roles[{index}].entrypoint={role.entrypoint!r}"
+            refuse_windows_script(path, where)
 
 
 def code_named_in(role: Role, folder: str) -> str | None:

@@ -39,6 +39,7 @@ from transload.runner.packaging import (
     add_default_workspace,
     code_named_in,
     pass_env,
+    refuse_windows_scripts,
     resolve_relative_paths,
 )
 from transload.runner.plan import Plan
@@ -137,6 +138,8 @@ def make_plan(
     if checkpoints is not None:
         resolved = with_checkpoint_folders(resolved, checkpoints, to.scheduler, to.cfg)
     _pack(resolved, launch, to, built.code_folder, from_here)
+    folder = launch.folder or os.getcwd()
+    refuse_windows_scripts(resolved, folder if to.scheduler.capabilities.shares_disk else None)
     pass_env(resolved, to.pass_env, runner._environ)
     name_wandb_runs(resolved, checkpoints or safe_name(checkpoint_name or app_id))
 

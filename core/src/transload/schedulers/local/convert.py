@@ -22,7 +22,7 @@ from transload.specs.job_variables import of_other_jobs
 from transload.specs.macro_values import substitute
 from transload.specs.own_programs import shown_command
 
-__all__ = ["inherited", "machine_gpus"]
+__all__ = ["inherited", "machine_gpus", "refuse_windows_script"]
 
 
 CAPABILITIES: Final = Capabilities(
@@ -381,10 +381,35 @@ def _check_program(path: str, where: str) -> None:
     _check_interpreter(path, where)
 
 
+def refuse_windows_script(path: str, where: str) -> None:
+    """Refuse a script that starts a program by a first line with the end of Windows.
+
+    The kernel and ``env`` take the carriage return for a part of the program's name.
+
+    Args:
+        path: path of the script. One that cannot be read is accepted.
+        where: where it is named, for the message.
+
+    Raises:
+        SpecError: with what to type.
+    """
+    first = _first_line(path)
+    if first.startswith(b"#!") and first.endswith(b"\r"):
+        raise SpecError(
+            f"{where}: the lines of {path} end as on Windows, so no program has the name in its "
+            f"first line: `sed -i 's/\\r$//' {shlex.quote(path)}` changes them"
+        )
+
+
+def _first_line(path: str) -> bytes:
+    """Return the first line of a program, or nothing if it may be executed, but not read."""
+    return layout.part_of(path, 256).split(b"\n", 1)[0]
+
+
 def _check_interpreter(path: str, where: str) -> None:
     """Refuse a script whose first line names, by an absolute path, a program that is not there."""
-    # a program that may be executed, but not read, is accepted
-    first = layout.part_of(path, 256).split(b"\n", 1)[0]
+    refuse_windows_script(path, where)
+    first = _first_line(path)
     words = first[2:].split()
     if not first.startswith(b"#!") or not words:
         return
