@@ -30,6 +30,9 @@ settings.register_profile(
 )  # machines are busy
 settings.load_profile("tests")
 
+# It is set on many a machine of continuous integration, and hides output that is never flushed
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 # under nohup, the clients that tests hang up would ignore it too
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
 
+_REPOSITORY = os.fsencode(Path(__file__).parents[2])
+
 T = TypeVar("T")
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 PARTS = ("api-server", "dag-processor", "scheduler", "triggerer")
@@ -220,7 +222,7 @@ class AirflowServer:
                     f"AIRFLOW_HOME={self.home}\0".encode() in given
                     and b"SLURM_JOB_ID=" not in given
                 )
-                if ours and b"transload" not in title:
+                if ours and b"transload" not in title.replace(_REPOSITORY, b""):
                     found.append(int(entry.name))
         return found
 

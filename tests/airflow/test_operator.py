@@ -19,6 +19,8 @@ from airflow.serialization.helpers import serialize_template_field
 from airflow.serialization.serialized_objects import DagSerialization
 from contexts import deferring, execute, make_context, scripted
 
+import transload
+import transload_airflow
 from transload.errors import (
     ConfigError,
     SpecError,
@@ -565,6 +567,7 @@ def test_a_failure_is_told_without_a_page_of_frames(control: ScriptedControl, me
     with pytest.raises(Exception, match="it broke") as caught:
         call(context)
     shown = traceback.format_exception(caught.value)
-    frames = [line for line in shown if "/transload" in line.partition(chr(10))[0]]
+    ours = [Path(module.__file__).parent for module in (transload, transload_airflow)]
+    frames = [line for line in shown if any(f'"{folder}/' in line for folder in ours)]
     assert len(frames) == 1, "".join(shown)
     assert "AppFailed" not in "".join(shown)

@@ -203,9 +203,7 @@ def test_packages_of_trials(
     trials = [made.new_trial().add_arm(Arm(parameters={"x": x})) for x in (0.0, 1.0)]
     with package_index(tmp_path / "index") as index:
         index.add("tiny", "1.0")
-        for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
-            monkeypatch.setenv(name, index.url)
-        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+        index.be_the_only_one(monkeypatch)
         started = made.runner.run_multiple(trials)
     runner = host_runner("ax")
     said = set()

@@ -20,11 +20,12 @@ PRINT = "import os, sys, tiny; print(tiny.VERSION, sys.prefix == os.environ['VIR
 
 
 @pytest.fixture
-def index(tmp_path: Path) -> Any:
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """An index with one package, which wants a password."""
     (tmp_path / "index").mkdir()
     with package_index(tmp_path / "index", "reader", "letmein") as made:
         made.add("tiny", "1.0")
+        made.be_the_only_one(monkeypatch)
         yield made
 
 

@@ -34,9 +34,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
         for machine in ("x86_64", "aarch64"):
             tag = f"cp{minor}-cp{minor}-manylinux_2_17_{machine}"
             served.add("fast", "2.0+cpu", tag=tag, requires=("tiny",))
-        monkeypatch.setenv("PIP_INDEX_URL", served.url)
-        monkeypatch.setenv("PIP_CACHE_DIR", str(tmp_path / "pip-cache"))
-        monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+        served.be_the_only_one(monkeypatch)
         yield served
 
 

@@ -47,9 +47,7 @@ def test_script(
     (folder / "fit.py").write_text(head + "import numpy\nprint('numpy', numpy.VERSION)\n")
     with package_index(tmp_path / "index") as index:
         index.add("numpy", "2.0")
-        for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
-            monkeypatch.setenv(name, index.url)
-        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+        index.be_the_only_one(monkeypatch)
         made = script("")
         process = made.start(sys.executable, str(folder / "prefect_flow.py"))
         eventually(lambda: process.poll() is not None, 100)

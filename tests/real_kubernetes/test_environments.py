@@ -36,7 +36,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
     with package_index(tmp_path / "index") as served:
         served.add("tiny", "1.0", tag="cp311-cp311-manylinux_2_17_x86_64")
         served.add("tiny", "1.0", tag="cp311-cp311-manylinux_2_17_aarch64")
-        monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+        served.be_the_only_one(monkeypatch)
         yield served
 
 

@@ -164,9 +164,7 @@ def test_packages_of_trials(
     environment = ["--environment", "requirements.txt"]
     with package_index(tmp_path / "index") as index:
         index.add("tiny", "1.5")
-        for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
-            monkeypatch.setenv(name, index.url)
-        monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+        index.be_the_only_one(monkeypatch)
         done = transload("run", *options, *environment, "--trials", "1", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         done = transload("run", "--trials", "2", "--json")

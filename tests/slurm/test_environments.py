@@ -35,10 +35,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIn
     """An index with the package ``tiny``, and a file in the working directory that names it."""
     with package_index(tmp_path / "index") as served:
         served.add("tiny", "1.0")
-        for name, value in installer(served).items():
-            monkeypatch.setenv(name, value)
-        for name in ("UV_FIND_LINKS", "PIP_FIND_LINKS", "PIP_EXTRA_INDEX_URL", "UV_LINK_MODE"):
-            monkeypatch.delenv(name, raising=False)
+        served.be_the_only_one(monkeypatch)
         yield served
 
 
@@ -74,18 +71,6 @@ def afar(hpc: Path) -> Iterator[Runner]:
             made.delete(row.app_handle)
 
 
-def installer(index: PackageIndex) -> dict[str, str]:
-    """Return the variables that lead an installer to an index, with a cache of its own."""
-    return {
-        "UV_DEFAULT_INDEX": index.url,
-        "UV_INDEX_URL": index.url,
-        "PIP_INDEX_URL": index.url,
-        "UV_CACHE_DIR": str(index.folder.parent / "uv-cache"),
-        "UV_PYTHON_DOWNLOADS": "never",
-        "UV_HTTP_TIMEOUT": "5",
-    }
-
-
 def submit(
     runner: Runner,
     index: PackageIndex,
@@ -95,7 +80,7 @@ def submit(
     scheduler: str = "slurm",
 ) -> Job:
     """Submit a line of Python that runs with what the file names."""
-    role = Role("main", "/tmp", entrypoint="python3", args=["-c", code], env=installer(index))
+    role = Role("main", "/tmp", entrypoint="python3", args=["-c", code], env=index.variables())
     launch = Launch(app=AppDef("test", [role]), scheduler=scheduler, environment=CONTENT)
     return launch.plan(runner, app_id=app_id).submit()
 
@@ -282,7 +267,7 @@ with Runner("tests") as runner:
 
 def submitter(index: PackageIndex, name: str) -> subprocess.Popen[str]:
     """Start a process that submits a job, waits for it and deletes it."""
-    code = SUBMIT.format(env=installer(index), name=name)
+    code = SUBMIT.format(env=index.variables(), name=name)
     return subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
 
 
@@ -319,7 +304,7 @@ def test_a_lock_of_uv_where_there_is_none(
     )
     subprocess.run([UV, "lock", "-q"], check=True, timeout=60)
     index.add("tiny", "2.0")
-    role = Role("main", "/tmp", entrypoint="python3", args=["-c", PRINT], env=installer(index))
+    role = Role("main", "/tmp", entrypoint="python3", args=["-c", PRINT], env=index.variables())
     launch = Launch(
         app=AppDef("test", [role]),
         scheduler="hpc",
@@ -360,7 +345,7 @@ def test_wheels_that_are_fetched_here_and_sent(
     with pytest.raises(SubmitError, match=r"(?s)its wheels for Python .* cannot be.*tiny==3\.0"):
         launch.plan(afar).submit()
     assert leftovers(hpc / ".environments") == []
-    role.env = dict.fromkeys(("PIP_INDEX_URL", "UV_INDEX_URL"), "http://127.0.0.1:9/simple")
+    role.env = dict.fromkeys(("PIP_INDEX_URL", "UV_DEFAULT_INDEX"), "http://127.0.0.1:9/simple")
     role.env.update({"PIP_RETRIES": "1", "UV_HTTP_RETRIES": "0"})
     launch.cfg = {"python": sys.executable}
     with pytest.raises(
@@ -389,7 +374,7 @@ def test_made_in_a_job_and_unpacked_on_the_nodes(
     # a network namespace without a route
     words = ["--net", "--mount", "sh", "-c", 'mount -t sysfs none /sys; python3 -c "$0"', ALONE]
     role = Role(
-        "main", "/tmp", entrypoint="unshare", args=words, num_replicas=2, env=installer(index)
+        "main", "/tmp", entrypoint="unshare", args=words, num_replicas=2, env=index.variables()
     )
     app = AppDef("test", [role])
     launch = Launch(app=app, scheduler=scheduler, environment=CONTENT, cfg=ON_NODE)
@@ -413,7 +398,7 @@ def test_made_in_a_job_and_unpacked_on_the_nodes(
 def test_a_job_that_cannot_make_it(runner: Runner, slurm_dir: Path, index: PackageIndex) -> None:
     """The message has the installer's last lines, or Slurm's own words. No job is left."""
     Path(CONTENT).write_text("absent\n", encoding="utf-8")
-    role = Role("main", "/tmp", entrypoint="true", env=installer(index))
+    role = Role("main", "/tmp", entrypoint="true", env=index.variables())
     app = AppDef("test", [role])
     launch = Launch(app=app, scheduler="slurm", environment=CONTENT, cfg=ON_NODE)
     with pytest.raises(SubmitError, match=r"(?s)cannot be made.*\n.*absent") as caught:

@@ -371,8 +371,7 @@ def test_an_index_that_is_away(
     scripts: Path, root: Path, index: PackageIndex, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same submit may succeed later."""
-    for name in ("UV_INDEX_URL", "UV_DEFAULT_INDEX"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9/simple")
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:9/simple")
     monkeypatch.setenv("UV_HTTP_RETRIES", "0")
     (scripts / "train.py").write_text(HEADER)
     with Runner("t") as runner:

@@ -48,10 +48,11 @@ def test_packages_that_cannot_be_fetched(index: PackageIndex, tmp_path: Path) ->
     assert not caught.value.transient
 
 
-def test_an_index_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_index_that_is_away(
+    index: PackageIndex, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same may succeed later, and the error says so."""
     monkeypatch.setenv("PIP_RETRIES", "1")
-    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
     recipe = _recipe("--index-url http://127.0.0.1:9/simple\ntiny\n")
     with pytest.raises(SubmitError, match="cannot be fetched here") as caught:
         environments.fetch_wheels(recipe, ELSEWHERE, {}, str(tmp_path / "work"))

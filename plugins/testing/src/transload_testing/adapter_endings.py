@@ -87,9 +87,7 @@ class EndingScenarios(AdapterSuite):
         }
         with package_index(tmp_path / "index") as index:
             index.add("tiny", "1.0")
-            for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
-                monkeypatch.setenv(name, index.url)
-            monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
+            index.be_the_only_one(monkeypatch)
             stage.start(job=HostJob(scheduler="local", launch=launch))
             seen = stage.ended()
         self.is_state(seen, AppState.SUCCEEDED)

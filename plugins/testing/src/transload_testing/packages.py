@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -12,6 +13,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
 
 __all__ = ["PackageIndex", "package_index"]
 
@@ -24,7 +29,7 @@ class PackageIndex:
 
     Args:
         folder: where the wheels lie.
-        url: the index, as ``UV_INDEX_URL`` and ``PIP_INDEX_URL`` take it.
+        url: the index, as ``UV_DEFAULT_INDEX`` and ``PIP_INDEX_URL`` take it.
         requests: paths that were asked for, in order.
         answers: while it is not set, requests wait.
     """
@@ -36,6 +41,33 @@ class PackageIndex:
 
     def __post_init__(self) -> None:
         self.answers.set()
+
+    def variables(self) -> dict[str, str]:
+        """Return what leads uv and pip to this index, each with a cache of its own, and leaves pip's
+        files unread.
+        """
+        cache = self.folder.parent
+        return {
+            "PIP_CACHE_DIR": f"{cache}/pip-cache",
+            "PIP_CONFIG_FILE": os.devnull,
+            "PIP_INDEX_URL": self.url,
+            "UV_CACHE_DIR": f"{cache}/uv-cache",
+            "UV_DEFAULT_INDEX": self.url,
+            "UV_HTTP_TIMEOUT": "5",
+            "UV_PYTHON_DOWNLOADS": "never",
+        }
+
+    def be_the_only_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Have the installers of this test, and those that its jobs start, ask no other index.
+
+        Whatever else leads uv or pip somewhere on this machine is unset: a package of its indexes
+        would outvote one of the same name in this one.
+        """
+        for name in list(os.environ):
+            if name.startswith(("UV_", "PIP_")):
+                monkeypatch.delenv(name)
+        for name, value in self.variables().items():
+            monkeypatch.setenv(name, value)
 
     def add(
         self,
