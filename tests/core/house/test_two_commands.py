@@ -191,6 +191,7 @@ def test_uv_is_used_where_it_is(
     monkeypatch.setenv("PIP_INDEX_URL", "https://mirror.example/simple")
     monkeypatch.setenv("PIP_FIND_LINKS", "/a /b")
     monkeypatch.setenv("PATH", str(uv.parent))
+    quickstart._lead_uv(quickstart._settings_of_pip())
     made = quickstart._make(tmp_path / "env")
     assert made == [
         [str(uv), "pip", "install", "--python", str(tmp_path / "env" / "bin" / "python")]

@@ -63,6 +63,10 @@ def run_main(args: Sequence[str] | None) -> int:
     finally:
         sys.stdout = stdout
         sys.stderr = stderr
+        try:
+            stderr.flush()
+        except OSError:
+            _silence(stderr)  # notes that cannot be written do not change the exit code
 
 
 def _run(args: list[str]) -> int:
@@ -72,10 +76,10 @@ def _run(args: list[str]) -> int:
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        _silence_stdout()
+        _silence(sys.stdout)
         return ExitCode.PIPE
     except OSError as exc:
-        _silence_stdout()
+        _silence(sys.stdout)
         note_error(f"the output cannot be written: {exc.strerror}")
         return ExitCode.PIPE
     return code
@@ -264,11 +268,13 @@ def _tolerate_any_text(stream: TextIO) -> None:
         reconfigure(errors=errors)
 
 
-def _silence_stdout() -> None:
-    """Send the interpreter's last flush to the null device, since the reader (`| head`) is gone."""
+def _silence(stream: TextIO) -> None:
+    """Send the interpreter's last flush of a stream to the null device, since nobody reads it any
+    more (`| head`), or there is no room for it.
+    """
     try:
         devnull = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(devnull, sys.stdout.fileno())
+        os.dup2(devnull, stream.fileno())
         os.close(devnull)
     except (OSError, ValueError):
         note("the reader of the output has gone")
