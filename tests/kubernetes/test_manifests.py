@@ -499,3 +499,12 @@ def test_no_cores_are_asked_for(fake: Any, runner: Runner) -> None:
     )
     container = runner.dryrun(launch).request.jobs[0]["spec"]["template"]["spec"]["containers"][0]
     assert "cpu" not in container["resources"].get("requests", {})
+
+
+def test_a_base_in_a_home_is_refused(fake: Any, runner: Runner) -> None:
+    """Nobody here knows the home of an image's user, so a base with ``~`` would be lost."""
+    launch = Launch(
+        component="utils.echo", scheduler="kubernetes", cfg={"image": "i"}, tracker_base="~/runs"
+    )
+    with pytest.raises(ConfigError, match="~/runs"):
+        runner.dryrun(launch)

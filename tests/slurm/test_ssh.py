@@ -19,7 +19,7 @@ import pytest
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.schedulers.api import LogQuery, Stream
-from transload.specs import AppDef, AppState, JobMount, Role, Workspace
+from transload.specs import AppDef, AppState, JobMount, Role, Workspace, macros
 from transload_slurm import SlurmScheduler, create_slurm, pack, ssh
 from transload_slurm import connection as connection_module
 from transload_slurm.connection import Connection
@@ -120,6 +120,64 @@ def test_the_next_job_reads_what_one_has_made(
     second = far.run(shell_app("cat /in/model.pt", mounts=[JobMount(first, "/in")]), "slurm")
     far.wait(second, timeout=60)
     assert list(far.log_lines(second, "main")) == ["42\n"]
+
+
+def _words(runner: Runner, handle: str, role: str = "main") -> list[str]:
+    """Wait for a job's success, and return what its first replica printed."""
+    status = runner.wait(handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED, status
+    return [line.rstrip("\n") for line in runner.log_lines(handle, role)]
+
+
+@pytest.mark.parametrize("where", ["default", "tracker_base", "job_dir"])
+def test_no_job_sees_a_tilde(far: Runner, login: Any, where: str, tmp_path: Path) -> None:
+    """Every placeholder in arguments, variables and metadata is a path that is there on the cluster.
+
+    A file that a job writes below ``${output_dir}`` is among its artifacts.
+    """
+    prolog = tmp_path / "cwd" / "say"  # srun's own, which runs before each task
+    prolog.write_text("#!/bin/sh\necho export BEFORE=yes\n")
+    prolog.chmod(0o755)
+    script = (
+        'echo "$BEFORE"; echo "$1"; echo "$2"; echo "$FILES"; echo "$ROOT"; '
+        'echo "$3 $4 $(printenv "$5")"; pwd; echo "$TRANSLOAD_OUTPUT_DIR"; '
+        'echo weights > "$2/model.pt"; echo more > "$FILES/more.pt"'
+    )
+    role = Role(
+        "main",
+        "",
+        entrypoint="sh",
+        args=["-c", script, "sh", *(macros.img_root, macros.output_dir, macros.replica_id)],
+        env={"FILES": f"{macros.output_dir}", "ROOT": f"{macros.img_root}/bin"},
+        metadata={"slurm.srun_args": [f"--task-prolog={macros.img_root}/say"]},
+        workspace=Workspace({str(tmp_path / "cwd"): ""}),
+    )
+    role.args += [macros.app_id, macros.rank0_env]
+    cfg: dict[str, Any] = {"job_dir": "~/other"} if where == "job_dir" else {}
+    base = "~/runs" if where == "tracker_base" else None
+    handle = far.run(AppDef("t", [role]), "slurm", cfg, tracker_base=base, app_id=f"tilde-{where}")
+    said = _words(far, handle)
+    assert said[0] == "yes"
+    root, files, files_by_env, root_by_env, numbers, cwd, output_dir = said[1:]
+    assert root == cwd and root_by_env == f"{root}/bin"
+    assert files == files_by_env == output_dir
+    assert numbers.split()[:2] == ["0", f"tilde-{where}"] and len(numbers.split()) == 3
+    for path in (root, files):
+        assert path.startswith(f"{login.home}/") and os.path.isdir(path)
+    assert sorted(far.results(handle).artifacts) == ["model.pt", "more.pt"]
+
+
+def test_a_component_is_given_a_path_of_the_cluster(
+    far: Runner, login: Any, tmp_path: Path
+) -> None:
+    """A component that asks where its job reports hands on a path without a ``~``."""
+    Path("jobs.py").write_text(
+        "from transload.specs import AppDef, Role\n"
+        "def train(tracker_base: str) -> AppDef:\n"
+        "    return AppDef('t', [Role('main', '', entrypoint='echo', args=[f'--to={tracker_base}/x'])])\n"
+    )
+    handle = far.run_component("jobs.py:train", [], "slurm", app_id="component")
+    assert _words(far, handle) == [f"--to={login.home}/.transload/slurm/component/results/x"]
 
 
 def test_two_submits_of_one_id_are_one_app(far: Runner, shell_app: Callable[..., AppDef]) -> None:

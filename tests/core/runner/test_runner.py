@@ -563,6 +563,24 @@ def test_files_of_an_app(runner: Runner, tmp_path: Path) -> None:
     assert sorted(path.name for path in here.rglob("*")) == ["a b", "x.pt", "y.pt"]
 
 
+@pytest.mark.parametrize("base", ["~/runs", "file://~/runs", "~"])
+def test_a_base_in_the_home_folder(
+    runner: Runner, base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A job, which is no shell, gets a path without ``~``, and what it writes there is read."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    app = sh(
+        'echo "$1"; echo "$X"; echo "$TRANSLOAD_TRACKER_BASE"; mkdir -p "$1"; echo 1 > "$1/y.pt"'
+    )
+    app.roles[0].args += ["sh", macros.output_dir]
+    app.roles[0].env["X"] = macros.output_dir
+    handle = runner.run(app, tracker_base=base)
+    assert runner.wait(handle, timeout=60).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    said = [line.rstrip("\n") for line in runner.log_lines(handle, "main")]
+    assert said[0] == said[1] and all(path.startswith(f"{tmp_path}/") for path in said)
+    assert list(runner.results(handle).artifacts) == ["y.pt"]
+
+
 def test_the_output_folder_needs_a_place() -> None:
     """Where an app has no folder of its own the macro is refused, with the way out."""
     app = sh("true", env={"X": macros.output_dir})

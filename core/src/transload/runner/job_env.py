@@ -141,8 +141,9 @@ def tracker_base_of(
 ) -> str | None:
     """Return the base of a job's results, or None if there is none.
 
-    It is the given one (``${app_id}`` replaced), else the scheduler's. A relative path is made
-    absolute here, since the job and its readers may run in other folders.
+    It is the given one (``${app_id}`` replaced), else the scheduler's. A path that is relative, or
+    in the user's home, is made absolute here, since the job and its readers may run in other
+    folders.
 
     Raises:
         ConfigError: for a URL that no storage can be opened with, or none that the job shares with
@@ -151,8 +152,11 @@ def tracker_base_of(
     if not given:
         return backend.results_folder(app_id, cfg)
     base = given.replace(macros.app_id, app_id)
-    if "://" not in base and "::" not in base and not base.startswith("~"):
-        return base if os.path.isabs(base) else os.path.abspath(base)
+    path = local_path(base) or ""
+    if path.startswith("~"):
+        return backend.expand_user(path)
+    if "://" not in base and "::" not in base:
+        return os.path.abspath(base) if not os.path.isabs(base) else base
     _check_protocol(base)
     return base
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
@@ -602,6 +603,17 @@ class SchedulerBase(ABC):
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the job's own tracker base inside the job, or None, the default."""
         return None
+
+    def expand_user(self, path: str) -> str:
+        """Return a path that begins with ``~`` as jobs see it.
+
+        The default is for jobs that see the submitter's home. A path that is left as it is must be
+        made absolute by `submit`, wherever it stands in the request.
+
+        Raises:
+            ConfigError: where jobs have no home that is known.
+        """
+        return os.path.expanduser(path)
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the folder of checkpoints of a role as its program sees it.

@@ -458,6 +458,17 @@ class KubernetesScheduler(SchedulerBase):
         """
         return results.FOLDER if cfg.get("helper_image") else None
 
+    def expand_user(self, path: str) -> str:
+        """Refuse a path with ``~``, since the home of an image's user is not known.
+
+        Raises:
+            ConfigError: always.
+        """
+        raise ConfigError(
+            f"tracker_base={path!r}: the home folder in a container is not known here: give an "
+            "absolute path of a volume, or a URL"
+        )
+
     def results_store(self, app_id: str) -> results.PodStore | None:
         """Return the results that pods handed over, or None if the job was given another place."""
         return self._handover.store(app_id)

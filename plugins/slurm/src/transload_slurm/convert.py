@@ -9,7 +9,7 @@ import math
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from transload.errors import ConfigError, UnsupportedFeature
@@ -28,6 +28,7 @@ from transload.specs import (
     parse_app_handle,
 )
 from transload.specs.interruptions import SIGNALS
+from transload.specs.macro_values import substitute
 from transload.specs.own_programs import shown_command
 from transload_slurm.containers import KINDS, Bind, binds_of, command, step_flags
 from transload_slurm.options import extra, flags, making_of, plain, prologue, role_options
@@ -77,8 +78,8 @@ class RoleRequest:
     Args:
         name: its name.
         entrypoint: the program.
-        args: its arguments. ``${replica_id}`` is left for the replica, ``${img_root}`` if there is
-            a workspace.
+        args: its arguments. ``${replica_id}`` is left for the replica, ``${img_root}`` for the
+            submit if there is a workspace (see `with_roots`).
         env: its environment, likewise.
         cwd: working directory, which is also the root of the image, or None for the copy of the
             workspace.
@@ -210,9 +211,8 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         )
     roles = []
     for index, role in enumerate(app.roles):
-        options = role_options(role, index, cfg)
         making_of(role, cfg)  # refuses a place that there is not
-        roles.append(_role(role, index, options, cfg, app, gang=gang, here=here))
+        roles.append(_role(role, index, cfg, app, gang=gang, here=here))
     job = flags(PER_JOB, cfg)
     if cfg.get("dependency"):
         job.append("--kill-on-invalid-dep=yes")
@@ -241,7 +241,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         array_parallel=parallel,
         timeout=app.timeout,
         job_dir=folder,
-        python=plain("python", str(cfg.get("python") or "python3")),
+        python=_python(cfg, here),
         prologue=prologue(cfg.get("prologue")),
         segment=app.segment,
         checkpoint_base=checkpoint_base(cfg, here=here),
@@ -273,6 +273,12 @@ def checkpoint_base(cfg: Mapping[str, CfgVal], *, here: bool) -> str | None:
     if not base:
         return None
     return _folder("checkpoint_base", plain("checkpoint_base", str(base)), here)
+
+
+def _python(cfg: Mapping[str, CfgVal], here: bool) -> str:
+    """Return the Python of the nodes as the cluster knows it."""
+    python = plain("python", str(cfg.get("python") or "python3"))
+    return os.path.expanduser(python) if here else python
 
 
 def _folder(name: str, path: str, here: bool) -> str:
@@ -320,7 +326,6 @@ def _refuse_array(app: AppDef) -> None:
 def _role(
     role: Role,
     index: int,
-    options: Mapping[str, CfgVal],
     cfg: Mapping[str, CfgVal],
     app: AppDef,
     *,
@@ -332,8 +337,7 @@ def _role(
     Args:
         role: the role.
         index: its number in the job.
-        options: its own run options.
-        cfg: those of the job.
+        cfg: the run options of the job.
         app: the definition of the job.
         gang: whether all replicas run together. Otherwise they are elements of an array.
         here: whether the cluster's disk is that of this machine.
@@ -357,6 +361,8 @@ def _role(
     values = macros.Values(
         img_root=root, app_id=macros.app_id, replica_id=macros.replica_id, rank0_env=RANK0_ENV
     )
+    role = values.apply(role)
+    options = role_options(role, index, cfg)
     tasks = role.num_replicas if gang else 1
     shape = _shape(role, index, tasks, options)
     limit = flags(PER_ROLE, options)
@@ -366,7 +372,9 @@ def _role(
         # No more than was asked for: a partition of 12 hours takes a job of 12 hours. The supervisor
         # ends the job to the second, Slurm looks at limits about twice a minute.
         limit.append(f"--time={math.ceil(app.timeout / 60)}")
-    own = extra("srun_args", options.get("srun_args"), role)
+    step_args = extra("srun_args", options.get("srun_args"), role)
+    job_args = extra("sbatch_args", options.get("sbatch_args"), role)
+    _refuse_replica_id([*job_args, *step_args], index)
     group = [f"--het-group={index}"] if len(app.roles) > 1 else []
     # --mem=0 is all that the job has, which steps that programs start may then have as well
     step = [flag for flag in shape if not flag.startswith(("--gpus", "--mem"))] + ["--mem=0"]
@@ -386,7 +394,7 @@ def _role(
         environment = str(role.environment)
         packages = role.env.get(PACKAGES, "")
     entrypoint = role.entrypoint
-    args = [values.substitute(arg) for arg in role.args]
+    args = role.args
     if role.progress_server:
         _refuse_server_inside(kind, index)
         args = served(entrypoint, [entrypoint, *args])
@@ -396,7 +404,7 @@ def _role(
         name=role.name,
         entrypoint=entrypoint,
         args=args,
-        env={name: values.substitute(value) for name, value in role.env.items()},
+        env=role.env,
         cwd=cwd,
         workspace=role.workspace or None,
         num_replicas=role.num_replicas,
@@ -405,10 +413,10 @@ def _role(
         retry_policy=role.retry_policy,
         retry_delay=role.retry_delay,
         secrets=dict(role.secrets),
-        sbatch=[*shape, *limit, *extra("sbatch_args", options.get("sbatch_args"), role)],
-        srun=[*group, *step, *gpus, *always, f"--job-name={role.name}", *own],
+        sbatch=[*shape, *limit, *job_args],
+        srun=[*group, *step, *gpus, *always, f"--job-name={role.name}", *step_args],
         container=kind,
-        image=role.image,
+        image=_image(role, here),
         binds=binds,
         gpus=role.resource.gpu > 0,
         max_interruptions=role.interruptions_allowed,
@@ -421,6 +429,22 @@ def _role(
         environment=environment,
         packages=packages,
     )
+
+
+def _refuse_replica_id(words: Sequence[str], index: int) -> None:
+    """Refuse the replica's number in options of Slurm, which are those of all replicas."""
+    if any(macros.replica_id in word for word in words):
+        path = f"roles[{index}].metadata"
+        raise UnsupportedFeature(
+            f"{path}: {macros.replica_id}: not possible on scheduler 'slurm': its options are the "
+            "same for all replicas",
+            path,
+        )
+
+
+def _image(role: Role, here: bool) -> str:
+    """Return the image as the cluster knows it. One elsewhere may lie in the user's home."""
+    return os.path.expanduser(role.image) if here else role.image
 
 
 def _refuse_inside(kind: str, index: int) -> None:
@@ -500,6 +524,28 @@ def image_root(role: Role, here: bool, working_dir: str = "") -> str:
     if working_dir:
         return _folder("working_dir", working_dir, here)
     return os.getcwd() if here else "~"
+
+
+def with_roots(request: SlurmRequest, folders: Mapping[int, str]) -> SlurmRequest:
+    """Return a request with ``${img_root}`` replaced, now that the copies of workspaces are known.
+
+    Args:
+        request: the request.
+        folders: number of a role → its copy of a workspace.
+    """
+    roles = []
+    for index, role in enumerate(request.roles):
+        values = {"img_root": folders.get(index, role.cwd) or ""}
+        roles.append(
+            replace(
+                role,
+                args=[substitute(arg, values) for arg in role.args],
+                env={name: substitute(value, values) for name, value in role.env.items()},
+                sbatch=[substitute(flag, values) for flag in role.sbatch],
+                srun=[substitute(flag, values) for flag in role.srun],
+            )
+        )
+    return replace(request, roles=roles)
 
 
 def comment_of(app_id: str, token: str) -> str:

@@ -114,7 +114,8 @@ class Helper:
 
         check()
         given = wire.submission_from_dict(submission)
-        return self._apps.submit(wire.request_from_dict(request), app_id, given, mark, check)
+        asked = wire.request_from_dict(request, submission["tracker_base"])
+        return self._apps.submit(asked, app_id, given, mark, check)
 
     def do_withdraw(self, app_id: str, mark: str) -> None:
         """Take back a submit whose submitter does not want it any more."""

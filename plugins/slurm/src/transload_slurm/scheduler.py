@@ -116,6 +116,10 @@ class SlurmScheduler(SchedulerBase):
         base = self.apps.place(str(folder)) if folder else self.apps.root
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
 
+    def expand_user(self, path: str) -> str:
+        """Return a path with ``~`` as jobs see it. Behind ssh only the login node knows the home."""
+        return os.path.expanduser(path) if isinstance(self.apps, Apps) else path
+
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the folder of a role's checkpoints.
 

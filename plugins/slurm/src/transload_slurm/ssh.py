@@ -181,7 +181,14 @@ def command(host: str, socket: str, python: str, root: str) -> list[str]:
     # nothing that any login shell takes for its own
     code = f"import base64;exec(base64.b64decode('{base64.b64encode(boot).decode()}'))"
     options = [word for option in (*_OPTIONS, f"ControlPath={socket}") for word in ("-o", option)]
-    return ["ssh", "-T", *options, "--", host, f'exec {shlex.quote(python)} -I -S -c "{code}"']
+    return ["ssh", "-T", *options, "--", host, f'exec {_quoted(python)} -I -S -c "{code}"']
+
+
+def _quoted(path: str) -> str:
+    """Return a path for any login shell. One in the user's home stays so."""
+    if path.startswith("~/"):
+        return f'"$HOME"/{shlex.quote(path[2:])}'
+    return shlex.quote(path)
 
 
 def explain(host: str, code: int | None, said: str) -> SchedulerUnavailable:

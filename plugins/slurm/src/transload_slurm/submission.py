@@ -28,7 +28,7 @@ from transload.schedulers.local.convert import inherited
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id
 from transload_slurm import checkpoints, commands, preemption, waiting
-from transload_slurm.convert import SlurmRequest, comment_of, plan, script
+from transload_slurm.convert import SlurmRequest, comment_of, plan, script, with_roots
 from transload_slurm.jobs import Job, boot_id, squeue
 from transload_slurm.store import (
     BULKY,
@@ -485,6 +485,7 @@ def _fill(
             shutil.rmtree(copies[key], ignore_errors=True)
             lay(role.workspace, copies[key])
         folders[index] = copies[key]
+    request = with_roots(request, folders)
     package = f"{folder}/job/transload_slurm_job"
     make_private(package)
     make_private(f"{folder}/job/transload")

@@ -9,7 +9,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any, Final
 
@@ -155,18 +155,39 @@ def request_to_dict(request: SlurmRequest, workspaces: list[str | None]) -> Mess
     return data
 
 
-def request_from_dict(data: Message) -> SlurmRequest:
-    """Return a request, with the folders that are the user's home's made out."""
+def request_from_dict(data: Message, tracker_base: str | None = None) -> SlurmRequest:
+    """Return a request, with paths in the user's home made absolute, since here it is known.
+
+    Args:
+        data: what `request_to_dict` returned.
+        tracker_base: where the job reports, as it was sent. Arguments, variables and options may
+            have it anywhere in their text.
+    """
     roles = []
     for role in data["roles"]:
         role = {**role, "retry_policy": RetryPolicy(role["retry_policy"])}
-        for name in ("cwd", "checkpoints"):
+        own = [folder for folder in (tracker_base, role["checkpoints"]) if folder]
+        for name in ("cwd", "checkpoints", "image"):
             role[name] = role[name] and os.path.expanduser(role[name])
-        role["env"] = {name: _at_home(name, value) for name, value in role["env"].items()}
+        for name in ("args", "sbatch", "srun"):
+            role[name] = [_with_absolute(own, text) for text in role[name]]
+        role["env"] = {
+            name: _with_absolute(own, _at_home(name, value)) for name, value in role["env"].items()
+        }
         roles.append(RoleRequest(**role))
     folder = data["job_dir"] and os.path.expanduser(data["job_dir"])
     base = data["checkpoint_base"] and os.path.expanduser(data["checkpoint_base"])
-    return SlurmRequest(**{**data, "roles": roles, "job_dir": folder, "checkpoint_base": base})
+    places = {"job_dir": folder, "checkpoint_base": base}
+    places["python"] = os.path.expanduser(data["python"])
+    return SlurmRequest(**{**data, "roles": roles, **places})
+
+
+def _with_absolute(folders: Sequence[str], text: str) -> str:
+    """Return a text in which these folders of a job are absolute. They have its id or name."""
+    for folder in folders:
+        if folder.startswith("~"):
+            text = text.replace(folder, os.path.expanduser(folder))
+    return text
 
 
 def _at_home(name: str, value: str) -> str:
@@ -197,7 +218,7 @@ def submission_from_dict(data: Message) -> Submission:
     Of the environment a job gets the allow-list, as it is on the login node.
     """
     base = data["tracker_base"]
-    if base and base.startswith("~/"):
+    if base and base.startswith("~"):
         base = os.path.expanduser(base)
     app = AppDef.from_json(data["app"])
     return Submission(**{**data, "app": app, "tracker_base": base, "inherit_env": False})

@@ -87,13 +87,23 @@ class AppTests(SchedulerSuite):
 
     @needs_programs
     def test_macros(self, stage: SchedulerStage) -> None:
-        """The scheduler replaces its macros in arguments, and leaves other ``$`` to the program."""
-        command = f'x=kept; echo "{macros.replica_id} $x ${{x}}"; printenv {macros.rank0_env} > /dev/null && echo rank0'
+        """The scheduler replaces its macros in arguments and variables, and no other ``$``."""
+        command = (
+            f'x=kept; echo "{macros.replica_id} $x ${{x}}"; '
+            f"printenv {macros.rank0_env} > /dev/null && echo rank0; "
+            f'echo "$MINE"; test "$ROOT" = "{macros.img_root}/bin" && echo root'
+        )
+        env = {
+            "MINE": f"{macros.replica_id} ${{x}} $x",
+            "ROOT": f"{macros.img_root}/bin",
+        }
         replicas = 2 if stage.scheduler.capabilities.replicas else 1
-        app_id = stage.submit(stage.app(Program(command=command), replicas=replicas))
+        app = stage.app(Program(command=command), replicas=replicas, env=env)
+        app_id = stage.submit(app)
         assert stage.ended(app_id).state is AppState.SUCCEEDED
         for k in range(replicas):
-            assert stage.everything(app_id, k=k) == [f"{k} kept kept\n", "rank0\n"]
+            said = [f"{k} kept kept\n", "rank0\n", f"{k} ${{x}} $x\n", "root\n"]
+            assert stage.everything(app_id, k=k) == said
 
     def test_cancel(self, stage: SchedulerStage) -> None:
         """A cancel does not wait. The job ends CANCELLED, and its status has the request."""

@@ -269,9 +269,8 @@ class Agent:
         self.signalled = False
         self.noticed = False
         task = self.task
-        values = {"${img_root}": task["cwd"], "${replica_id}": str(self.k)}
-        argv = [task["entrypoint"], *(_replace(arg, values) for arg in task["args"])]
-        env = self._environment(run, rank0, values)
+        argv = [task["entrypoint"], *(self._numbered(arg) for arg in task["args"])]
+        env = self._environment(run, rank0)
         streams: list[int] = []
         _unlink(os.path.join(self.logs, ERROR_FILE))  # that of the run before
         try:
@@ -345,7 +344,11 @@ class Agent:
         if self.watch is not None:
             self.watch.begin()
 
-    def _environment(self, run: int, rank0: str, values: dict[str, str]) -> dict[str, str]:
+    def _numbered(self, text: str) -> str:
+        """Return a text with the number of this replica in place of its token."""
+        return text.replace("${replica_id}", str(self.k))
+
+    def _environment(self, run: int, rank0: str) -> dict[str, str]:
         env = {
             name: value
             for name, value in os.environ.items()
@@ -359,7 +362,7 @@ class Agent:
         )
         # a step of the program's own would wait for ever for what this step has
         env.setdefault("SLURM_OVERLAP", "1")
-        env.update({name: _replace(value, values) for name, value in self.task["env"].items()})
+        env.update({name: self._numbered(value) for name, value in self.task["env"].items()})
         if self.task["container"]:  # container runtimes need it
             env.setdefault("USER", os.environ.get("SLURM_JOB_USER", ""))
         env["TRANSLOAD_APP_ID"] = self.task["app_id"]
@@ -747,12 +750,6 @@ def _prctl(option: int, value: int) -> None:
             ctypes.CDLL(None).prctl(*arguments)
     except (ImportError, AttributeError, OSError):
         pass  # this system has no prctl
-
-
-def _replace(text: str, values: dict[str, str]) -> str:
-    for token, value in values.items():
-        text = text.replace(token, value)
-    return text
 
 
 def _unlink(path: str) -> None:
