@@ -17,6 +17,12 @@ from torchx.specs import AppDef
 def train() -> AppDef:
     return AppDef("train")
 """
+_WITHOUT_UNIT = """\
+# /// script
+# [tool.transload]
+# time-limit = 10
+# ///
+"""
 BATCH_SCRIPT = """\
 #!/bin/bash
 #SBATCH --mem=8G
@@ -54,6 +60,9 @@ MISTAKES = [
     (["run", "--cpu", "all", "--", "true"], "must be a number of cores, such as 0.5"),
     (["run", "--secret", "A=env:B", "--", "true"], "use run --pass-env NAME"),
     (["run", "--time-limit", "soon", "--", "true"], "'soon'"),
+    (["run", "--time-limit", "90", "--", "true"], "such as '90s', '90m' or '90h'"),
+    (["run", "units.py"], "units.py:3: [tool.transload] time-limit=10: must have a unit"),
+    (["run", "--replicas", "1_0", "--", "true"], "must be a whole number, in plain digits"),
     (["run", "--checkpoints", "/data", "--", "true"], "write --checkpoints alone"),
     (["run"], "COMPONENT"),
     (["rum", "--", "true"], "did you mean 'run'?"),
@@ -114,6 +123,7 @@ WITH_ALL_PLUGINS = [
 def write_files(folder: Path) -> None:
     """Write the files that the mistakes are about into a folder."""
     (folder / "train.py").write_text("print('trained')\n")
+    (folder / "units.py").write_text(_WITHOUT_UNIT)
     (folder / "from_torchx.py").write_text(_FROM_TORCHX)
     (folder / "train.sbatch").write_text(BATCH_SCRIPT)
     (folder / "train.sh").write_text("#!/bin/sh\ntrue\n")

@@ -415,7 +415,7 @@ async def test_variables_reach_the_app(host: Any, tmp_path: Path) -> None:
         "metadata": {"team": "x"},
         "retries": 1,
         "time_limit": "60s",
-        "notice": 5,
+        "notice": "5s",
         "checkpoints": True,
     }
     command = "sh -c 'test $TOKEN = hunter2 && echo this is $TRANSLOAD_REPLICA_ID of $GIVEN'"
@@ -466,7 +466,7 @@ def test_a_work_pool_offers_the_settings_of_a_job() -> None:
         "mem": "8G",
         "replicas": 1,
         "segment": "1h",
-        "stall_after": 600,
+        "stall_after": "10m",
         "on_stall": "dump",
         "stall_signal": "USR2",
         "notice": {"seconds": 60, "signal": "USR1"},
@@ -496,7 +496,7 @@ def test_a_work_pool_offers_the_settings_of_a_job() -> None:
         ({"retry": 1}, "retry=1: no variable of the work pool: did you mean 'retries'"),
         ({"gpu": "two"}, "gpu='two': must be a whole number"),
         ({"gpu": 1.5}, "gpu=1.5: must be an int"),
-        ({"stall_after": "0s"}, "stall_after=0.0: must be above 0"),
+        ({"stall_after": "0s"}, "stall_after='0s': must be above 0"),
         ({"time_limit": -1}, "time_limit=-1: must be above 0"),
         ({"replicas": "2"}, "replicas=2: a flow run is run once"),
         ({"mounts": ["src=/a"]}, "mounts: 'src=/a': the type must come first"),

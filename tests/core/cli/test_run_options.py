@@ -43,10 +43,12 @@ def test_checkpoints_is_a_flag_unless_a_handle_follows(words: list[str], read: l
         (["--max-interruptions", "-1"], "--max-interruptions=-1: must be 0 or more"),
         (["--retries", "-1"], "--retries=-1: must be 0 or more"),
         (["--gpu", "-2"], "--gpu=-2: must be 0 or more"),
-        (["--stall-after", "0s"], "'--stall-after': '0s': must be above 0"),
-        (["--notice", "0s"], "'--notice': '0s': must be above 0"),
-        (["--time-limit", "0"], "'--time-limit': '0': must be above 0"),
-        (["--segment", "0:00:00"], "'--segment': '0:00:00': must be above 0"),
+        (["--stall-after", "0s"], "--stall-after='0s': must be above 0"),
+        (["--notice", "0s"], "--notice='0s': must be above 0"),
+        (["--time-limit", "0"], "--time-limit='0': must be above 0"),
+        (["--time-limit", "90"], "--time-limit='90': must have a unit"),
+        (["--retry-delay", "5"], "--retry-delay='5': must have a unit"),
+        (["--segment", "0:00:00"], "--segment='0:00:00': must be above 0"),
     ],
 )
 def test_wrong_options(invoke: Any, options: list[str], says: str) -> None:

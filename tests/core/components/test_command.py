@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 from typing import Any
 
@@ -164,8 +165,15 @@ def test_overrides_of_one_role() -> None:
         ({"replicas": 0}, "--replicas=0: must be 1 or more"),
         ({"retries": 1.5}, "--retries=1.5: must be an int"),
         ({"time_limit": 0}, "--time_limit=0: must be above 0"),
-        ({"stall_after": "0s"}, "--stall_after=0.0: must be above 0"),
-        ({"notice": "0s"}, "--notice=0.0: must be above 0"),
+        ({"stall_after": "0s"}, "--stall_after='0s': must be above 0"),
+        ({"notice": "0s"}, "--notice='0s': must be above 0"),
+        ({"time_limit": "10"}, "--time_limit='10': must have a unit, such as '10s', '10m'"),
+        ({"time_limit": 10}, "--time_limit=10: must have a unit, such as '10s', '10m' or '10h'"),
+        ({"segment": "1.5"}, "--segment='1.5': must have a unit"),
+        ({"notice": 30.0}, "--notice=30.0: must have a unit"),
+        ({"stall_after": 20}, "--stall_after=20: must have a unit"),
+        ({"retry_delay": "5"}, "--retry_delay='5': must have a unit"),
+        ({"time_limit": math.nan}, "--time_limit=nan: must be finite"),
         ({"retry_delay": -1}, "--retry_delay=-1: must be 0 or more"),
         ({"name": "a/b"}, "--name='a/b': must be 1 to 200 printable characters"),
         ({"image": 3}, "--image=3: must be a str"),

@@ -188,8 +188,8 @@ def test_the_scheduler_of_a_header(scripts: Path) -> None:
 
 
 def test_a_header_may_ask_for_a_notice(scripts: Path) -> None:
-    """A header gives a notice in seconds, or with a unit. The role's own goes first."""
-    for text in ("120", "'2m'"):
+    """A header gives a notice with a unit. The role's own goes first."""
+    for text in ("'120s'", "'2m'"):
         (scripts / "train.py").write_text(
             f"# /// script\n# [tool.transload]\n# notice = {text}\n# ///\n"
         )
@@ -236,6 +236,81 @@ def test_where_a_script_lies(
         role.workspace = Workspace(workspace)
     script = script_of(role, [str(scripts)])
     assert (script and os.path.abspath(script)) == (found and str(scripts / found))
+
+
+def test_a_header_gives_no_replicas_to_a_component(scripts: Path, script: Path) -> None:
+    """A component says how many replicas there are, be it one, and a command leaves it open."""
+    (scripts / "comp.py").write_text(
+        "from transload.specs import AppDef, Role\n"
+        "def c(n: int = 1) -> AppDef:\n"
+        "    role = Role('m', '', entrypoint='python3', args=['train.py'], num_replicas=n)\n"
+        "    return AppDef('c', [role])\n"
+    )
+    with Runner("t") as runner:
+        counts = [
+            planned(runner, **launch).roles[0].num_replicas
+            for launch in (
+                {"component": "comp.py", "args": {"n": 1}},
+                {"component": "comp.py", "args": ["--n", "2"]},
+                {"component": "utils.python", "args": {"script": "train.py"}},
+                {"component": "dist.ddp", "args": {"script": "train.py", "j": "1x2"}},
+                {"component": "train.py"},
+                {"command": ["python", "train.py"]},
+                {"command": ["python", "train.py"], "overrides": {"replicas": 1}},
+            )
+        ]
+    assert counts == [1, 2, 1, 1, 3, 3, 1]
+
+
+@pytest.mark.parametrize("mark", [b"", b"\xef\xbb\xbf"], ids=["plain", "byte order mark"])
+def test_a_byte_order_mark_hides_no_header(scripts: Path, mark: bytes) -> None:
+    """A header on the first line counts where an editor has put a byte order mark before it."""
+    (scripts / "train.py").write_bytes(mark + HEADER.encode())
+    with Runner("t") as runner:
+        found = [
+            planned(runner, command=["python", "train.py"]),
+            planned(runner, component="train.py"),
+            planned(runner, command=["true"], environment="train.py"),
+        ]
+    assert all(each.roles[0].environment is not None for each in found)
+    assert [each.name for each in found] == ["trainer", "trainer", "true"]
+
+
+def test_a_header_with_a_python_alone(scripts: Path) -> None:
+    """A header that names a Python and no packages is an environment with that Python."""
+    digests = set()
+    for version in (">=3.8", ">=3.99"):
+        (scripts / "train.py").write_text(f"# /// script\n# requires-python = '{version}'\n# ///\n")
+        with Runner("t") as runner:
+            found = planned(runner, command=["python", "train.py"]).roles[0].environment
+        assert found is not None and found.kind == "script"
+        digests.add(found.sha256)
+    assert len(digests) == 2
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("mem = 8", "must have a unit|with a unit"),
+        ("mem = '8'", "must have a unit, such as 8M"),
+        ("time-limit = 10", "time-limit=10: must have a unit, such as '10s', '10m' or '10h'"),
+        ("time-limit = '10'", "time-limit='10': must have a unit"),
+        ("notice = 120", "notice=120: must have a unit"),
+        ("notice = 1.5", "notice=1.5: must have a unit"),
+        ("time-limit = -1", "time-limit=-1: must be above 0"),
+        ("replicas = true", "replicas=True: must be an int"),
+        ("cpu = '1_0'", "cpu='1_0': must be a number"),
+        ("scheduler = 5", "scheduler=5: must be a str"),
+        ("scheduler = ''", "scheduler='': must not be empty"),
+        ("memory = '8G'", "memory: unknown key"),
+    ],
+)
+def test_a_number_of_a_header_has_a_unit(scripts: Path, line: str, says: str) -> None:
+    """A number without its unit is refused with file and line, as everywhere."""
+    (scripts / "train.py").write_text(f"# /// script\n# [tool.transload]\n# {line}\n# ///\n")
+    with Runner("t") as runner, pytest.raises(SpecError, match=says) as raised:
+        planned(runner, command=["python", "train.py"])
+    assert "train.py:3: [tool.transload]" in str(raised.value)
 
 
 def test_a_job_without_any_of_this_is_as_it_was(scripts: Path) -> None:
@@ -296,7 +371,7 @@ def test_a_scheduler_that_installs_nothing_refuses_it(
         ),
         (
             "# /// script\n# [tool.transload]\n# mem = '2 lumps'\n# ///\n",
-            r"train\.py:2: \[tool\.transload\]: mem=",
+            r"train\.py:3: \[tool\.transload\] mem=",
         ),
         (
             "# /// script\n# dependencies = ['tiny @ file:///opt/tiny']\n# ///\n",

@@ -11,10 +11,10 @@ from typing import Any, Final, TypeVar, cast
 import click
 
 from transload.cli.env_file import read_env
-from transload.cli.options import WholeNumber, cores, duration, gpus, positive_duration
+from transload.cli.options import WholeNumber, cores, gpus
 from transload.components import SETTING_HELP, OverrideOptions, overrides_of
 from transload.specs import Notice
-from transload.specs.interruptions import notice_from, signal_name
+from transload.specs.interruptions import signal_name
 
 __all__ = ["job_options", "job_settings"]
 
@@ -59,14 +59,14 @@ _OPTIONS: Final = (
     _JobOption("image", "IMAGE"),
     _JobOption("replicas", "N", type=WholeNumber()),
     _JobOption("retries", "N", type=WholeNumber()),
-    _JobOption("retry_delay", "DURATION", type=duration),
-    _JobOption("time_limit", "DURATION", type=positive_duration),
-    _JobOption("segment", "DURATION", type=positive_duration),
-    _JobOption("notice", "DURATION", type=positive_duration),
+    _JobOption("retry_delay", "DURATION"),
+    _JobOption("time_limit", "DURATION"),
+    _JobOption("segment", "DURATION"),
+    _JobOption("notice", "DURATION"),
     _JobOption("notice_signal", "NAME", help="The signal of the notice; default: TERM."),
     _JobOption("checkpoints", is_flag=True),
     _JobOption("max_interruptions", "N", type=WholeNumber()),
-    _JobOption("stall_after", "DURATION", type=positive_duration),
+    _JobOption("stall_after", "DURATION"),
     _JobOption("on_stall", "WHAT"),
     _JobOption("progress_server", is_flag=True),
     _JobOption("cpu", "N", type=cores),
@@ -139,11 +139,9 @@ def job_settings(ctx: click.Context) -> OverrideOptions:
     return cast("OverrideOptions", typed)
 
 
-def _notice(seconds: float | None, signal: str | None) -> Notice | None:
+def _notice(time: str | None, signal: str | None) -> Notice | str | None:
     """Return the notice that the options ask for, or None if they ask for none."""
     if signal is None:
-        return notice_from(seconds, "--notice")
-    found = Notice(signal=signal_name(signal, "--notice-signal"))
-    if seconds is not None:
-        found = replace(found, seconds=seconds)
-    return found
+        return time
+    found = overrides_of({"notice": time}, lambda _: "--notice").notice or Notice()
+    return replace(found, signal=signal_name(signal, "--notice-signal"))

@@ -145,14 +145,14 @@ def _plain_number(value: Any, kind: type[int] | type[float]) -> Any:
         raise click.BadParameter(f"{value!r}: must be {word}, in plain digits") from exc
 
 
-def duration(value: str | float) -> float:
+def duration(value: str | float, *, needs_unit: bool = False) -> float:
     """Return the seconds of ``90``, ``10m`` or ``1h30m``. This is the type of an option."""
     if isinstance(value, (int, float)):
         return float(value)
     from transload.cli.quantities import parse_duration
 
     try:
-        return parse_duration(value)
+        return parse_duration(value, needs_unit=needs_unit)
     except SpecError as exc:
         raise click.BadParameter(str(exc).removeprefix("duration=")) from exc
 
@@ -188,18 +188,4 @@ def long_duration(value: str | float) -> float:
 
     This is the type of an option for which a number of seconds would be a mistake.
     """
-    text = str(value).strip()
-    if text.replace(".", "", 1).isdecimal() and float(text):
-        raise click.BadParameter(f"{text!r}: must have a unit, such as {text}h, {text}m or {text}s")
-    return duration(value)
-
-
-def positive_duration(value: str | float) -> float:
-    """Return the seconds of ``10m`` or ``1h30m``, above 0, which must have a unit.
-
-    This is the type of an option for which none at all would be a mistake.
-    """
-    seconds = long_duration(value)
-    if seconds <= 0:
-        raise click.BadParameter(f"{str(value)!r}: must be above 0")
-    return seconds
+    return duration(value, needs_unit=True)

@@ -31,8 +31,8 @@ __all__ = [
 class JobSettings(TypedDict, total=False):
     """What every adapter takes by these names, to set over what a definition says.
 
-    A command has no other settings than these. A duration is a number of seconds or a text such as
-    ``2h``. A size is a text such as ``8G`` or a number of bytes. A mount may be a text such as
+    A command has no other settings than these. A duration is a text with its unit, such as ``2h``.
+    A size is a text such as ``8G`` or a number of bytes. A mount may be a text such as
     ``type=bind,src=/data,dst=/data``. A number may be a text, too. See `Overrides` for the rest.
     """
 
@@ -44,11 +44,11 @@ class JobSettings(TypedDict, total=False):
     mounts: Sequence[Mount | str] | str | None
     env: Mapping[str, str] | None
     secrets: Mapping[str, str] | None
-    time_limit: float | str | None
-    segment: float | str | None
-    notice: Notice | float | str | None
+    time_limit: str | None
+    segment: str | None
+    notice: Notice | str | None
     max_interruptions: int | str | None
-    stall_after: float | str | None
+    stall_after: str | None
     on_stall: str | None
     stall_signal: str | None
     progress_server: bool | str | None

@@ -8,10 +8,16 @@ from typing import Any, Final
 from transload.errors import SpecError
 from transload.specs import Mount, Notice, parse_mounts
 from transload.specs.app import mount_from
-from transload.specs.checks import check_int, check_name, check_number, check_str, shorten
-from transload.specs.interruptions import notice_from, signal_name
+from transload.specs.checks import check_int, check_name, check_number, check_str, refuse, shorten
+from transload.specs.interruptions import signal_name
 from transload.specs.serialization import build
-from transload.specs.text import parse_bool, parse_duration, parse_number, parse_size
+from transload.specs.text import (
+    parse_bool,
+    parse_duration,
+    parse_number,
+    parse_size,
+    refuse_without_unit,
+)
 
 _UNSET: Final = -1
 """The value of a resource's fields that are not set."""
@@ -66,18 +72,23 @@ def _cores(value: Any, path: str) -> Any:
     return value
 
 
-def _seconds(value: Any, path: str) -> Any:
-    if isinstance(value, str):
-        value = parse_duration(value, path)
-    check_number(value, path, above=0)
-    return value
+def _seconds(value: Any, path: str) -> float:
+    if not isinstance(value, str):
+        check_number(value, path, above=0)
+    seconds = _pause(value, path)
+    if seconds <= 0:
+        refuse(path, value, "must be above 0")
+    return seconds
 
 
-def _pause(value: Any, path: str) -> Any:
+def _pause(value: Any, path: str) -> float:
+    """Return the seconds of a duration, which must have a unit, be it a number or a text."""
     if isinstance(value, str):
-        value = parse_duration(value, path)
+        return parse_duration(value, path, needs_unit=True)
     check_number(value, path, low=0)
-    return value
+    if value:
+        refuse_without_unit(value, path)
+    return 0.0
 
 
 def _flag(value: Any, path: str) -> Any:
@@ -99,12 +110,12 @@ def _bytes(value: Any, path: str) -> int:
     return value
 
 
-def _notice(value: Any, path: str) -> Notice | None:
-    if isinstance(value, str):
-        value = parse_duration(value, path)
+def _notice(value: Any, path: str) -> Notice:
     if isinstance(value, Mapping):
         return build(Notice, value, path)
-    return notice_from(value, path)
+    if isinstance(value, Notice):
+        return value
+    return Notice(_seconds(value, path))
 
 
 def _mounts(value: Any, path: str) -> list[Mount]:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from transload.components import Overrides, overrides_of
 from transload.components.programs.record import START
 from transload.components.programs.torchrun import script_of_torchrun
 from transload.errors import SpecError
@@ -22,7 +23,6 @@ from transload.schedulers.environments import Header, read_environment, read_hea
 from transload.specs import (
     AppDef,
     Environment,
-    Notice,
     Role,
     Workspace,
     looks_secret,
@@ -30,28 +30,26 @@ from transload.specs import (
     nearest,
 )
 from transload.specs.app import as_environment
-from transload.specs.checks import shorten
+from transload.specs.checks import check_str
 from transload.specs.secrets import check_source
-from transload.specs.text import parse_duration, parse_size
 
 _PYTHON: Final = r"python(3(\.\d+)?)?\Z"
 _WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 """Options of Python that take the next word."""
 _NO_SCRIPT: Final = ("-m", "-c", "-")
-_HEADER_KEYS: Final[dict[str, tuple[type, ...]]] = {
-    "image": (str,),
-    "replicas": (int,),
-    "gpu": (int,),
-    "cpu": (int, float),
-    "mem": (str, int),
-    "time-limit": (str, int, float),
-    "scheduler": (str,),
-    "name": (str,),
-    "notice": (str, int, float),
-    "env": (dict,),
-    "secrets": (dict,),
-}
-"""The keys of ``[tool.transload]`` in a header, and their types."""
+_SETTINGS: Final = (
+    "image",
+    "replicas",
+    "gpu",
+    "cpu",
+    "mem",
+    "time-limit",
+    "name",
+    "notice",
+    "env",
+    "secrets",
+)
+"""The settings of a job that ``[tool.transload]`` in a header may have."""
 
 
 def script_in(words: Sequence[str]) -> str | None:
@@ -181,21 +179,22 @@ def headers_of(app: AppDef, folders: Mapping[str, Sequence[str]]) -> dict[str, H
 
 
 def with_header_settings(
-    app: AppDef, headers: Mapping[str, Header], *, names_app: bool = False
+    app: AppDef, headers: Mapping[str, Header], *, is_script: bool = False
 ) -> AppDef:
     """Return a job with what the headers of its scripts say filled in where it is open.
 
     Args:
         app: the job, which is not changed.
         headers: role → header.
-        names_app: the name that a header gives goes before the job's, which nobody has chosen.
+        is_script: the script itself is run, by no component, so that nobody has chosen a name and
+            a number of replicas.
 
     Raises:
         SpecError: for an unknown key or a wrong value, with file and line.
     """
     for name, header in headers.items():
         settings = HeaderSettings(header)
-        app = settings.apply(app, name, names_app=names_app)
+        app = settings.apply(app, name, is_script=is_script)
     return app
 
 
@@ -251,8 +250,8 @@ def _is_run_by_uv(role: Role, header: Header | None) -> bool:
 
 
 def environment_of(header: Header | None) -> Environment | None:
-    """Return the packages that the header of a script asks for, or None if it names none."""
-    if header is None or "dependencies" not in header.table:
+    """Return what the header of a script asks for, packages or a Python, or None for neither."""
+    if header is None or not {"dependencies", "requires-python"} & set(header.table):
         return None
     source = os.path.abspath(header.path)
     return Environment("script", os.path.basename(source), source=source)
@@ -271,109 +270,71 @@ class HeaderSettings:
 
     def __init__(self, header: Header) -> None:
         self._header = header
-        self._table = header.tool("transload")
-        for key, value in self._table.items():
-            self._check(key, value)
+        table = header.tool("transload")
+        for key in table:
+            if key not in (*_SETTINGS, "scheduler"):
+                hint = nearest(key, [*_SETTINGS, "scheduler"])
+                raise SpecError(f"{self._where(key)}: unknown key: {hint}")
+        self.scheduler: str | None = table.get("scheduler")
+        """The scheduler on which the script is to run."""
+        if self.scheduler is not None:
+            check_str(self.scheduler, self._where("scheduler"), empty=False)
+        given = {key.replace("-", "_"): value for key, value in table.items()}
+        given.pop("scheduler", None)
+        self._values = overrides_of(given, lambda name: self._where(name.replace("_", "-")))
+        self._check_variables()
 
     def _where(self, key: str) -> str:
         return f"{self._header.path}:{self._header.line_of(key)}: [tool.transload] {key}"
 
-    def _check(self, key: str, value: object) -> None:
-        where = self._where(key)
-        if key not in _HEADER_KEYS:
-            raise SpecError(f"{where}: unknown key: {nearest(key, list(_HEADER_KEYS))}")
-        kind = _HEADER_KEYS[key]
-        if isinstance(value, bool) or not isinstance(value, kind):
-            names = " or ".join(_TYPES[each] for each in kind)
-            raise SpecError(f"{where}={shorten(value)}: must be {names}")
-        if isinstance(value, dict):
-            self._check_variables(key, value)
-
-    def _check_variables(self, key: str, values: Mapping[str, object]) -> None:
-        for name, value in values.items():
-            where = f"{self._where(name)} in {key}"
-            if not isinstance(value, str):
-                raise SpecError(f"{where}: must be a text")
-            if key == "secrets":
-                check_source(value, where)
-            elif looks_secret(name):
+    def _check_variables(self) -> None:
+        for name, source in (self._values.secrets or {}).items():
+            check_source(source, f"{self._where(name)} in secrets")
+        for name in self._values.env or {}:
+            if looks_secret(name):
                 raise SpecError(
-                    f"{where}: looks like a secret, which must not be written in a script; give "
-                    f'its source, secrets = {{ {name} = "env:{name}" }}'
+                    f"{self._where(name)} in env: looks like a secret, which must not be written "
+                    f'in a script; give its source, secrets = {{ {name} = "env:{name}" }}'
                 )
 
-    @property
-    def scheduler(self) -> str | None:
-        """Return the name of the scheduler on which the script is to run."""
-        return self._table.get("scheduler")
-
-    def apply(self, app: AppDef, role_name: str, *, names_app: bool) -> AppDef:
+    def apply(self, app: AppDef, role_name: str, *, is_script: bool) -> AppDef:
         """Return a job where what it leaves open, it and one of its roles, is filled in.
 
         Raises:
             SpecError: for a value that is not allowed.
         """
-        if not self._table:
-            return app
-        values = self._table
+        values = self._values
+        if not is_script:
+            values = values._replace(name=None, replicas=None)
+        if app.timeout is not None:
+            values = values._replace(time_limit=None)
         try:
-            roles = [
-                self._apply_to_role(role) if role.name == role_name else role for role in app.roles
-            ]
-            app = replace(app, roles=roles)
-            if "time-limit" in values and app.timeout is None:
-                app = replace(app, timeout=_seconds(values["time-limit"], "time-limit"))
-            if "name" in values and names_app:
-                app = replace(app, name=values["name"])
+            for role in app.roles:
+                if role.name == role_name:
+                    app = _open_values(values, role).apply(app)
         except SpecError as exc:
             where = f"{self._header.path}:{self._header.line_of('[tool.transload]')}"
             raise SpecError(f"{where}: [tool.transload]: {exc}") from exc
         return app
 
-    def _apply_to_role(self, role: Role) -> Role:
-        values = self._table
-        mem = values.get("mem")
-        if isinstance(mem, str):
-            mem = parse_size(mem, "mem")
-        resource = role.resource
-        if "cpu" in values and resource.cpu < 0:
-            resource = replace(resource, cpu=values["cpu"])
-        if "gpu" in values and resource.gpu < 0:
-            resource = replace(resource, gpu=values["gpu"])
-        if mem is not None and resource.memMB < 0:
-            resource = replace(resource, memMB=-(-mem // (1 << 20)))
-        replicas = role.num_replicas
-        if replicas == 1:
-            replicas = values.get("replicas", 1)
-        notice = role.notice
-        if notice is None and "notice" in values:
-            notice = Notice(_seconds(values["notice"], "notice"))
-        secrets = {
-            name: source
-            for name, source in values.get("secrets", {}).items()
-            if name not in role.env
-        }
-        env = {
-            name: value for name, value in values.get("env", {}).items() if name not in role.secrets
-        }
-        return replace(
-            role,
-            image=role.image or values.get("image", ""),
-            num_replicas=replicas,
-            resource=resource,
-            notice=notice,
-            env={**env, **role.env},
-            secrets={**secrets, **role.secrets},
-        )
 
-
-_TYPES: Final = {str: "a text", int: "a whole number", float: "a number", dict: "a table"}
-
-
-def _seconds(value: str | float, what: str) -> float:
-    if isinstance(value, str):
-        return parse_duration(value, what)
-    return float(value)
+def _open_values(values: Overrides, role: Role) -> Overrides:
+    """Return those of the values that a role leaves open, for that role."""
+    resource = role.resource
+    env = {name: text for name, text in (values.env or {}).items() if name not in role.secrets}
+    secrets = {
+        name: source for name, source in (values.secrets or {}).items() if name not in role.env
+    }
+    return values._replace(
+        role=role.name,
+        image=None if role.image else values.image,
+        cpu=values.cpu if resource.cpu < 0 else None,
+        gpu=values.gpu if resource.gpu < 0 else None,
+        mem=values.mem if resource.memMB < 0 else None,
+        notice=values.notice if role.notice is None else None,
+        env={**env, **role.env},
+        secrets={**secrets, **role.secrets},
+    )
 
 
 def scheduler_of(header: Header | None) -> str | None:

@@ -153,7 +153,7 @@ def submit(
             role.resource = resource
         app = AppDef(title, [role])
         if header is not None:
-            app = with_header_settings(app, {role.name: header}, names_app=True)
+            app = with_header_settings(app, {role.name: header}, is_script=True)
         launch = Launch(
             app=app,
             scheduler=name,

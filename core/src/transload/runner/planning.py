@@ -256,7 +256,7 @@ def _final_app(
         workspace = runner.settings.get("workspace")
     folders = _script_folders(launch, to, built, from_here)
     headers = headers_of(with_workspace(app, workspace), folders)
-    app = with_header_settings(app, headers, names_app=launch.command is not None)
+    app = with_header_settings(app, headers, is_script=launch.command is not None)
     if launch.overrides:
         app = overrides_of(launch.overrides).apply(app)
     if change is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from transload.specs.checks import check_number, refuse
 
@@ -17,7 +17,6 @@ __all__ = [
     "SIGNALS",
     "Notice",
     "check_against_limits",
-    "notice_from",
     "signal_name",
 ]
 
@@ -146,15 +145,3 @@ def _check_notice(app: AppDef, role: Role, path: str) -> None:
             app.segment,
             f"must be longer than the notice of {path}, {notice.seconds:g} s",
         )
-
-
-def notice_from(value: Any, path: str) -> Notice | None:
-    """Return the notice that a number of seconds, a notice or None means.
-
-    Raises:
-        SpecError: for another value.
-    """
-    if value is None or isinstance(value, Notice):
-        return value
-    check_number(value, path, above=0)
-    return Notice(value)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from transload.errors import SpecError
 
@@ -153,11 +153,16 @@ _DURATION = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d|w)"
 _CLOCK = r"(?:([0-9]+)-)?([0-9]+):([0-5][0-9]):([0-5][0-9])"
 
 
-def parse_duration(text: str, what: str = "duration") -> float:
+def parse_duration(text: str, what: str = "duration", *, needs_unit: bool = False) -> float:
     """Return seconds from a duration.
 
     It is written ``90``, ``1.5h``, ``10m``, ``1h30m``, ``2:00:00`` or ``1-12:00:00`` (a day and a
     half).
+
+    Args:
+        text: the duration.
+        what: names it in messages.
+        needs_unit: a number alone, other than 0, is refused.
 
     Raises:
         SpecError: for any other text.
@@ -168,12 +173,21 @@ def parse_duration(text: str, what: str = "duration") -> float:
         days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
         return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
+        if needs_unit and float(text):
+            refuse_without_unit(text, what)
         return float(text)
     if not text or re.sub(_DURATION, "", text):
         raise SpecError(
             f"{what}={text!r}: must be a duration such as 90s, 10m, 1h30m, 2:00:00 or 7d"
         )
     return sum(float(number) * _SECONDS[unit] for number, unit in re.findall(_DURATION, text))
+
+
+def refuse_without_unit(number: str | float, what: str) -> NoReturn:
+    """Raise SpecError for a duration that is a number alone, which may be hours or seconds."""
+    raise SpecError(
+        f"{what}={number!r}: must have a unit, such as '{number}s', '{number}m' or '{number}h'"
+    )
 
 
 def duration_text(seconds: float) -> str:

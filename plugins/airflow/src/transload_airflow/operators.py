@@ -118,9 +118,9 @@ class TransloadOperator(TemplateRules):
             ``transload.specs``.
         env: variables that the roles get beside their own.
         secrets: the same by the sources of their values (``{"HF_TOKEN": "env:HF_TOKEN"}``).
-        time_limit: seconds, or ``"2h"``, after which the scheduler ends the job.
+        time_limit: after this long (``"2h"``), the scheduler ends the job.
         segment: how long the queue gives the job at a time.
-        notice: how long before its end the job is warned: seconds, ``"5m"``, or a ``Notice``.
+        notice: how long before its end the job is warned: ``"5m"``, or a ``Notice``.
         max_interruptions: how often the scheduler starts a role again after an end that was
             nobody's fault.
         stall_after: after how long without a sign of life a replica has stalled.
@@ -251,11 +251,11 @@ class TransloadOperator(TemplateRules):
         mounts: Sequence[Mount | str] | str | None = None,
         env: Mapping[str, str] | None = None,
         secrets: Mapping[str, str] | None = None,
-        time_limit: float | str | None = None,
-        segment: float | str | None = None,
-        notice: Notice | float | str | None = None,
+        time_limit: str | None = None,
+        segment: str | None = None,
+        notice: Notice | str | None = None,
         max_interruptions: int | str | None = None,
-        stall_after: float | str | None = None,
+        stall_after: str | None = None,
         on_stall: str | None = None,
         stall_signal: str | None = None,
         progress_server: bool | str | None = None,

@@ -385,7 +385,7 @@ class TransloadRunner(Runner):
         settings = cast("OverrideOptions", self.overrides)
         limit = overrides_of(settings).time_limit
         if ttl is not None and limit is not None:
-            settings = {**settings, "time_limit": min(ttl, limit)}
+            settings = {**settings, "time_limit": f"{min(ttl, limit):f}s"}
         return TrialLaunch(
             component=self.component,
             args={**self.component_const_params, **parameters},

@@ -91,7 +91,7 @@ def read_header(path: str) -> Header | None:
         return None
     if _MARK not in data:
         return None
-    return parse_header(data.decode("utf-8", "replace"), path)
+    return parse_header(data.decode("utf-8-sig", "replace"), path)
 
 
 def parse_header(text: str, path: str) -> Header | None:
