@@ -129,7 +129,7 @@ def test_an_interruption_and_a_second_try(
     role = Role("main", "", entrypoint=sys.executable, args=words, checkpoints=True)
     role.notice = Notice(2)
     app = AppDef("train", [role], timeout=60.0, segment=4.0)
-    identity = Identity("tests", "here", ("train",))
+    identity = Identity("tests", ("here",), ("train",))
     handles = []
     tracker = MlflowTracker(sqlite_uri)
 

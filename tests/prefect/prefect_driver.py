@@ -23,7 +23,7 @@ class ChildAdapter(PrefectAdapter):
         """Return whose job it is. A new flow run is a new namespace, with labels of its own."""
         job = self.child.job
         flow_run = f"{job.namespace}/{job.generation}"
-        return Identity(HOST, flow_run, (f"{job.name}#0", job.name))
+        return Identity(HOST, (flow_run,), (f"{job.name}#0", job.name))
 
     def io(self, context: JobContext) -> AdapterIO:
         """Return the suite's stores and log, and what it asks."""

@@ -29,7 +29,7 @@ signal.signal(signal.SIGTERM, leave)
 role = Role("main", "", entrypoint="sleep", args=["600"], resource=Resource(cpu=1, gpu=0, memMB=100))
 with Runner("host") as runner:
     launch = Launch(app=AppDef("inner", [role]), scheduler="slurm")
-    state = LifecycleState(Identity("host", "here", (mark,)), ExecutionOptions())
+    state = LifecycleState(Identity("host", ("here",), (mark,)), ExecutionOptions())
     one = Driver(launch, state, AdapterIO(runner=runner))
     one.start()
     open(mark, "w").write(f"{os.getppid()} {os.getpid()} {one.handle}")

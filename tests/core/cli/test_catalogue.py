@@ -47,7 +47,7 @@ class NamedAdapter(Adapter[None]):
 
     def identity(self, context: None) -> Identity:
         """Return whose job it is."""
-        return Identity(self.name, "here", ("step",))
+        return Identity(self.name, ("here",), ("step",))
 
     def io(self, context: None) -> AdapterIO:
         """Refuse, so that no step of it runs."""

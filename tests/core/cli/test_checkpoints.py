@@ -84,7 +84,7 @@ def test_second_try_of_an_orchestrator(transload_home: Path, checkpoints: str, f
     script = 'cd "$TRANSLOAD_CHECKPOINT_DIR"; [ -e kept ] && exit 0; touch kept; exit 3'
     app = AppDef("a", [Role("r", "", entrypoint="sh", args=["-c", script], checkpoints=True)])
     launch = Launch(app=app, scheduler="local")
-    identity = Identity("tests", checkpoints, ("task",))
+    identity = Identity("tests", (checkpoints,), ("task",))
     options = ExecutionOptions(checkpoints=checkpoints)  # type: ignore[arg-type]
     ends = []
     with get_runner("tests") as runner:

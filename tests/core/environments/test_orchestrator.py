@@ -31,7 +31,7 @@ def test_the_scheduler_of_the_header_is_the_one_that_is_asked(
             step = driver_of(
                 runner,
                 Launch(command=["python", "train.py"], folder=str(scripts)),
-                Identity("host", "here", ("step",)),
+                Identity("host", ("here",), ("step",)),
                 ExecutionOptions(),
                 store=store,
                 sink=lambda role, k, stream, line: lines.append(line),

@@ -33,7 +33,7 @@ made["ended"] = runner.run(bad, "local")
 runner.wait(made["ended"])
 options = ExecutionOptions(on_kill="detach")
 execution = Execution(
-    runner, Launch(app=AppDef("a", [role]), scheduler="local"), Identity("upgrade", "n", ("t",)), options
+    runner, Launch(app=AppDef("a", [role]), scheduler="local"), Identity("upgrade", ("n",), ("t",)), options
 )
 execution.start()
 made["attached"] = execution.handle
@@ -77,7 +77,7 @@ def _check(
 
     launch = Launch(app=AppDef("a", [Role("r", "", entrypoint="true")]), scheduler="local")
     again = driver_of(
-        runner, launch, Identity("upgrade", "n", ("t",)), ExecutionOptions(on_kill="detach")
+        runner, launch, Identity("upgrade", ("n",), ("t",)), ExecutionOptions(on_kill="detach")
     )
     again.start()
     assert again.handle == made["attached"], "a second job in place of the one that runs"

@@ -51,7 +51,7 @@ class FormAdapter(Adapter[ChildJob]):
     def identity(self, context: ChildJob) -> Identity:
         """Return what the suite calls the step."""
         job = context.job
-        return Identity(self.name, job.namespace, (job.name,), job.generation)
+        return Identity(self.name, (job.namespace, job.generation), (job.name,))
 
     def io(self, context: ChildJob) -> AdapterIO:
         """Return stores in files, and the suite's log."""

@@ -62,7 +62,7 @@ class Cron(Adapter[str]):
 
     def identity(self, context: str) -> Identity:
         """Return the step's name."""
-        return Identity(self.name, "here", (context,))
+        return Identity(self.name, ("here",), (context,))
 
     def io(self, context: str) -> AdapterIO:
         """Return a runner, and nothing else."""

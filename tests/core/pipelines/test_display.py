@@ -24,7 +24,7 @@ def driver(runner: Runner, **io: Any) -> Driver:
     """Return a driver of a job that says how far it is."""
     launch = Launch(app=scripted_app("a", {"steps": STEPS}), scheduler="scripted")
     options = ExecutionOptions(poll_interval=0.05, logging_interval=0.05)
-    return driver_of(runner, launch, Identity("host", "here", ("step",)), options, **io)
+    return driver_of(runner, launch, Identity("host", ("here",), ("step",)), options, **io)
 
 
 class Display:

@@ -38,7 +38,7 @@ def held(runner: Runner, **more: Any) -> Driver:
     """Return the execution of an app that runs until it is let on, or cancelled."""
     launch = Launch(app=scripted_app("a", HELD), scheduler="scripted")
     options = ExecutionOptions(poll_interval=0.05, on_kill=more.pop("on_kill", "cancel"))
-    return driver_of(runner, launch, Identity("host", "here", ("unit",)), options, **more)
+    return driver_of(runner, launch, Identity("host", ("here",), ("unit",)), options, **more)
 
 
 def killed_while_it_runs(one: Driver, asked: bool | None = None) -> None:
@@ -145,7 +145,7 @@ async def test_a_cancelled_task(control: ScriptedControl, runner: Runner) -> Non
         launch = Launch(
             app=scripted_app("a", {**HELD, "submit_seconds": seconds}), scheduler="scripted"
         )
-        one = driver_of(runner, launch, Identity("host", "here", (str(seconds),)))
+        one = driver_of(runner, launch, Identity("host", ("here",), (str(seconds),)))
         task = asyncio.create_task(one.run_async())
         await asyncio.sleep(0.3)
         task.cancel()
@@ -169,7 +169,7 @@ how, mark = sys.argv[1:3]
 signal.signal(signal.SIGTERM, leave)
 inner = AppDef("inner", [Role("main", "", entrypoint="sleep", args=["600"])])
 with Runner("host") as runner:
-    state = LifecycleState(Identity("host", "here", ("inner",)), ExecutionOptions())
+    state = LifecycleState(Identity("host", ("here",), ("inner",)), ExecutionOptions())
     one = Driver(Launch(app=inner, scheduler="local"), state, AdapterIO(runner=runner))
     one.start()
     open(mark, "w").write(f"{os.getpid()} {one.handle}")

@@ -50,7 +50,7 @@ from transload_testing.scripted import ScriptedControl, scripted_app
 from transload_testing.scripted.scheduler import ScriptedScheduler, create_scheduler
 from transload_testing.stores import MemoryStore
 
-WHO = Identity("host", "here", ("flow", "step"))
+WHO = Identity("host", ("here",), ("flow", "step"))
 HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": {"0": {"x": 1}}}
 
 
@@ -177,7 +177,7 @@ async def test_run_async(control: ScriptedControl, runner: Runner) -> None:
     """Many at once, one thread, the same results."""
     runs = [
         execution(
-            runner, HELD, Identity("host", "here", (str(n),)), sink=lambda *_: None
+            runner, HELD, Identity("host", ("here",), (str(n),)), sink=lambda *_: None
         ).run_async()
         for n in range(20)
     ]
@@ -248,7 +248,7 @@ async def test_a_cancel_that_comes_with_news_is_not_lost(
         run = execution(
             runner,
             script,
-            Identity("host", "here", (str(number),)),
+            Identity("host", ("here",), (str(number),)),
             sink=lambda *_, seen=seen: loop.call_soon_threadsafe(seen.set),
         )
         run.start()
@@ -629,7 +629,7 @@ def test_final_states_of_hosts_whose_restart_is_no_retry(
         ({"steps": ["FAILED"]}, AppFailed),
         ({"steps": ["RUNNING", "CANCELLED"]}, AppCancelled),
     ):
-        who = Identity("host", "here", (error.__name__,))
+        who = Identity("host", ("here",), (error.__name__,))
         for _ in range(2):
             with pytest.raises(error):
                 execution(runner, script, who, resubmit_on=frozenset()).run()
@@ -767,7 +767,7 @@ def test_upstream_results_are_launch_parameters(control: ScriptedControl, runner
     again = Launch(
         component=train, args={"x": 1, "replicas": str(first.value("x"))}, scheduler="scripted"
     )
-    execution(runner, who=Identity("host", "here", ("next",)), launch=again).run()
+    execution(runner, who=Identity("host", ("here",), ("next",)), launch=again).run()
     record = control.folder.record(control.started()[1])
     assert record is not None
     role = AppDef.from_json(record["app"]).roles[0]

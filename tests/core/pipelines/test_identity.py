@@ -5,62 +5,56 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
-from transload.pipelines import Identity, app_id_of
+from transload.pipelines import Identity, app_id_of, chain_of
+
+pytestmark = pytest.mark.unit
 
 TEXT = st.text(max_size=60)
+PARTS = st.lists(TEXT, min_size=1, max_size=4).filter(any).map(tuple)
+IDENTITIES = st.builds(Identity, TEXT.filter(bool), PARTS, PARTS)
+NUMBERS = st.integers(0, 99_999)
 
 
-def id_of(
-    host: str, namespace: str, key: Sequence[str], generation: str | int, attempt: int
-) -> str:
-    """Return the id of an attempt of this identity."""
-    return app_id_of(Identity(host, namespace, tuple(key), str(generation)), attempt)
+@given(IDENTITIES, NUMBERS)
+def test_any_identity_gives_a_valid_id(identity: Identity, number: int) -> None:
+    """Lower-case letters, digits and dashes, at most 40, starting with a letter: chain and number."""
+    app_id = app_id_of(identity, number)
+    assert re.fullmatch(r"[a-z][a-z0-9-]*-[a-z2-7]{13}-[0-9]{1,5}", app_id)
+    assert len(app_id) <= 40
+    assert app_id == f"{chain_of(identity)}-{number}"
 
 
-PARTS = st.tuples(
-    TEXT.filter(bool), TEXT, st.lists(TEXT, min_size=1, max_size=4), TEXT, st.integers(0, 1000)
-)
-
-
-@given(PARTS)
-def test_any_identity_gives_a_valid_id(parts: tuple[str, str, list[str], str, int]) -> None:
-    """Lower-case letters, digits and dashes, at most 40, starting with a letter, ending in a
-    digest.
-    """
-    assert re.fullmatch(r"[a-z][a-z0-9-]{0,22}-[a-z2-7]{16}", id_of(*parts))
-
-
-@given(PARTS, PARTS)
-def test_any_difference_gives_another_id(
-    one: tuple[str, str, list[str], str, int], other: tuple[str, str, list[str], str, int]
-) -> None:
-    """Equal arguments give equal ids, and only those."""
-    assert (id_of(*one) == id_of(*other)) == (one == other)
+@given(IDENTITIES, IDENTITIES)
+def test_any_difference_gives_another_chain(one: Identity, other: Identity) -> None:
+    """Equal identities give equal chains, and only those."""
+    assert (chain_of(one) == chain_of(other)) == (one == other)
 
 
 def test_parts_do_not_run_together() -> None:
-    """Moving a letter over a border between parts gives another id."""
-    ids = {
-        id_of("h", "ab", ["c", "d"], 0, 0),
-        id_of("h", "a", ["bc", "d"], 0, 0),
-        id_of("h", "ab", ["cd"], 0, 0),
-        id_of("h", "ab", ["c"], "d", 0),
-        id_of("h", "ab", ["c", "d"], 0, 1),
-        id_of("h", "ab", ["c", "d"], 1, 0),
+    """Moving a letter over a border between parts gives another chain."""
+    chains = {
+        chain_of(Identity("h", ("ab",), ("c", "d"))),
+        chain_of(Identity("h", ("a",), ("bc", "d"))),
+        chain_of(Identity("h", ("ab",), ("cd",))),
+        chain_of(Identity("h", ("ab", "c"), ("d",))),
+        chain_of(Identity("h", ("ab",), ("c", "", "d"))),
+        chain_of(Identity("h", ("", "ab"), ("c", "d"))),
     }
-    assert len(ids) == 6
+    assert len(chains) == 6
 
 
 def test_the_same_in_every_process() -> None:
     """No hash seed, locale or platform changes an id, nor may another version."""
-    code = "from transload.pipelines import *; print(app_id_of(Identity('airflow', 'ns', ('dag', 'tränieren')), 2))"
+    code = (
+        "from transload.pipelines import *; "
+        "print(app_id_of(Identity('airflow', ('ns', 'dag'), ('tränieren', '-1', '')), 2))"
+    )
     ids = {
         subprocess.run(
             [sys.executable, "-c", code],
@@ -71,22 +65,44 @@ def test_the_same_in_every_process() -> None:
         ).stdout.strip()
         for seed in ("1", "2")
     }
-    assert (
-        ids
-        == {id_of("airflow", "ns", ["dag", "tränieren"], 0, 2)}
-        == {"airflow-tr-nieren-qqzn63pk4oig7vfc"}
-    )
-
-
-def test_readable_part_is_the_last_one() -> None:
-    """People see host and name of the unit of work."""
-    assert id_of("prefect", "ns", ["flow", "train model"], 0, 0).startswith("prefect-train-model-")
+    identity = Identity("airflow", ("ns", "dag"), ("tränieren", "-1", ""))
+    assert ids == {app_id_of(identity, 2)} == {"airflow-tr-nieren-zcdhiv22i3onv-2"}
 
 
 @pytest.mark.parametrize(
-    ("host", "identity", "attempt"), [("", "x", 0), ("h", [], 0), ("h", "x", -1), ("h", "x", True)]
+    ("path", "shown"),
+    [
+        (("flow", "train model"), "prefect-train-model"),
+        (("train", "-1", ""), "prefect-train"),
+        (("7", "0_1"), "prefect-0-1"),
+        (("日本語",), "prefect"),
+    ],
 )
-def test_wrong_arguments_are_refused(host: str, identity: str, attempt: int) -> None:
-    """An empty host or identity, or an attempt that is no count, is refused."""
-    with pytest.raises(SpecError):
-        id_of(host, "ns", identity, 0, attempt)
+def test_the_last_readable_part_is_shown(path: tuple[str, ...], shown: str) -> None:
+    """People see the host and a name of the step: of its parts the last one that says something."""
+    assert re.fullmatch(rf"{shown}-[a-z2-7]{{13}}", chain_of(Identity("prefect", ("ns",), path)))
+
+
+@pytest.mark.parametrize(
+    "identity",
+    [
+        Identity("", ("run",), ("step",)),
+        Identity("h", (), ("step",)),
+        Identity("h", ("", ""), ("step",)),
+        Identity("h", ("run",), ()),
+        Identity("h", ("run",), ("",)),
+        Identity("h", "run", ("step",)),  # type: ignore[arg-type]
+        Identity("h", ("run",), ("step", 3)),  # type: ignore[arg-type]
+    ],
+)
+def test_an_identity_that_is_empty_is_refused(identity: Identity) -> None:
+    """No host, run or path, or something else than texts in them."""
+    with pytest.raises(SpecError, match="identity: (host|run|path)="):
+        chain_of(identity)
+
+
+@pytest.mark.parametrize("number", [-1, True, 100_000, "0", 1.0])
+def test_a_wrong_number_is_refused(number: int) -> None:
+    """What counts no job of a chain."""
+    with pytest.raises(SpecError, match="number="):
+        app_id_of(Identity("h", ("run",), ("step",)), number)

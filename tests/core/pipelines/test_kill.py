@@ -55,7 +55,7 @@ def held(runner: Runner, name: str, **options: Any) -> Driver:
     return driver_of(
         runner,
         Launch(app=app, scheduler="scripted"),
-        Identity("t", "n", (name,)),
+        Identity("t", ("n",), (name,)),
         ExecutionOptions(**options),
         sink=sink,
         asked=lambda: True,
@@ -144,7 +144,11 @@ def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
     def of(generation: str) -> Driver:
         launch = Launch(app=scripted_app("a", HELD), scheduler="scripted")
         return driver_of(
-            runner, launch, Identity("t", "n", ("again",), generation), store=store, log=said.append
+            runner,
+            launch,
+            Identity("t", ("n", generation), ("again",)),
+            store=store,
+            log=said.append,
         )
 
     handle = of("0").start().handle
@@ -241,7 +245,7 @@ def test_a_limit_that_passes_during_a_submit_is_no_detach(
     app = scripted_app("a", {**HELD, "submit_seconds": 1.0})
     options = ExecutionOptions(on_kill="detach", deadline=time.time() + 0.3)
     one = driver_of(
-        runner, Launch(app=app, scheduler="scripted"), Identity("t", "n", ("slow",)), options
+        runner, Launch(app=app, scheduler="scripted"), Identity("t", ("n",), ("slow",)), options
     )
 
     async def main() -> None:
@@ -327,7 +331,7 @@ def test_an_orchestrator_whose_log_breaks(
     launch = Launch(app=scripted_app("a", script), scheduler="scripted")
     options = ExecutionOptions(poll_interval=0.05, logging_interval=0.05)
     with log_that_nobody_reads() as broken:
-        one = driver_of(runner, launch, Identity("t", "n", ("broken",)), options, **broken)
+        one = driver_of(runner, launch, Identity("t", ("n",), ("broken",)), options, **broken)
         end = one.kill if killed else control.open
         timer = threading.Timer(0.5, end, (True,) if killed else ("go",))
         timer.start()

@@ -23,7 +23,14 @@ from transload.errors import (
     TransloadError,
     TransloadTimeout,
 )
-from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions, Identity
+from transload.pipelines import (
+    AppCancelled,
+    AppLost,
+    Detached,
+    ExecutionOptions,
+    Identity,
+    chain_of,
+)
 from transload.pipelines.attach import Action, AttachRecord
 from transload.pipelines.lifecycle import (
     Allowed,
@@ -228,7 +235,7 @@ class World:
     def life(self, state: LifecycleState | None = None, **options: Any) -> Lifecycle:
         """Return a lifecycle of a state, or of a job of which nothing is known."""
         if state is None:
-            who = Identity("host", "here", ("step",), self.generation)
+            who = Identity("host", ("here", self.generation), ("step",))
             state = LifecycleState(who, ExecutionOptions(**options))
         return Lifecycle(state)
 
@@ -344,7 +351,8 @@ def test_without_durability() -> None:
 
 def test_a_job_is_looked_for_where_it_was_stored() -> None:
     """Its scheduler of then counts, whatever the settings say now."""
-    record = AttachRecord("0", 0, "a-0-0", "old", handle="old://host/a-0-0")
+    chain = chain_of(Identity("host", ("here", "0"), ("step",)))
+    record = AttachRecord(chain, 0, "a-0-0", "old", handle="old://host/a-0-0")
     world = World({"old://host/a-0-0": status("RUNNING")}, record=record.to_dict())
     assert world.start().state.handle == "old://host/a-0-0"
     assert world.said("another place") == 1
@@ -724,7 +732,7 @@ OLD: dict[str, Any] = {
     "handle": FIRST,
     "cluster": None,
     "attempt": 0,
-    "identity": ["host", "here", ["step"], "0"],
+    "identity": ["host", ["here"], ["step"]],
     "options": {"patience": None, "answer_lost": True, "next_after": ["FAILED"], "tail_lines": 3},
     "status": status("PENDING").to_json(),
     "cursor": None,

@@ -36,7 +36,7 @@ def execution(runner: Runner, role: Role, name: str = "step", **options: object)
     made = driver_of(
         runner,
         Launch(app=AppDef("a", [role]), scheduler="local"),
-        Identity("host", "here", (name,)),
+        Identity("host", ("here",), (name,)),
         ExecutionOptions(**options),  # type: ignore[arg-type]
         store=MemoryStore(),
         sink=lambda role, k, stream, line: lines.append(f"{role}/{k} {line}"),
@@ -72,7 +72,7 @@ def test_the_last_words_of_a_long_log(control: ScriptedControl) -> None:
     )
     with Runner("host") as runner:
         launch = Launch(app=AppDef("a", [role("-c", script)]), scheduler="local")
-        one = driver_of(runner, launch, Identity("host", "here", ("long",)))
+        one = driver_of(runner, launch, Identity("host", ("here",), ("long",)))
         with pytest.raises(AppFailed, match="that was it"):
             one.run()
 

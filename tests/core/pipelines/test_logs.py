@@ -265,7 +265,7 @@ def test_last_lines_of_both_streams(control: ScriptedControl, tmp_path: Path, ho
         scheduler="local",
     )
     who, options, seen = (
-        Identity("host", "here", ("both",)),
+        Identity("host", ("here",), ("both",)),
         ExecutionOptions(tail_lines=4),
         list[str](),
     )

@@ -152,7 +152,7 @@ def test_attempts_of_a_unit_share_a_folder(runner: Runner) -> None:
     """All tries of an orchestrator's step find the same folder. With ``new`` each has its own."""
     names = {}
     for which in ("keep", "new"):
-        identity = Identity("host", "here", ("unit",), which)
+        identity = Identity("host", ("here", which), ("unit",))
         names[which] = []
         for attempt in (0, 1):
             options = ExecutionOptions(checkpoints=which)  # type: ignore[arg-type]
@@ -185,7 +185,7 @@ def test_attempts_of_a_unit_share_a_wandb_run(runner: Runner, which: Any, count:
     asks = AppDef("job", [Role("r", "", entrypoint="true", env=ASKS)])
     launch = Launch(app=asks, scheduler="scripted")
     options = ExecutionOptions(checkpoints=which)
-    effects = driver_of(runner, launch, Identity("host", "here", ("unit",)), options)._effects
+    effects = driver_of(runner, launch, Identity("host", ("here",), ("unit",)), options)._effects
     plans = [effects._build(effects._app_id(attempt)) for attempt in (0, 1)]
     assert len({wandb_runs(plan)[0] for plan in plans}) == count
     assert {plan.digest for plan in plans} == {asks.digest()}

@@ -249,7 +249,7 @@ def test_a_host_finds_its_app_on_the_cluster_that_it_stored(plain_folder: str, m
     """Record and state hold the cluster, so that the job is found where nobody names it."""
     stored, state = MemoryStore(), {}
     launch = Launch(app=scripted_app("a"), scheduler="prod")
-    identity = Identity("test", "n", ("k",))
+    identity = Identity("test", ("n",), ("k",))
 
     def execution(runner: Runner) -> Driver:
         return driver_of(runner, launch, identity, store=stored)

@@ -179,7 +179,7 @@ def test_orchestrators_get_a_bar_as_lines(transload_home: Path) -> None:
         execution = driver_of(
             runner,
             Launch(command=[sys.executable, "-c", BAR]),
-            Identity("bars", "one", ("bar",)),
+            Identity("bars", ("one",), ("bar",)),
             ExecutionOptions(),
             sink=lambda role, replica, stream, line: lines.append(line),
         )

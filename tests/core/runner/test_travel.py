@@ -273,7 +273,7 @@ def test_variables_are_passed_by_pattern(
             said: list[str] = []
             launch = Launch(app=app, scheduler="scripted", pass_env=["HF_*"])
             monkeypatch.setenv("WANDB_MODE", "offline")
-            driver_of(runner, launch, Identity("test", "n", ("k",)), log=said.append).run()
+            driver_of(runner, launch, Identity("test", ("n",), ("k",)), log=said.append).run()
             (line,) = [line for line in said if "not passed" in line]
             assert "WANDB_MODE" in line and "HF_HOME" not in line and "OTHER" not in line
             return

@@ -16,7 +16,7 @@ from transload.components.overrides import (
 from transload.pipelines.adapter import Adapter, AdapterCapabilities, get_adapter
 from transload.pipelines.adapter_io import AdapterIO
 from transload.pipelines.asks import FIRST_UNIT, ask_of, unit_of
-from transload.pipelines.attach import Attached, AttachStore
+from transload.pipelines.attach import Again, Attached, AttachStore
 from transload.pipelines.drivers import Driver
 from transload.pipelines.end_requests import (
     Asked,
@@ -27,7 +27,7 @@ from transload.pipelines.end_requests import (
 )
 from transload.pipelines.errors import AppCancelled, AppLost, Detached, Ending, ended_state
 from transload.pipelines.handover import finish, outcome
-from transload.pipelines.identity import Identity, app_id_of, where
+from transload.pipelines.identity import Identity, app_id_of, chain_of, where
 from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.logs import LogSink
 from transload.pipelines.options import ExecutionOptions, ExecutionSettings, split_options
@@ -42,6 +42,7 @@ __all__ = [
     "Adapter",
     "AdapterCapabilities",
     "AdapterIO",
+    "Again",
     "AppCancelled",
     "AppLost",
     "Asked",
@@ -64,6 +65,7 @@ __all__ = [
     "app_id_of",
     "ask_of",
     "caller_folder",
+    "chain_of",
     "dry_run",
     "ended_state",
     "finish",

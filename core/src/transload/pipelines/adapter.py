@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
 
 from transload.errors import ConfigError, PluginError, StateUnknown, TransloadError
+from transload.pipelines.attach import Again
 from transload.pipelines.drivers import Driver
 from transload.pipelines.errors import AppLost, Ending
 from transload.pipelines.handover import finish
@@ -123,10 +124,29 @@ class Adapter(ABC, Generic[Context]):
 
     @abstractmethod
     def identity(self, context: Context) -> Identity:
-        """Return whose job it is.
+        """Return whose job it is, in words that never change while the step exists.
 
-        It is equal for every try of a step, and another one once a person runs the step again.
+        It is equal for every try of a step, and also when a person runs the step again.
         """
+
+    def asked(self, context: Context) -> Mapping[str, Any]:
+        """Return the orchestrator's words of this try, as JSON values. Default none.
+
+        They are kept with the job that the try submits, and `asked_anew` compares them.
+        """
+        return {}
+
+    def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+        """Tell how this try asks, compared with the one that submitted the newest job of the step.
+
+        Args:
+            kept: what `asked` returned for that try. It is empty if that try said nothing.
+            now: what it returns for this one.
+
+        Returns:
+            By default ``Again.NO``: every try asks for the same job.
+        """
+        return Again.NO
 
     @abstractmethod
     def io(self, context: Context) -> AdapterIO:
@@ -163,7 +183,13 @@ class Adapter(ABC, Generic[Context]):
         """
         with self.translating(context):
             state = LifecycleState(self.identity(context), options)
-            return Driver(launch, state, self.io(context))
+            return Driver(
+                launch,
+                state,
+                self.io(context),
+                asked=self.asked(context),
+                asked_anew=self.asked_anew,
+            )
 
     def restore(self, context: Context, state: Mapping[str, Any]) -> Driver:
         """Return a driver that goes on where another process took `Driver.state`.

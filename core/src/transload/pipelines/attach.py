@@ -10,7 +10,15 @@ from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, CfgVal, is_terminal, looks_secret
 from transload.specs.serialization import SCHEMA, reading
 
-__all__ = ["Action", "AttachRecord", "AttachStore", "Attached", "decide", "decide_earlier"]
+__all__ = [
+    "Action",
+    "Again",
+    "AttachRecord",
+    "AttachStore",
+    "Attached",
+    "decide",
+    "decide_earlier",
+]
 
 
 class Action(str, Enum):
@@ -24,6 +32,21 @@ class Action(str, Enum):
     WAIT_KNOWN = "wait_known"  # the scheduler cannot say: wait, as long as patience lasts
     GONE = "gone"  # it existed and does not any more: lost, unless a later attempt is there
     LOST = "lost"  # its handle was stored and it is gone
+
+
+class Again(Enum):
+    """How this try of a step asks, compared with the try that submitted the newest of its jobs.
+
+    - ``NO``: it is the same asking, as with a retry.
+    - ``YES``: a person asks anew, so that the step runs again.
+    - ``LATER``: the job was submitted by a later try than this one, which is over.
+    - ``FOREIGN``: the job may be one of another installation with the same names.
+    """
+
+    NO = "no"
+    YES = "yes"
+    LATER = "later"
+    FOREIGN = "foreign"
 
 
 def decide(
@@ -101,8 +124,8 @@ class AttachRecord:
     It is written before the submit (without handle), and after it (with).
     """
 
-    generation: str  # see `Identity`
-    attempt: int  # the latest
+    chain: str  # what the ids of the step's jobs begin with (see `chain_of`)
+    attempt: int  # the number of the latest
     app_id: str  # its intended id
     scheduler: str  # where it is submitted
     handle: str | None = None  # once it is submitted

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from transload.errors import ConfigError, StateUnknown, TransloadTimeout
 from transload.pipelines.attach import Attached
-from transload.pipelines.effects import Effects
+from transload.pipelines.effects import AskedAnew, Effects, json_values
 from transload.pipelines.errors import AppLost, Detached, HandedBack
 from transload.pipelines.identity import where
 from transload.pipelines.lifecycle import (
@@ -65,13 +65,27 @@ class Driver:
         launch: what to submit. None means that this process only follows and collects.
         state: the owner of the job, its options, and what is known of it.
         io: how to reach the stores, logs and displays of the orchestrator.
+        asked: the orchestrator's words of this try (`Adapter.asked`).
+        asked_anew: compares them with those of an earlier try (`Adapter.asked_anew`). None means
+            that every try asks for the same job.
+
+    Raises:
+        SpecError: if ``asked`` holds something else than JSON values.
     """
 
-    def __init__(self, launch: Launch | None, state: LifecycleState, io: AdapterIO) -> None:
+    def __init__(
+        self,
+        launch: Launch | None,
+        state: LifecycleState,
+        io: AdapterIO,
+        *,
+        asked: Mapping[str, Any] | None = None,
+        asked_anew: AskedAnew | None = None,
+    ) -> None:
         self._killed = False
         self._lifecycle = Lifecycle(state)
         self._io = io
-        self._effects = Effects(launch, self._lifecycle, io)
+        self._effects = Effects(launch, self._lifecycle, io, json_values(asked or {}), asked_anew)
         self._subscription: Subscription | None = None
         self._effects.restore(state)
 

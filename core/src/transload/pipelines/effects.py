@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadError
-from transload.pipelines.attach import AttachRecord
+from transload.errors import (
+    AppNotFound,
+    ConfigError,
+    SchedulerUnavailable,
+    SpecError,
+    TransloadError,
+)
+from transload.pipelines.attach import Again, AttachRecord
 from transload.pipelines.end_requests import somebody_asked
 from transload.pipelines.errors import AppLost, HandedBack
 from transload.pipelines.identity import app_id_of
@@ -50,6 +57,9 @@ if TYPE_CHECKING:
 _logged_variables: Final[set[tuple[str, tuple[str, ...]]]] = set()
 """Variables that do not reach a job, of which this process has logged so already."""
 
+AskedAnew = Callable[[Mapping[str, Any], Mapping[str, Any]], Again]
+"""Compares the words of the try that submitted a job with those of this try."""
+
 _SAVING: Final = (Load, Save, Submit)
 """Effects that need the orchestrator's store, or a submit."""
 
@@ -61,6 +71,8 @@ class Effects:
         launch: what to submit. None means that this process only follows and collects.
         lifecycle: what decides.
         io: whom to ask, where to keep, where to show.
+        asked: the orchestrator's words of this try.
+        asked_anew: compares them with those of an earlier try.
 
     Attributes:
         runner: the runner that knows the cluster of the job.
@@ -68,7 +80,14 @@ class Effects:
         submitting: a submit is under way.
     """
 
-    def __init__(self, launch: Launch | None, lifecycle: Lifecycle, io: AdapterIO) -> None:
+    def __init__(
+        self,
+        launch: Launch | None,
+        lifecycle: Lifecycle,
+        io: AdapterIO,
+        asked: Mapping[str, Any],
+        asked_anew: AskedAnew | None,
+    ) -> None:
         self.runner = io.runner
         self.was_asked: bool | None = None
         self.submitting = False
@@ -76,6 +95,8 @@ class Effects:
         self._given = io.runner
         self._launch = launch
         self._io = io
+        self._asked = asked
+        self._asked_anew = asked_anew
         self._ids: dict[int, str] = {}
         self._prepared: Plan[Any] | None = None
         self._forwarder: LogForwarder | None = None
@@ -341,6 +362,7 @@ class Effects:
             context_args=self._io.context_args,
             change=self._with_retries,
             checkpoint_name=self._checkpoint_name(),
+            asked=self._asked,
         )
 
     def _checkpoint_name(self) -> str | None:
@@ -372,3 +394,16 @@ class Effects:
             f"set here, and not passed to the job: {', '.join(missing)} (what the job "
             "needs of these must be named in pass_env)"
         )
+
+
+def json_values(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the words of a try as they are read again from the record of a job.
+
+    Raises:
+        SpecError: if they hold something else than JSON values.
+    """
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(dict(asked), allow_nan=False))
+    except (TypeError, ValueError) as exc:
+        raise SpecError(f"asked={asked!r}: must be JSON values: {exc}") from exc
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -18,68 +19,98 @@ MAX_LENGTH: Final = 40
 It leaves room for what schedulers add, below the 63 of a DNS label.
 """
 
-_DIGEST_LENGTH: Final = 16
+MOST: Final = 99_999
+"""Highest number of a job in its chain."""
+
+_DIGEST_LENGTH: Final = 13
+_READABLE_LENGTH: Final = MAX_LENGTH - _DIGEST_LENGTH - len(f"--{MOST}")
+_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
+"""Of a digest, 5 bits each."""
 _OTHER = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """An orchestrator's unit of work, across crashes, restarts and retries.
+    """Whose job it is, in words of the orchestrator that never change while the step exists.
+
+    Crashes, restarts, retries and a person's wish to run the step again leave them as they are. All
+    jobs of one step make one chain (see `chain_of`).
 
     Args:
         host: name of the orchestrator, for example ``airflow``.
-        namespace: what distinguishes this installation or run from others (a deployment, a flow
-            run, a uuid).
-        key: what the orchestrator calls the unit of work. Its last part is made readable in the id.
-        generation: changes when somebody runs it again on purpose.
+        run: what tells this run from all others: the installation, the workflow, the run's id.
+        path: what tells the step from the others of its run. The last part that is readable is
+            shown in the id.
     """
 
     host: str
-    namespace: str
-    key: tuple[str, ...]
-    generation: str = "0"
+    run: tuple[str, ...]
+    path: tuple[str, ...]
 
 
-def app_id_of(identity: Identity, attempt: int) -> str:
-    """Return the job id of an attempt, which is not qualified yet (see `Runner.qualified_id`).
+def chain_of(identity: Identity) -> str:
+    """Return what the ids of all jobs of a step begin with, before ``-<number>``.
 
-    It has lower-case letters, digits and ``-``, at most 40 characters, and starts with a letter. It
-    ends in a digest of identity and attempt. So equal ones give equal ids on every machine, and any
-    difference gives another id.
-
-    Args:
-        identity: the unit of work.
-        attempt: 0 for the first of the generation, then counted up.
+    It has lower-case letters, digits and ``-``, starts with a letter, and ends in a digest of the
+    identity. So equal identities have equal chains on every machine, and any difference makes
+    another chain.
 
     Raises:
-        SpecError: for an empty name of the orchestrator, an empty key, or a negative attempt.
+        SpecError: for a name of the orchestrator, a run or a path that is empty, or has something
+            else than texts.
     """
     import hashlib
     import json
 
-    host, namespace, parts = identity.host, identity.namespace, list(identity.key)
-    if (
-        not host
-        or not parts
-        or not all(isinstance(part, str) for part in [host, namespace, *parts])
-    ):
-        raise SpecError(
-            f"identity={(host, namespace, identity.key)!r}: orchestrator and key must be texts, "
-            "not empty"
-        )
-    if isinstance(attempt, bool) or not isinstance(attempt, int) or attempt < 0:
-        raise SpecError(f"attempt={attempt!r}: must be an int, 0 or more")
-    whole = json.dumps(
-        [host, namespace, parts, str(identity.generation), attempt], ensure_ascii=True
-    )
-    # 5 bits a character: 16 characters are 80 bits
-    number = int.from_bytes(hashlib.sha256(whole.encode()).digest()[:10], "big")
-    letters = "abcdefghijklmnopqrstuvwxyz234567"
-    text = "".join(letters[(number >> (5 * index)) & 31] for index in range(_DIGEST_LENGTH))
-    readable = _OTHER.sub("-", f"{host}-{parts[-1]}".lower()).strip("-") or "app"
+    _check(identity)
+    whole = json.dumps([identity.host, list(identity.run), list(identity.path)], ensure_ascii=True)
+    number = int.from_bytes(hashlib.sha256(whole.encode()).digest(), "big")
+    digest = "".join(_LETTERS[(number >> (5 * index)) & 31] for index in range(_DIGEST_LENGTH))
+    readable = _plain(f"{identity.host}-{_readable_part(identity.path)}") or "app"
     if not readable[0].isalpha():
         readable = f"a-{readable}"
-    return f"{readable[: MAX_LENGTH - _DIGEST_LENGTH - 1].rstrip('-')}-{text}"
+    return f"{readable[:_READABLE_LENGTH].rstrip('-')}-{digest}"
+
+
+def app_id_of(identity: Identity, number: int) -> str:
+    """Return the id of a job of a step, which is not qualified yet (see `Runner.qualified_id`).
+
+    It has at most 40 characters.
+
+    Args:
+        identity: of the step.
+        number: 0 for the first job of the chain, then counted up.
+
+    Raises:
+        SpecError: for a wrong identity (see `chain_of`), or a number that no job can have.
+    """
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST:
+        raise SpecError(f"number={number!r}: must be an int from 0 to {MOST}")
+    return f"{chain_of(identity)}-{number}"
+
+
+def _check(identity: Identity) -> None:
+    for name, parts in (
+        ("host", (identity.host,)),
+        ("run", identity.run),
+        ("path", identity.path),
+    ):
+        if not isinstance(parts, tuple) or not all(isinstance(part, str) for part in parts):
+            raise SpecError(f"identity: {name}={parts!r}: must be a tuple of texts")
+        if not any(parts):
+            raise SpecError(f"identity: {name}={parts!r}: must not be empty")
+
+
+def _readable_part(path: Iterable[str]) -> str:
+    """Return the last part that has letters, else the last one that has digits, else ``""``."""
+    plain = [_plain(part) for part in path]
+    with_letters = [part for part in plain if any(each.isalpha() for each in part)]
+    return next(reversed(with_letters or [part for part in plain if part]), "")
+
+
+def _plain(text: str) -> str:
+    """Return a text in lower case, with ``-`` for whatever is no ASCII letter or digit."""
+    return _OTHER.sub("-", text.lower()).strip("-")
 
 
 @cache

@@ -25,7 +25,7 @@ from transload.errors import (
 )
 from transload.pipelines.attach import Action, Attached, AttachRecord, decide, decide_earlier
 from transload.pipelines.errors import AppCancelled, AppLost, Detached
-from transload.pipelines.identity import Identity, where
+from transload.pipelines.identity import Identity, chain_of, where
 from transload.pipelines.log_lines import reach
 from transload.pipelines.options import ExecutionOptions, OnKill, next_limit, note_state
 from transload.pipelines.status_lines import Reported, new_interruptions, status_lines
@@ -287,12 +287,7 @@ class LifecycleState:
             "handle": self.handle,
             "cluster": None,
             "attempt": self.attempt,
-            "identity": [
-                identity.host,
-                identity.namespace,
-                list(identity.key),
-                identity.generation,
-            ],
+            "identity": [identity.host, list(identity.run), list(identity.path)],
             "options": self.options.to_dict(),
             "status": None,
             "cursor": self.cursor,
@@ -321,9 +316,9 @@ class LifecycleState:
             SpecError: if it is not such a state, or has a newer version.
         """
         with reading("state of an execution", data) as values:
-            host, namespace, key, generation = values["identity"]
+            host, run, path = values["identity"]
             state = LifecycleState(
-                Identity(host, namespace, tuple(key), generation),
+                Identity(host, tuple(run), tuple(path)),
                 ExecutionOptions.from_dict(values["options"]),
                 handle=values["handle"],
                 attempt=values["attempt"],
@@ -397,7 +392,7 @@ class Lifecycle:
         if not self.state.options.durable:
             return (yield from self._submit(None))
         record = yield from self._do(Load())
-        if record is not None and record.generation != self.state.identity.generation:
+        if record is not None and record.chain != chain_of(self.state.identity):
             yield from self._wait_for_earlier_generation(record)
             record = None
         return (yield from self._find_attempt(record))
@@ -564,8 +559,8 @@ class Lifecycle:
 
     def _record(self, attempt: int, handle: str) -> AttachRecord:
         parsed = parse_app_handle(handle)
-        generation = self.state.identity.generation
-        return AttachRecord(generation, attempt, parsed.app_id, parsed.scheduler_backend, handle)
+        chain = chain_of(self.state.identity)
+        return AttachRecord(chain, attempt, parsed.app_id, parsed.scheduler_backend, handle)
 
     def _lose(self, record: AttachRecord) -> Steps[None]:
         """Save that the job of an attempt is lost, and raise AppLost."""

@@ -66,7 +66,7 @@ def dry_run(
         SpecError: if the job is wrong, or the scheduler cannot express it.
         ConfigError: for an unknown scheduler or option.
     """
-    identity = Identity(host, "dry-run", (launch.name,))
+    identity = Identity(host, ("dry-run",), (launch.name,))
     io = AdapterIO(
         runner=runner or host_runner(host, inherit_env=inherit_env),
         context_args=context_args or {},

@@ -375,6 +375,7 @@ class Launch:
         context_args: Mapping[str, Any] | None = None,
         change: Callable[[AppDef], AppDef] | None = None,
         checkpoint_name: str | None = None,
+        asked: Mapping[str, Any] | None = None,
     ) -> Plan[Any]:
         """Return what would be submitted. Nothing outside of this process is touched.
 
@@ -385,6 +386,8 @@ class Launch:
             change: done to the job first of all.
             checkpoint_name: the name under which its checkpoints are kept and its run in trackers
                 goes on, which a later attempt may have, too. The default is the job's id.
+            asked: who asks, in an orchestrator's words. They are kept with the job (see
+                `transload.schedulers.Submission`).
 
         Raises:
             SpecError: as in `build`, or if the id is not valid or the scheduler cannot express it.
@@ -398,6 +401,7 @@ class Launch:
             context_args or {},
             change,
             checkpoint_name=checkpoint_name,
+            asked=asked,
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -54,6 +54,7 @@ class Plan(AppDryRunInfo[T]):
         inherit_env: it gets the whole environment of the process that submits it, where its
             scheduler can do that.
         checkpoints: the name under which its checkpoints are kept. None means that it has none.
+        asked: who asks, in an orchestrator's words (see `transload.schedulers.Submission`).
         reattached: the submit found the job, and started nothing.
     """
 
@@ -68,6 +69,7 @@ class Plan(AppDryRunInfo[T]):
     id_given: bool = False
     inherit_env: bool = True
     checkpoints: str | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
     reattached: bool = False
     _runner: Runner
     _unchanged: T | None = None
@@ -134,6 +136,7 @@ class Plan(AppDryRunInfo[T]):
             inherit_env=self.inherit_env,
             secrets=secrets,
             checkpoints=self.checkpoints,
+            asked=self.asked,
         )
 
     def _prepared_request(

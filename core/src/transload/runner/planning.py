@@ -111,6 +111,7 @@ def make_plan(
     change: Callable[[AppDef], AppDef] | None,
     *,
     checkpoint_name: str | None = None,
+    asked: Mapping[str, Any] | None = None,
 ) -> Plan[Any]:
     """Return the plan of a launch, with the arguments and errors of `Launch.plan`."""
     id_given = app_id is not None
@@ -156,6 +157,7 @@ def make_plan(
         parent_run_id=parent,
         id_given=id_given,
         checkpoints=checkpoints,
+        asked=dict(asked or {}),
         inherit_env=runner._inherit_env,
         _runner=runner,
     )

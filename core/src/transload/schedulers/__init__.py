@@ -22,6 +22,7 @@ from transload.schedulers.api import (
     refuse_unsupported,
     request_json,
 )
+from transload.schedulers.chains import chain_and_number, number_in_chain
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.schedulers.follower import read_logs, wait, wait_async, watch, watched
 from transload.schedulers.open_readings import OpenReadings
@@ -55,10 +56,12 @@ __all__ = [
     "Visibility",
     "Watch",
     "backoff",
+    "chain_and_number",
     "check_replica",
     "check_seconds",
     "damaged_message",
     "ended",
+    "number_in_chain",
     "patience_left",
     "read_logs",
     "refuse_unsupported",

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
+from itertools import count
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -156,6 +157,7 @@ class AppDescription:
             None if it has none.
         needs_reconcile: something is left to do that only the process which waits for the job as
             its owner does (see ``reconcile``).
+        asked: the words of the orchestrator's try that submitted it (`Submission.asked`).
     """
 
     app_id: str
@@ -170,6 +172,7 @@ class AppDescription:
     log_url: str | None = None
     needs_reconcile: bool = False
     checkpoints: str | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Give each ended replica an end time, so that no duration grows forever."""
@@ -271,6 +274,9 @@ class Submission:
             shown.
         checkpoints: the name under which the job's checkpoints are kept, safe as the name of a
             folder. Other jobs may have the same. None means that no role asks for them.
+        asked: who asks, in the words of an orchestrator: JSON values that tell one try of its step
+            from another. They are kept with the job, ``describe`` shows them, and they have no part
+            in its digest.
     """
 
     app: AppDef
@@ -283,6 +289,7 @@ class Submission:
     inherit_env: bool = True
     secrets: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
     checkpoints: str | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -548,6 +555,25 @@ class SchedulerBase(ABC):
         This includes deleted jobs. The default tells whether there is one now.
         """
         return self.describe(app_id) is not None
+
+    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
+        """Return the jobs whose ids are ``<prefix>-<number>``, in the order of their numbers.
+
+        A job that is gone while its id is remembered has None in place of its description. One that
+        the scheduler cannot tell the state of is UNKNOWN, as in `describe`. A scheduler answers this
+        by one question. The default looks for one number after the other.
+
+        Args:
+            prefix: of the ids, qualified as they are (see `qualified_id`).
+        """
+        found: list[tuple[int, AppDescription | None]] = []
+        for number in count():
+            app_id = f"{prefix}-{number}"
+            description = self.describe(app_id)
+            if description is None and not self.existed(app_id):
+                break
+            found.append((number, description))
+        return found
 
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch, or None, the default, if this scheduler can only be polled.

@@ -76,7 +76,7 @@ class TinyflowAdapter(Adapter[StepContext]):
     def identity(self, context: StepContext) -> Identity:
         """Return whose job it is, which is equal for all tries until a person runs it again."""
         step = context.tinyflow
-        return Identity(self.name, step.flow_run, (step.step,), str(step.round))
+        return Identity(self.name, (step.flow_run, str(step.round)), (step.step,))
 
     def io(self, context: StepContext) -> AdapterIO:
         """Return the step's notes and its log, and who is asked at its end."""

@@ -175,7 +175,7 @@ class AirflowAdapter(Adapter[TaskContext]):
         key = (*above, task_id)
         if unit.name != FIRST_UNIT:
             key = (*above, unit.name, task_id)
-        return Identity(self.name, unit.namespace, key, str(unit.number))
+        return Identity(self.name, (unit.namespace, str(unit.number)), key)
 
     def io(self, context: TaskContext) -> AdapterIO:
         """Return the task's stores and log, and how Airflow is asked about its end."""

@@ -114,11 +114,12 @@ def resumed_unit(context: Mapping[str, Any], identity: Identity) -> Unit:
         identity: of the job.
     """
     name = FIRST_UNIT
-    if len(identity.key) > _KEY_PARTS:
-        name = identity.key[-2]
+    if len(identity.path) > _KEY_PARTS:
+        name = identity.path[-2]
+    namespace, number = identity.run
     with asked_here(context["ti"]) as asked:
         asked.append(name)
-    return Unit(identity.namespace, int(identity.generation), name)
+    return Unit(namespace, int(number), name)
 
 
 def generation_store(context: Mapping[str, Any]) -> TaskStore | None:

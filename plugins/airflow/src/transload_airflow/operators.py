@@ -453,7 +453,7 @@ class TransloadOperator(TemplateRules):
         self._defaults = defaults_of(self.conn_id)
         launch = self._launch({"task": self, "params": self.params, "dag": self.get_dag()})
         runner = self._runner()
-        who = pipelines.Identity(ADAPTER.name, "dry-run", (self.task_id,))
+        who = pipelines.Identity(ADAPTER.name, ("dry-run",), (self.task_id,))
         state = LifecycleState(who, self.options)
         io = pipelines.AdapterIO(runner=runner)
         text = pipelines.Driver(decoded(launch, runner), state, io).dry_run()

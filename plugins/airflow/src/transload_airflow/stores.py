@@ -173,8 +173,7 @@ class CursorFile:
     @staticmethod
     def of(identity: Identity) -> CursorFile:
         """Return the store of a job."""
-        who = identity
-        return CursorFile([who.host, who.namespace, list(who.key), who.generation])
+        return CursorFile([identity.host, list(identity.run), list(identity.path)])
 
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""

@@ -175,7 +175,7 @@ async def end_app(
 def _state_of(record: dict[str, Any]) -> dict[str, Any]:
     """Return from what a task has stored the state of a job that is needed to cancel it."""
     state = LifecycleState(
-        Identity(ADAPTER.name, "", (), record["generation"]),
+        Identity(ADAPTER.name, (), ()),
         ExecutionOptions(on_kill=record["on_kill"]),
         handle=make_app_handle(record["scheduler"], ADAPTER.name, record["app_id"]),
     )

@@ -135,7 +135,7 @@ ADAPTER: Final = AxAdapter()
 
 def identity_of(key: TrialKey, namespace: str, generation: int) -> Identity:
     """Return whose job a trial's is. The arguments are those of `TrialContext`."""
-    return Identity(HOST, namespace, key.parts, str(generation))
+    return Identity(HOST, (namespace, str(generation)), key.parts)
 
 
 def _line_log(key: TrialKey) -> Callable[[str], None]:

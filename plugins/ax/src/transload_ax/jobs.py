@@ -24,6 +24,7 @@ from transload.pipelines import (
     Driver,
     ExecutionOptions,
     app_id_of,
+    chain_of,
     host_runner,
     interrupted,
     somebody_asked,
@@ -57,6 +58,7 @@ if TYPE_CHECKING:
     from transload.specs import Progress
 
 CLOSE_SECONDS: Final = 30.0
+_MOST_GENERATIONS: Final = 1000
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
@@ -165,7 +167,7 @@ class TrialJobs:
             return before[1]
         record = notes.record(key).get()
         if record is not None:
-            generation = int(record["generation"])
+            generation = self._generation_of_chain(key, str(record["chain"]))
         else:
             generation = self._generation(key, launch)
         context = self._context(key, notes, generation, args)
@@ -256,6 +258,13 @@ class TrialJobs:
             if base is not None:
                 FsspecResultTracker(base)[key.trial] = {}
         raise AssertionError("generations do not end")
+
+    def _generation_of_chain(self, key: TrialKey, chain: str) -> int:
+        """Return the generation whose ids begin so, by what was kept of a trial, or 0."""
+        for generation in range(_MOST_GENERATIONS):
+            if chain_of(identity_of(key, self.namespace, generation)) == chain:
+                return generation
+        return 0
 
     def _app_id(self, key: TrialKey, generation: int, attempt: int = 0) -> str:
         made = app_id_of(identity_of(key, self.namespace, generation), attempt)

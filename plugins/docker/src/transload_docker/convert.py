@@ -290,7 +290,9 @@ def bind(
     for container in request.containers:
         body = container.body
         container.name = names.container_name(app_id, container.role, container.replica, 0)
-        body.setdefault("Labels", {})[names.LABEL_APP] = app_id
+        labels = body.setdefault("Labels", {})
+        labels.pop(names.LABEL_CHAIN, None)
+        labels |= names.id_labels(app_id)
         for number, item in enumerate(body["Env"]):
             if item.startswith("TRANSLOAD_APP_ID="):
                 body["Env"][number] = f"TRANSLOAD_APP_ID={app_id}"
@@ -426,7 +428,7 @@ def _body(
         "Image": image,
         "Env": [f"{name}={value}" for name, value in _environment(role, k, context).items()],
         "Labels": {
-            names.LABEL_APP: context.app_id,
+            **names.id_labels(context.app_id),
             names.LABEL_ROLE: role.name,
             names.LABEL_REPLICA: str(k),
             names.LABEL_HOST: host,

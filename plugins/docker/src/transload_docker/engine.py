@@ -212,18 +212,19 @@ class Engine:
 
     # -- facts
 
-    def facts(self, app_id: str | None = None) -> dict[str, Facts]:
-        """Return all that the engine knows of one job, or of all, by job id.
+    def facts(self, app_id: str | None = None, *, chain: str | None = None) -> dict[str, Facts]:
+        """Return all that the engine knows of one job, of a chain, or of all, by job id.
 
         Notes are read before and after the containers, so that no conclusion mixes two moments. A
         container counts as lost only if the job was recorded both before and after the look for it.
         """
-        before = self.notes(app_id)
+        before = self.notes(app_id, chain=chain)
         for _ in range(_LOOKS):
             found = self._containers(
-                app_id, {each for each, facts in before.items() if facts.ended is not None}
+                _filters(app_id, chain),
+                {each for each, facts in before.items() if facts.ended is not None},
             )
-            after = self.notes(app_id)
+            after = self.notes(app_id, chain=chain)
             for each, containers in found.items():
                 after.setdefault(each, Facts()).containers = containers
             if not any(_mixed(before.get(each), facts) for each, facts in after.items()):
@@ -241,9 +242,9 @@ class Engine:
             for facts in found:
                 facts.engine_since = since
 
-    def notes(self, app_id: str | None = None) -> dict[str, Facts]:
+    def notes(self, app_id: str | None = None, *, chain: str | None = None) -> dict[str, Facts]:
         """Return what is noted of jobs in the labels of volumes."""
-        filters = _filters(app_id)
+        filters = _filters(app_id, chain)
         answer = self.query(lambda api: api.volumes(filters=filters))
         found: dict[str, Facts] = {}
         for volume in answer.get("Volumes") or ():
@@ -258,12 +259,13 @@ class Engine:
             )
         return found
 
-    def _containers(self, app_id: str | None, brief: set[str]) -> dict[str, list[Container]]:
+    def _containers(
+        self, filters: dict[str, list[str]], brief: set[str]
+    ) -> dict[str, list[Container]]:
         """Return the containers of jobs.
 
         For jobs in ``brief`` only the list of containers is read.
         """
-        filters = _filters(app_id)
         rows = self.query(lambda api: api.containers(all=True, filters=filters))
         latest: dict[tuple[str, str, str], int] = {}
         for row in rows:
@@ -469,7 +471,7 @@ class Engine:
             True if this call noted it.
         """
         labels = {
-            names.LABEL_APP: app_id,
+            **names.id_labels(app_id),
             names.LABEL_KIND: kind,
             names.LABEL_DATA: data,
             names.LABEL_UID: uid,
@@ -625,11 +627,13 @@ def _key(labels: dict[str, str]) -> tuple[str, str, str]:
     )
 
 
-def _filters(app_id: str | None) -> dict[str, list[str]]:
-    """Return the filter for the objects of a job, or with None for those of all jobs."""
+def _filters(app_id: str | None, chain: str | None) -> dict[str, list[str]]:
+    """Return the filter for the objects of a job or of a chain, or else for those of all jobs."""
     label = names.LABEL_APP
     if app_id is not None:
-        label += f"={app_id}"
+        label = f"{names.LABEL_APP}={app_id}"
+    elif chain is not None:
+        label = f"{names.LABEL_CHAIN}={chain}"
     return {"label": [label]}
 
 

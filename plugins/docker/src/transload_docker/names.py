@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
+from transload.schedulers.chains import chain_and_number
+
 PREFIX: Final = "transload."
 """What the names of networks and volumes of jobs start with."""
 
@@ -20,6 +22,8 @@ PROGRESS_FILE: Final = "/tmp/transload-progress.json"  # noqa: S108 - as above
 """Where a program in a container of another machine's engine says how far it is."""
 
 LABEL_APP: Final = "transload.app-id"
+LABEL_CHAIN: Final = "transload.chain"
+"""Label of all that is made for a job whose id ends in a number, with what comes before it."""
 LABEL_UID: Final = "transload.uid"
 LABEL_OWNER: Final = "transload.owner"
 LABEL_ROLE: Final = "transload.role"
@@ -55,6 +59,15 @@ def base_name(app_id: str) -> str:
         return app_id
     readable = _NOT_SAFE.sub("-", app_id).strip("-_")[:48] or "app"
     return f"{readable}-{short_hash(app_id)}"
+
+
+def id_labels(app_id: str) -> dict[str, str]:
+    """Return the labels of what is made for a job, by which it and its chain are found."""
+    labels = {LABEL_APP: app_id}
+    found = chain_and_number(app_id)
+    if found is not None:
+        labels[LABEL_CHAIN] = found[0]
+    return labels
 
 
 def container_name(app_id: str, role: str, replica: int, attempt: int) -> str:

@@ -42,7 +42,7 @@ _NUMBERS: Final = {
     "WINCH": 28,
 }
 """Numbers of signals on Linux, which containers run on, whatever this machine is."""
-_WHEN_SET: Final = ("checkpoints", "progress")
+_WHEN_SET: Final = ("checkpoints", "progress", "asked")
 _LATER: Final = (
     "max_interruptions",
     "notice",
@@ -127,6 +127,7 @@ class Plan:
         checkpoints: the name under which its checkpoints are kept, or None if it has none.
         progress: folder of the host that is mounted for what its replicas report of their progress.
             With None, they report it in a file of their own.
+        asked: who asked, in an orchestrator's words, or None if it said nothing.
     """
 
     app_id: str
@@ -148,6 +149,7 @@ class Plan:
     app: str = ""
     checkpoints: str | None = None
     progress: str | None = None
+    asked: Mapping[str, Any] | None = None
 
     def to_json(self) -> str:
         """Return the plan as JSON text, without later fields that say nothing."""
@@ -208,6 +210,8 @@ class Plan:
             self.cfg, Mapping
         ):
             raise ValueError("not a plan: a number is none")
+        if not isinstance(self.asked or {}, Mapping):
+            raise ValueError("not a plan: who asked is no object")
         name = self.checkpoints
         if name is not None and (os.path.basename(name) != name or name in ("", ".", "..")):
             raise ValueError("not a plan: its checkpoints are another folder's")

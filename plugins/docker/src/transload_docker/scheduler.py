@@ -32,6 +32,7 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
+from transload.schedulers.chains import number_in_chain
 from transload.specs import (
     AppDef,
     AppState,
@@ -240,6 +241,7 @@ class DockerScheduler(SchedulerBase):
             parent_run_id=plan.parent_run_id,
             created=plan.created,
             checkpoints=self._checkpoints_of(plan),
+            asked=dict(plan.asked or {}),
         )
 
     def _checkpoints_of(self, plan: Plan) -> str | None:
@@ -275,6 +277,15 @@ class DockerScheduler(SchedulerBase):
         """
         facts = self._engine.notes(app_id).get(app_id, Facts())
         return facts.plan is not None or bool(facts.unread) or facts.deleted is not None
+
+    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
+        """Return the jobs of a chain, deleted ones too, by their label (see the base)."""
+        found = {}
+        for app_id, facts in self._engine.facts(chain=prefix).items():
+            number = number_in_chain(prefix, app_id)
+            if number is not None and (facts.plan is not None or facts.unread or facts.deleted):
+                found[number] = self._description(app_id, facts)
+        return sorted(found.items(), key=lambda each: each[0])
 
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch on the engine's events, with one thread, or None for logs."""

@@ -250,7 +250,7 @@ class _Submit:
         name = self.request.network
         if name:
             labels = {
-                names.LABEL_APP: self.app_id,
+                **names.id_labels(self.app_id),
                 names.LABEL_UID: self.uid,
                 names.LABEL_OWNER: self.home.owner,
             }
@@ -337,6 +337,7 @@ class _Submit:
             cfg=_shown(submission),
             app=submission.app.masked().to_json(),
             checkpoints=submission.checkpoints,
+            asked=dict(submission.asked) or None,
             progress=self.progress,
         )
 

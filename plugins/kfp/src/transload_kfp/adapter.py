@@ -198,7 +198,7 @@ def identity_of(context: Mapping[str, str], title: str, arguments: Mapping[str, 
         digest,
         context.get("task_name") or title,
     )
-    return Identity(HOST, f"{context.get('job_id', '')}/{context.get('job_name', '')}", key)
+    return Identity(HOST, (context.get("job_id", ""), context.get("job_name", "")), key)
 
 
 def launcher_driver(

@@ -143,7 +143,7 @@ def convert(
     base = names.base_name(app_id)
     is_single = sum(role.num_replicas for role in app.roles) == 1
     context = Context(app_id, base, options, _rank0_host(app, base, options, is_single=is_single))
-    labels = {**options.map("labels"), names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base}
+    labels = {**options.map("labels"), **names.id_labels(app_id)}
     request = KubernetesRequest(
         app_id=app_id,
         namespace=options.text("namespace"),
@@ -448,7 +448,7 @@ def _masked(value: Any) -> Any:
 
 def secret(request: KubernetesRequest, values: Mapping[str, str]) -> dict[str, Any]:
     """Return the job's Secret."""
-    labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: request.base}
+    labels = names.id_labels(request.app_id)
     metadata = {
         "name": names.secret_name(request.base),
         "namespace": request.namespace,

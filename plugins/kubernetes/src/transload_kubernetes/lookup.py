@@ -41,6 +41,20 @@ class Lookup:
         selector = MANAGED
         if bases is not None and len(bases) <= _FEW:
             selector = f"{names.LABEL_APP} in ({','.join(sorted(bases))})"
+        return self._selected(namespace, selector)
+
+    def chain(self, namespace: str, label: str) -> dict[tuple[str, str], Facts]:
+        """Return the facts of the jobs of a chain, by namespace and base name.
+
+        One query says that there are none.
+
+        Args:
+            namespace: the namespace of the jobs.
+            label: from `names.chain_label`.
+        """
+        return self._selected(namespace, f"{names.LABEL_CHAIN}={label}")
+
+    def _selected(self, namespace: str | None, selector: str) -> dict[tuple[str, str], Facts]:
         found: dict[tuple[str, str], Facts] = {}
         for record in self.items("ConfigMap", namespace, f"{selector},{names.LABEL_RECORD}"):
             metadata = record["metadata"]

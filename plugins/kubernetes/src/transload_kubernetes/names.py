@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from transload.errors import SpecError
+from transload.schedulers.chains import chain_and_number
 
 DEFAULT_NAMESPACE: Final = "default"
 MAIN: Final = "main"
@@ -22,6 +23,8 @@ MANAGED: Final = "transload"
 OWN: Final = "transload.io/"
 """Prefix of transload's labels and annotations."""
 LABEL_APP: Final = "transload.io/app"
+LABEL_CHAIN: Final = "transload.io/chain"
+"""Label of all objects of a job whose id ends in a number, with what comes before it."""
 LABEL_ROLE: Final = "transload.io/role"
 LABEL_ATTEMPT: Final = "transload.io/attempt"
 LABEL_RECORD: Final = "transload.io/record"
@@ -105,6 +108,20 @@ def base_name(app_id: str) -> str:
 def place(app_id: str) -> tuple[str, str]:
     """Return the namespace of a job, and the prefix of the names of its objects."""
     return parse_app_id(app_id)[0], base_name(app_id)
+
+
+def id_labels(app_id: str) -> dict[str, str]:
+    """Return the labels of all objects of a job, by which they and those of its chain are found."""
+    labels = {LABEL_MANAGED: MANAGED, LABEL_APP: base_name(app_id)}
+    found = chain_and_number(app_id)
+    if found is not None:
+        labels[LABEL_CHAIN] = chain_label(found[0])
+    return labels
+
+
+def chain_label(chain: str) -> str:
+    """Return the value of the label for a chain of jobs, in one namespace."""
+    return label(parse_app_id(chain)[1], 63)
 
 
 def role_label(role: str) -> str:

@@ -24,7 +24,7 @@ MADE: Final = "made."
 """Prefix of the record's keys for Jobs of later attempts."""
 INTERRUPTED: Final = "interrupted"
 """Value of such a key for an attempt that an interruption, and no failure, has begun."""
-_NEWER: Final = ("interruptions", "checkpoints")
+_NEWER: Final = ("interruptions", "checkpoints", "asked")
 """Fields of a plan and its roles that are written only when they are set."""
 FILES: Final = "files."
 """Prefix of the record's keys for the results of pods that were ended from outside."""
@@ -64,6 +64,7 @@ class Plan:
         timeout: seconds for the whole job, or None for no limit.
         jobset: whether it is a JobSet.
         checkpoints: the name under which its checkpoints are kept, or None if it has none.
+        asked: who asked, in an orchestrator's words, or None if it said nothing.
     """
 
     app_id: str
@@ -80,6 +81,7 @@ class Plan:
     jobset: bool = False
     parent_run_id: str | None = None
     checkpoints: str | None = None
+    asked: dict[str, Any] | None = None
 
     @property
     def queued(self) -> bool:
@@ -275,6 +277,8 @@ def _check(plan: Plan) -> None:
         raise ValueError("a text has another type")
     if not all(isinstance(number, int | float) for number in numbers):
         raise ValueError("a number has another type")
+    if plan.asked is not None and not isinstance(plan.asked, dict):
+        raise ValueError("who asked has another type")
     if not isinstance(plan.cfg, dict) or not all(isinstance(job, dict) for job in plan.jobs):
         raise ValueError("the options or the Jobs have another type")
 
@@ -303,7 +307,7 @@ def _as_dict(plan: Plan) -> dict[str, Any]:
 
 def record(base: str, namespace: str, plan: Plan, app_json: str) -> dict[str, Any]:
     """Return the ConfigMap of a job."""
-    labels = {names.LABEL_MANAGED: names.MANAGED, names.LABEL_APP: base, names.LABEL_RECORD: APP}
+    labels = {**names.id_labels(plan.app_id), names.LABEL_RECORD: APP}
     if plan.checkpoints is not None:
         labels[names.LABEL_CHECKPOINTS] = names.checkpoints_label(plan.checkpoints)
     annotations = {names.ANNOTATION_APP_ID: plan.app_id, names.ANNOTATION_DIGEST: plan.digest}

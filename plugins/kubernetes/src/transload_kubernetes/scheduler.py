@@ -28,6 +28,7 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
+from transload.schedulers.chains import number_in_chain
 from transload.schedulers.environments import as_requirements
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, make_app_handle, runopts
 from transload_kubernetes import (
@@ -266,6 +267,7 @@ class KubernetesScheduler(SchedulerBase):
             created=made.created,
             needs_reconcile=decision.due or bool(self._handover.leaving(facts)),
             checkpoints=made.checkpoints,
+            asked=dict(made.asked or {}),
         )
 
     def _say_how_to_end(self, app_id: str, made: Plan, status: AppStatus) -> None:
@@ -298,6 +300,17 @@ class KubernetesScheduler(SchedulerBase):
         """
         facts = self._lookup.facts(app_id)
         return facts.kind is not None and not is_half_submitted(facts, time.time())
+
+    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
+        """Return the jobs of a chain, deleted ones too, by their label (see the base)."""
+        namespace, chain = names.parse_app_id(prefix)
+        found: dict[int, AppDescription | None] = {}
+        for facts in self._lookup.chain(namespace, names.chain_label(prefix)).values():
+            app_id = facts.app_id
+            number = number_in_chain(chain, names.parse_app_id(app_id)[1])
+            if number is not None and not is_half_submitted(facts, time.time()):
+                found[number] = self._description(app_id, facts)
+        return sorted(found.items(), key=lambda each: each[0])
 
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch, with a few connections for each namespace, or None for logs."""

@@ -303,6 +303,7 @@ def _plan_of(request: KubernetesRequest, app_id: str, submission: Submission) ->
         jobset=request.jobset is not None,
         parent_run_id=submission.parent_run_id,
         checkpoints=submission.checkpoints,
+        asked=dict(submission.asked) or None,
     )
 
 

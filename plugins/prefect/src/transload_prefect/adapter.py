@@ -145,9 +145,8 @@ class PrefectAdapter(Adapter[JobContext]):
             run_id = run.task_run_id
         return Identity(
             HOST,
-            context.namespace or str(run_id),
+            (context.namespace or str(run_id), context.generation),
             (run.unit or "", context.key or run.name),
-            context.generation,
         )
 
     def io(self, context: JobContext) -> AdapterIO:

@@ -242,7 +242,7 @@ class SearchLedger:
 
     def identity(self, index: int) -> Identity:
         """Return the identity of a trial's job, the same for each process of the search."""
-        return Identity("search", self.id, (f"trial-{index}",))
+        return Identity("search", (self.id,), (f"trial-{index}",))
 
     def known(self, index: int) -> dict[str, Any]:
         """Return the arguments that a trial's component gets if it declares them."""

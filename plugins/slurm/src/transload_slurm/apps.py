@@ -429,6 +429,7 @@ class Apps:
             created=record["created"],
             log_url=f"{record['files']}/logs",
             checkpoints=record.get("checkpoints"),
+            asked=record.get("asked", {}),
         )
 
     def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
@@ -452,6 +453,19 @@ class Apps:
             return bool(self.store.damage(app_id)) or self.store.is_gone(app_id)
         # a submitter that died before it reached Slurm leaves a folder, but no job
         return self._without_asking(app_id, record) != (None, None)
+
+    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
+        """Return the jobs of a chain, deleted ones too.
+
+        What a submitter has left that died before it reached Slurm is no job.
+        """
+        ids = self.store.ids_in_chain(prefix)
+        described = self.describe_many(ids.values())
+        return [
+            (number, described[app_id])
+            for number, app_id in ids.items()
+            if described[app_id] is not None or self.existed(app_id)
+        ]
 
     def watch(self, logs: bool = False) -> SlurmWatch:
         """Return a new watch."""

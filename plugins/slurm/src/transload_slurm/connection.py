@@ -53,6 +53,7 @@ class Arguments(TypedDict, total=False):
     older_than: float | None
     packed: bool
     path: str
+    prefix: str
     prologue: str
     python: str
     query: Message

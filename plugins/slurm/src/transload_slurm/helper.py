@@ -129,6 +129,13 @@ class Helper:
             for app_id, each in found.items()
         }
 
+    def do_chain(self, prefix: str) -> list[Any]:
+        """Return number and description of each job of a chain."""
+        return [
+            [number, None if each is None else wire.description_to_dict(each)]
+            for number, each in self._apps.chain(prefix)
+        ]
+
     def do_checkpoints(self, app_id: str) -> list[Any]:
         """Return the folders of checkpoints of a job."""
         found = self._apps.checkpoints(app_id)

@@ -226,6 +226,13 @@ class RemoteApps:
         """Tell whether a job of that id is here, or was."""
         return bool(self.connection.call("existed", app_id=app_id))
 
+    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
+        """Return the jobs of a chain, deleted ones too."""
+        return [
+            (number, None if each is None else wire.description_from_dict(each))
+            for number, each in self.connection.call("chain", prefix=prefix)
+        ]
+
     def watch(self, logs: bool = False) -> FedWatch:
         """Return a new watch, to which the helper tells what changes."""
         return _RemoteWatch(self.connection, logs)

@@ -215,6 +215,10 @@ class SlurmScheduler(SchedulerBase):
         """
         return self.apps.existed(app_id)
 
+    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
+        """Return the jobs of a chain, deleted ones too, by one look at the folder (see the base)."""
+        return self.apps.chain(prefix)
+
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch."""
         return self.apps.watch(logs)

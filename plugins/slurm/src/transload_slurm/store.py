@@ -42,6 +42,7 @@ from typing import Any, Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload.schedulers.api import damaged_message
+from transload.schedulers.chains import number_in_chain
 from transload.schedulers.local.home import in_home, make_private
 from transload.schedulers.local.store import safe_id, size_of
 from transload.schedulers.local.supervisor import layout
@@ -284,6 +285,25 @@ class AppFolders:
                 f"{ENV_FOLDER}: the folder {self.root} is another user's: {exc.strerror}"
             ) from exc
 
+    def ids_in_chain(self, chain: str) -> dict[int, str]:
+        """Return the ids of a chain's jobs by their numbers, those of deleted jobs too."""
+        found = {}
+        # in this order: a job that is deleted meanwhile is in the second folder before it leaves
+        # the first
+        for app_id in (*self.ids(), *self._gone_ids()):
+            number = number_in_chain(chain, app_id)
+            if number is not None:
+                found[number] = app_id
+        return dict(sorted(found.items()))
+
+    def _gone_ids(self) -> list[str]:
+        try:
+            return os.listdir(f"{self.root}/.gone")
+        except FileNotFoundError:
+            return []
+        except OSError as exc:
+            raise SchedulerUnavailable(f"cannot read {self.root}/.gone: {exc.strerror}") from exc
+
     def state(self, app_id: str, record: dict[str, Any]) -> dict[str, Any] | None:
         """Return what the supervisor has written last, or None if it has not begun."""
         found = [read_state(path) for path in self.state_files(app_id, record)]
@@ -406,7 +426,7 @@ def _is_whole(record: dict[str, Any]) -> bool:
     }
     if not all(isinstance(record.get(name), kind) for name, kind in kinds.items()):
         return False
-    if not checkpoints.are_whole(record):
+    if not checkpoints.are_whole(record) or not isinstance(record.get("asked", {}), dict):
         return False
     for role in record["roles"]:
         if not isinstance(role, dict) or not {"name", "num_replicas"} <= role.keys():

@@ -155,6 +155,7 @@ def _record(
         **_checkpoints(request, submission),
         **_notice(request),
         **_environments(request),
+        **({"asked": dict(submission.asked)} if submission.asked else {}),
     }
 
 

@@ -209,6 +209,7 @@ def submission_to_dict(submission: Submission) -> Message:
         "id_given": submission.id_given,
         "secrets": {role: dict(values) for role, values in submission.secrets.items()},
         "checkpoints": submission.checkpoints,
+        "asked": dict(submission.asked),
     }
 
 
@@ -239,6 +240,7 @@ def description_to_dict(found: AppDescription) -> Message:
         "created",
         "log_url",
         "checkpoints",
+        "asked",
     )
     app = None if found.app is None else found.app.to_json()
     return {

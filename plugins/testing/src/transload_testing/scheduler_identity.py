@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from typing import get_args
 
 import pytest
@@ -74,6 +75,56 @@ class IdentityTests(SchedulerSuite):
         assert stage.scheduler.describe(app_id) is None
         assert stage.scheduler.existed(app_id)
         assert app_id not in [row.app_id for row in stage.scheduler.list()]
+
+    def test_chain(self, stage: SchedulerStage) -> None:
+        """The jobs of a chain are found by one question, in their order, and no others.
+
+        The words of whoever asked are kept with each of them.
+        """
+        chain = f"suite-{uuid.uuid4().hex[:8]}"
+        assert list(stage.scheduler.chain(chain)) == []
+        app = stage.app(Program())
+        asked = {"try": 1, "start": "2026-11-28T07:00:00+00:00", "none": None, "more": {"a": [1.5]}}
+        stage.submit(app, f"{chain}-0", asked=asked)
+        stage.submit(app, f"{chain}-1")
+        stage.submit(app, f"{chain}-10", asked={"try": 11})
+        for other in (f"{chain}x-2", f"x-{chain}-2", f"{chain}-a", f"{chain}-2-2", f"{chain}-02"):
+            stage.submit(app, other)
+        found = list(stage.scheduler.chain(chain))
+        assert [number for number, _ in found] == [0, 1, 10]
+        assert [each and each.asked for _, each in found] == [asked, {}, {"try": 11}]
+        described = stage.scheduler.describe(f"{chain}-0")
+        assert described is not None and described.asked == asked
+
+    @submits_once
+    def test_who_asked_is_no_part_of_a_definition(self, stage: SchedulerStage) -> None:
+        """A later try that submits the same job under its id finds it, and the first words stay."""
+        app = stage.app(Program(out=("once",)))
+        app_id = stage.submit(app, asked={"try": 1})
+        assert stage.start(app, app_id, asked={"try": 2}) is False
+        description = stage.scheduler.describe(app_id)
+        assert description is not None and description.asked == {"try": 1}
+
+    def test_chain_knows_deleted_jobs(self, stage: SchedulerStage) -> None:
+        """A job of a chain that was deleted keeps its number."""
+        _must_delete(stage)
+        chain = f"suite-{uuid.uuid4().hex[:8]}"
+        app = stage.app(Program())
+        for number in range(3):
+            stage.submit(app, f"{chain}-{number}")
+            stage.ended(f"{chain}-{number}")
+        for number in (0, 2):
+            assert stage.scheduler.delete(f"{chain}-{number}") is True
+        other = self.make_scheduler(stage.folder)
+        try:
+            found = list(other.chain(chain))
+        finally:
+            other.close()
+        assert [(number, each is None) for number, each in found] == [
+            (0, True),
+            (1, False),
+            (2, True),
+        ]
 
     def test_delete_ends_a_running_app(self, stage: SchedulerStage) -> None:
         """Deleting a running job ends it first."""

@@ -155,6 +155,7 @@ class SubmissionFields(TypedDict, total=False):
     inherit_env: bool
     secrets: Mapping[str, Mapping[str, str]]
     checkpoints: str | None
+    asked: Mapping[str, Any]
 
 
 @dataclass

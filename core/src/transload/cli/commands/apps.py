@@ -345,6 +345,7 @@ def describe(handle: str, as_json: bool) -> None:
             "log_url": description.log_url,
             "link": link,
             "checkpoints": [vars(folder) for folder in checkpoints],
+            "asked": dict(description.asked),
         }
     )
 
@@ -398,6 +399,7 @@ def _show_description(
         "arguments": "",
         "metadata": "",
         "digest": description.digest or "",
+        "asked by": pairs_text(description.asked),
     }
     if description.app is None:
         emit_fields(fields.items())

@@ -430,6 +430,8 @@ def _record(
         more["checkpoints"] = submission.checkpoints
     if request.environments:
         more["environments"] = request.environments
+    if submission.asked:
+        more["asked"] = dict(submission.asked)
     return {
         "schema": layout.SCHEMA,
         "app_id": app_id,

@@ -341,6 +341,12 @@ class LocalScheduler(SchedulerBase):
             self._local, app_id
         )
 
+    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
+        """Return the jobs of a chain, deleted ones too, by one look at the folder (see the base)."""
+        ids = store.ids_in_chain(self._local, prefix)
+        described = self.describe_many(ids.values())
+        return [(number, described[app_id]) for number, app_id in ids.items()]
+
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch, one descriptor for all jobs, or None if no descriptor is free."""
         self._ensure()

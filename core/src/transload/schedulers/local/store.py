@@ -16,6 +16,7 @@ from typing import Any, Dict, Final
 from transload.errors import SchedulerUnavailable
 from transload.runtime.forks import fork_lock
 from transload.schedulers.api import AppDescription, ListAppResponse, damaged_message
+from transload.schedulers.chains import number_in_chain
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.supervisor import creation, guard, layout
 from transload.specs import (
@@ -157,12 +158,13 @@ def _is_record(record: dict[str, Any]) -> bool:
             "token",
         )
     )
-    app, cfg, copies = (record.get(name) for name in ("app", "cfg", "workspaces"))
+    app, cfg, asked, copies = (record.get(name) for name in ("app", "cfg", "asked", "workspaces"))
     name = app.get("name") if isinstance(app, dict) else None
     return (
         all(map(_is_text, (*texts, name)))
         and isinstance(app, dict | None)
         and isinstance(cfg, dict | None)
+        and isinstance(asked, dict | None)
         and isinstance(copies, list | None)
         and _is_moment(record.get("created"))
         and _is_checkpoints_name(record.get("checkpoints"))
@@ -244,6 +246,7 @@ def describe(local: str, app_id: str) -> AppDescription | None:
         created=record.get("created"),
         log_url=record.get("logs"),
         checkpoints=record.get("checkpoints"),
+        asked=dict(record.get("asked") or {}),
     )
 
 
@@ -325,6 +328,27 @@ def app_ids(local: str) -> Iterator[str]:
     except OSError as exc:
         raise _unreadable(f"{local}/apps", exc) from exc
     yield from (name for name in names if not name.startswith("."))
+
+
+def ids_in_chain(local: str, chain: str) -> dict[int, str]:
+    """Return the ids of a chain's jobs by their numbers, those of deleted jobs too."""
+    found = {}
+    # in this order: a job that is deleted meanwhile is in the second folder before it leaves the
+    # first
+    for app_id in (*app_ids(local), *_gone_ids(local)):
+        number = number_in_chain(chain, app_id)
+        if number is not None:
+            found[number] = app_id
+    return dict(sorted(found.items()))
+
+
+def _gone_ids(local: str) -> Iterator[str]:
+    try:
+        yield from os.listdir(f"{local}/gone")
+    except FileNotFoundError:
+        return
+    except OSError as exc:
+        raise _unreadable(f"{local}/gone", exc) from exc
 
 
 def list_apps(local: str, scheduler: str) -> list[ListAppResponse]:

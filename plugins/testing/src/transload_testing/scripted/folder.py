@@ -105,6 +105,13 @@ class Folder:
         """Tell whether an id was ever submitted."""
         return (self.root / "records" / quote(app_id, safe="")).exists()
 
+    def remembered_ids(self) -> list[str]:
+        """Return the ids of which a record is kept that they were submitted."""
+        try:
+            return sorted(unquote(name) for name in os.listdir(self.root / "records"))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
     def mark(self, name: str, app_id: str | None = None) -> None:
         """Leave a mark with the present time, of a job or of the whole folder.
 

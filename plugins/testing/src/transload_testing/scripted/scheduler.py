@@ -25,6 +25,7 @@ from transload.schedulers.api import (
     check_replica,
     refuse_unsupported,
 )
+from transload.schedulers.chains import number_in_chain
 from transload.specs import (
     AppDef,
     AppState,
@@ -154,6 +155,7 @@ class ScriptedScheduler(SchedulerBase):
             "id_given": submission.id_given,
             "inherit_env": submission.inherit_env,
             "converted": request.app.masked().to_json(),
+            "asked": dict(submission.asked),
         }
         if submission.id_given and not script.forget:
             self.folder.remember(app_id)
@@ -211,13 +213,16 @@ class ScriptedScheduler(SchedulerBase):
             time.sleep(latency)
         found: dict[str, AppDescription | None] = {}
         for app_id in app_ids:
-            try:
-                found[app_id] = self._describe(app_id, wait=False)
-            except SchedulerUnavailable as exc:
-                if self.folder.marked(OUTAGE):
-                    raise
-                found[app_id] = AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
+            found[app_id] = self._describe_or_unknown(app_id)
         return found
+
+    def _describe_or_unknown(self, app_id: str) -> AppDescription | None:
+        try:
+            return self._describe(app_id, wait=False)
+        except SchedulerUnavailable as exc:
+            if self.folder.marked(OUTAGE):
+                raise
+            return AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
 
     def _describe(self, app_id: str, wait: bool) -> AppDescription | None:
         if self.folder.marked(OUTAGE):
@@ -247,6 +252,7 @@ class ScriptedScheduler(SchedulerBase):
             parent_run_id=record["parent_run_id"],
             created=record["created"],
             log_url=script.page or str(self.folder.root),
+            asked=record["asked"],
         )
 
     def _play_outage_at_end(self, app_id: str) -> None:
@@ -272,6 +278,23 @@ class ScriptedScheduler(SchedulerBase):
                 not record["script"]["forget"] or self._moment(app_id, record)[1].step.state != GONE
             )
         return self.folder.remembered(app_id)
+
+    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
+        """Return the jobs of a chain, those whose ids are remembered too, as one query."""
+        ids = {}
+        for app_id in (*self.folder.app_ids(), *self.folder.remembered_ids()):
+            number = number_in_chain(prefix, app_id)
+            if number is not None:
+                ids[number] = app_id
+        self.folder.log(call="chain", prefix=prefix, app_id=ids.get(max(ids, default=0)))
+        if self.folder.marked(OUTAGE):
+            raise SchedulerUnavailable("the scripted scheduler plays an outage")
+        found = []
+        for number, app_id in sorted(ids.items()):
+            description = self._describe_or_unknown(app_id)
+            if description is not None or self.existed(app_id):
+                found.append((number, description))
+        return found
 
     def list(self) -> list[ListAppResponse]:
         """Return all jobs, newest first."""
