@@ -101,7 +101,7 @@ class TestJobSets(TestJobs):
 
     cfg: ClassVar[Mapping[str, CfgVal]] = {**TestJobs.cfg, "jobset": "always"}
 
-    def test_results_folder_is_visible_in_the_job(self, stage: SchedulerStage) -> None:
+    def test_results_are_read_from_outside(self, stage: SchedulerStage) -> None:
         """A helper hands over the folder of results. With Jobs, results came with the status."""
         self.cfg = {**self.cfg, "helper_image": self.image}  # type: ignore[misc]
-        super().test_results_folder_is_visible_in_the_job(stage)
+        super().test_results_are_read_from_outside(stage)

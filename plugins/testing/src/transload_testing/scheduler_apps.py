@@ -6,7 +6,6 @@ import json
 import os
 import shlex
 import time
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from transload.components.builtin import utils
 from transload.errors import SpecError, SubmitError, UnsupportedFeature
 from transload.runner import tail
-from transload.specs import AppState, Resource, RetryPolicy, macros, parse_app_handle
+from transload.specs import AppState, Resource, RetryPolicy, macros
 from transload_testing.scheduler_stage import (
     Program,
     SchedulerStage,
@@ -54,7 +53,7 @@ class AppTests(SchedulerSuite):
 
     def test_roles_and_replicas(self, stage: SchedulerStage) -> None:
         """Every replica of every role has a status, in order."""
-        if not (stage.scheduler.capabilities.roles and stage.scheduler.capabilities.replicas):
+        if not (stage.offers.roles and stage.offers.replicas):
             pytest.skip("one role or one replica only")
         app = stage.app({"one": Program(out=("a",)), "two": Program(out=("b",))}, replicas=3)
         status = stage.ended(stage.submit(app))
@@ -66,7 +65,7 @@ class AppTests(SchedulerSuite):
 
     def test_one_replica_fails_all_end(self, stage: SchedulerStage) -> None:
         """In a gang, the final failure of one replica ends the others."""
-        capabilities = stage.scheduler.capabilities
+        capabilities = stage.offers
         if not (capabilities.gangs and capabilities.roles):
             pytest.skip("no gangs of several roles")
         app = stage.app({"bad": Program(seconds=0.2, exit_code=4), "good": Program(hold=True)})
@@ -78,7 +77,7 @@ class AppTests(SchedulerSuite):
 
     def test_min_replicas(self, stage: SchedulerStage) -> None:
         """A job goes on and succeeds if enough replicas of a role succeed."""
-        capabilities = stage.scheduler.capabilities
+        capabilities = stage.offers
         if not (capabilities.min_replicas and capabilities.replicas and self.runs_programs):
             pytest.skip("min_replicas is not offered")
         app = stage.app(Program(only=(0,), exit_code=5), replicas=3, min_replicas=2)
@@ -97,44 +96,43 @@ class AppTests(SchedulerSuite):
             "MINE": f"{macros.replica_id} ${{x}} $x",
             "ROOT": f"{macros.img_root}/bin",
         }
-        replicas = 2 if stage.scheduler.capabilities.replicas else 1
-        app = stage.app(Program(command=command), replicas=replicas, env=env)
-        app_id = stage.submit(app)
-        assert stage.ended(app_id).state is AppState.SUCCEEDED
+        replicas = 2 if stage.offers.replicas else 1
+        job = stage.submit(stage.app(Program(command=command), replicas=replicas, env=env))
+        assert stage.ended(job).state is AppState.SUCCEEDED
         for k in range(replicas):
             said = [f"{k} kept kept\n", "rank0\n", f"{k} ${{x}} $x\n", "root\n"]
-            assert stage.everything(app_id, k=k) == said
+            assert stage.everything(job, k=k) == said
 
     def test_cancel(self, stage: SchedulerStage) -> None:
         """A cancel does not wait. The job ends CANCELLED, and its status has the request."""
-        app_id = stage.submit(stage.app(Program(out=("up",), hold=True)))
-        stage.running(app_id, said="up")
-        assert stage.scheduler.cancel(app_id) is True
-        status = stage.ended(app_id)
+        job = stage.submit(stage.app(Program(out=("up",), hold=True)))
+        stage.running(job, said="up")
+        job.cancel()
+        status = stage.ended(job)
         assert status.state is AppState.CANCELLED, status
         assert status.cancel_requested
-        stage.scheduler.cancel(app_id)
-        assert stage.status(app_id).state is AppState.CANCELLED
+        job.cancel()
+        assert stage.status(job).state is AppState.CANCELLED
 
     def test_cancel_before_it_runs(self, stage: SchedulerStage) -> None:
         """A cancel right after the submit ends the job in any state."""
-        app_id = stage.submit(stage.app(Program(hold=True)))
-        stage.scheduler.cancel(app_id)
-        assert stage.ended(app_id).state is AppState.CANCELLED
+        job = stage.submit(stage.app(Program(hold=True)))
+        job.cancel()
+        assert stage.ended(job).state is AppState.CANCELLED
 
     def test_cancel_after_the_end(self, stage: SchedulerStage) -> None:
         """A cancel of an ended job changes nothing."""
-        app_id = stage.submit(stage.app(Program()))
-        assert stage.ended(app_id).state is AppState.SUCCEEDED
-        stage.scheduler.cancel(app_id)
-        assert stage.status(app_id).state is AppState.SUCCEEDED
+        job = stage.submit(stage.app(Program()))
+        assert stage.ended(job).state is AppState.SUCCEEDED
+        job.cancel()
+        assert stage.status(job).state is AppState.SUCCEEDED
 
     @pytest.mark.parametrize(
         "policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION]
     )
     def test_retries(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
         """A failed replica is restarted up to ``max_retries`` times."""
-        if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
+        if policy not in stage.offers.retries or not self.runs_programs:
             pytest.skip(f"retry policy {policy.value} is not offered")
         app = stage.app(
             Program(failures=2), max_retries=2, retry_policy=policy, **self._soon(stage)
@@ -148,12 +146,12 @@ class AppTests(SchedulerSuite):
 
     @staticmethod
     def _soon(stage: SchedulerStage) -> dict[str, Any]:
-        return {"retry_delay": 0.0} if stage.scheduler.capabilities.retry_delay else {}
+        return {"retry_delay": 0.0} if stage.offers.retry_delay else {}
 
     @needs_programs
     def test_retry_delay(self, stage: SchedulerStage) -> None:
         """The delay before a retry is respected, or refused by name."""
-        capabilities = stage.scheduler.capabilities
+        capabilities = stage.offers
         if RetryPolicy.REPLICA not in capabilities.retries:
             pytest.skip("no retries")
         app = stage.app(
@@ -161,7 +159,7 @@ class AppTests(SchedulerSuite):
         )
         if not capabilities.retry_delay:
             with pytest.raises(UnsupportedFeature, match="retry_delay"):
-                stage.scheduler.convert(app, stage.cfg())
+                stage.plan(app)
             return
         (replica,) = stage.replicas(stage.ended(stage.submit(app)))
         assert replica.state is AppState.SUCCEEDED
@@ -175,7 +173,7 @@ class AppTests(SchedulerSuite):
     )
     def test_retries_used_up(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
         """One failure more than ``max_retries`` is final."""
-        if policy not in stage.scheduler.capabilities.retries or not self.runs_programs:
+        if policy not in stage.offers.retries or not self.runs_programs:
             pytest.skip(f"retry policy {policy.value} is not offered")
         app = stage.app(
             Program(failures=2), max_retries=1, retry_policy=policy, **self._soon(stage)
@@ -186,7 +184,7 @@ class AppTests(SchedulerSuite):
 
     def test_timeout(self, stage: SchedulerStage) -> None:
         """A job that takes longer than its timeout is ended and fails."""
-        if not stage.scheduler.capabilities.timeout or not self.runs_programs:
+        if not stage.offers.timeout or not self.runs_programs:
             pytest.skip("no limit of time can be set")
         status = stage.ended(stage.submit(stage.app(Program(hold=True), timeout=0.5)))
         assert status.state is AppState.FAILED, status
@@ -199,15 +197,15 @@ class AppTests(SchedulerSuite):
         No other role is left running.
         """
         roles = {"main": Program()}
-        if stage.scheduler.capabilities.roles:
+        if stage.offers.roles:
             roles["other"] = Program(hold=True)
         app = stage.app(roles, entrypoint="/no/such/program")
         try:
-            app_id = stage.submit(app)
+            job = stage.submit(app)
         except (SpecError, SubmitError):
-            assert stage.scheduler.list() == []
+            assert stage.listed() == {}
             return
-        status = stage.ended(app_id)
+        status = stage.ended(job)
         assert status.state is AppState.FAILED, status
         assert all(replica.state is not AppState.RUNNING for replica in stage.replicas(status))
 
@@ -221,27 +219,31 @@ class AppTests(SchedulerSuite):
         try:
             command = 'printf "%s|%s\\n" "$SUITE_INSIDE" "${SUITE_OUTSIDE-none}"'
             app = stage.app(Program(command=command), env={"SUITE_INSIDE": "ä $x `y` '\""})
-            bare = stage.submit(app, inherit_env=False)
-            assert stage.ended(bare).state is AppState.SUCCEEDED
-            assert stage.everything(bare) == ["ä $x `y` '\"|none\n"]
+            with stage.another(inherit_env=False) as other:
+                bare = other.submit(app)
+                assert other.ended(bare).state is AppState.SUCCEEDED
+                assert other.everything(bare) == ["ä $x `y` '\"|none\n"]
             if self.inherits_environment:
-                full = stage.submit(app, inherit_env=True)
+                full = stage.submit(app)
                 assert stage.ended(full).state is AppState.SUCCEEDED
                 assert stage.everything(full) == ["ä $x `y` '\"|outside\n"]
         finally:
             del os.environ["SUITE_OUTSIDE"]
 
     @needs_programs
-    def test_secrets_reach_the_job_and_nothing_else(self, stage: SchedulerStage) -> None:
+    def test_secrets_reach_the_job_and_nothing_else(
+        self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """A resolved secret is only in the job's environment, not in any output or file."""
+        monkeypatch.setenv("SUITE_SECRET", "hunter2-value")
         app = stage.app(
             Program(command='test "${PASSWORD#hunter2-}" = value && echo same'),
-            secrets={"PASSWORD": "env:X"},
+            secrets={"PASSWORD": "env:SUITE_SECRET"},
         )
-        app_id = stage.submit(app, secrets={"main": {"PASSWORD": "hunter2-value"}})
-        assert stage.ended(app_id).state is AppState.SUCCEEDED
-        assert stage.everything(app_id) == ["same\n"]
-        found = stage.scheduler.describe(app_id)
+        job = stage.submit(app)
+        assert stage.ended(job).state is AppState.SUCCEEDED
+        assert stage.everything(job) == ["same\n"]
+        found = job.description()
         assert "hunter2-value" not in repr(found)
         for path in (
             path for folder in self.state_folders(stage.folder) for path in folder.rglob("*")
@@ -259,36 +261,26 @@ class AppTests(SchedulerSuite):
         monkeypatch.setenv("SUITE_PLAIN", "plain value")
         monkeypatch.setenv("SUITE_TOKEN", "hunter3-value")
         app = stage.app(Program(command='echo "$SUITE_PLAIN ${SUITE_TOKEN#hunter3-}"'))
-        runner = stage.runner()
-        cfg = {**self.cfg, "pass_env": ["SUITE_*"]}
-        handle = runner.run(app, stage.scheduler.name, cfg, app_id=f"suite-{uuid.uuid4().hex[:12]}")
-        app_id = parse_app_handle(handle).app_id
-        stage.submitted.append(app_id)
-        assert stage.ended(app_id).state is AppState.SUCCEEDED
-        assert stage.everything(app_id) == ["plain value value\n"]
-        assert "hunter3-value" not in repr(stage.scheduler.describe(app_id))
+        job = stage.submit(app, cfg={"pass_env": ["SUITE_*"]})
+        assert stage.ended(job).state is AppState.SUCCEEDED
+        assert stage.everything(job) == ["plain value value\n"]
+        assert "hunter3-value" not in repr(job.description())
 
     @needs_programs
-    def test_results_folder_is_visible_in_the_job(self, stage: SchedulerStage) -> None:
-        """The submitter can read the results that a job writes into its results folder."""
-        app_id = "suite-results"
-        base = stage.scheduler.results_folder(app_id, stage.cfg())
+    def test_results_are_read_from_outside(self, stage: SchedulerStage) -> None:
+        """What a program writes into its folder of results, or into its one file, is its result."""
         body = '{"schema": 1, "key": "0", "results": {"x": 1}}'
-        command = f"mkdir -p '{base}' && printf %s '{body}' > '{base}/0.json'"
-        if base is None:  # then each replica has one file
-            command = f"printf %s '{body}' > \"$TRANSLOAD_RESULT_FILE\""
-        app_id = stage.submit(stage.app(Program(command=command)), app_id, tracker_base=base)
-        assert stage.ended(app_id).state is AppState.SUCCEEDED
-        store = stage.scheduler.results_store(app_id)
-        if base is None and store is None:
+        in_folder = "${TRANSLOAD_TRACKER_BASE:+$TRANSLOAD_TRACKER_BASE/0.json}"
+        command = (
+            f'file=${{TRANSLOAD_RESULT_FILE:-{in_folder}}}; test -n "$file" || exit 99; '
+            f'mkdir -p "$(dirname $file)" && printf %s \'{body}\' > "$file"'
+        )
+        job = stage.submit(stage.app(Program(command=command)))
+        status = stage.ended(job)
+        if stage.replicas(status)[0].exit_code == 99:
             pytest.skip("this scheduler has no place for results")
-        from transload.runtime.tracking import open_store
-
-        found_body = (open_store(str(base)) if store is None else store).read("0.json")
-        assert json.loads(found_body)["results"] == {"x": 1}
-        found = stage.scheduler.describe(app_id)
-        assert found is not None
-        assert found.tracker_base == base
+        assert status.state is AppState.SUCCEEDED
+        assert job.results().results == {"0": {"x": 1}}
 
     @needs_programs
     def test_what_a_program_says_of_its_failure(self, stage: SchedulerStage) -> None:
@@ -299,8 +291,8 @@ class AppTests(SchedulerSuite):
         said = """'{"message": {"message": "ValueError: no such thing"}}'"""
         torch = 'echo x > "$TORCHELASTIC_ERROR_FILE" && rm "$TORCHELASTIC_ERROR_FILE"'
         command = f'test -s "$TRANSLOAD_ERROR_FILE" || {{ {torch} && echo {said} > "$TRANSLOAD_ERROR_FILE"; }}; exit 3'
-        app_id = stage.submit(stage.app(Program(command=command)))
-        status = stage.ended(app_id)
+        job = stage.submit(stage.app(Program(command=command)))
+        status = stage.ended(job)
         assert status.state is AppState.FAILED
         assert "exit code 3" in status.msg and "ValueError: no such thing" in status.msg
         found = status.roles[0].replicas[0].structured_error_msg
@@ -314,8 +306,8 @@ class AppTests(SchedulerSuite):
         Nobody has to write it to a file.
         """
         text = 'Traceback (most recent call last):\\n  File "x.py", line 3, in main\\n    f()\\nKeyError: 7\\n'
-        app_id = stage.submit(stage.app(Program(command=f"printf '{text}' >&2; exit 1")))
-        status = stage.ended(app_id)
+        job = stage.submit(stage.app(Program(command=f"printf '{text}' >&2; exit 1")))
+        status = stage.ended(job)
         assert "exit code 1" in status.msg
         assert "KeyError: 7" in status.msg
         found = json.loads(status.roles[0].replicas[0].structured_error_msg)["message"]
@@ -330,10 +322,10 @@ class AppTests(SchedulerSuite):
         """
         (role,) = utils.python(c="raise ValueError('no such thing')").roles
         python = "exec $(command -v python3 || echo true)"  # an image may have none
-        app_id = stage.submit(
+        job = stage.submit(
             stage.app(Program(command=f"{python} {shlex.join(role.args)} 2>/dev/null"))
         )
-        status = stage.ended(app_id)
+        status = stage.ended(job)
         if status.state is AppState.SUCCEEDED:
             pytest.skip("there is no python3 where its programs run")
         assert "ValueError: no such thing" in status.msg
@@ -347,25 +339,25 @@ class AppTests(SchedulerSuite):
 
         Neither the exception nor the lines of that attempt count.
         """
-        if RetryPolicy.REPLICA not in stage.scheduler.capabilities.retries:
+        if RetryPolicy.REPLICA not in stage.offers.retries:
             pytest.skip("no retries")
         raising = "exec python3 -c 'raise ValueError(\"no such thing\")'"
         command = f'command -v python3 || exit 0; test "$TRANSLOAD_RETRY" != 0 || {raising}; echo again; exit 1'
         fields = {"max_retries": 1, "retry_policy": RetryPolicy.REPLICA, **self._soon(stage)}
-        status = stage.ended(app_id := stage.submit(stage.app(Program(command=command), **fields)))
+        status = stage.ended(job := stage.submit(stage.app(Program(command=command), **fields)))
         if status.state is AppState.SUCCEEDED:
             pytest.skip("there is no python3 where its programs run")
         assert stage.replicas(status)[0].latest_attempt == 1
         assert "no such thing" not in status.msg + status.structured_error_msg
-        if stage.scheduler.capabilities.since_until:
-            words = list(tail(stage.scheduler, app_id, "main", 0, 20, status))
+        if stage.offers.since_until:
+            words = list(tail(stage.scheduler, job.app_id, "main", 0, 20, status))
             assert words[-1:] == ["again\n"]
             assert "no such thing" not in "".join(words)
 
     @needs_programs
     def test_usage(self, stage: SchedulerStage) -> None:
         """A replica's usage includes its earlier attempts. Unknown usage is missing, never 0."""
-        retried = RetryPolicy.REPLICA in stage.scheduler.capabilities.retries
+        retried = RetryPolicy.REPLICA in stage.offers.retries
         used = "dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 2"
         command = f'test "$TRANSLOAD_RETRY" != 0 || {{ {used}; exit {int(retried)}; }}'
         fields = (
@@ -373,8 +365,8 @@ class AppTests(SchedulerSuite):
             if retried
             else {}
         )
-        app_id = stage.submit(stage.app(Program(command=command), **fields))
-        status = stage.ended(app_id)
+        job = stage.submit(stage.app(Program(command=command), **fields))
+        status = stage.ended(job)
         assert status.state is AppState.SUCCEEDED, status
         usage = status.roles[0].replicas[0].usage
         if usage is None:
@@ -411,18 +403,20 @@ class AppTests(SchedulerSuite):
             'echo "{\\"schema\\": 1, \\"step\\": 3, \\"results\\": {\\"x\\": $X}}" >> '
             f"{macros.replica_id}.steps.jsonl"
         )
-        runner, base, handles = stage.runner(), str(stage.folder / "shared"), []
-        replicas = 2 if stage.scheduler.capabilities.replicas else 1
-        for x in ("1", "2"):
-            app = stage.app(Program(command=command), replicas, env={"X": x})
-            handles.append(runner.run(app, stage.scheduler.name, self.cfg, tracker_base=base))
-            stage.submitted.append(parse_app_handle(handles[-1]).app_id)
-        for number, handle in enumerate(handles, 1):
-            assert stage.ended(parse_app_handle(handle).app_id).state is AppState.SUCCEEDED
-            results = runner.results(handle)
+        base = str(stage.folder / "shared")
+        replicas = 2 if stage.offers.replicas else 1
+        jobs = [
+            stage.submit(
+                stage.app(Program(command=command), replicas, env={"X": x}), tracker_base=base
+            )
+            for x in ("1", "2")
+        ]
+        for number, job in enumerate(jobs, 1):
+            assert stage.ended(job).state is AppState.SUCCEEDED
+            results = job.results()
             assert results.results == {str(k): {"x": number} for k in range(replicas)}
             assert results.key_of("x") == "0"
             assert sorted(results.artifacts) == [f"{k}.txt" for k in range(replicas)]
-            copies = runner.fetch(handle, "0.*", str(stage.folder / f"copies-{number}"))
+            copies = job.fetch("0.*", str(stage.folder / f"copies-{number}"))
             assert [Path(each).read_text() for each in copies] == [f"{number}\n"]
-            assert runner.steps(handle) == {str(k): {"x": {3: number}} for k in range(replicas)}
+            assert job.steps() == {str(k): {"x": {3: number}} for k in range(replicas)}

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from transload.errors import AppNotFound
+from transload.runner import Job
 from transload.specs import AppState, AppStatus, Notice, RetryPolicy
 from transload_testing.scheduler_stage import (
     Program,
@@ -27,7 +28,7 @@ _WAIT = "while :; do sleep 0.1; done"
 
 def _needs(stage: SchedulerStage, *names: str) -> None:
     """Skip a test if the scheduler does not have all these capabilities."""
-    missing = [name for name in names if not getattr(stage.scheduler.capabilities, name)]
+    missing = [name for name in names if not getattr(stage.offers, name)]
     if missing:
         pytest.skip(f"not offered: {', '.join(missing)}")
 
@@ -40,13 +41,13 @@ class InterruptionTests(SchedulerSuite):
 
     def _notice(self, stage: SchedulerStage) -> Notice:
         """Return a notice that the scheduler supports, by TERM or by another signal."""
-        offered = stage.scheduler.capabilities.notice
+        offered = stage.offers.notice
         signal = "TERM" if "TERM" in offered else min(offered)
         return Notice(self.notice_seconds, signal)
 
     def _again(self, stage: SchedulerStage) -> dict[str, Any]:
         """Return fields that let a role be tried again once, at once if that can be said."""
-        capabilities = stage.scheduler.capabilities
+        capabilities = stage.offers
         if not capabilities.retries:
             pytest.skip("no retries")
         policy = RetryPolicy.REPLICA
@@ -61,11 +62,11 @@ class InterruptionTests(SchedulerSuite):
         _needs(stage, "notice")
         notice = self._notice(stage)
         command = f"trap 'echo saved; exit 0' {notice.signal}; echo up; {_WAIT}"
-        app_id = stage.submit(stage.app(Program(command=command), notice=notice))
-        stage.running(app_id, said="up")
-        stage.scheduler.cancel(app_id)
-        assert stage.ended(app_id).state is AppState.CANCELLED
-        assert "saved\n" in stage.everything(app_id)
+        job = stage.submit(stage.app(Program(command=command), notice=notice))
+        stage.running(job, said="up")
+        job.cancel()
+        assert stage.ended(job).state is AppState.CANCELLED
+        assert "saved\n" in stage.everything(job)
 
     @needs_programs
     def test_what_does_not_heed_its_notice_is_killed(self, stage: SchedulerStage) -> None:
@@ -73,11 +74,11 @@ class InterruptionTests(SchedulerSuite):
         _needs(stage, "notice")
         notice = self._notice(stage)
         command = f"trap 'echo noticed' {notice.signal}; echo up; {_WAIT}"
-        app_id = stage.submit(stage.app(Program(command=command), notice=notice))
-        stage.running(app_id, said="up")
-        stage.scheduler.cancel(app_id)
-        assert stage.ended(app_id).state is AppState.CANCELLED
-        assert "noticed\n" in stage.everything(app_id)
+        job = stage.submit(stage.app(Program(command=command), notice=notice))
+        stage.running(job, said="up")
+        job.cancel()
+        assert stage.ended(job).state is AppState.CANCELLED
+        assert "noticed\n" in stage.everything(job)
 
     @needs_programs
     def test_75_without_a_notice_is_a_failure(self, stage: SchedulerStage) -> None:
@@ -102,9 +103,9 @@ class InterruptionTests(SchedulerSuite):
         )
         again = self._again(stage)
         app = stage.app(Program(command=command), max_interruptions=2, **again)
-        app_id = stage.submit(app)
-        assert stage.ended(app_id).state is AppState.SUCCEEDED
-        assert stage.everything(app_id)[-1] == "1 0\n"
+        job = stage.submit(app)
+        assert stage.ended(job).state is AppState.SUCCEEDED
+        assert stage.everything(job)[-1] == "1 0\n"
 
     @needs_programs
     def test_what_is_a_jobs_own_is_not_inherited(
@@ -120,9 +121,9 @@ class InterruptionTests(SchedulerSuite):
         )
         for name in names:
             monkeypatch.setenv(name, "/of-the-submitter")
-        app_id = stage.submit(stage.app(Program(command="env")))
-        assert stage.ended(app_id).state is AppState.SUCCEEDED
-        assert "/of-the-submitter" not in "".join(stage.everything(app_id))
+        job = stage.submit(stage.app(Program(command="env")))
+        assert stage.ended(job).state is AppState.SUCCEEDED
+        assert "/of-the-submitter" not in "".join(stage.everything(job))
 
     @needs_programs
     def test_segment(self, stage: SchedulerStage) -> None:
@@ -139,14 +140,14 @@ class InterruptionTests(SchedulerSuite):
         )
         app = stage.app(Program(command=command), notice=notice, checkpoints=True)
         app = replace(app, segment=self.segment_seconds, timeout=20 * self.segment_seconds)
-        app_id = stage.submit(app, checkpoints=self._name())
-        status = stage.ended(app_id)
+        job = stage.submit(app, checkpoints=self._name())
+        status = stage.ended(job)
         assert status.state is AppState.SUCCEEDED, status
         assert status.num_restarts == 0
         (replica,) = stage.replicas(status)
         assert replica.interruptions == 1
         assert [each.cause for each in replica.earlier] == ["segment"]
-        assert stage.everything(app_id) == ["up\n", "noticed\n", "saved\n"]
+        assert stage.everything(job) == ["up\n", "noticed\n", "saved\n"]
 
     @needs_programs
     def test_attempts_share_their_checkpoints(self, stage: SchedulerStage) -> None:
@@ -157,15 +158,15 @@ class InterruptionTests(SchedulerSuite):
         )
         app = stage.app(Program(command=command), checkpoints=True, **self._again(stage))
         name = self._name()
-        app_id = stage.submit(app, checkpoints=name)
-        assert stage.ended(app_id).state is AppState.SUCCEEDED
-        description = stage.scheduler.describe(app_id)
+        job = stage.submit(app, checkpoints=name)
+        assert stage.ended(job).state is AppState.SUCCEEDED
+        description = job.description()
         assert description is not None
         assert description.checkpoints == name
-        (folder,) = stage.scheduler.checkpoints(app_id)
+        (folder,) = stage.scheduler.checkpoints(job.app_id)
         assert folder.role == "main"
         assert folder.path
-        store = stage.scheduler.checkpoint_store(app_id, "main")
+        store = stage.scheduler.checkpoint_store(job.app_id, "main")
         if store is not None:
             assert store.read("kept") == b"x\n"
 
@@ -180,21 +181,21 @@ class InterruptionTests(SchedulerSuite):
         assert stage.ended(first).state is AppState.SUCCEEDED
         second = stage.submit(stage.app(read, checkpoints=True), checkpoints=name)
         assert stage.ended(second).state is AppState.SUCCEEDED
-        stage.scheduler.delete(first)
+        first.delete()
         assert self._kept(stage, read, name, second) is AppState.SUCCEEDED
-        stage.scheduler.delete(second)
+        second.delete()
         with pytest.raises(AppNotFound):
-            stage.scheduler.checkpoints(second)
+            stage.scheduler.checkpoints(second.app_id)
         assert self._kept(stage, read, name) is AppState.FAILED
 
     def _kept(
-        self, stage: SchedulerStage, program: Program, name: str, other: str | None = None
+        self, stage: SchedulerStage, program: Program, name: str, other: Job | None = None
     ) -> AppState:
         """Return how a job ends that looks for checkpoints, and delete it."""
-        app_id = stage.submit(stage.app(program, checkpoints=True), checkpoints=name)
-        state = stage.ended(app_id).state
-        stage.scheduler.delete(app_id)
-        assert other is None or stage.scheduler.describe(other) is not None
+        job = stage.submit(stage.app(program, checkpoints=True), checkpoints=name)
+        state = stage.ended(job).state
+        job.delete()
+        assert other is None or other.description() is not None
         return state
 
     @needs_programs
@@ -205,21 +206,20 @@ class InterruptionTests(SchedulerSuite):
             """echo '{"step": 710, "total": 1000, "text": "epoch 7"}' > "$TRANSLOAD_PROGRESS_FILE";"""
             f" {_WAIT}"
         )
-        app_id = stage.submit(stage.app(Program(command=command)))
-        status = stage.until(lambda: self._with_progress(stage, app_id), "there is progress")
+        job = stage.submit(stage.app(Program(command=command)))
+        status = stage.until(lambda: self._with_progress(stage, job), "there is progress")
         progress = status.progress
         assert progress is not None
         assert (progress.step, progress.total, progress.fraction) == (710, 1000, 0.71)
         assert progress.text == "epoch 7"
         assert progress.at is not None
-        rows = {row.app_id: row for row in stage.scheduler.list()}
-        listed = rows[app_id].progress
+        listed = stage.listed()[job.app_id].progress
         assert listed is not None
         assert listed.step == 710
 
     @staticmethod
-    def _with_progress(stage: SchedulerStage, app_id: str) -> AppStatus | None:
-        status = stage.status(app_id)
+    def _with_progress(stage: SchedulerStage, job: Job) -> AppStatus | None:
+        status = stage.status(job)
         assert not status.is_terminal(), status
         return status if status.progress is not None else None
 
@@ -242,14 +242,14 @@ class InterruptionTests(SchedulerSuite):
         """The status names a stalled replica, and the replica goes on."""
         _needs(stage, "stall")
         app = stage.app(Program(out=("up",), hold=True), stall_after=self.stall_seconds)
-        app_id = stage.submit(app)
-        status = stage.until(lambda: self._stalled(stage, app_id), "it has stalled")
+        job = stage.submit(app)
+        status = stage.until(lambda: self._stalled(stage, job), "it has stalled")
         assert status.state is AppState.RUNNING
         assert "main" in status.msg
 
     @staticmethod
-    def _stalled(stage: SchedulerStage, app_id: str) -> AppStatus | None:
-        status = stage.status(app_id)
+    def _stalled(stage: SchedulerStage, job: Job) -> AppStatus | None:
+        status = stage.status(job)
         assert not status.is_terminal(), status
         return status if status.is_stalled else None
 

@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypedDict, TypeVar, Unpack
 
 import pytest
 
-from transload.runner import LogReader, Runner, Settings, log_lines
-from transload.schedulers.api import LogPage, LogQuery, SchedulerBase, Stream, Submission, reconcile
-from transload.schedulers.follower import release
+from transload.errors import AppNotFound, TransloadTimeout
+from transload.runner import (
+    Job,
+    Launch,
+    LogReader,
+    Plan,
+    Runner,
+    Settings,
+    last_lines,
+    log_lines,
+)
+from transload.schedulers.api import (
+    Capabilities,
+    ListAppResponse,
+    LogPage,
+    LogQuery,
+    SchedulerBase,
+    Stream,
+)
 from transload.specs import (
     AppDef,
     AppState,
@@ -29,6 +45,7 @@ from transload.specs import (
     RetryPolicy,
     Role,
     macros,
+    make_app_handle,
 )
 
 T = TypeVar("T")
@@ -144,34 +161,72 @@ class AppFields(TypedDict, total=False):
     environment: Environment | None
 
 
-class SubmissionFields(TypedDict, total=False):
-    """Fields of a submission, as `transload.schedulers.Submission` describes them."""
+class SubmitOptions(TypedDict, total=False):
+    """What a test sets of a submit besides the job, as `transload.runner.Launch` describes it.
 
-    session: str
+    ``checkpoints`` is the name under which the job's checkpoints are kept, ``asked`` who asks.
+    """
+
     cfg: Mapping[str, CfgVal]
     tracker_base: str | None
     parent_run_id: str | None
-    id_given: bool
-    inherit_env: bool
-    secrets: Mapping[str, Mapping[str, str]]
     checkpoints: str | None
     asked: Mapping[str, Any]
+    environment: str | None
 
 
 @dataclass
 class SchedulerStage:
-    """A scheduler, and jobs on it that are ended when the test is over.
+    """A runner of one scheduler, and jobs that are deleted when the test is over.
 
     Args:
         suite: the suite, for what it knows of the scheduler.
         scheduler: the scheduler.
         folder: a folder of the test's own.
+        session: name of the runner's session.
+        inherit_env: whether jobs get the whole environment of this process.
     """
 
     suite: SchedulerSuite
     scheduler: SchedulerBase
     folder: Path
-    submitted: list[str] = field(default_factory=list)
+    session: str = "suite"
+    inherit_env: bool = True
+    submitted: list[Job] = field(default_factory=list)
+    runner: Runner = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.runner = Runner(
+            self.session,
+            {self.scheduler.name: lambda session, **_: self.scheduler},
+            inherit_env=self.inherit_env,
+            settings=Settings({}, {}),
+        )
+
+    @contextmanager
+    def another(
+        self, session: str = "suite", *, inherit_env: bool = True
+    ) -> Iterator[SchedulerStage]:
+        """Give what another process of the same user has: a scheduler and a runner of its own.
+
+        What it submits is deleted when the test is over.
+        """
+        scheduler = self.suite.make_scheduler(self.folder)
+        other = SchedulerStage(
+            self.suite,
+            scheduler,
+            self.folder,
+            session=session,
+            inherit_env=inherit_env,
+            submitted=self.submitted,
+        )
+        with other.runner:
+            yield other
+
+    @property
+    def offers(self) -> Capabilities:
+        """What the scheduler offers."""
+        return self.scheduler.capabilities
 
     def app(
         self,
@@ -179,7 +234,7 @@ class SchedulerStage:
         replicas: int = 1,
         **fields: Unpack[AppFields],
     ) -> AppDef:
-        """Return a job.
+        """Return an app definition.
 
         The ``fields`` are the first role's, save ``timeout``, which is the job's.
         """
@@ -187,61 +242,54 @@ class SchedulerStage:
             programs = {"main": programs}
         return self.suite.make_app(programs, replicas, self.folder, fields)
 
-    def submission(self, app: AppDef, **more: Unpack[SubmissionFields]) -> Submission:
-        """Return the submission of an app definition."""
-        values: dict[str, Any] = {"session": "suite", "cfg": self.cfg(), "id_given": True, **more}
-        return Submission(app, app.digest(), **values)
-
-    def cfg(self, **more: CfgVal) -> dict[str, CfgVal]:
-        """Return the resolved run options."""
-        return self.scheduler.run_opts().resolve({**self.suite.cfg, **more})
-
-    def runner(self) -> Runner:
-        """Return a runner that only has this scheduler."""
-        return Runner(
-            "suite",
-            {self.scheduler.name: lambda session, **_: self.scheduler},
-            settings=Settings({}, {}),
+    def plan(
+        self, app: AppDef, app_id: str | None = None, **options: Unpack[SubmitOptions]
+    ) -> Plan[Any]:
+        """Return what would be submitted. The id is a fresh one by default."""
+        launch = Launch(
+            app=app,
+            scheduler=self.scheduler.name,
+            cfg={**self.suite.cfg, **options.get("cfg", {})},
+            tracker_base=options.get("tracker_base"),
+            parent_run_id=options.get("parent_run_id"),
+            environment=options.get("environment"),
+        )
+        return launch.plan(
+            self.runner,
+            app_id or fresh_id(),
+            checkpoint_name=options.get("checkpoints"),
+            asked=options.get("asked"),
         )
 
     def submit(
-        self, app: AppDef, app_id: str | None = None, **more: Unpack[SubmissionFields]
-    ) -> str:
-        """Submit a job, and return its id."""
-        app_id = app_id or f"suite-{uuid.uuid4().hex[:12]}"
-        self.start(app, app_id, **more)
-        return app_id
+        self, app: AppDef, app_id: str | None = None, **options: Unpack[SubmitOptions]
+    ) -> Job:
+        """Submit a job, and return it."""
+        return self.start(self.plan(app, app_id, **options))
 
-    def start(self, app: AppDef, app_id: str, **more: Unpack[SubmissionFields]) -> bool:
-        """Submit a job under an id, and return what the scheduler returned."""
-        self.submitted.append(app_id)
-        name = more.get("checkpoints")
-        if name is not None:
-            app = self._with_checkpoint_folders(app, name)
-        prepared = self.scheduler.prepare(app, self.cfg())
-        request = self.scheduler.convert(prepared, self.cfg())
-        return self.scheduler.submit(request, app_id, self.submission(app, **more))
+    def start(self, plan: Plan[Any]) -> Job:
+        """Submit what was planned. `Plan.reattached` tells afterwards whether it was there."""
+        job = Job(plan.handle, self.runner)
+        self.submitted.append(job)
+        return plan.submit()
 
-    def _with_checkpoint_folders(self, app: AppDef, name: str) -> AppDef:
-        """Return a job whose roles find their folder of checkpoints, as a runner makes it."""
-        app = copy.deepcopy(app)
-        for role in app.roles:
-            folder = None
-            if role.checkpoints:
-                folder = self.scheduler.checkpoint_folder(name, role, self.cfg())
-            if folder is not None:
-                role.env["TRANSLOAD_CHECKPOINT_DIR"] = folder
-        return app
+    def job(self, app_id: str) -> Job:
+        """Return the job of an id, which need not be there."""
+        handle = make_app_handle(self.scheduler.name, self.session, app_id)
+        return Job(handle, self.runner)
 
-    def status(self, app_id: str) -> AppStatus:
-        """Return the status of a job that must be there.
+    def status(self, job: Job) -> AppStatus:
+        """Return the status of a job that must be there."""
+        status = job.status()
+        assert status is not None, f"{job.handle} is not there"
+        return status
 
-        What is due for it is done, as by any owner that waits.
-        """
-        found = self.scheduler.describe(app_id)
-        reconcile(self.scheduler, found)
-        assert found is not None, f"{app_id} is not there"
-        return found.status
+    def listed(self) -> dict[str, ListAppResponse]:
+        """Return the jobs that the scheduler lists, by id."""
+        rows = self.runner.list(self.scheduler.name)
+        found = {row.app_id: row for row in rows}
+        assert len(found) == len(rows), f"a job is listed twice: {rows}"
+        return found
 
     def until(self, condition: Callable[[], T | Literal[False] | None], what: str) -> T:
         """Return the first truthy value of a condition, or fail."""
@@ -257,38 +305,41 @@ class SchedulerStage:
             time.sleep(pause)
             pause = min(pause * 1.4, self.suite.longest_pause)
 
-    def ended(self, app_id: str) -> AppStatus:
+    def ended(self, job: Job) -> AppStatus:
         """Wait for the end of a job, and return its final status.
 
         Every replica must have an end in it.
         """
         __tracebackhide__ = True
-        status = self.until(
-            lambda: (status := self.status(app_id)).is_terminal() and status, f"{app_id} ends"
-        )
+        try:
+            status = job.wait(timeout=self.suite.timeout)
+        except TransloadTimeout:
+            pytest.fail(f"{job.handle} did not end within {self.suite.timeout} s: {job.status()}")
         endless = [
             replica
             for role in status.roles
             for replica in role.replicas
             if replica.end_time is None
         ]
-        assert not endless, f"{app_id} has ended, but its duration counts up for ever: {endless}"
+        assert not endless, (
+            f"{job.handle} has ended, but its duration counts up for ever: {endless}"
+        )
         return status
 
-    def running(self, app_id: str, *, said: str | None = None) -> AppStatus:
+    def running(self, job: Job, *, said: str | None = None) -> AppStatus:
         """Wait until a job runs.
 
         If a line is named, wait until the first replica has written it to stdout, too.
         """
         status = self.until(
-            lambda: (status := self.status(app_id)).state is AppState.RUNNING and status,
-            f"{app_id} runs",
+            lambda: (status := self.status(job)).state is AppState.RUNNING and status,
+            f"{job.handle} runs",
         )
         if said is not None:
             role = status.roles[0].role
             self.until(
-                lambda: any(said in line for line in self.lines(app_id, role)),
-                f"{app_id} says {said}",
+                lambda: any(said in line for line in self.lines(job, role)),
+                f"{job.handle} says {said}",
             )
         return status
 
@@ -296,15 +347,17 @@ class SchedulerStage:
         """Return the statuses of all replicas."""
         return [replica for role in status.roles for replica in role.replicas]
 
+    # -- logs
+
     @property
     def stream(self) -> Stream:
         """The output to which programs write, which is stdout if it is separate."""
-        streams = self.scheduler.capabilities.streams
+        streams = self.offers.streams
         return Stream.STDOUT if Stream.STDOUT in streams else Stream.COMBINED
 
     def lines(
         self,
-        app_id: str,
+        job: Job,
         role: str = "main",
         k: int = 0,
         *,
@@ -317,7 +370,7 @@ class SchedulerStage:
         """Return the lines that are there now. Arguments are as of `transload.runner.log_lines`."""
         found = log_lines(
             self.scheduler,
-            app_id,
+            job.app_id,
             role,
             k,
             stream=stream or self.stream,
@@ -328,37 +381,54 @@ class SchedulerStage:
         )
         return list(found)
 
-    def pages(
+    def query(
         self,
-        app_id: str,
-        cursor: str | None,
-        max_bytes: int,
+        cursor: str | None = None,
+        *,
         stream: Stream | None = None,
-        limit: int = 10_000,
+        max_bytes: int = 1 << 20,
+        last: int | None = None,
+    ) -> LogQuery:
+        """Return a query for a page of the first replica's log."""
+        return LogQuery("main", 0, stream or self.stream, cursor, max_bytes, last=last)
+
+    def page(self, job: Job, query: LogQuery | None = None) -> LogPage:
+        """Return a page of a log, by default the first one of the first replica's."""
+        return self.scheduler.log_read(job.app_id, query or self.query())
+
+    def pages(
+        self, job: Job, cursor: str | None, max_bytes: int, limit: int = 10_000
     ) -> Iterator[LogPage]:
         """Yield the pages of the first replica's log, up to the complete one."""
         for _ in range(limit):
-            page = self.scheduler.log_read(
-                app_id, LogQuery("main", 0, stream or self.stream, cursor, max_bytes)
-            )
+            page = self.page(job, self.query(cursor, max_bytes=max_bytes))
             yield page
             cursor = page.cursor
             if page.complete:
                 return
 
+    def last_lines(self, job: Job, number: int) -> Sequence[str]:
+        """Return the last lines of the first replica."""
+        return last_lines(self.scheduler, job.app_id, "main", 0, self.stream, number)
+
     def everything(
-        self, app_id: str, stream: Stream | None = None, *, role: str = "main", k: int = 0
+        self, job: Job, stream: Stream | None = None, *, role: str = "main", k: int = 0
     ) -> list[str]:
         """Wait until a log is complete, and return its lines."""
         lines: list[str] = []
-        reader = LogReader(self.scheduler, app_id, LogQuery(role, k, stream or self.stream))
+        reader = LogReader(self.scheduler, job.app_id, LogQuery(role, k, stream or self.stream))
 
         def complete() -> bool:
             lines.extend(reader.read().lines)
             return reader.complete
 
-        self.until(complete, f"the log of {app_id} {role}/{k} is complete")
+        self.until(complete, f"the log of {job.handle} {role}/{k} is complete")
         return lines
+
+
+def fresh_id() -> str:
+    """Return an id that no other test uses."""
+    return f"suite-{uuid.uuid4().hex[:12]}"
 
 
 class SchedulerSuite:
@@ -468,18 +538,23 @@ class SchedulerSuite:
             pytest.skip(f"this scheduler cannot have it: {reason}")
         if not self.runs_programs and getattr(request.function, "needs_programs", False):
             pytest.skip("this scheduler runs no programs")
-        scheduler = self.make_scheduler(tmp_path)
-        stage = SchedulerStage(self, scheduler, tmp_path)
-        try:
-            yield stage
-        finally:
-            for app_id in stage.submitted:
-                if scheduler.capabilities.delete:
-                    scheduler.delete(app_id)
-                else:
-                    scheduler.cancel(app_id)
-            release(scheduler)  # first, as a runner does
-            scheduler.close()
+        stage = SchedulerStage(self, self.make_scheduler(tmp_path), tmp_path)
+        with stage.runner:
+            try:
+                yield stage
+            finally:
+                for job in {each.app_id: each for each in stage.submitted}.values():
+                    _end(stage, job.app_id)
+
+
+def _end(stage: SchedulerStage, app_id: str) -> None:
+    """Delete a job, or cancel it where it cannot be deleted."""
+    job = stage.job(app_id)
+    if stage.offers.delete:
+        job.delete()
+        return
+    with suppress(AppNotFound):
+        job.cancel()
 
 
 F = TypeVar("F", bound=Callable[..., Any])
