@@ -69,6 +69,7 @@ def test_an_archive_that_was_changed_is_refused(tmp_path: Path) -> None:
     app, store = workspace_app(tmp_path / "code"), tmp_path / "store"
     (tmp_path / "code" / "link").symlink_to("run.sh")
     (tmp_path / "code" / "hard.sh").hardlink_to(tmp_path / "code" / "run.sh")
+    (tmp_path / "code" / "outputs").mkdir()
     cfg = run_opts().resolve({"workspace_url": f"file://{store}"})
     pod = convert(with_uploads(app, f"file://{store}"), cfg, "kubernetes", "a").jobs[0]["spec"][
         "template"
@@ -77,6 +78,7 @@ def test_an_archive_that_was_changed_is_refused(tmp_path: Path) -> None:
     subprocess.run([*command, str(tmp_path / "good")], check=True, timeout=60)
     assert (tmp_path / "good" / "code" / "link").readlink() == Path("run.sh")
     assert (tmp_path / "good" / "code" / "hard.sh").read_text() == "echo ran\n"
+    assert (tmp_path / "good" / "code" / "outputs").is_dir()
     (uploaded,) = store.iterdir()
     good = uploaded.read_bytes()
     for number, change in enumerate(("content", "more", "folder", "mode", "cut")):

@@ -210,16 +210,19 @@ def test_secrets_are_in_no_command_line_and_no_file(
 
 
 def test_workspace_travels_once(far: Runner, login: Any, tmp_path: Path) -> None:
-    """Only files whose content the cluster lacks are sent. Links and modes come through."""
+    """Only files whose content the cluster lacks are sent. Links, modes, empty folders come too."""
     project = tmp_path / "project"
     (project / "inner").mkdir(parents=True)
-    (project / "run.sh").write_text("#!/bin/sh\ncat inner/data; cat link; echo changed > run.sh\n")
+    (project / "outputs").mkdir()
+    (project / "run.sh").write_text(
+        "#!/bin/sh\ncat inner/data; cat link; echo changed > run.sh; echo x > outputs/new\n"
+    )
     (project / "run.sh").chmod(0o755)
     (project / "inner" / "data").write_text("first\n")
     (project / "big").write_bytes(os.urandom((3 << 20) + 5))
     (project / "even").write_bytes(os.urandom(2 << 20))
     (project / "empty").touch()
-    (project / "link").symlink_to("inner/data")
+    (project / "link").symlink_to(project / "inner" / "data")
     app = AppDef(
         "ws", [Role("main", "", entrypoint="./run.sh", workspace=Workspace({str(project): ""}))]
     )

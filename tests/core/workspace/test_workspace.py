@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import shutil
+import subprocess
 import tarfile
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def test_projects_go_to_their_targets(tmp_path: Path) -> None:
     one, two = _project(tmp_path / "one"), tmp_path / "two.py"
     two.write_text("x")
     files = dict.fromkeys(
-        inner for _, inner in workspace_files(Workspace({str(one): "lib", str(two): ""}))
+        each.path for each in workspace_files(Workspace({str(one): "lib", str(two): ""}))
     )
     assert "lib/train.py" in files
     assert "two.py" in files
@@ -83,7 +84,7 @@ def test_the_state_folder_stays_at_home(tmp_path: Path, monkeypatch: pytest.Monk
         (home / "local" / "workspaces" / "earlier").mkdir(parents=True)
         (home / "local" / "spawner.log").write_text("x")
         (home / "other").write_text("x")
-        files = {inner for _, inner in workspace_files(Workspace({str(source): ""}))}
+        files = {each.path for each in workspace_files(Workspace({str(source): ""}))}
         copy_workspace(Workspace({str(source): ""}), str(home / "local" / "workspaces" / "new"))
         assert files == {"train.py", "data/big.bin", "data/keep.txt", "pkg/mod.py", "link", *kept}
         assert sorted(
@@ -235,7 +236,7 @@ def test_dockerignore_is_read_as_docker_reads_it(
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     (tmp_path / ".dockerignore").write_bytes(b"\xef\xbb\xbf" + rules.replace("\n", "\r\n").encode())
-    found = sorted(inner for _, inner in workspace_files(Workspace({str(tmp_path): ""})))
+    found = sorted(each.path for each in workspace_files(Workspace({str(tmp_path): ""})))
     assert found == travels
 
 
@@ -244,7 +245,7 @@ def test_a_byte_order_mark_does_not_turn_a_rule_off(tmp_path: Path) -> None:
     (tmp_path / ".env").touch()
     (tmp_path / "train.py").touch()
     (tmp_path / ".transloadignore").write_bytes("\ufeff.env\r\n.transloadignore\r\n".encode())
-    assert [inner for _, inner in workspace_files(Workspace({str(tmp_path): ""}))] == ["train.py"]
+    assert [each.path for each in workspace_files(Workspace({str(tmp_path): ""}))] == ["train.py"]
 
 
 def test_a_workspace_of_which_nothing_travels_is_named(
@@ -263,3 +264,178 @@ def test_a_workspace_may_be_a_file_url(tmp_path: Path) -> None:
     folder = tmp_path / "my code"
     folder.mkdir()
     assert Workspace.from_str(folder.as_uri()).projects == {str(folder): ""}
+
+
+def _tree(folder: Path) -> dict[str, str | None]:
+    """Return path → text of each file, what each link leads to, and None for each empty folder."""
+    found: dict[str, str | None] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_symlink():
+            found[name] = f"-> {os.readlink(path)}"
+        elif path.is_file():
+            found[name] = path.read_text()
+        elif not any(path.iterdir()):
+            found[name] = None
+    return found
+
+
+def _unpacked(workspace: Workspace, folder: Path) -> Path:
+    """Unpack the archive of a workspace."""
+    packed = io.BytesIO()
+    write_workspace_archive(packed, workspace, "/w")
+    packed.seek(0)
+    with tarfile.open(fileobj=packed) as tar:
+        tar.extractall(folder, filter="fully_trusted")
+    return folder / "w"
+
+
+@pytest.mark.parametrize("travels", ["copy", "archive"])
+def test_empty_folders_travel(tmp_path: Path, travels: str) -> None:
+    """A folder for outputs is there where the job runs, unless it is left out."""
+    source = tmp_path / "src"
+    for name in ("outputs", "deep/er", "logs", "cache", "pkg/__pycache__"):
+        (source / name).mkdir(parents=True)
+    (source / "logs" / "old.log").write_text("x")
+    (source / ".transloadignore").write_text("*.log\n/cache/\n")
+    workspace = Workspace({str(source): ""})
+    copy = tmp_path / "copy"
+    if travels == "archive":
+        copy = _unpacked(workspace, tmp_path)
+    else:
+        copy_workspace(workspace, str(copy))
+    found = _tree(copy)
+    del found[".transloadignore"]
+    assert found == {"outputs": None, "deep/er": None, "logs": None, "pkg": None}
+
+
+def test_empty_folders_count_for_the_digest(tmp_path: Path) -> None:
+    """Two workspaces that differ in an empty folder, or a file of that name, are two."""
+    digests = set()
+    for name in ("none", "folder", "file"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a").write_text("x")
+        digests.add(workspace_digest(Workspace({str(tmp_path / name): ""})))
+        if name == "folder":
+            (tmp_path / name / "b").mkdir()
+        elif name == "file":
+            (tmp_path / name / "b").touch(0o755)
+            (tmp_path / name / "b").chmod(0o755)
+        digests.add(workspace_digest(Workspace({str(tmp_path / name): ""})))
+    assert len(digests) == 3
+
+
+def test_rules_of_docker_bring_back_no_empty_folder(tmp_path: Path) -> None:
+    """A folder that is left out, and of which a rule might have brought a file back, stays."""
+    source = tmp_path / "src"
+    for name in ("data/raw", "kept"):
+        (source / name).mkdir(parents=True)
+    (source / ".dockerignore").write_text("data\n!data/raw/x\n")
+    copy_workspace(Workspace({str(source): ""}), str(tmp_path / "copy"))
+    assert set(_tree(tmp_path / "copy")) == {".dockerignore", "kept"}
+
+
+@pytest.mark.parametrize("travels", ["copy", "archive"])
+def test_links_inside_stay_inside(
+    tmp_path: Path, travels: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """An absolute link into the folder leads to the copy, and no link of the folder is named."""
+    source = tmp_path / "real" / "src"
+    (source / "sub" / "deep").mkdir(parents=True)
+    (source / "sub" / "conf").write_text("v1")
+    (source / "abs").symlink_to(source / "sub" / "conf")
+    (source / "sub" / "deep" / "up").symlink_to(source / "sub")
+    (source / "rel").symlink_to("sub/conf")
+    (source / "round").symlink_to("../src/sub/conf")
+    (source / "nothing").symlink_to("no-such-file")
+    (source / "itself").symlink_to(".")
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    for number, spelled in enumerate((source, tmp_path / "link" / "src")):
+        copy = tmp_path / f"copy{number}"
+        if travels == "archive":
+            copy = _unpacked(Workspace({str(spelled): ""}), copy)
+        else:
+            copy_workspace(Workspace({str(spelled): ""}), str(copy))
+        assert _tree(copy) == {
+            "abs": "-> sub/conf",
+            "itself": "-> .",
+            "nothing": "-> no-such-file",
+            "rel": "-> sub/conf",
+            "round": "-> sub/conf",
+            "sub/conf": "v1",
+            "sub/deep/up": "-> ..",
+        }
+    assert caplog.text == ""
+
+
+@pytest.mark.parametrize("travels", ["copy", "archive"])
+def test_links_that_break_are_named(
+    tmp_path: Path, travels: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """They lead out of the folder, or to what is left out of it."""
+    source = tmp_path / "src"
+    (source / "big").mkdir(parents=True)
+    (source / "big" / "file").write_text("x")
+    (tmp_path / "out").mkdir()
+    (source / ".transloadignore").write_text("big\n")
+    (source / "outside").symlink_to("../out")
+    (source / "left").symlink_to("big/file")
+    (source / "there").symlink_to(tmp_path / "out")
+    (source / "was-broken").symlink_to("../no-such-folder")
+    if travels == "archive":
+        _unpacked(Workspace({str(source): ""}), tmp_path / "copy")
+    else:
+        copy_workspace(Workspace({str(source): ""}), str(tmp_path / "copy"))
+    (line,) = caplog.messages
+    assert "outside -> ../out" in line and "left -> big/file" in line
+    assert "was-broken" not in line
+    assert ("there -> " in line) is (travels == "archive")
+
+
+GITS_RULES = {
+    "escaped space": {"": "trail\\ \n"},
+    "space": {"": "trail \nb.txt  \n"},
+    "several": {"": "*.csv\n!keep.csv\n/logs/\n\\#hash\n\\!bang\nsp?ace/\nabc[1].py\n"},
+    "nested": {"": "*.csv\n", "data": "!a.csv\n*.bin\n"},
+    "nested, none at the top": {"data": "*.csv\n!/raw/keep.csv\n", "data/raw": "# none\n!a.csv\n"},
+    "nested, anchored": {"data": "/h.bin\nraw/a.csv\n", "logs": "x.log\\ \n/data\n"},
+    "nested, a folder is brought back": {"": "*.csv\n", "data": "!raw\n!raw/\n"},
+    "nested, of a folder only": {"data": "raw/\n"},
+    "nested, below an odd name": {"od[d] na*me": "*.txt\n!b.txt\n/only\n", "": "only\n"},
+    "nested in what is left out": {"": "data\n", "data": "!raw/keep.csv\n"},
+    "star": {"": "*\n!*/\n!*.py\n"},
+    "slash and star": {"": "/*\n!/data\n/data/*\n!/data/raw\n"},
+    "stars": {"": "**/raw/*.csv\nlogs/**\n!logs/x.log\n"},
+    "ends of Windows": {"": "*.csv\r\ndata/*.bin\r\n", "logs": "*.log\r\n"},
+}
+
+
+@pytest.mark.parametrize("rules", GITS_RULES.values(), ids=GITS_RULES)
+def test_what_travels_is_what_git_would_take(tmp_path: Path, rules: dict[str, str]) -> None:
+    """The rules are read as git reads those of a .gitignore, in each folder."""
+    project = tmp_path / "project"
+    names = "data/raw/a.csv data/raw/keep.csv data/h.bin logs/x.log logs/data #hash !bang"
+    names += " abc[1].py abc1.py top.csv b.txt"
+    odd = ("sp ace/t.txt", "trail ", "trail", "od[d] na*me/b.txt", "od[d] na*me/deep/only")
+    for name in (*names.split(), *odd, "od[d] na*me/only", "od[d] na*me/c.txt"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("x")
+    subprocess.run(["git", "init", "-q", str(project)], check=True)
+    for folder, text in rules.items():
+        for file in (".transloadignore", ".gitignore"):
+            (project / folder / file).write_bytes(text.encode())
+
+    command = ["git", "ls-files", "-z", "--others", "--exclude-standard"]
+    listed = subprocess.run(command, cwd=project, check=True, capture_output=True, text=True)
+    workspace = workspace_files(Workspace({str(project): ""}))
+    travels = {each.path for each in workspace if not each.is_folder}
+    assert travels == set(listed.stdout.split("\0")) - {""}
+
+
+def test_a_mistake_in_a_nested_ignore_file_names_it(tmp_path: Path) -> None:
+    """The file is named, not the one at the top."""
+    (tmp_path / "data").mkdir()
+    (tmp_path / ".transloadignore").write_text("*.csv\n")
+    (tmp_path / "data" / ".transloadignore").write_text("!\n")
+    with pytest.raises(ConfigError, match=r"data/\.transloadignore"):
+        list(workspace_files(Workspace({str(tmp_path): ""})))

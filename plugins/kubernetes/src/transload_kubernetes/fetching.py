@@ -18,6 +18,7 @@ archive = tarfile.open(fileobj=io.BytesIO(data))
 digest = hashlib.sha256()
 for entry in archive.getmembers()[1:]:
     path = entry.name[2:] if entry.name.startswith("./") else entry.name
+    path += "/" if entry.isdir() else ""
     digest.update(("%s\\0%o\\0" % (path, entry.mode & 0o777)).encode("utf-8", "surrogateescape"))
     if entry.isreg() or entry.islnk():
         digest.update(archive.extractfile(entry).read())

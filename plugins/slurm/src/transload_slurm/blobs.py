@@ -19,7 +19,7 @@ from transload.errors import SpecError
 from transload.schedulers.local.home import make_private
 
 Entry = tuple[str, int, str, str]
-"""Path, mode, digest of the content ("" for a link), target of the link ("" for a file)."""
+"""Path, mode, digest of the content, target of a link. A folder has neither of the last two."""
 
 _BLOCK: Final = 1 << 20
 _KEEP_S: Final = 30 * 86400.0
@@ -35,22 +35,21 @@ def listed(workspace: Any) -> tuple[list[Entry], dict[str, str]]:
         SpecError: if a project is not a folder, or two projects bring the same file.
         OSError: if a file cannot be read.
     """
-    from transload.workspace import workspace_files
+    from transload.workspace import each_once, workspace_files
 
-    entries: dict[str, Entry] = {}
+    entries: list[Entry] = []
     places: dict[str, str] = {}
-    for source, inner in workspace_files(workspace):
-        if inner in entries:
-            raise SpecError(f"workspace: {inner!r} is there twice, once as {source!r}")
-        found = os.lstat(source)
-        mode = stat.S_IMODE(found.st_mode)
-        if stat.S_ISLNK(found.st_mode):
-            entries[inner] = (inner, mode, "", os.readlink(source))
+    for found in each_once(workspace_files(workspace), "reading", shared=False):
+        mode = stat.S_IMODE(os.lstat(found.source).st_mode)
+        if found.target is not None:
+            entries.append((found.path, mode, "", found.target))
+        elif found.is_folder:
+            entries.append((found.path, mode, "", ""))
         else:
-            name = digest_of(source)
-            places[name] = source
-            entries[inner] = (inner, mode, name, "")
-    return list(entries.values()), places
+            name = digest_of(found.source)
+            places[name] = found.source
+            entries.append((found.path, mode, name, ""))
+    return entries, places
 
 
 def digest_of(path: str) -> str:
@@ -152,6 +151,8 @@ class Blobs:
             os.makedirs(os.path.dirname(place), exist_ok=True)
             if target:
                 os.symlink(target, place)
+            elif not digest:
+                os.mkdir(place)
             else:
                 # a copy: the job may write to its own
                 shutil.copyfile(self._path(digest), place)
