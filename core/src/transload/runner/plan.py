@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from transload.errors import ConfigError
 from transload.runner.job import Job
 from transload.runner.job_env import resolve_secrets
 from transload.runner.packaging import not_passed
+from transload.runtime.tracking.names import given_base, local_path
 from transload.schedulers import environments
 from transload.schedulers.api import Submission
 from transload.schedulers.follower import emit
@@ -121,8 +123,21 @@ class Plan(AppDryRunInfo[T]):
         started = scheduler.submit(request, self.app_id, submission)
         self.reattached = not started
         if started:
+            self._make_given_folder(scheduler)
             emit(self.handle, AppStatus(AppState.SUBMITTED))
         return Job(self.handle, self._runner)
+
+    def _make_given_folder(self, scheduler: SchedulerBase) -> None:
+        """Make the job's folder below a tracker base that was given for it, if it is on this disk.
+
+        One that is missing later was removed. If it cannot be made, the job will say so.
+        """
+        base = self.tracker_base
+        if not base or not given_base(base) or not scheduler.capabilities.shares_disk:
+            return
+        if local_path(base) == base:
+            with contextlib.suppress(OSError):
+                os.makedirs(base, exist_ok=True)
 
     def _submission(self, secrets: Mapping[str, Mapping[str, str]]) -> Submission:
         return Submission(

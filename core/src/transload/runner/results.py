@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
 from transload.runtime.tracking import (
+    ResultsGone,
     TrackingError,
     given_base,
     open_store,
@@ -43,6 +44,7 @@ _CLOCK_S: Final = 0.02  # a file's time may be this much behind the clock
 _NAMED: Final = 10  # files that were not read, in messages
 _SHOWN: Final = 20  # keys, in messages
 _NEWEST: Final = 3
+_NOT_STARTED: Final = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING)
 
 ResultValue = int | float | str
 
@@ -229,6 +231,7 @@ def collect_results(
     With ``shared``, results in its given tracker base that have no run are included.
 
     Raises:
+        ResultsGone: if there is nothing any more that could have results.
         TrackingError: if one of them cannot be read. The message names it.
         ConfigError: if a tracker cannot be created from its configuration.
     """
@@ -249,6 +252,8 @@ def collect_results(
         description,
     )
     _add_outputs(results, backend, description)
+    if not results.results and not results.artifacts:
+        _check_there(backend, description)
     if not trackers:
         return results
     from transload.tracker import build_trackers
@@ -364,6 +369,8 @@ def collect_steps(
         return {}
     with told_as_tracking_error("steps"):
         curves = read_curves(store, refused=refused)
+    if not curves:
+        _check_there(backend, description)
     for name, reason in refused.items():
         _warn(f"{store.where(name)}: {reason}")
     return curves
@@ -387,7 +394,10 @@ def fetch_outputs(
         return []
     what = f"copying files of {description.app_id}"
     files = Files(store, folder, OUTPUTS)
-    return _copy_files(files, what, pattern, replace=replace, refuse=refuse or _warn)
+    copied = _copy_files(files, what, pattern, replace=replace, refuse=refuse or _warn)
+    if not copied:
+        _check_there(backend, description)
+    return copied
 
 
 def fetch_checkpoints(
@@ -524,6 +534,33 @@ def own_store(backend: SchedulerBase, description: AppDescription) -> Store | No
     if own is None and description.tracker_base:
         return open_store(description.tracker_base)
     return own
+
+
+def _check_there(backend: SchedulerBase, description: AppDescription) -> None:
+    """Raise ResultsGone if a job that reported nothing may have lost what it reported.
+
+    A scheduler that keeps results itself raises it in `SchedulerBase.results_store`. Here is what
+    all have in common: a submit makes the job's folder, so one that is not there was removed.
+    """
+    status = description.status
+    if status.state in _NOT_STARTED:
+        return
+    if description.app is None and not description.tracker_base:
+        problem = status.msg or "its record cannot be read"
+        raise ResultsGone(f"the results of {description.app_id} cannot be read: {problem}")
+    store = own_store(backend, description)
+    if store is not None and _is_made_by_submit(backend, description) and store.is_missing():
+        raise ResultsGone(
+            f"the results of {description.app_id} cannot be read any more: {store.base} is not "
+            "there, or not on a disk of this machine"
+        )
+
+
+def _is_made_by_submit(backend: SchedulerBase, description: AppDescription) -> bool:
+    """Tell whether the folder of a job's results was there before the job started."""
+    if backend.capabilities.shares_disk or backend.results_store(description.app_id) is not None:
+        return True
+    return description.tracker_base == backend.results_folder(description.app_id, description.cfg)
 
 
 def _add_outputs(results: AppResults, backend: SchedulerBase, description: AppDescription) -> None:

@@ -627,7 +627,11 @@ class SchedulerBase(ABC):
         return ()
 
     def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the job's own tracker base inside the job, or None, the default."""
+        """Return the job's own tracker base inside the job, or None, the default.
+
+        If it is a folder, `submit` makes it, since one that is missing later was removed, and
+        results with it.
+        """
         return None
 
     def expand_user(self, path: str) -> str:
@@ -699,6 +703,8 @@ class SchedulerBase(ABC):
 
         Raises:
             AppNotFound: if there is no such job.
+            ResultsGone: if it cannot be said any more what the job reported, as what had it was
+                deleted. An empty store means that it reported nothing.
             TrackingError: if the results are too large to be returned.
         """
         return None

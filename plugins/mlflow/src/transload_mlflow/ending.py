@@ -13,6 +13,7 @@ from transload.errors import AppNotFound, ConfigError
 from transload.runner import get_runner
 from transload.runner.config import load_settings
 from transload.runner.results import collect_results, collect_steps
+from transload.runtime.tracking import ResultsGone
 from transload.schedulers.patience import backoff
 from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
 from transload_mlflow.convert import Sharing
@@ -113,7 +114,7 @@ def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
     try:
         _read_end(end)
     except Exception as exc:
-        if patient and not isinstance(exc, ConfigError | AppNotFound):
+        if patient and not isinstance(exc, ConfigError | AppNotFound | ResultsGone):
             raise
         _log.warning("%s has ended in MLflow without its results: %s", event.handle, exc)
     used = end.status.usage()

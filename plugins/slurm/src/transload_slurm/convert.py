@@ -28,7 +28,6 @@ from transload.specs import (
     parse_app_handle,
 )
 from transload.specs.interruptions import SIGNALS
-from transload.specs.macro_values import substitute
 from transload.specs.own_programs import shown_command
 from transload_slurm.containers import KINDS, Bind, binds_of, command, step_flags
 from transload_slurm.options import extra, flags, making_of, plain, prologue, role_options
@@ -535,14 +534,15 @@ def with_roots(request: SlurmRequest, folders: Mapping[int, str]) -> SlurmReques
     """
     roles = []
     for index, role in enumerate(request.roles):
-        values = {"img_root": folders.get(index, role.cwd) or ""}
+        root = folders.get(index, role.cwd) or ""
+        values = macros.Values(root, macros.app_id, macros.replica_id, macros.rank0_env)
         roles.append(
             replace(
                 role,
-                args=[substitute(arg, values) for arg in role.args],
-                env={name: substitute(value, values) for name, value in role.env.items()},
-                sbatch=[substitute(flag, values) for flag in role.sbatch],
-                srun=[substitute(flag, values) for flag in role.srun],
+                args=[values.substitute(arg) for arg in role.args],
+                env={name: values.substitute(value) for name, value in role.env.items()},
+                sbatch=[values.substitute(flag) for flag in role.sbatch],
+                srun=[values.substitute(flag) for flag in role.srun],
             )
         )
     return replace(request, roles=roles)

@@ -282,6 +282,10 @@ class Helper:
                     )
         return found
 
+    def do_is_folder(self, path: str) -> bool:
+        """Tell whether there is a folder."""
+        return os.path.isdir(path)
+
     def do_walk(self, folder: str, start: str) -> list[Any]:
         """List the files below a folder, and what was refused."""
         try:

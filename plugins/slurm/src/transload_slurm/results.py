@@ -103,6 +103,10 @@ class RemoteStore(Store):
                 self.where(path), f"more than {limit:,} bytes, which is as much as is read"
             )
 
+    def is_missing(self) -> bool:
+        """Tell whether the folder is not there."""
+        return not self._connection.call("is_folder", path=self.base)
+
     def walk(self, folder: str) -> tuple[list[str], dict[str, str]]:
         """List the files below a folder."""
         files, refused = self._connection.call("walk", folder=self.base, start=folder)

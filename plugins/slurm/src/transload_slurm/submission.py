@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
+from transload.runtime.tracking.names import local_path
 from transload.schedulers.api import Submission
 from transload.schedulers.environments.program import is_whole
 from transload.schedulers.local.convert import inherited
@@ -474,6 +475,7 @@ def _fill(
         if files != folder:
             with contextlib.suppress(FileExistsError):
                 os.symlink(f"{files}/{name}", f"{folder}/{name}")
+    _make_results_folder(record["tracker_base"])
     checkpoints.make(request)
     copies: dict[str, str] = {}
     folders: dict[int, str] = {}
@@ -499,6 +501,23 @@ def _fill(
     own = sorted({os.path.realpath(folder), os.path.realpath(files)})
     write_file(f"{folder}/plan.json", json.dumps(plan(request, app_id, folders, own)))
     write_file(f"{folder}/job.sh", script(request, app_id, folder, token, folders.get(0, "")))
+
+
+def _make_results_folder(base: str | None) -> None:
+    """Make the folder where a job reports. One that is missing later was removed.
+
+    Raises:
+        SubmitError: if it cannot be made.
+    """
+    if not base or local_path(base) != base:
+        return
+    try:
+        os.makedirs(base, exist_ok=True)
+    except OSError as exc:
+        raise SubmitError(
+            f"tracker_base: the folder {base} cannot be made: {exc.strerror}",
+            transient=exc.errno in _PASSING,
+        ) from exc
 
 
 def _place(package: str, source: str, target: str) -> None:

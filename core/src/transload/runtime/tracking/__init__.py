@@ -23,7 +23,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "names": "app_folder given_base local_path output_folder",
         "steps": "finite_number read_curves read_steps",
         "stores": "Entry LARGEST LocalStore Store",
-        "api": "ENV_TRANSLOAD_TRACKER_BASE FsspecResultTracker KeyType ResultTracker ResultType TrackingError "
-        "open_store read_bodies",
+        "api": "ENV_TRANSLOAD_TRACKER_BASE FsspecResultTracker KeyType ResultTracker ResultType ResultsGone "
+        "TrackingError open_store read_bodies",
     },
 )

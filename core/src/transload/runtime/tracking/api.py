@@ -13,7 +13,7 @@ from functools import partial
 
 from transload.errors import TransloadTimeout
 from transload.runtime.tracking import format as _format
-from transload.runtime.tracking.format import TrackingError, Writer
+from transload.runtime.tracking.format import ResultsGone, TrackingError, Writer
 from transload.runtime.tracking.names import (
     decode_name,
     encode_name,
@@ -30,6 +30,7 @@ __all__ = [
     "KeyType",
     "ResultTracker",
     "ResultType",
+    "ResultsGone",
     "TrackingError",
 ]
 

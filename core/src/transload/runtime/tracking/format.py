@@ -37,6 +37,13 @@ class TrackingError(TransloadError, ValueError):
     """
 
 
+class ResultsGone(TrackingError):
+    """What a job reported cannot be read any more: the place where it lay is gone, or out of reach.
+
+    A job that reported nothing is another matter, and no error.
+    """
+
+
 @contextmanager
 def told_as_tracking_error(what: str) -> Iterator[None]:
     """Raise an error of a storage or a tracker that reads ``what`` as one `TrackingError`.

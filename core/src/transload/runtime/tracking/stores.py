@@ -204,6 +204,10 @@ class Store:
         """Return a stamp that changes with the names in a folder, or None if it is not known."""
         return None
 
+    def is_missing(self) -> bool:
+        """Tell whether the base is certainly not there, which a storage without folders never says."""
+        return False
+
     def where(self, path: str) -> str:
         """Return the full path or URL of a file, for messages."""
         if not path:
@@ -369,6 +373,10 @@ class LocalStore(Store):
                 ]
         except FileNotFoundError:
             return []
+
+    def is_missing(self) -> bool:
+        """Tell whether the folder is not there."""
+        return not os.path.isdir(self._root)
 
     def listing_stamp(self, folder: str) -> object:
         """Return what changes with the names in a folder, as `Store.listing_stamp` does."""
