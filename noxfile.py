@@ -220,7 +220,6 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("codespell")
-    session.run("python", "tests/style.py")
     for schema, pattern in SCHEMAS.items():
         files = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob(pattern))
         session.run("check-jsonschema", "--quiet", "--builtin-schema", f"vendor.{schema}", *files)

@@ -119,12 +119,6 @@ def eventually() -> Eventually:
     return _eventually
 
 
-@pytest.fixture(scope="session")
-def earlier() -> ModuleType:
-    """The module `earlier.py`, which installs an earlier version of this repository."""
-    return _load("earlier")
-
-
 @pytest.fixture
 def free_port() -> int:
     """A TCP port on the loopback interface that nobody listened on a moment ago."""

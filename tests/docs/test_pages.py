@@ -1,4 +1,4 @@
-"""No code of the documentation goes unrun unseen, and no page tells of tests that are not there."""
+"""No code of the documentation goes unrun unseen."""
 
 from __future__ import annotations
 
@@ -25,10 +25,6 @@ def _load() -> ModuleType:
 
 SNIPPETS = _load()
 PAGES = [page for page in SNIPPETS.pages() if SNIPPETS.snippets(page)]
-
-
-MOST_NOT_RUN, SCREEN = 4, 20
-FIRST_READ = ("README.md", "docs/start/tutorial.md", "docs/index.md")
 
 
 def _suites(page: str) -> set[str]:
@@ -66,38 +62,3 @@ def test_who_runs_a_block_instead_is_there(page: str) -> None:
             assert re.search(
                 rf"^ *(?:async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE
             ), snippet.place
-
-
-def test_few_blocks_are_run_by_nobody() -> None:
-    """Blocks that nobody runs stay few, and there is none where readers begin."""
-    marks = [snippet for page in PAGES for snippet in SNIPPETS.snippets(page) if snippet.not_run]
-    assert len(marks) <= MOST_NOT_RUN, [snippet.place for snippet in marks]
-    first = [
-        snippet.place for snippet in marks if snippet.page in FIRST_READ or snippet.line <= SCREEN
-    ]
-    assert first == []
-
-
-@pytest.mark.parametrize("page", PAGES)
-def test_a_block_without_a_language_is_no_code(page: str) -> None:
-    """A block without a language holds no code that would be run, such as a prompt or an import."""
-    for snippet in SNIPPETS.snippets(page):
-        if not snippet.language:
-            assert not re.search(r"^(\$ |import |from \w+ import )", snippet.text, re.MULTILINE), (
-                snippet.place
-            )
-
-
-def test_the_tests_that_pages_name_exist() -> None:
-    """``tests/….py::name`` in a page is a file and a function of it, or a scenario of a suite that
-    others inherit.
-    """
-    for path in ROOT.glob("docs/**/*.md"):
-        for file, name in re.findall(
-            r"(?<![\w/])((?:tests|core/src)/[\w/]+\.py)(?:::(\w+))?", path.read_text()
-        ):
-            assert (ROOT / file).exists(), f"{path.name}: {file}"
-            defined = re.search(
-                rf"^ *(?:async )?(?:def|class) {name}\b", (ROOT / file).read_text(), re.MULTILINE
-            )
-            assert not name or defined, f"{path.name}: {file}::{name}"

@@ -1,11 +1,10 @@
-"""The nine rooms of the core import only what they may, and the picture shows them."""
+"""The nine rooms of the core import only what they may."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 from pathlib import Path
-from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[3]
 CORE = ROOT / "core" / "src" / "transload"
@@ -17,7 +16,7 @@ LAYERS = (
     ("runtime",),
     ("specs",),
 )
-"""The rooms from top to bottom, as docs/architecture.svg shows them."""
+"""The rooms from top to bottom."""
 BESIDE = ("compat", "errors", "plugins", "retries")
 """What any room may import."""
 UPWARDS = {("components", "runner"): "the base class of components' tests runs them"}
@@ -73,20 +72,3 @@ def test_a_room_imports_what_is_below_it() -> None:
         if room in height and other in height and height[other] > height[room]
     }
     assert upwards == set(UPWARDS)
-
-
-def test_the_picture_shows_the_rooms_in_that_order() -> None:
-    """docs/architecture.svg has each room, in its layer, and what is beside them."""
-    picture = ElementTree.parse(ROOT / "docs" / "architecture.svg")
-    titles = {}
-    for node in picture.iter("{http://www.w3.org/2000/svg}text"):
-        if node.get("class") == "t":
-            name = (node.text or "").removesuffix(".py").rstrip("/")
-            titles[name] = float(node.get("y", "0"))
-    rooms = {room for layer in LAYERS for room in layer}
-    assert {*rooms, *BESIDE} <= set(titles)
-    from_top = [{titles[room] for room in layer} for layer in LAYERS[2:]]
-    assert [len(heights) for heights in from_top] == [1] * len(from_top)
-    assert from_top == sorted(from_top, key=min)
-    # the first two stand side by side: an arrow says that the one knows the other
-    assert max(titles["cli"], titles["pipelines"]) < min(from_top[0])
