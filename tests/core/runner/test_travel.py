@@ -315,7 +315,7 @@ def test_python_is_found_as_python3(plain_folder: str, tmp_path: Path) -> None:
 def test_the_command_line_names_what_is_not_passed(
     scheduler: str, named: bool, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A token that is set here and reaches no job is named. Jobs on this machine inherit it."""
+    """A token that is set here and reaches no job is named once. Jobs on this machine inherit it."""
     for name in [name for name in os.environ if _travel.not_passed(None, {name: ""}, False)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HF_TOKEN", "hidden-value")
@@ -338,7 +338,12 @@ def test_the_command_line_names_what_is_not_passed(
         ).stderr
 
     said = run()
-    wanted = "set here, and not passed to the job: HF_TOKEN (if the job needs it, type --pass-env HF_TOKEN)"
+    wanted = "set here, and not passed to jobs: HF_TOKEN (if a job needs it, type --pass-env"
     assert (wanted in said) is named
     assert "hidden-value" not in said
-    assert "not passed" not in run("--pass-env", "HF_*")
+    assert "not passed" not in run()
+    monkeypatch.setenv("WANDB_API_KEY", "hidden-value")
+    assert "not passed" not in run("--pass-env", "HF_*", "--pass-env", "WANDB_*")
+    said = run()
+    assert ("not passed to jobs: WANDB_API_KEY" in said) is named
+    assert "HF_TOKEN" not in said

@@ -65,6 +65,16 @@ def test_passwords_in_urls_are_masked(text: str, shown: str) -> None:
         ("max_new_tokens", False),
         ("pad_token_id", False),
         ("tokens_per_second", False),
+        ("DB_PASS", True),
+        ("pass", True),
+        ("JWT", True),
+        ("jwt_signing", True),
+        ("AUTHORIZATION", True),
+        ("http.proxy-authorization", True),
+        ("PROXY_CREDS", True),
+        ("compass", False),
+        ("two_pass", False),
+        ("authorized_users", False),
     ],
 )
 def test_which_names_look_secret(name: str, secret: bool) -> None:
@@ -144,3 +154,20 @@ def test_an_app_is_masked_everywhere() -> None:
     )
     assert "hunter2" in app.to_json() and app.roles[0].args == ["--password", "hunter2"]
     assert masked_values({"a": {"b": None, "password": ""}}) == {"a": {"b": None, "password": ""}}
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "Authorization: token s3cr3t-value",
+        "authorization: s3cr3t-value",
+        "Authorization: Bearer s3cr3t-value",
+        "Proxy-Authorization: Basic s3cr3t-value=",
+        '{"Authorization": "s3cr3t-value"}',
+    ],
+)
+def test_headers_that_authorise_are_masked(word: str) -> None:
+    """A request's header among the words of a command, or in a script, is not shown."""
+    assert "s3cr3t" not in " ".join(masked_args(["-H", word]))
+    assert "s3cr3t" not in " ".join(masked_args(["-c", f"curl -H '{word}' host"]))
+    assert "host" in masked_args(["-c", f"curl -H '{word}' host"])[1]

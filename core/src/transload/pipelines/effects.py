@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from transload.schedulers.api import SchedulerBase
     from transload.specs import AppDef
 
-_logged_variables: Final[set[tuple[str, tuple[str, ...]]]] = set()
-"""Variables that do not reach a job, of which this process has logged so already."""
 
 AskedAnew = Callable[[Mapping[str, Any], Mapping[str, Any]], Again]
 """Compares the words of the try that submitted a job with those of this try."""
@@ -382,18 +380,13 @@ class Effects:
         return app
 
     def _note_missing_variables(self, plan: Plan[Any]) -> None:
-        """Log once which variables are set here and do not reach the job."""
-        missing = tuple(plan.variables_not_passed())
-        key = (self.need_launch().name, missing)
-        if not missing or key in _logged_variables:
-            return
-        if len(_logged_variables) >= 1000:  # names of launches have no end
-            _logged_variables.clear()
-        _logged_variables.add(key)
-        self._io.log(
-            f"set here, and not passed to the job: {', '.join(missing)} (what the job "
-            "needs of these must be named in pass_env)"
-        )
+        """Log once a machine which variables are set here and do not reach jobs."""
+        missing = plan.variables_to_name()
+        if missing:
+            self._io.log(
+                f"set here, and not passed to jobs: {', '.join(missing)} (what a job needs of "
+                "these must be named in pass_env; this is not said again)"
+            )
 
 
 def json_values(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase, translate
 from typing import Final
 
 from transload.components.programs.torchrun import program_of_torchrun
-from transload.errors import SpecError
+from transload.errors import ConfigError, SpecError
 from transload.specs import AppDef, Role, Workspace, looks_secret, macros
 from transload.specs.job_variables import of_other_jobs
 
@@ -210,6 +210,27 @@ def not_passed(app: AppDef | None, environ: Mapping[str, str], inherited: bool) 
         for name in (*role.env, *role.secrets)
     }
     return sorted(name for name in environ if _wanted().match(name) and name not in given)
+
+
+def named_first(names: Iterable[str]) -> list[str]:
+    """Return those of these variables that were not named on this machine before.
+
+    From now on they are. Where that cannot be kept, all are returned.
+    """
+    from transload.schedulers.local.home import make_private, state_home
+
+    found = []
+    for name in names:
+        try:
+            folder = f"{state_home()}/not-passed"
+            make_private(folder)
+            os.close(os.open(f"{folder}/{name}", os.O_CREAT | os.O_EXCL, 0o600))
+        except FileExistsError:
+            continue
+        except (OSError, ConfigError):
+            pass
+        found.append(name)
+    return found
 
 
 @functools.cache

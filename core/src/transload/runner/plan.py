@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from transload.errors import ConfigError
 from transload.runner.job import Job
 from transload.runner.job_env import resolve_secrets
-from transload.runner.packaging import not_passed
+from transload.runner.packaging import named_first, not_passed
 from transload.runtime.tracking.names import given_base, local_path
 from transload.schedulers import environments
 from transload.schedulers.api import Submission
@@ -110,6 +110,13 @@ class Plan(AppDryRunInfo[T]):
         capabilities = self._runner.scheduler(self.scheduler).capabilities
         inherits = self.inherit_env and capabilities.inherits_env
         return not_passed(self.resolved, os.environ, inherits)
+
+    def variables_to_name(self) -> list[str]:
+        """Return those of `variables_not_passed` that this machine has not named before.
+
+        From now on they count as named.
+        """
+        return named_first(self.variables_not_passed())
 
     def submit(self) -> Job:
         """Submit it, with the errors of `Runner.schedule`."""

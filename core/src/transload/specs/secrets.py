@@ -17,7 +17,8 @@ MASK: Final = "******"
 # texts, which the first use compiles, so that importing the specs costs less
 _REVEALING = (
     r"(?i)secret|token(?!iz)|passw(or)?d|passphrase|passcode|credential|api_?key|(access|private|ssh|encryption|signing)_?key"
-    r"|(^|_)(key|pwd|pat|auth)$|_auth_|connection_?string|conn_?str|dsn$"
+    r"|(^|_)(key|pwd|pass|pat|auth|jwt|bearer|creds?)$|_auth_|authorization|(^|_)jwt_"
+    r"|connection_?string|conn_?str|dsn$"
 )
 # names that hold one of these words and are known to be something else
 _HARMLESS = (
@@ -25,6 +26,7 @@ _HARMLESS = (
     r"|json|column|field|idempotency|order|shard|routing|object|config|data|join|dedup|search|lock|hash)_keys?$"
     r"|(^|_)(max|min|num|n|new|total|prompt|completion|input|output|context|train|eval|batch|warmup)_(new_)?tokens$"
     r"|(^|_)(pad|eos|bos|unk|sep|cls|mask|stop|image|special)_token(_id|_ids)?$"
+    r"|(^|_)(one|two|three|first|second|third|last|single|multi|forward|backward|num|n|max|by)_pass$"
     r"|(^|_)tokens?_(count|id|ids|type|types|limit|length|budget|dim|size|rate|per_\w+)$"
 )
 _SOURCE = r"(?s)([a-z][a-z0-9_-]*):(.+)\Z"
@@ -39,6 +41,7 @@ _IN_TEXT = (
     r"(?<![\w.-])([A-Za-z_]\w*)(=)" + _VALUE,  # PASSWORD=hunter2
     r"""(["'][\w.-]+["'])(\s*:\s*)("[^"]*"|'[^']*')""",  # {"password": "hunter2"}
     r"(?i)\b(bearer|basic)(\s+)([\w.~+/=-]{8,})",
+    r"""(?i)(?<![\w-])((?:proxy-)?authorization)(\s*:\s*)(?!bearer\s|basic\s)([^"'\s][^"'\r\n]*)""",
 )
 _WORDS = ("key", "auth", "pat", "token")  # in a program's text they may be anything
 _REFERENCE = ("$", '"$', "'$", "-")

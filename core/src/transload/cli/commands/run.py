@@ -279,11 +279,11 @@ def run(ctx: click.Context, /, **options: Any) -> int:
 
 
 def _warn_of_variables(plan: Plan[Any]) -> None:
-    names = plan.variables_not_passed()
+    names = plan.variables_to_name()
     if names:
         note(
-            f"set here, and not passed to the job: {', '.join(names)} (if the job needs it, "
-            f"type --pass-env {names[0]})"
+            f"set here, and not passed to jobs: {', '.join(names)} (if a job needs it, "
+            f"type --pass-env {names[0]}; this is not said again)"
         )
 
 
