@@ -543,13 +543,14 @@ def test_existing_network(runner: Runner, shell: Any, engine: Any) -> None:
 
 
 def test_prune(runner: Runner, shell: Any) -> None:
-    """Apps that have ended are removed by age, running ones never."""
+    """Jobs that have ended are deleted by age, running ones and without a limit never."""
     ended = runner.run(shell("true"), "docker")
     running = runner.run(shell("sleep 60"), "docker")
     ends(runner, ended)
     scheduler: Any = runner.scheduler("docker")
     assert scheduler.prune(older_than=3600.0) == []
-    assert scheduler.prune(dry_run=True) == [parse_app_handle(ended).app_id]
+    assert scheduler.prune() == []
+    assert scheduler.prune(older_than=0.0, dry_run=True) == [parse_app_handle(ended).app_id]
     assert scheduler.prune(older_than=0.0) == [parse_app_handle(ended).app_id]
     assert runner.status(ended) is None and runner.status(running) is not None
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from transload.errors import SchedulerUnavailable, SubmitError
+from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.schedulers import Change
 from transload.specs import AppState, BindMount, Resource, RetryPolicy, parse_app_handle
@@ -92,6 +95,94 @@ def test_one_supervisor_for_many_apps(
         assert ends(runner, handle).state is AppState.SUCCEEDED
 
 
+_WAITS = """
+import sys
+from transload.runner import Runner
+from transload_docker.scheduler import create_docker
+with Runner("tests", {"docker": create_docker}) as runner:
+    print(runner.wait(sys.argv[1], timeout=60).state)
+"""
+
+
+def test_a_renamed_machine(
+    runner: Runner, shell: Any, transload_home: Path, tmp_path: Path, eventually: Any
+) -> None:
+    """Jobs keep their retries when their machine gets another host name."""
+    command = f'test "$TRANSLOAD_RETRY" = 1 || {{ until test -e {tmp_path}/go; do sleep 0.1; done; exit 1; }}'
+    app = shell(command, max_retries=1, mounts=[BindMount(str(tmp_path), str(tmp_path))])
+    handle = runner.run(app, "docker")
+    (supervisor,) = eventually(lambda: supervisors(transload_home))
+    os.kill(supervisor, signal.SIGKILL)  # as a restart of the machine does
+    eventually(lambda: supervisor not in supervisors(transload_home))
+    (tmp_path / "go").touch()
+    renamed = 'hostname renamed.example && exec "$0" -c "$1" "$2"'
+    done = subprocess.run(
+        ["unshare", "--uts", "sh", "-c", renamed, sys.executable, _WAITS, handle],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.stdout.strip() == "SUCCEEDED", done.stderr
+
+
+_NEVER_ANSWERS = """
+import sys, threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+class Registry(BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path != "/v2/":
+            print("asked", flush=True)
+            threading.Event().wait()
+        self.send_response(200)
+        self.end_headers()
+    do_HEAD = do_GET
+    def log_message(self, *_):
+        pass
+server = ThreadingHTTPServer(("127.0.0.1", 0), Registry)
+threading.Thread(target=server.serve_forever, daemon=True).start()
+print(server.server_address[1], flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_pull_that_hangs_is_alone(
+    runner: Runner, shell: Any, engine: Any, transload_home: Path
+) -> None:
+    """While a submit waits for a registry, every other job can be cancelled."""
+    registry = subprocess.Popen(
+        engine.enter(sys.executable, "-c", _NEVER_ANSWERS),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert registry.stdin is not None and registry.stdout is not None
+    app = shell("true")
+    errors = []
+
+    def submit() -> None:
+        try:
+            runner.run(app, "docker", {"pull": "missing"})
+        except SubmitError as exc:
+            errors.append(exc)
+
+    with registry:
+        app.roles[0].image = f"127.0.0.1:{registry.stdout.readline().strip()}/tools:1"
+        thread = threading.Thread(target=submit)
+        thread.start()
+        try:
+            assert registry.stdout.readline().strip() == "asked"
+            for number in range(300):
+                with contextlib.suppress(AppNotFound):
+                    runner.cancel(f"docker://tests/another-{number}")
+            assert not errors  # none of them has waited for it
+        finally:
+            registry.stdin.close()
+            thread.join(60)
+    assert errors
+    assert [*(transload_home / "docker").glob("lock-*")] == []
+
+
 def test_container_removed_behind_our_back(runner: Runner, shell: Any, engine: Any) -> None:
     """A replica that somebody removed is lost.
 
@@ -136,9 +227,11 @@ def test_gpus_of_a_submit_that_was_killed(
     from transload_docker import names
     from transload_docker.home import Home
 
+    home = Home(engine.url)
+    home.ensure()
     labels = {
         names.LABEL_APP: "dead",
-        names.LABEL_OWNER: Home(engine.url).owner,
+        names.LABEL_OWNER: home.owner,
         names.LABEL_GPUS: "0",
     }
     config = engine.client.create_container_config(busybox, "true", labels=labels)

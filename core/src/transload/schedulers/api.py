@@ -605,9 +605,9 @@ class SchedulerBase(ABC):
         """Delete ended jobs by age and by size.
 
         Args:
-            older_than: least seconds since their end. None means any age.
+            older_than: least seconds since their end. With None, age does not matter.
             max_size: bytes that all ended jobs together may take. The oldest are deleted first.
-                None means no limit.
+                With None, size does not matter. With neither, no job is deleted.
             now: the time now, in seconds since the epoch. The default is the clock.
             dry_run: delete nothing, and only return the ids.
 

@@ -11,12 +11,12 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import stat
 import subprocess
 import sys
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -26,7 +26,7 @@ from transload.schedulers.local.home import make_private, state_home
 from transload_docker import names
 from transload_docker.plan import Facts, Plan
 
-_SLOTS: Final = 64
+_OWNER: Final = "owner"
 _SEEN: Final = "seen.json"
 _PATIENCE_S: Final = 120.0
 _SPAWN_AGAIN_S: Final = 5.0  # while the last one lives, and may not have the lock yet
@@ -58,8 +58,29 @@ class Home:
 
     @property
     def owner(self) -> str:
-        """The owner of the jobs that are submitted from here, as this machine and state folder."""
-        return f"{socket.gethostname()}:{names.short_hash(os.path.realpath(self.root), 12)}"
+        """The owner of the jobs that are submitted from here, or ``""`` before the first one.
+
+        It is kept in the state folder, because a machine may be renamed.
+        """
+        try:
+            with open(os.path.join(self.root, _OWNER), encoding="utf-8") as file:
+                return file.read()
+        except OSError:
+            return ""
+
+    def _make_owner(self) -> None:
+        """Write a new owner, unless there is one."""
+        path = os.path.join(self.root, _OWNER)
+        if os.path.exists(path):
+            return
+        aside = f"{path}.{uuid.uuid4().hex}"
+        with open(aside, "x", encoding="utf-8") as file:
+            file.write(uuid.uuid4().hex)
+        try:
+            with contextlib.suppress(FileExistsError):  # another process was faster
+                os.link(aside, path)
+        finally:
+            os.unlink(aside)
 
     def ensure(self) -> None:
         """Make the folders, for this user alone.
@@ -77,6 +98,7 @@ class Home:
                     f"state folder {home}: must belong to you and be writable for you alone"
                 )
             make_private(self.folder)
+            self._make_owner()
         except OSError as exc:
             raise ConfigError(
                 f"state folder {exc.filename or home}: {exc.strerror} (set TRANSLOAD_HOME)"
@@ -237,19 +259,19 @@ class Home:
             SchedulerUnavailable: if it was not free in time.
         """
         self.ensure()
-        name = name or f"lock-{int(names.short_hash(app_id), 16) % _SLOTS:02d}"
-        descriptor = os.open(
-            os.path.join(self.root, name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600
-        )
+        path = os.path.join(self.root, name or f"lock-{names.short_hash(app_id, 32)}")
+        descriptor = _take_file(path, patience)
+        if descriptor is None and patience:
+            raise SchedulerUnavailable(
+                f"job {app_id}: another process has been submitting it for {patience:g} s"
+            )
         try:
-            got = _take(descriptor, patience)
-            if not got and patience:
-                raise SchedulerUnavailable(
-                    f"job {app_id}: another process has been submitting it for {patience:g} s"
-                )
-            yield got
+            yield descriptor is not None
         finally:
-            os.close(descriptor)
+            if descriptor is not None:
+                if not name:
+                    os.unlink(path)
+                os.close(descriptor)
 
     def supervisor_lock(self) -> int | None:
         """Take the lock that only the living supervisor holds.
@@ -318,6 +340,23 @@ def _reap() -> None:
             ended = True
         if ended:
             _children.discard(pid)
+
+
+def _take_file(path: str, patience: float) -> int | None:
+    """Return the descriptor of a locked file, or None if it was not free in time.
+
+    Its holder may have removed the file meanwhile, so that the lock is that of another file now.
+    """
+    deadline = time.monotonic() + patience
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if not _take(descriptor, max(0.0, deadline - time.monotonic())):
+            os.close(descriptor)
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                return descriptor
+        os.close(descriptor)
 
 
 def _take(descriptor: int, patience: float) -> bool:

@@ -472,14 +472,11 @@ class DockerScheduler(SchedulerBase):
     ) -> Collection[str]:
         """Delete jobs of this owner that have ended, and workspace images that no container uses.
 
-        With neither limit all that have ended go. The size is that of the containers' own layers
-        and the folders of results. Logs count where this user may read the engine's files. All else
-        is as in `SchedulerBase.prune`.
+        The size is that of the containers' own layers and the folders of results. Logs count where
+        this user may read the engine's files. All else is as in `SchedulerBase.prune`.
         """
         if now is None:
             now = time.time()
-        if older_than is None and max_size is None:
-            older_than = float("-inf")
         ended = self._ended()
         too_old: list[str] = []
         if older_than is not None:
