@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
+import fake_pods  # type: ignore[import-not-found]
 from fake_api import ApiError, json_patch, selected  # type: ignore[import-not-found]
 from fake_cluster import KINDS, Cluster  # type: ignore[import-not-found]
 
@@ -31,6 +32,10 @@ class Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
+
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the time by the cluster's clock, for the header ``Date``."""
+        return super().date_time_string((timestamp or time.time()) + fake_pods.AHEAD_S)
 
     def _answer(self, body: dict[str, Any] | str, status: int = 200) -> None:
         data = (body if isinstance(body, str) else json.dumps(body)).encode()

@@ -441,6 +441,36 @@ def test_usage_comes_with_a_helper() -> None:
         assert results.report_of(pod) == (error, usage, False, {})
 
 
+def test_the_usage_of_a_large_job_is_a_number(scheduler: Any, shell: Any, tmp_path: Path) -> None:
+    """A helper writes large numbers in full, whichever awk its image has."""
+    options = scheduler.run_opts().resolve(HELPED)
+    request = scheduler.convert(shell("true"), options)
+    (helper,) = request.jobs[0]["spec"]["template"]["spec"]["initContainers"]
+    script = helper["command"][-1].replace("$$", "$").removesuffix("wait_for_end")
+    ticks = 2**31
+    (tmp_path / "stat").write_text(f"1 (a b) S {'1 ' * 10}{ticks} {'0 ' * 37}\n")
+    (tmp_path / "status").write_text(f"Name: a\nVmHWM: {2**31 + 1} kB\n")
+    look = f"program() {{ echo {tmp_path}/mounts; }}\nused='0 0'\nlook\necho \"$used\""
+    done = subprocess.run(
+        ["sh", "-c", f"{script}\n{look}"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{2**31 + 1} {ticks}\n"
+
+
+@pytest.mark.parametrize("said", ["2.14748e+09 5\n", "1\n", "a b\n", f"{'9' * 5000} 1\n"])
+def test_no_usage_keeps_jobs_from_being_listed(
+    fake: Any, scheduler: Any, eventually: Any, shell: Any, said: str
+) -> None:
+    """A helper's report that is none hides no job."""
+    app_id = finished(scheduler, eventually, shell("true"), **HELPED)
+    reports = [pod["status"].get("initContainerStatuses") for pod in fake.cluster.items("pods")]
+    (helper,) = next(filter(None, reports))
+    helper["state"]["terminated"]["message"] = said
+    assert [row.app_id for row in scheduler.list()] == [app_id]
+    (replica,) = scheduler.describe(app_id).status.roles[0].replicas
+    assert replica.usage is None
+
+
 def test_python_is_found_as_python3(scheduler: Any, eventually: Any, tmp_path: Path) -> None:
     """A program `python` runs where there is but a python3, with its arguments as they are."""
     (tmp_path / "python3").symlink_to(sys.executable)

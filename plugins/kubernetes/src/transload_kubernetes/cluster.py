@@ -11,7 +11,9 @@ import json
 import os
 import socket
 import threading
+import time
 from collections.abc import Collection, Mapping, Sequence
+from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -20,6 +22,7 @@ from transload_kubernetes import names
 
 _CONNECT_S: Final = 5
 _READ_S: Final = 30
+_CLOCKS_AGREE_S: Final = 2.0  # a server gives its time in whole seconds
 _CORE: Final = "/api/v1"
 _JOBSETS: Final = f"/apis/{'/'.join(names.JOBSET_API)}"
 MANAGED: Final = f"{names.LABEL_MANAGED}={names.MANAGED}"
@@ -75,6 +78,7 @@ class Cluster:
         self._lock = threading.Lock()
         self._client: Any = None
         self._jobsets: dict[str, bool] = {}
+        self._ahead = 0.0  # seconds by which the server's clock is ahead of this machine's
 
     def client(self) -> Any:
         """Return the official client, without connecting.
@@ -201,6 +205,7 @@ class Cluster:
                 preload_content=False,
                 timeout=Timeout(connect=_CONNECT_S, read=seconds),
             )
+            self._read_clock(response.headers.get("Date"))
             if response.status < 300:
                 return response
             error = _error(response.status, response.reason, response.data)
@@ -210,6 +215,19 @@ class Cluster:
                 f"kubernetes at {self.url} cannot be reached: {_root(exc)}"
             ) from exc
         raise error
+
+    def now(self) -> float:
+        """Return the time by the server's clock, in seconds since the epoch.
+
+        The times of the cluster's objects are by that clock.
+        """
+        return time.time() + self._ahead
+
+    def _read_clock(self, date: str | None) -> None:
+        """Note by how much the clocks differ, from the time that an answer names."""
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
+            ahead = parsedate_to_datetime(date or "").timestamp() - time.time()
+            self._ahead = ahead if abs(ahead) > _CLOCKS_AGREE_S else 0.0
 
     def _json(
         self,

@@ -91,11 +91,11 @@ def is_half_submitted(facts: Facts, now: float) -> bool:
         return False
     if facts.is_complete:
         return False
-    return now - facts.plan.created <= HALF_SUBMITTED_S
+    return facts.age(now) <= HALF_SUBMITTED_S
 
 
 def decide(facts: Facts, now: float) -> Decision:
-    """Return the decision on a job that has a record, at a time (seconds since the epoch)."""
+    """Return the decision on a job that has a record, at a time of the cluster's clock."""
     plan = facts.plan
     if plan is None:
         return Decision(AppStatus(AppState.UNKNOWN, msg=facts.unreadable))
@@ -304,7 +304,7 @@ def _status_by_jobs(status: AppStatus, plan: Plan, views: list[RoleView]) -> App
 def _explain_waiting(status: AppStatus, plan: Plan, facts: Facts, now: float) -> None:
     """Add to the status why a job does not run although it has not failed."""
     if hold.held(facts):
-        if now - plan.created > hold.LONG_S:
+        if facts.age(now) > hold.LONG_S:
             status.msg = status.msg or hold.LEFT
     elif states.is_suspended(facts.jobset or {}):
         status.state = AppState.PENDING
@@ -321,7 +321,7 @@ def _explain_waiting(status: AppStatus, plan: Plan, facts: Facts, now: float) ->
 def _failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Failure | None:
     """Return why a job has failed, or None if it has not."""
     if not facts.is_complete:
-        if now - plan.created > HALF_SUBMITTED_S:
+        if facts.age(now) > HALF_SUBMITTED_S:
             return _Failure(_NEVER_SUBMITTED)
         return None
     hopeless = [view.hopeless for view in views if view.hopeless]

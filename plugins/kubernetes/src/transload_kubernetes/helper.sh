@@ -67,14 +67,15 @@ end() {
   exit 0
 }
 
-# Ask now and then what the program has used: the most memory of a process (KiB), and CPU time of all (ticks).
+# Ask now and then what the program has used: the most memory of a process (KiB), and CPU time of all (ticks). Some awks
+# would print large numbers as 2.14748e+09.
 look() {
   now=$(program | while read -r each; do cat "${each%mounts}stat" "${each%mounts}status"; done 2>/dev/null |
     awk -v used="$used" '
       BEGIN {split(used, most)}
       NF > 40 {sub(/.*\) /, ""); ticks += $12 + $13 + $14 + $15}
       /^VmHWM/ && $2 > most[1] {most[1] = $2}
-      END {print most[1], (ticks > most[2] ? ticks : most[2])}')
+      END {printf "%.0f %.0f\n", most[1], (ticks > most[2] ? ticks : most[2])}')
   used=${now:-$used}
 }
 

@@ -72,7 +72,9 @@ class Logs:
             page = self._page_without_look(namespace, place, query.max_bytes)
             if page is not None:
                 return page
-        pods, is_final = _pods(look(), app_id, query.role, query.replica)
+        facts = look()
+        now = self._cluster.now()
+        pods, is_final = _pods(facts, now, app_id, query.role, query.replica)
         if query.last is not None and query.cursor is None:
             begun = _from_start([pod for pod in pods if states.has_begun(pod)], query.since)
             lines = self._last_lines(namespace, begun, place, query.last)
@@ -290,7 +292,9 @@ class _Tail:
         self._thread.join(_END_S)
 
 
-def _pods(facts: Facts, app_id: str, name: str, k: int) -> tuple[list[dict[str, Any]], bool]:
+def _pods(
+    facts: Facts, now: float, app_id: str, name: str, k: int
+) -> tuple[list[dict[str, Any]], bool]:
     """Return a replica's pods, oldest first, and whether it has ended for good."""
     if facts.unreadable:
         raise SchedulerUnavailable(f"job {app_id}: {facts.unreadable}")
@@ -298,7 +302,7 @@ def _pods(facts: Facts, app_id: str, name: str, k: int) -> tuple[list[dict[str, 
         raise AppNotFound(app_id)
     check_replica(app_id, {each.name: each.replicas for each in facts.plan.roles}, name, k)
     role = next(each for each in facts.plan.roles if each.name == name)
-    status = decide(facts, time.time()).status
+    status = decide(facts, now).status
     is_final = status.is_terminal()
     if role.policy == "REPLICA":
         own = [each.replicas[k] for each in status.roles if each.role == name]

@@ -53,7 +53,7 @@ class Owner:
             explained: also look for a reason in events and logs, if the job's objects do not say
                 why it waits or has failed.
         """
-        found = decide(facts, time.time())
+        found = decide(facts, self._cluster.now())
         if not explained or facts.notes or facts.causes:
             return found
         namespace, _ = names.parse_app_id(app_id)
@@ -64,7 +64,7 @@ class Owner:
             if bad is not None:
                 facts.causes = explain.error_by_pod(self._cluster, namespace, facts, bad)
         if facts.notes or facts.causes:
-            return decide(facts, time.time())
+            return decide(facts, self._cluster.now())
         return found
 
     def reconcile(self, app_id: str) -> None:
@@ -188,7 +188,7 @@ class Owner:
         jobs = zip(facts.plan.jobs, facts.plan.roles, strict=True)
         first = next(job for job, each in jobs if each.name == role)
         base = facts.record["metadata"]["name"]
-        left = _seconds_left(facts.plan, facts)
+        left = _seconds_left(facts.plan, facts, self._cluster.now())
         of_role = next(each for each in facts.plan.roles if each.name == role)
         interrupted = interruptions.of_attempts(facts, of_role) + int(after_interruption)
         job = convert.later_attempt(first, base, role, attempt, left, interrupted)
@@ -199,7 +199,7 @@ class Owner:
     def _note_stop(self, namespace: str, facts: Facts, stop: Stop) -> None:
         """Note in the record why a job is being ended, unless a reason is there already."""
         if facts.plan and facts.plan.queued:
-            stop = replace(stop, seen=decide(facts, time.time()).status.to_json())
+            stop = replace(stop, seen=decide(facts, self._cluster.now()).status.to_json())
         self._note(namespace, facts, "stop", json.dumps(asdict(stop)))
 
     def _note_end(self, namespace: str, facts: Facts, decision: Decision) -> None:
@@ -342,11 +342,10 @@ def _dependents(base: str) -> list[tuple[str, str]]:
     ]
 
 
-def _seconds_left(made: Plan, facts: Facts) -> float | None:
+def _seconds_left(made: Plan, facts: Facts, now: float) -> float | None:
     """Return the seconds that are left of a job's timeout, or None if it has none."""
     if made.timeout is None:
         return None
-    now = time.time()
     starts = []
     for job in facts.jobs:
         start = states.seconds((job.get("status") or {}).get("startTime"))

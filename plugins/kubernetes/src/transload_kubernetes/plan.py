@@ -164,6 +164,14 @@ class Facts:
                 return noted
         return ":".join(place)
 
+    def age(self, now: float) -> float:
+        """Return how many seconds ago the job was submitted, at a time of the cluster's clock."""
+        metadata = (self.record or {}).get("metadata") or {}
+        made = states.seconds(metadata.get("creationTimestamp"))
+        if made is None and self.plan is not None:
+            made = self.plan.created  # by the submitter's clock
+        return now - (made or 0.0)
+
     @property
     def data(self) -> Mapping[str, str]:
         """The data of the record."""

@@ -41,6 +41,7 @@ PROGRESS: Final = "progress = "
 PROGRESS_FILE: Final = ".progress"  # in that folder
 _EXIT: Final = "exit="
 _LAST_OWN: Final = 128  # higher codes are ends by a signal
+_USAGE: Final = re.compile(r"(\d{1,18}) (\d{1,18})")
 _CUT_MESSAGE: Final = re.compile(r'"message": *("(?:[^"\\]|\\u[0-9a-f]{4}|\\[^u])*)')
 
 _TIMES: Final = f"look={_LOOK_S} few={_FEW_S} stay={_STAY_S}"
@@ -266,9 +267,11 @@ def report_of(pod: Mapping[str, Any]) -> PodReport:
 
 def _read_usage(line: str) -> dict[str, Any]:
     """Return fields of `Usage` from the first line of a helper, as ``peak_kib ticks``."""
-    if not line:
+    found = _USAGE.fullmatch(line)
+    if found is None:
         return {}
-    peak_kib, ticks = [int(each) for each in line.split()]
+    peak_kib = int(found[1])
+    ticks = int(found[2])
     if not peak_kib:
         return {}
     return {"peak_memory": peak_kib << 10, "cpu_seconds": ticks / _TICKS}

@@ -245,7 +245,7 @@ class KubernetesScheduler(SchedulerBase):
     def _description(
         self, app_id: str, facts: Facts, *, explained: bool = False
     ) -> AppDescription | None:
-        if facts.kind != plan.APP or is_half_submitted(facts, time.time()):
+        if facts.kind != plan.APP or is_half_submitted(facts, self._cluster.now()):
             return None
         decision = self._owner.decision(app_id, facts, explained=explained)
         made = facts.plan
@@ -299,7 +299,7 @@ class KubernetesScheduler(SchedulerBase):
         A deleted job counts only if the caller gave its id.
         """
         facts = self._lookup.facts(app_id)
-        return facts.kind is not None and not is_half_submitted(facts, time.time())
+        return facts.kind is not None and not is_half_submitted(facts, self._cluster.now())
 
     def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
         """Return the jobs of a chain, deleted ones too, by their label (see the base)."""
@@ -350,7 +350,7 @@ class KubernetesScheduler(SchedulerBase):
     def _known(self, seen: Sequence[Facts]) -> Iterator[tuple[Plan, Decision]]:
         """Yield the plan of each job that has a readable record, and the decision on it."""
         for facts in seen:
-            if facts.plan is not None and not is_half_submitted(facts, time.time()):
+            if facts.plan is not None and not is_half_submitted(facts, self._cluster.now()):
                 yield facts.plan, self._owner.decision(facts.plan.app_id, facts)
 
     def _namespace(self) -> str:
@@ -377,7 +377,7 @@ class KubernetesScheduler(SchedulerBase):
         if older_than is None:
             return []
         if now is None:
-            now = time.time()
+            now = self._cluster.now()
         old: list[tuple[float, str]] = []
         for made, decision in self._known(self._seen()):
             if not decision.status.is_terminal():
