@@ -301,6 +301,51 @@ def test_slow_squeue_does_not_put_off_an_end(
         eventually(lambda: all(thread.name != THREAD for thread in threading.enumerate()), 30)
 
 
+def test_an_old_answer_of_slurm_does_not_interrupt(
+    runner: Runner,
+    cluster: Any,
+    shell_app: ShellApp,
+    slurm_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Eventually,
+) -> None:
+    """A job that starts while squeue takes its time runs, though squeue has seen it wait."""
+    slow = tmp_path / "tools" / "squeue"
+    slow.parent.mkdir()
+    real = shutil.which("squeue")
+    slow.write_text(
+        f"""#!/bin/sh
+said=$({real} "$@"); code=$?
+if [ -e {tmp_path}/slow ]; then
+    touch {tmp_path}/asked
+    until [ -e {tmp_path}/go ]; do sleep 0.05; done
+fi
+printf '%s\\n' "$said"; exit $code
+"""
+    )
+    slow.chmod(0o755)
+    handle = runner.run(
+        shell_app("echo up; sleep 60"), "slurm", {"sbatch_args": ["--hold"]}, app_id="starts"
+    )
+    state = slurm_dir / "starts" / "state.json"
+    monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
+    eventually(lambda: "JobHeldUser" in runner.status(handle).msg, 30)  # type: ignore[union-attr]
+    number = cluster.tool("squeue", "-h", "-n", "starts", "-o", "%i").strip()
+    (tmp_path / "slow").touch()
+    with ThreadPoolExecutor(1) as pool, Runner("tests") as other:
+        status = pool.submit(other.status, handle)
+        try:
+            eventually((tmp_path / "asked").exists, 30)
+            cluster.tool("scontrol", "release", number)
+            eventually(lambda: state.exists() and "RUNNING" in state.read_text(), 30)
+        finally:
+            (tmp_path / "go").touch()
+        found = status.result(30)
+    assert found is not None
+    assert found.state is AppState.RUNNING and not found.msg, found
+
+
 def test_submit_without_a_controller(
     runner: Runner, cluster: Any, shell_app: ShellApp, slurm_dir: Path
 ) -> None:

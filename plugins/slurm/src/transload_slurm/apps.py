@@ -32,7 +32,7 @@ from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
 from transload_slurm.environments import Environments, choose_python
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.making import MakingJob
-from transload_slurm.states import PUT_BACK, clean, ended
+from transload_slurm.states import PUT_BACK, clean, ended, to_state
 from transload_slurm.store import AppFolders, last_line, read_json, read_state, write_file
 from transload_slurm.waiting import Never
 from transload_slurm.watch import OVER, SlurmWatch
@@ -77,6 +77,7 @@ class Apps:
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
         self._never = Never()
+        self._seen: dict[str, tuple[dict[str, Any] | None, float]] = {}
         self.kept_environments = Environments(self.store, self.describe_many)
 
     where: Final = "this machine's Slurm"
@@ -239,11 +240,12 @@ class Apps:
             problem = str(exc)
         if not jobs and not problem:
             return {**found, **self._describe_many(open_, max_age)}
+        asked = {job_id: self.jobs.asked_at(job_id, job) for job_id, job in jobs.items()}
         for app_id, (record, job_id) in open_.items():
             if problem:
                 status = self._unreachable(app_id, record, problem)
             else:
-                status = self._judge(app_id, record, job_id, jobs[job_id])
+                status = self._judge(app_id, record, job_id, jobs[job_id], asked[job_id])
             found[app_id] = self._description(app_id, record, status)
         return found
 
@@ -281,6 +283,7 @@ class Apps:
             return decide(record, state, None, cancel_requested=cancelled), None
         job_id = self.store.job_id(app_id)
         if job_id is not None:
+            self._seen_at(app_id, state)  # before Slurm is asked
             return None, job_id
         if submission.being_submitted(folder):
             return decide(
@@ -309,9 +312,19 @@ class Apps:
             status.msg = problem
         return status
 
+    def _seen_at(self, app_id: str, state: dict[str, Any] | None) -> float:
+        """Return when this process first saw what a supervisor has written, by the monotonic clock."""
+        known = self._seen.get(app_id)
+        if known is not None and known[0] == state:
+            return known[1]
+        now = time.monotonic()
+        self._seen[app_id] = (state, now)
+        return now
+
     def _judge(
-        self, app_id: str, record: dict[str, Any], job_id: str, job: Job | None
+        self, app_id: str, record: dict[str, Any], job_id: str, job: Job | None, asked: float
     ) -> AppStatus:
+        """Return the status of a job by Slurm's answer, and the time when Slurm was asked for it."""
         if job is not None and not self._is_ours(app_id, job):
             job = None  # Slurm has begun to count anew: that is another job
         state = self.store.state(
@@ -320,6 +333,9 @@ class Apps:
         successor = self.store.job_id(app_id)
         if job is not None and successor not in (job_id, None):  # that one goes on with it
             job = replace(job, id=str(successor), state="PENDING", reason="Dependency", parts={})
+        elif job is not None and _runs(state) and asked < self._seen_at(app_id, state):
+            # Slurm was asked before the replicas started: that the job waits is out of date
+            job = replace(job, state=_not_waiting(job.state))
         if job is not None:
             job = self._as_believed(record, state, job)
         if job is not None and ended(job.state):
@@ -332,6 +348,7 @@ class Apps:
                 }
                 said.update(reason=job.reason, nodes=job.nodes, source=job.source, start=job.start)
                 write_file(f"{self.store.folder(app_id)}/slurm.json", json.dumps(said))
+            self._seen.pop(app_id, None)
         self._lift(app_id, job)
         return self._concluded(app_id, record, state, job)
 
@@ -800,6 +817,16 @@ class Apps:
 def _is_away(state: Mapping[str, Any]) -> bool:
     """Tell whether a supervisor has written that it has ended, or left its allocation."""
     return written_end(state) or bool(state.get("left_at"))
+
+
+def _runs(state: Mapping[str, Any] | None) -> bool:
+    """Tell whether a supervisor has written last that replicas run."""
+    return state is not None and state["state"] == "RUNNING" and not state.get("left_at")
+
+
+def _not_waiting(word: str) -> str:
+    """Return Slurm's word for a job that runs, though Slurm has seen it wait."""
+    return "RUNNING" if to_state(word) is AppState.PENDING else word
 
 
 def _last_word(folder: str) -> Job | None:

@@ -404,6 +404,17 @@ class Jobs:
         with self._lock:
             self._known[job_id] = (now, now, Job(job_id, name, "PENDING", {}, source="sbatch"))
 
+    def asked_at(self, job_id: str, job: Job | None) -> float:
+        """Return when Slurm was asked for this answer, by the monotonic clock.
+
+        It is 0 if there is a newer answer.
+        """
+        with self._lock:
+            known = self._known.get(job_id)
+        if known is None or known[2] is not job:
+            return 0.0
+        return known[0]
+
     def drop(self, job_id: str) -> None:
         """Forget what is known of a job that was changed, also what is being asked now."""
         with self._lock:
