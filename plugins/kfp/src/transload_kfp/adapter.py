@@ -282,8 +282,11 @@ def runner_of(cluster: Mapping[str, Any] | None, *, inherit_env: bool) -> Runner
 # -- the end of a task
 
 
-FIRST_ANSWER_S: Final = 0.5
-"""Seconds to wait for the first word of the run's Workflow. A pod has one second after SIGTERM."""
+FIRST_ANSWER_S: Final = 2.0
+"""Seconds to wait for the first word of the run's Workflow.
+
+A pod of a backend has one second after SIGTERM: without that word, its job goes on.
+"""
 
 
 def end_asked_for(run: RunWatch) -> bool:
