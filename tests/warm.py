@@ -24,6 +24,7 @@ IMPORTED = {
         "airflow.providers.common.compat.sdk",
         "airflow.providers.openlineage.plugins.macros",
     ),
+    "execution_api": ("airflow.api_fastapi.execution_api.routes",),
     "ax": (
         "transload_ax.jobs",
         "transload_ax.trials",

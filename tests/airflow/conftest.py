@@ -19,9 +19,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from airflow_server import AirflowServer
+from orm_airflow import OrmAirflow
 from scripts import Stage
 from shared_server import SharedServer, shared_folder
-from warm import AIRFLOW_TASKS
+from warm import AIRFLOW_TASKS, warm_up
 
 from transload_testing import ScriptedControl
 
@@ -130,3 +131,20 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
 
     monkeypatch.setattr(shared, "_runners", {})
     return control
+
+
+@pytest.fixture(scope="session")
+def database() -> None:
+    """Airflow's database, and a server that forks processes which know Airflow."""
+    from airflow.utils.db import initdb
+
+    initdb()
+    warm_up("airflow", "execution_api")
+
+
+@pytest.fixture
+def host(database: None, tmp_path: Path, control: ScriptedControl) -> Iterator[OrmAirflow]:
+    """An Airflow without servers."""
+    made = OrmAirflow(tmp_path, control)
+    yield made
+    made.close()

@@ -39,7 +39,7 @@ from transload_airflow import (
     task_instance,
 )
 from transload_airflow.adapter import ADAPTER
-from transload_airflow.values import decoded, plain
+from transload_airflow.values import decoded
 from transload_testing import ScriptedControl, scripted_app
 
 APP = AppDef("app", [Role("main", "none", entrypoint="none")])
@@ -195,7 +195,6 @@ def test_results_that_json_has_not(control: ScriptedControl) -> None:
     }
     assert context["ti"].xcoms["results.0"]["nan"] == "NaN"
     json.dumps(found, allow_nan=False)
-    assert plain({1: (True, None, Path("x"))}) == {"1": [True, None, "x"]}
 
 
 def test_files_are_values(transload_home: Path) -> None:

@@ -32,6 +32,7 @@ from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.logs import LogSink
 from transload.pipelines.options import ExecutionOptions, ExecutionSettings, split_options
 from transload.pipelines.runners import dry_run, host_runner
+from transload.pipelines.safe_values import json_safe, name_safe
 from transload.pipelines.states import StateMap
 from transload.pipelines.status_lines import Interruption, interruptions_of
 from transload.runner.launch import Launch, LaunchSettings, caller_folder
@@ -74,7 +75,9 @@ __all__ = [
     "inside_job",
     "interrupted",
     "interruptions_of",
+    "json_safe",
     "may_be_by_hand",
+    "name_safe",
     "outcome",
     "overrides_of",
     "somebody_asked",

@@ -28,6 +28,7 @@ from transload.pipelines import (
     Identity,
     Launch,
     dry_run,
+    json_safe,
 )
 from transload_airflow.generation import Unit
 from transload_airflow.sources import is_search, launch_of
@@ -276,7 +277,7 @@ def push_progress(ti: Any, handle: str, status: AppStatus) -> None:
         return
     said = asdict(status.progress.without_history())
     values = {name: value for name, value in said.items() if value not in (None, [])}
-    ti.xcom_push(key=PROGRESS_KEY, value=values)
+    ti.xcom_push(key=PROGRESS_KEY, value=json_safe(values))
 
 
 def cancel(driver: Driver) -> None:

@@ -13,8 +13,8 @@ from airflow.sdk.definitions.asset import BaseAsset
 from attr import define
 
 from transload.errors import TransloadError
+from transload.pipelines import json_safe
 from transload_airflow.runner import runner_for_tasks
-from transload_airflow.values import plain
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
@@ -48,12 +48,12 @@ def announce_assets(
         outlets: of the task.
         results: what the job reported.
     """
-    extra = {"handle": results.handle, "results": plain(results.results)}
+    extra = {"handle": results.handle, "results": json_safe(results.results)}
     events: dict[str, _Event] = {}
     for name, artifact in results.artifacts.items():
         with _no_failure(name):
             asset = Asset(asset_uri(str(artifact.get("path", name))))
-            artifact_extra = {**extra, "artifact": {"name": name, **plain(artifact)}}
+            artifact_extra = {**extra, "artifact": {"name": name, **json_safe(artifact)}}
             events[asset.uri] = _Event(asset, artifact_extra)  # its uri as Airflow writes it
     for outlet in outlets:
         if not isinstance(outlet, BaseAsset):
@@ -181,8 +181,8 @@ def _facet(handle: str, results: AppResults | None, status: AppStatus | None) ->
         return TransloadRunFacet(
             handle=handle,
             state=results.state.name,
-            results=plain(results.results),
-            metadata=plain(results.metadata),
+            results=json_safe(results.results),
+            metadata=json_safe(results.metadata),
         )
     state = "UNKNOWN"
     if status is not None:

@@ -20,6 +20,8 @@ from transload.pipelines import (
     Launch,
     LifecycleState,
     OverrideOptions,
+    json_safe,
+    name_safe,
     split_overrides,
 )
 from transload.specs import (
@@ -60,7 +62,6 @@ from transload_airflow.values import (
     called,
     decoded,
     exit_codes,
-    plain,
     refuse_misspelt,
     run_options,
     unwrapped,
@@ -86,6 +87,12 @@ QUEUED_S: Final = 0.5
 
 PUSH_S: Final = 10.0
 """Seconds after which XComs that Airflow has refused are pushed again."""
+
+NOT_IN_XCOM_KEYS: Final = "%?#"
+"""Characters that Airflow's API cannot take in the key of an XCom, which it puts into a URL."""
+
+LONGEST_XCOM_KEY: Final = 512
+"""Characters of the longest key that Airflow's database takes."""
 
 GRACE: Final = timedelta(seconds=60)
 """How long after the deadline a trigger may still be silent before Airflow itself ends the wait."""
@@ -547,16 +554,21 @@ class TransloadOperator(TemplateRules):
         if self.push_results:
             self._push(step.airflow["ti"], self.results)
         announce_assets(step.airflow, self.outlets, self.results)
-        values = plain(self.results.to_dict())
+        values = json_safe(self.results.to_dict())
         assert isinstance(values, dict)
         return values
 
     def _push(self, ti: Any, results: AppResults) -> None:
         """Push each key of the results, and the path of each artifact, as an XCom of its own."""
-        for key, values in results.results.items():
-            ti.xcom_push(key=f"results.{key}", value=plain(values))
+        found: dict[str, Any] = {f"results.{key}": each for key, each in results.results.items()}
         for name, artifact in results.artifacts.items():
-            ti.xcom_push(key=f"artifacts.{name}", value=plain(artifact.get("path")))
+            found[f"artifacts.{name}"] = artifact.get("path")
+        for name, value in found.items():
+            key = name_safe(name, NOT_IN_XCOM_KEYS)
+            if len(key) > LONGEST_XCOM_KEY:
+                self.log.warning("not pushed, since its name is too long for an XCom: %s", key)
+                continue
+            ti.xcom_push(key=key, value=json_safe(value))
 
     # -- the task, as the adapter sees it
 

@@ -20,7 +20,7 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from transload.errors import SpecError, TransloadError
-from transload.pipelines import JOB_SETTINGS
+from transload.pipelines import JOB_SETTINGS, json_safe
 from transload.schedulers.local.home import state_home
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.hooks import defaults_of
@@ -34,7 +34,6 @@ from transload_airflow.options import (
 )
 from transload_airflow.task_instance import dag_folder
 from transload_airflow.templates import TemplateRules
-from transload_airflow.values import plain
 from transload_search import Search, SearchFailed, SearchLedger, SearchTrial, stopped_early
 from transload_search.check import check_early
 from transload_search.ledger import STOPPED
@@ -259,14 +258,14 @@ class SearchBestOperator(SearchTask):
             summary = ledger.finish()
         best = summary["best"]
         if best is None:  # of several objectives
-            return plain(summary)
+            return json_safe(summary)
         row = next(row for row in summary["trials"] if row["index"] == best["index"])
         best = {**best, "handle": row["handle"]}
         self.log.info(
             "best: trial %d, %s=%s", best["index"], ledger.search.objectives[0].name, best["value"]
         )
-        context["ti"].xcom_push(key=BEST_KEY, value=plain(best))
-        return plain({**summary, "best": best})
+        context["ti"].xcom_push(key=BEST_KEY, value=json_safe(best))
+        return json_safe({**summary, "best": best})
 
 
 def search_group(

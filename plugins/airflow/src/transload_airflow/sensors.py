@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from airflow.providers.common.compat import sdk
 
 from transload.errors import ConfigError, StateUnknown
-from transload.pipelines import ExecutionOptions
+from transload.pipelines import ExecutionOptions, json_safe
 from transload.specs import AppState
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.deferral import mark_deferred
@@ -23,7 +23,6 @@ from transload_airflow.stores import CursorFile, TaskStore
 from transload_airflow.task_instance import state_store
 from transload_airflow.templates import TemplateRules
 from transload_airflow.tracebacks import hide_traceback
-from transload_airflow.values import plain
 
 if TYPE_CHECKING:
     from transload.pipelines import Driver
@@ -107,7 +106,7 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         CursorFile(event["state"]["identity"]).delete()
         step = self._new_step(context)
         results = ADAPTER.resume(step, self._driver(step), event)
-        return plain(results.to_dict())
+        return json_safe(results.to_dict())
 
     def poke(self, context: Any) -> Any:
         """Look once."""
@@ -162,7 +161,7 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
 
     def _results(self, step: TaskContext, driver: Driver) -> Any:
         with ADAPTER.translating(step):
-            return plain(driver.collect().to_dict())
+            return json_safe(driver.collect().to_dict())
 
     def _count_unknown(self, context: Any, status: AppStatus) -> None:
         """Fail once the pokes of a try have learnt nothing for longer than ``patience``."""

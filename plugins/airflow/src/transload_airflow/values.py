@@ -9,7 +9,6 @@ import asyncio
 import contextvars
 import inspect
 import json
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -237,23 +236,3 @@ def exit_codes(value: int | Collection[int] | None) -> tuple[int, ...]:
     if any(isinstance(code, bool) or not isinstance(code, int) for code in codes):
         raise ConfigError(f"skip_on_exit_code={value!r}: must be an int, or several")
     return codes
-
-
-def plain(value: Any) -> Any:
-    """Return JSON values that Airflow's API takes.
-
-    NaN and infinities, which JSON has not, become texts.
-    """
-    if isinstance(value, float) and math.isnan(value):
-        return "NaN"
-    if isinstance(value, float) and math.isinf(value):
-        if value > 0:
-            return "Infinity"
-        return "-Infinity"
-    if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [plain(each) for each in value]
-    if value is None or isinstance(value, (str, int, float, bool)):
-        return value
-    return str(value)
