@@ -971,7 +971,7 @@ def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[
     )
     assert set(made.component_spec.outputs) == {"results", "metrics"}
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-    assert run_task(spec, {}, {}, made_in(tmp_path, "results")) == {}
+    assert run_task(spec, {}, {"job_id": "1"}, made_in(tmp_path, "results")) == {}
     assert "role main" in capfd.readouterr().out
     with Runner("test") as runner:
         assert runner.list("local") == []

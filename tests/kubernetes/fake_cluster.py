@@ -37,6 +37,7 @@ KINDS = {
     "namespaces": ("Namespace", "v1"),
     "jobs": ("Job", "batch/v1"),
     "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
+    "workflows": ("Workflow", "argoproj.io/v1alpha1"),
 }
 _MOMENT_S, _BACK_OFF_S = 0.1, 0.3
 _COUNTED_S = 1.0

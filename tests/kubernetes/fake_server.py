@@ -5,6 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import socket
+import ssl
+import subprocess
+import sys
 import threading
 import time
 from datetime import datetime
@@ -18,7 +21,13 @@ from fake_api import ApiError, json_patch, selected  # type: ignore[import-not-f
 from fake_cluster import KINDS, Cluster  # type: ignore[import-not-found]
 
 JOBSETS = "jobset.x-k8s.io/v1alpha2"
-PREFIXES = {"v1": "/api/v1", "batch/v1": "/apis/batch/v1", JOBSETS: f"/apis/{JOBSETS}"}
+WORKFLOWS = "argoproj.io/v1alpha1"
+PREFIXES = {
+    "v1": "/api/v1",
+    "batch/v1": "/apis/batch/v1",
+    JOBSETS: f"/apis/{JOBSETS}",
+    WORKFLOWS: f"/apis/{WORKFLOWS}",
+}
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
 
@@ -249,7 +258,12 @@ class Handler(BaseHTTPRequestHandler):
 
     def _watch(self, plural: str, namespace: str | None, query: dict[str, str]) -> None:
         cluster = self.cluster
-        at = int(query.get("resourceVersion") or cluster.version)
+        with cluster.lock:
+            at = int(query.get("resourceVersion") or cluster.version)
+            first: list[tuple[int, str, str, dict[str, Any]]] = []
+            if not query.get("resourceVersion"):  # such a watch begins with what is there
+                there = copy.deepcopy(cluster.items(plural, namespace))
+                first = [(at, "ADDED", plural, item) for item in there]
         deadline = time.monotonic() + float(query.get("timeoutSeconds") or 300)
         labels = query.get("labelSelector", "")
         self._start_stream("application/json")
@@ -267,7 +281,8 @@ class Handler(BaseHTTPRequestHandler):
                         (at, "ERROR", plural, gone)
                     ]
                 else:
-                    events = [each for each in cluster.history if each[0] > at]
+                    events = first or [each for each in cluster.history if each[0] > at]
+                    first = []
                 if not events:
                     over = time.monotonic() > deadline or not cluster.open
                     if over or generation != self.server.generation:  # type: ignore[attr-defined]
@@ -345,6 +360,12 @@ def _stamp(moment: int) -> bytes:
 
 class _Server(ThreadingHTTPServer):
     daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Say nothing of a client that was killed."""
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, client_address)
+
     generation = 0
     request_queue_size = 64
 
@@ -358,6 +379,7 @@ class FakeServer:
 
     def __init__(self, folder: Path) -> None:
         self.cluster = Cluster(folder / "pods")
+        self._of_pods: _Server | None = None
         handler = type("BoundHandler", (Handler,), {"cluster": self.cluster})
         self._server = _Server(("127.0.0.1", 0), handler)
         self.port = self._server.server_address[1]
@@ -382,10 +404,34 @@ class FakeServer:
             )
         )
 
+    def account(self, folder: Path, namespace: str) -> dict[str, str]:
+        """Give pods a service account: serve by TLS too, and write what is mounted into each.
+
+        Returns:
+            The variables of every pod.
+        """
+        folder.mkdir()
+        key = str(folder / "key")
+        certificate = str(folder / "ca.crt")
+        words = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=x"]
+        words += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate]
+        subprocess.run(["openssl", *words], check=True, capture_output=True)
+        (folder / "namespace").write_text(namespace)
+        (folder / "token").write_text("a-token")
+        tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        tls.load_cert_chain(certificate, key)
+        self._of_pods = _Server(("127.0.0.1", 0), self._server.RequestHandlerClass)
+        self._of_pods.socket = tls.wrap_socket(self._of_pods.socket, server_side=True)
+        threading.Thread(target=self._of_pods.serve_forever, args=(0.05,), daemon=True).start()
+        port = str(self._of_pods.server_address[1])
+        return {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": port}
+
     def break_watches(self) -> None:
         """End all open watches, as a server that is restarted does."""
         with self.cluster.lock:
             self._server.generation += 1
+            if self._of_pods is not None:
+                self._of_pods.generation += 1
             self.cluster.changed.notify_all()
 
     def snapshot(self) -> list[dict[str, Any]]:
@@ -396,6 +442,8 @@ class FakeServer:
     def close(self) -> None:
         """End the server, its controllers and the pods."""
         self.cluster.close()
-        self._server.shutdown()
-        self._server.server_close()
+        for server in (self._server, self._of_pods):
+            if server is not None:
+                server.shutdown()
+                server.server_close()
         self._thread.join(10)

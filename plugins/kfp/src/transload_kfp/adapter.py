@@ -13,6 +13,7 @@ import signal
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeGuard
 
@@ -37,6 +38,7 @@ from transload.runtime.tracking import TrackingError
 from transload_kfp import sigterm
 from transload_kfp.inline import last_word, say
 from transload_kfp.refusals import submit_fields
+from transload_kfp.run_watch import RunWatch
 from transload_kfp.states import ENDINGS, EXIT_NO_RESULT, STATES
 
 if TYPE_CHECKING:
@@ -65,6 +67,7 @@ class TaskContext:
         inherit_env: give the job the environment of the task.
         sink: gets the job's log lines.
         context_args: arguments that a component may declare (``trial_idx`` …).
+        run: tells whether a person ended the task's run.
     """
 
     identity: Identity
@@ -72,6 +75,7 @@ class TaskContext:
     inherit_env: bool = False
     sink: LogSink = log_line
     context_args: Mapping[str, Any] = field(default_factory=dict)
+    run: RunWatch = field(default_factory=RunWatch)
 
 
 class TaskFailed(SystemExit):
@@ -92,7 +96,7 @@ class KfpAdapter(Adapter[TaskContext]):
             "ports": "by launcher_from_app",
             "mounts": "volumes as claims; others by launcher_from_app",
             "launch_parameters": "by launcher_from_app",
-            "cancel": "a launcher that gets SIGTERM does what on_kill says; a component's pod is ended by the cluster",
+            "cancel": "a person's end of the run does what on_kill says; a component's pod is ended by the cluster",
             "deferred": "a launcher is a small pod that waits",
         },
     )
@@ -144,28 +148,35 @@ class KfpAdapter(Adapter[TaskContext]):
             sink=context.sink,
             log=say,
             context_args=context.context_args,
-            asked=sigterm_is_a_request,
+            asked=partial(end_asked_for, context.run),
         )
 
     @contextmanager
     def cancel_on_exit(self, context: TaskContext, driver: Driver) -> Iterator[None]:
-        """Give a context in which SIGTERM does with the job what ``on_kill`` says."""
+        """Give a context in which the end of the run or of the pod reaches the job.
+
+        A person's end of the run does with the job what ``on_kill`` says. SIGTERM does so where it
+        was asked for (`end_asked_for`).
+        """
+
+        def end() -> None:
+            driver.kill(asked=True)
+            say("the run was ended by a person")
 
         def kill(number: int, frame: FrameType | None) -> None:
-            if driver.options.on_kill == "cancel" and sigterm_is_a_request():
-                say("SIGTERM: cancelling the job")
-            else:
-                say("SIGTERM: detaching from the job")
-            driver.kill()
+            driver.kill()  # first: nobody may read what is said, and there is a second at most
+            say(f"SIGTERM{_what_follows(context.run, driver.options)}")
 
         before: Any = None
         with suppress(ValueError):  # outside of the main thread, signals are somebody else's
             before = signal.signal(signal.SIGTERM, kill)
         if sigterm.noted:
             kill(signal.SIGTERM, None)
+        context.run.start(end)
         try:
             yield
         finally:
+            context.run.stop()
             if before is not None:
                 signal.signal(signal.SIGTERM, before)
 
@@ -228,6 +239,7 @@ def launcher_driver(
         cluster=spec.cluster,
         inherit_env=spec.inherit_env,
         sink=sink,
+        run=RunWatch(context.get("job_id", "")),
     )
     state = LifecycleState(task.identity, launcher_options(spec))
     return task, Driver(launch, state, ADAPTER.io(task))
@@ -270,12 +282,35 @@ def runner_of(cluster: Mapping[str, Any] | None, *, inherit_env: bool) -> Runner
 # -- the end of a task
 
 
-def sigterm_is_a_request() -> bool:
-    """Tell whether SIGTERM is taken for somebody's request to end the job.
+FIRST_ANSWER_S: Final = 2.0
+"""Seconds to wait for the first word of the run's Workflow.
 
-    Kubeflow cannot say who sent it. A job around the task can.
+A pod of a backend has one second after SIGTERM: without that word, its job goes on.
+"""
+
+
+def end_asked_for(run: RunWatch) -> bool:
+    """Tell whether SIGTERM came since somebody asked for the task's end.
+
+    A person may have ended the run, or the time limit of the task has passed. A pod that is
+    drained, evicted or deleted was not asked for. Where the run cannot be seen, SIGTERM is taken
+    for a request. A job around the task can say so by itself.
     """
-    return not inside_job()
+    if inside_job():
+        return False
+    ended = run.ended_by_now(FIRST_ANSWER_S)
+    if ended is False:
+        return run.limit_passed()
+    return True
+
+
+def _what_follows(run: RunWatch, options: ExecutionOptions) -> str:
+    """Return what SIGTERM does, as far as it is known in its handler."""
+    if options.on_kill == "detach" or inside_job():
+        return ": detaching from the job"
+    if run.ended is False:
+        return ", and nobody ended the run"
+    return ": cancelling the job"
 
 
 @contextmanager

@@ -26,9 +26,12 @@ MAX_TEXT = 1024  # bytes of a key, of a result's name, of a text
 
 
 def say(text: str) -> None:
-    """Write to the task's log."""
-    sys.stderr.write(f"[transload] {text}\n")
-    sys.stderr.flush()
+    """Write to the task's log, if anybody reads it. A signal's handler may call this too."""
+    try:
+        sys.stderr.write(f"[transload] {text}\n")
+        sys.stderr.flush()
+    except (OSError, ValueError, RuntimeError):
+        pass  # where a task is ended, its log is a broken pipe
 
 
 def last_word(text: str) -> None:

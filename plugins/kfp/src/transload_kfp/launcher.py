@@ -323,7 +323,7 @@ def dry_run_launcher(
     if missing:
         shown = f"the job is built when the pipeline runs: {', '.join(missing)} must be given"
     else:
-        _, driver = launcher_driver({}, spec, values)
+        _, driver = launcher_driver({"job_id": "dry-run"}, spec, values)
         check_files(spec, driver)
         shown = driver.dry_run()
     # without values, which may be secret

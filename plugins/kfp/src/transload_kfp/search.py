@@ -33,10 +33,13 @@ def suggest_trials(
     return ending(lambda: Steps(search, base).suggest(int(round)))
 """
 _TRIAL: Final = """
-def run_trial(search: str, round: int, trial: str, metrics: dsl.Output[dsl.Metrics]) -> str:
+def run_trial(
+    search: str, round: int, trial: str, transload_job_id: str, metrics: dsl.Output[dsl.Metrics]
+) -> str:
     import json
     from transload_kfp.search_steps import Steps, base_of, ending
-    found = ending(lambda: Steps(search, base_of(trial)).run_trial(int(round), trial))
+    steps = ending(lambda: Steps(search, base_of(trial), transload_job_id))
+    found = ending(lambda: steps.run_trial(int(round), trial))
     for name in ("index", "value"):
         if found.get(name) is not None:
             metrics.log_metric(name, found[name])
@@ -63,7 +66,7 @@ def run_search(
     from collections import namedtuple
     from transload_kfp.search_steps import Steps, best_text, ending, log_best, run_base
     base = run_base(tracker_base, transload_job_id, transload_job_name, own=own)
-    summary = ending(lambda: Steps(search, base).run_all())
+    summary = ending(lambda: Steps(search, base, transload_job_id).run_all())
     log_best(metrics, summary)
     return namedtuple("Outputs", "best base")(best_text(summary), base)
 """

@@ -14,6 +14,7 @@ import posixpath
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError, TransloadError
@@ -22,12 +23,13 @@ from transload_kfp.adapter import (
     ADAPTER,
     TaskContext,
     TaskFailed,
+    end_asked_for,
     failing_the_task,
     log_line,
     runner_of,
-    sigterm_is_a_request,
 )
 from transload_kfp.inline import say
+from transload_kfp.run_watch import RunWatch
 from transload_kfp.states import ENDINGS
 from transload_search import Search, SearchLedger, run_search_async, stopped_early
 from transload_search.check import check_early
@@ -66,15 +68,17 @@ class Steps:
     Args:
         text: what `encode_search` returned.
         base: the search's tracker base.
+        run_id: the run that the task is of.
     """
 
-    def __init__(self, text: str, base: str) -> None:
+    def __init__(self, text: str, base: str, run_id: str = "") -> None:
         data = json.loads(base64.b64decode(text))
         self.ledger = SearchLedger(Search.from_dict(data["search"]), base)
         # a pod that is started again is no new trial
         self._options = replace(ExecutionOptions(**data["options"]), resubmit_on=frozenset())
         self._cluster: Mapping[str, Any] | None = data["cluster"]
         self._inherit_env: bool = data["inherit_env"]
+        self._run = RunWatch(run_id)
 
     def suggest(self, number: int) -> list[str]:
         """Return the items of a round's loop, which are ``number@base`` of each trial."""
@@ -97,7 +101,7 @@ class Steps:
         )
         if trial is None:
             raise SpecError(f"search: trial {index} is not of round {number}")
-        self._run(trial)
+        self._run_job(trial)
         ended = self.ledger.ended(trial.index)
         assert ended is not None
         say(
@@ -106,13 +110,14 @@ class Steps:
         )
         return {**ended, "parameters": trial.parameters, "base": base}
 
-    def _run(self, trial: SearchTrial) -> None:
+    def _run_job(self, trial: SearchTrial) -> None:
         """Run a trial's job to its end, and note its objective or why it has none."""
         task = TaskContext(
             self.ledger.identity(trial.index),
             cluster=self._cluster,
             inherit_env=self._inherit_env,
             context_args=self.ledger.known(trial.index),
+            run=self._run,
         )
         driver = ADAPTER.driver(task, self.ledger.launch(trial), self._options)
         with ADAPTER.cancel_on_exit(task, driver):
@@ -130,7 +135,7 @@ class Steps:
     def run_all(self) -> dict[str, Any]:
         """Run the search to its end, round after round, and return its summary.
 
-        SIGTERM does what ``on_kill`` says.
+        SIGTERM, and a person's end of the run, do what ``on_kill`` says.
 
         Raises:
             TaskFailed: after SIGTERM.
@@ -140,13 +145,15 @@ class Steps:
         async def until_killed() -> dict[str, Any]:
             task = asyncio.current_task()
             assert task is not None
-            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGTERM, task.cancel)
+            self._run.start(partial(loop.call_soon_threadsafe, task.cancel))
             return await run_search_async(
                 self.ledger,
                 runner_of(self._cluster, inherit_env=self._inherit_env),
                 self._options,
                 sink_of=_sink_of,
-                asked=sigterm_is_a_request,
+                asked=partial(end_asked_for, self._run),
             )
 
         try:
@@ -158,6 +165,8 @@ class Steps:
             )
             ending = Ending.CANCELLED if self._options.on_kill == "cancel" else Ending.DETACHED
             raise TaskFailed(ENDINGS[ending]) from None
+        finally:
+            self._run.stop()
 
 
 def base_of(item: str) -> str:
