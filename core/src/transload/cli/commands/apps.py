@@ -148,12 +148,12 @@ def list_apps(
         rows = found[:limit]
         given = {}
         if arguments:
-            given = {row.app_handle: _arguments(runner, row.app_handle) for row in rows}
+            given = _arguments(runner, scheduler or default, rows)
     if as_json:
         shown = [_row_json(row) for row in rows]
         if arguments:
             for each in shown:
-                each["arguments"] = given[each["handle"]]
+                each["arguments"] = given[each["app_id"]]
         emit_json({"apps": shown})
         return
     headers = ["HANDLE", "STATE", "AGE", "SCHEDULER", "NAME"]
@@ -165,7 +165,7 @@ def list_apps(
     if arguments:
         headers.append("ARGUMENTS")
         for row, texts in zip(rows, cells, strict=True):
-            texts.append(pairs_text(given[row.app_handle], " "))
+            texts.append(pairs_text(given[row.app_id], " "))
     emit_table(headers, cells)
     if scheduler is None:
         _note_other_clusters(default)
@@ -178,11 +178,18 @@ def _note_other_clusters(listed: str) -> None:
         note(f"these are jobs of {listed} alone; others: {', '.join(others)}")
 
 
-def _arguments(runner: Runner, handle: str) -> dict[str, object]:
-    app = runner.describe(handle)
-    if app is None:
-        return {}
-    return app.masked().arguments
+def _arguments(
+    runner: Runner, scheduler: str, rows: Sequence[ListAppResponse]
+) -> dict[str, dict[str, object]]:
+    """Return the arguments of jobs by their ids. Those of a job that cannot be read are none."""
+    ids = [row.app_id for row in rows]
+    described = runner.scheduler(scheduler).describe_many(ids)
+    found: dict[str, dict[str, object]] = {}
+    for app_id in ids:
+        description = described.get(app_id)
+        app = None if description is None else description.app
+        found[app_id] = {} if app is None else app.masked().arguments
+    return found
 
 
 def _row_json(row: ListAppResponse) -> dict[str, Any]:

@@ -83,8 +83,7 @@ def read_record(local: str, app_id: str) -> dict[str, Any] | None:
     if cached is not None and cached[0] == key:
         return cached[1]
     record = _read(path) or {}
-    _check_schema(record, path)
-    if not _is_record(record):
+    if not _has_schema(record, path) or not _is_record(record):
         record = {}
     _keep(_records, path, (key, record))
     return record
@@ -134,8 +133,7 @@ def _read_state(local: str, app_id: str) -> dict[str, Any] | None:
     path = layout.state_file(folder)
     state = _read(path)
     if state is not None:
-        _check_schema(state, path)
-        if not _is_state(state):
+        if not _has_schema(state, path) or not _is_state(state):
             return DamagedState(path)
         if state.get("state") not in layout.TERMINAL:
             _apply_noted_end(folder, state)
@@ -216,13 +214,21 @@ def _is_role(role: object) -> bool:
     )
 
 
-def _check_schema(data: dict[str, Any], path: str) -> None:
+def _has_schema(data: dict[str, Any], path: str) -> bool:
+    """Tell whether what was read has a schema of ours, or none. Anything but a number is damage.
+
+    Raises:
+        SchedulerUnavailable: if a newer version of transload wrote it.
+    """
     schema = data.get("schema", layout.SCHEMA)
-    if not isinstance(schema, int) or schema > layout.SCHEMA:
+    if isinstance(schema, bool) or not isinstance(schema, int):
+        return False
+    if schema > layout.SCHEMA:
         raise SchedulerUnavailable(
             f"{path}: written by a newer version of transload (schema {schema}; this one reads "
             f"{layout.SCHEMA})"
         )
+    return True
 
 
 def describe(local: str, app_id: str) -> AppDescription | None:
