@@ -47,6 +47,27 @@ DAMAGED_STATES = [
         '{"state": "SUCCEEDED", "roles": [{"role": "r", "replicas": [{"id": "x", "exit_code": "a"}]}], '
         '"msg": [1]}'
     ),
+    '{"state": "SUCCEEDED", "num_restarts": 1e400}',
+    '{"state": "RUNNING", "time_limit": "long", "ends_by": "later"}',
+    '{"state": "RUNNING", "time_limit": 1e300, "ends_by": 1e300, "segment_ends": 1e400}',
+    '{"state": "RUNNING", "progress": {"fraction": 1e400, "at": 1e300, "eta_seconds": 1e400}}',
+    (
+        '{"state": "RUNNING", "progress": {"step": "x", "total": 0, "text": "going", '
+        '"history": [[1e400, "x"]]}}'
+    ),
+    *(
+        '{"state": "FAILED", "roles": [{"role": "r", "replicas": '
+        f'[{{"id": 0, "state": "FAILED", {field}}}]}}]}}'
+        for field in (
+            '"exit_code": 1e400',
+            '"start_time": "x", "end_time": "y"',
+            '"start_time": -1e300, "end_time": 1e300',
+            '"restarts": "x"',
+            '"hostname": 5',
+            '"usage": {"peak_memory": "x", "cpu_seconds": 1e400}',
+            '"earlier": [{"state": "FAILED", "start_time": "x", "exit_code": "y"}]',
+        )
+    ),
 ]
 COMMANDS = [
     "list",
@@ -195,6 +216,17 @@ def _app(**changes: Any) -> str:
         (_app(num_replicas=10**400), "must be 100000 or less"),
         (_app(num_replicas=100_001), "must be 100000 or less"),
         (_app(max_retries=10**400), "max_retries"),
+        (_app(retry_delay=10**400), "retry_delay"),
+        (_app(stall_after=10**12), "stall_after"),
+        (_app(notice={"seconds": 10**400, "signal": "TERM"}), "seconds"),
+        (_app(resource={"cpu": 10**400, "gpu": 0, "memMB": 1}), "cpu"),
+        (_app(resource={"cpu": 1, "gpu": 10**400, "memMB": 1}), "gpu"),
+        (_app(resource={"cpu": 1, "gpu": 0, "memMB": 10**400}), "memMB"),
+        (_app(port_map={"p": 10**400}), "port_map"),
+        (_app(min_replicas=10**400), "min_replicas"),
+        (_app().replace('"name": "a"', f'"name": "a", "timeout": {10**400}'), "timeout"),
+        (_app().replace('"name": "a"', '"name": "a", "timeout": 1e300'), "timeout"),
+        (_app().replace('"name": "a"', f'"name": "a", "segment": {10**400}'), "segment"),
         (_app(args=["x" * 1_000_000] * 40), "roles[0].args='…': have 40,000,000 characters"),
         (" " * (65 << 20), "stdin: more than 67,108,864 bytes"),
         (_app(secrets={"S": "file:nul"}), "holds a NUL character"),
@@ -219,17 +251,6 @@ def test_absurd_apps(
         -300:
     ]
     assert not list(transload_home.rglob("record.json"))
-
-
-@pytest.mark.parametrize(
-    "option",
-    ["--replicas", "--retries", "--cpu", "--gpu", "--mem", "--time-limit", "--retry-delay"],
-)
-def test_absurd_numbers(invoke: Any, option: str) -> None:
-    """Ten to the four hundredth of anything is refused in a line."""
-    unit = {"--mem": "G", "--time-limit": "h"}.get(option, "")
-    result = invoke("run", "--detach", option, f"1{'0' * 400}{unit}", "--", "true")
-    assert result.code == 2 and result.err.count("\n") == 1, result.err[-300:]
 
 
 def test_several_roles_have_a_bound_together() -> None:
@@ -319,3 +340,49 @@ def test_home_that_became_read_only(
         assert handle in invoke("list").out
     finally:
         subprocess.run(["umount", "-l", str(transload_home)], check=True)
+
+
+LARGE = "9" * 401
+
+
+@pytest.mark.parametrize("number", [LARGE, "99999999999999999999", f"-{LARGE}", "1e400", "nan"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "log X --tail=N",
+        "log X --since=Ns",
+        "wait X --timeout=N",
+        "list --limit=N",
+        "delete --older-than=Nd",
+        "delete --larger-than=NG",
+        "run --timeout=Ns -- true",
+        "run --startup-timeout=Ns -- true",
+        "run --time-limit=Ns -- true",
+        "run --time-limit=N:00:00 -- true",
+        "run --stall-after=Ns -- true",
+        "run --notice=Ns -- true",
+        "run --retry-delay=Ns -- true",
+        "run --cpu=N -- true",
+        "run --gpu=N -- true",
+        "run --mem=NG -- true",
+        "run --retries=N -- true",
+        "run --replicas=N -- true",
+        "run --max-interruptions=N -- true",
+        "run -c max_log_size=N -- true",
+    ],
+)
+def test_absurd_numbers(invoke: Any, words: str, number: str) -> None:
+    """A number that nobody means is refused in one short line, wherever it is typed."""
+    command = [word.replace("X", "local://t/x").replace("N", number) for word in words.split()]
+    result = invoke(*command)
+    assert result.code in (2, 5), result
+    assert "internal error" not in result.err
+    assert len(result.err.strip().splitlines()) <= 2
+    assert len(result.err) < 600
+
+
+def test_many_lines_are_all_lines(started: Any, invoke: Any) -> None:
+    """A number of lines that is large, and no more, shows all of them."""
+    job = started("print('one'); print('two')")
+    assert invoke("wait", job).code == 0
+    assert "one" in invoke("log", "--tail", str(2**62), job).out

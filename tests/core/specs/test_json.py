@@ -47,7 +47,7 @@ json_values = st.recursive(
     max_leaves=5,
 )
 metadata = st.dictionaries(text, json_values, max_size=3)
-counts = st.integers(-1, 10**9)
+counts = st.integers(-1, 10**6)
 resources = st.builds(
     Resource,
     st.one_of(st.just(-1), st.integers(0, 100), st.floats(0, 100)),

@@ -9,6 +9,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from transload.errors import SpecError, TransloadError
+from transload.specs.checks import LARGEST_INT, shorten
 from transload.specs.text import parse_number
 
 __all__ = ["RealNumber", "WholeNumber", "complete_handles"]
@@ -139,10 +140,13 @@ def _plain_number(value: Any, kind: type[int] | type[float]) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return parse_number(value, kind)
+        number = parse_number(value, kind)
     except ValueError as exc:
         word = "a whole number" if kind is int else "a number"
-        raise click.BadParameter(f"{value!r}: must be {word}, in plain digits") from exc
+        raise click.BadParameter(f"{shorten(value)}: must be {word}, in plain digits") from exc
+    if kind is int and abs(number) > LARGEST_INT:
+        raise click.BadParameter(f"{shorten(value)}: must be {LARGEST_INT} or less")
+    return number
 
 
 def duration(value: str | float, *, needs_unit: bool = False) -> float:

@@ -8,7 +8,15 @@ from typing import Any, Final
 from transload.errors import SpecError
 from transload.specs import Mount, Notice, parse_mounts
 from transload.specs.app import mount_from
-from transload.specs.checks import check_int, check_name, check_number, check_str, refuse, shorten
+from transload.specs.checks import (
+    check_int,
+    check_name,
+    check_number,
+    check_seconds,
+    check_str,
+    refuse,
+    shorten,
+)
 from transload.specs.interruptions import signal_name
 from transload.specs.serialization import build
 from transload.specs.text import (
@@ -74,7 +82,7 @@ def _cores(value: Any, path: str) -> Any:
 
 def _seconds(value: Any, path: str) -> float:
     if not isinstance(value, str):
-        check_number(value, path, above=0)
+        check_seconds(value, path, above=0)
     seconds = _pause(value, path)
     if seconds <= 0:
         refuse(path, value, "must be above 0")
@@ -85,7 +93,7 @@ def _pause(value: Any, path: str) -> float:
     """Return the seconds of a duration, which must have a unit, be it a number or a text."""
     if isinstance(value, str):
         return parse_duration(value, path, needs_unit=True)
-    check_number(value, path, low=0)
+    check_seconds(value, path, low=0)
     if value:
         refuse_without_unit(value, path)
     return 0.0

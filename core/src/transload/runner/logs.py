@@ -25,6 +25,7 @@ from transload.runner.redraws import drawn
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.follower import read_logs
 from transload.schedulers.patience import backoff, patience_left, patiently
+from transload.specs.checks import LARGEST_INT, check_int
 
 if TYPE_CHECKING:
     from transload.schedulers.api import SchedulerBase
@@ -329,9 +330,10 @@ def last_lines(
 
     Raises:
         AppNotFound: if there is no such job.
-        SpecError: for an unknown role or replica.
+        SpecError: for an unknown role or replica, or a number of lines that is none.
         SchedulerUnavailable: if the scheduler cannot be asked.
     """
+    check_int(number, "number of lines", 0, LARGEST_INT)
     if not scheduler.capabilities.since_until:
         since = None
     chosen = LineFilter(since=since)

@@ -13,8 +13,8 @@ from transload.specs.checks import (
     check_int,
     check_json_dict,
     check_name,
-    check_number,
     check_role_name,
+    check_seconds,
     check_str,
     refuse,
 )
@@ -276,7 +276,7 @@ class Role:
         if self.min_replicas is not None:
             check_int(self.min_replicas, f"{path}.min_replicas", 0, self.num_replicas)
         check_int(self.max_retries, f"{path}.max_retries", 0, _MOST_RETRIES)
-        check_number(self.retry_delay, f"{path}.retry_delay", low=0)
+        check_seconds(self.retry_delay, f"{path}.retry_delay", low=0)
         self._check_ends(path)
         self._check_texts(path)
         self._check_parts(path)
@@ -294,7 +294,7 @@ class Role:
         if self.max_interruptions is not None:
             check_int(self.max_interruptions, f"{path}.max_interruptions", 0, _MOST_RETRIES)
         if self.stall_after is not None:
-            check_number(self.stall_after, f"{path}.stall_after", above=0)
+            check_seconds(self.stall_after, f"{path}.stall_after", above=0)
         if self.on_stall not in ON_STALL:
             refuse(f"{path}.on_stall", self.on_stall, f"must be one of {list(ON_STALL)}")
         self.stall_signal = signal_name(self.stall_signal, f"{path}.stall_signal")
@@ -457,7 +457,7 @@ class AppDef:
         check_json_dict(self.metadata, "metadata")
         check_json_dict(self.arguments, "arguments")
         if self.timeout is not None:
-            check_number(self.timeout, "timeout", above=0)
+            check_seconds(self.timeout, "timeout", above=0)
         check_against_limits(self)
 
     def check_runnable(self) -> None:

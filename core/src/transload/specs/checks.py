@@ -15,6 +15,13 @@ ROLE_NAME = r"\w[\w.-]{0,127}\Z"
 _DEEPEST = 100
 _LONGEST_FILE_NAME = 255
 _INFINITY = float("inf")
+_LARGEST = 1e300
+LARGEST_INT = (1 << 63) - 1
+"""The largest whole number that is read where nothing smaller is said."""
+LONGEST_S = 1e10
+"""The longest duration, 317 years. A moment that far from now can still be shown as a date."""
+LATEST = 1e11
+"""The latest moment in seconds since the epoch that can be shown as a date."""
 _CONTROL = r"[\x00-\x1f\x7f]"
 
 
@@ -78,17 +85,31 @@ def check_int(value: object, path: str, low: int, high: int | None = None) -> No
 
 
 def check_number(
-    value: object, path: str, *, low: float | None = None, above: float | None = None
+    value: object,
+    path: str,
+    *,
+    low: float | None = None,
+    above: float | None = None,
+    high: float | None = None,
 ) -> None:
-    """Refuse anything but a finite int or float within the bounds."""
+    """Refuse anything but a finite int or float within the bounds, and an int that no float is."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         refuse(path, value, "must be a number")
     if not -_INFINITY < value < _INFINITY:  # nor NaN
         refuse(path, value, "must be finite")
+    if abs(value) > (_LARGEST if high is None else high):
+        refuse(path, value, f"must be {_LARGEST if high is None else high:g} or less")
     if low is not None and value < low:
         refuse(path, value, f"must be {low} or more")
     if above is not None and value <= above:
         refuse(path, value, f"must be above {above}")
+
+
+def check_seconds(
+    value: object, path: str, *, low: float | None = None, above: float | None = None
+) -> None:
+    """Refuse anything but a number of seconds within the bounds, and of at most 317 years."""
+    check_number(value, path, low=low, above=above, high=LONGEST_S)
 
 
 def as_list(value: Any, path: str) -> list[Any]:

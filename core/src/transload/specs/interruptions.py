@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from transload.specs.checks import check_number, refuse
+from transload.specs.checks import check_seconds, refuse
 
 if TYPE_CHECKING:
     from transload.specs.app import AppDef, Role
@@ -99,7 +99,7 @@ class Notice:
         Raises:
             SpecError: for a wrong value.
         """
-        check_number(self.seconds, f"{path}.seconds", above=0)
+        check_seconds(self.seconds, f"{path}.seconds", above=0)
         name = signal_name(self.signal, f"{path}.signal")
         object.__setattr__(self, "signal", name)
 
@@ -111,7 +111,7 @@ def check_against_limits(app: AppDef) -> None:
         SpecError: with the path, the value and what is allowed.
     """
     if app.segment is not None:
-        check_number(app.segment, "segment", above=0)
+        check_seconds(app.segment, "segment", above=0)
         if app.timeout is not None and app.segment >= app.timeout:
             refuse(
                 "segment",

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final, get_args, get_origin
 
 from transload.errors import ConfigError, SpecError
-from transload.specs.checks import nearest, shorten
+from transload.specs.checks import LARGEST_INT, nearest, shorten
 from transload.specs.text import parse_bool, parse_number, split_list, split_pairs
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
@@ -297,9 +297,7 @@ class runopts:  # noqa: N801 - the field's established name
             return _parse(text, opt.opt_type)
         except ValueError as exc:
             forms = _FORMS.get(get_origin(opt.opt_type) or opt.opt_type, "")
-            reason = (
-                f"run option {key}={text!r}: must be of type {get_type_name(opt.opt_type)}{forms}"
-            )
+            reason = f"run option {key}={shorten(text)}: must be of type {get_type_name(opt.opt_type)}{forms}"
             raise InvalidRunConfigException(reason, key, {key: text}) from exc
 
     def __repr__(self) -> str:
@@ -338,7 +336,10 @@ def _parse(text: str, tp: Any) -> CfgVal:
     if origin is dict:
         return _parse_dict(text)
     if origin in (int, float):
-        return parse_number(text, origin)
+        number: int | float = parse_number(text, origin)
+        if not -LARGEST_INT <= number <= LARGEST_INT:  # nor NaN
+            raise ValueError(f"must be {LARGEST_INT} or less")
+        return number
     value: CfgVal = origin(text)
     return value
 

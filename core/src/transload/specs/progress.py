@@ -6,11 +6,19 @@ import math
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from transload.specs.checks import LATEST, LONGEST_S
 from transload.specs.text import duration_text
 
 __all__ = ["Progress", "is_next_part"]
 
-_NUMBERS = ("fraction", "step", "total", "eta_seconds", "at")
+_NUMBERS: Final = {
+    "fraction": 1.0,
+    "step": 1e300,
+    "total": 1e300,
+    "eta_seconds": LONGEST_S,
+    "at": LATEST,
+}
+"""The fields that are numbers, none of them negative, and the largest that each may be."""
 
 _PARTS: Final = 20
 """A log has a line for each such part of the work."""
@@ -172,9 +180,9 @@ class Progress:
         if not isinstance(value, dict):
             return None
         found = Progress()
-        for name in _NUMBERS:
-            number = value.get(name)
-            if isinstance(number, (int, float)) and not isinstance(number, bool):
+        for name, most in _NUMBERS.items():
+            number: Any = value.get(name)
+            if _is_finite(number) and 0 <= number <= most:
                 setattr(found, name, number)
         text = value.get("text")
         if isinstance(text, str):

@@ -23,6 +23,11 @@ from transload.specs.checks import (
     refuse,
 )
 
+_MOST_CORES = 1_000_000
+"""The largest number of cores, GPUs or devices of a replica."""
+_MOST_MB = 1 << 43
+"""The largest memory of a replica, 8 EiB."""
+
 
 @dataclass
 class Resource:
@@ -61,18 +66,18 @@ class Resource:
             SpecError: for a wrong value.
         """
         if self.cpu != -1:
-            check_number(self.cpu, f"{path}.cpu")
+            check_number(self.cpu, f"{path}.cpu", high=_MOST_CORES)
             if self.cpu < 0:
                 refuse(f"{path}.cpu", self.cpu, "must be 0 or more, or -1 for unset")
-        for name in ("gpu", "memMB"):
+        for name, most in (("gpu", _MOST_CORES), ("memMB", _MOST_MB)):
             value = getattr(self, name)
             if isinstance(value, int) and value < -1:
                 refuse(f"{path}.{name}", value, "must be 0 or more, or -1 for unset")
-            check_int(value, f"{path}.{name}", -1)
+            check_int(value, f"{path}.{name}", -1, most)
         check_json_dict(self.capabilities, f"{path}.capabilities")
         check_dict(self.devices, f"{path}.devices")
         for name, count in self.devices.items():
-            check_int(count, f"{path}.devices[{name!r}]", 0)
+            check_int(count, f"{path}.devices[{name!r}]", 0, _MOST_CORES)
         check_json_dict(self.tags, f"{path}.tags")
 
     @staticmethod

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from transload.errors import AppFailed, SpecError
 from transload.specs.app import NONE
-from transload.specs.checks import refuse
+from transload.specs.checks import LATEST, refuse
 from transload.specs.progress import Progress
 from transload.specs.states import AppState, ReplicaState, is_started, is_terminal
 from transload.specs.text import duration_text
@@ -23,6 +24,16 @@ _T = TypeVar("_T")
 _SURELY_LATE: Final = 1.1
 """A warning is due if the time needed is this many times as long as the time left."""
 _SOON_S: Final = 5.0
+
+_KINDS: Final[dict[str, tuple[type, ...]]] = {
+    "int": (int,),
+    "float": (int, float),
+    "str": (str,),
+    "bool": (bool,),
+}
+"""The types of JSON values that the fields of a status may have, by what is written there."""
+_TIMES: Final = ("start_time", "end_time", "ends_by", "segment_ends", "time_limit")
+_MOST: Final = 1 << 63
 
 NEAR_LIMIT: Final = 0.9
 """The part of the requested memory from which a replica is near its limit."""
@@ -428,8 +439,8 @@ def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
     replica = _part(ReplicaStatus, data, path)
     if not isinstance(replica.earlier, list):
         refuse(f"{path}.earlier", replica.earlier, "must be a list")
-    if isinstance(replica.usage, dict):
-        replica.usage = Usage(replica.usage.get("peak_memory"), replica.usage.get("cpu_seconds"))
+    if replica.usage is not None:
+        replica.usage = _usage(replica.usage)
     replica.earlier = [
         _part(ReplicaAttempt, each, f"{path}.earlier[{i}]")
         for i, each in enumerate(replica.earlier)
@@ -437,20 +448,53 @@ def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
     return replica
 
 
+def _usage(data: Any) -> Usage:
+    """Read what a replica has used, without what is wrong in it."""
+    found = Usage()
+    for name, kinds in (("peak_memory", (int,)), ("cpu_seconds", (int, float))):
+        value = data.get(name) if isinstance(data, dict) else None
+        if _is_right(name, value, kinds):
+            setattr(found, name, value)
+    return found
+
+
 def _part(cls: type[_T], data: Any, path: str) -> _T:
     """Build a part of a status.
 
-    Fields that a later version added are ignored, and a state that it added becomes UNKNOWN.
+    Fields that a later version added are ignored, as are those that are null, and a state that it
+    added becomes UNKNOWN.
     """
     if not isinstance(data, dict):
         refuse(path, data, "must be a JSON object")
     known = cls.__dataclass_fields__  # type: ignore[attr-defined]
-    values = {key: value for key, value in data.items() if key in known}
+    values = {key: value for key, value in data.items() if key in known and value is not None}
+    kinds = _kinds_of(cls)  # type: ignore[arg-type]
+    for key, value in values.items():
+        if key in kinds and not _is_right(key, value, kinds[key]):
+            refuse(f"{path}.{key}", value, f"must be a sensible {kinds[key][-1].__name__}")
     values["state"] = AppState.__members__.get(str(values.get("state")), AppState.UNKNOWN)
     try:
         return cls(**values)
     except TypeError as exc:
         raise SpecError(f"{path}: {exc}") from exc
+
+
+@cache
+def _kinds_of(cls: type[Any]) -> dict[str, tuple[type, ...]]:
+    """Return the types of the plain fields of a class."""
+    kinds = {name: each.type.partition(" ")[0] for name, each in cls.__dataclass_fields__.items()}
+    return {name: _KINDS[kind] for name, kind in kinds.items() if kind in _KINDS}
+
+
+def _is_right(name: str, value: object, kinds: tuple[type, ...]) -> bool:
+    """Tell whether the value of a field has one of these types, and a number is not absurd."""
+    if type(value) not in kinds:
+        return False
+    if isinstance(value, (int, float)):
+        if name in _TIMES:
+            return 0 <= value <= LATEST
+        return -_MOST <= value <= _MOST
+    return True
 
 
 def exit_text(exit_code: int | None) -> str:

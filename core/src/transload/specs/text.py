@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from transload.errors import SpecError
+from transload.specs.checks import LONGEST_S, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -165,13 +166,19 @@ def parse_duration(text: str, what: str = "duration", *, needs_unit: bool = Fals
         needs_unit: a number alone, other than 0, is refused.
 
     Raises:
-        SpecError: for any other text.
+        SpecError: for any other text, and for more than `LONGEST_S`.
     """
-    text = text.strip()
+    seconds = _seconds_of(text.strip(), what, needs_unit)
+    if seconds > LONGEST_S:
+        refuse(what, text, f"must be {LONGEST_S:g} s (317 years) or less")
+    return seconds
+
+
+def _seconds_of(text: str, what: str, needs_unit: bool) -> float:
     clock = re.fullmatch(_CLOCK, text)
     if clock is not None:
-        days, hours, minutes, seconds = (int(each or 0) for each in clock.groups())
-        return float(((days * 24 + hours) * 60 + minutes) * 60 + seconds)
+        days, hours, minutes, seconds = (float(each or 0) for each in clock.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
     if re.fullmatch(r"[0-9]+(\.[0-9]+)?", text):
         if needs_unit and float(text):
             refuse_without_unit(text, what)

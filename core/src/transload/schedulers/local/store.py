@@ -27,13 +27,13 @@ from transload.specs import (
     SpecError,
     make_app_handle,
 )
+from transload.specs.checks import LATEST
 
 __all__ = ["safe_id", "size_of"]
 
 
 _SAFE_ID = r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z"
 _CACHED: Final = 1024
-_LATEST: Final = 1e11  # seconds since the epoch that can still be shown as a date
 _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
 _STALE_WORD_S: Final = 30 * 86400.0  # a stopped process may be woken after a long time
 
@@ -192,7 +192,7 @@ def _is_moment(value: object) -> bool:
     """Tell whether a value is a time, in seconds, or None."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return value is None
-    return 0 <= value < _LATEST
+    return 0 <= value < LATEST
 
 
 def _is_state(state: dict[str, Any]) -> bool:
