@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -415,3 +416,34 @@ def test_steps(tmp_path: Path) -> None:
     )
     assert read_steps(store, "base", "loss", "0") == read_steps(store, "none", "loss") == {}
     assert read_steps(open_store(str(tmp_path / "base")), "", "other") == {2.0: 1.0}
+
+
+@pytest.mark.parametrize("is_there", [False, True], ids=["new folder", "folder of the user's"])
+def test_what_a_search_keeps_is_private(tmp_path: Path, is_there: bool) -> None:
+    """Nobody else reads it, whatever the umask, and a folder that is there stays as it is."""
+    base = tmp_path / "above" / "base"
+    if is_there:
+        base.mkdir(parents=True)
+        base.chmod(0o755)
+    before = os.umask(0)
+    try:
+        ledger = SearchLedger(search(), str(base))
+        ledger.suggest(0)
+    finally:
+        os.umask(before)
+    assert (base / "search").stat().st_mode & 0o777 == 0o700
+    assert base.stat().st_mode & 0o777 == (0o755 if is_there else 0o700)
+
+
+@pytest.mark.parametrize("bound", [10**401, -(10**401), 1e301, float("inf"), float("nan")])
+def test_bounds_are_bounded(bound: float) -> None:
+    """A bound that nobody means is refused, as it is typed and in Python."""
+    for kind in ("int", "float"):
+        with pytest.raises(SpecError, match="x"):
+            Parameter("x", kind, 0, bound)  # type: ignore[arg-type]
+        with pytest.raises(SpecError, match="x"):
+            Parameter.parse(f"x:{kind}:0:{bound}")
+    with pytest.raises(SpecError, match="latency"):
+        Constraint("latency", bound)
+    with pytest.raises(SpecError, match="latency"):
+        Constraint.parse(f"latency<={bound}")

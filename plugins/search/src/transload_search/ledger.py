@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
@@ -15,6 +16,8 @@ from transload.errors import ConfigError, SpecError
 from transload.pipelines import Identity, Launch, ended_state
 from transload.runner.job_env import surrounding_run
 from transload.runtime.tracking import FsspecResultTracker, open_store, read_bodies, read_steps
+from transload.runtime.tracking.names import local_path
+from transload.schedulers.local.home import make_private
 from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
 from transload_search.outcome import trial_values
@@ -78,6 +81,10 @@ class SearchLedger:
         self.tracker_base = tracker_base
         self._store = open_store(tracker_base)
         self._suggester: tuple[int, Suggester] | None = None
+        folder = local_path(tracker_base)
+        if folder is not None:
+            with contextlib.suppress(OSError):  # the first record says what is wrong
+                make_private(os.path.join(folder, "search"))
         self.id = self._claim()
 
     @classmethod

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -13,9 +12,11 @@ from transload.errors import ConfigError, SpecError, TransloadError
 from transload.pipelines import Launch
 from transload.plugins import get_plugins
 from transload.specs import Environment
+from transload.specs.checks import shorten
 from transload.specs.text import parse_number
 
 SCHEMA: Final = 1
+_LARGEST: Final = 1e300
 Kind = Literal["int", "float", "choice"]
 Value = int | float | str | bool
 Values = Mapping[str, float]
@@ -76,10 +77,12 @@ class Parameter:
             raise SpecError(f"{where}: only a choice may have values; leave them out")
         low = plain_number(self.low)
         high = plain_number(self.high)
-        bounds = f"bounds {low!r}, {high!r}"
+        bounds = f"bounds {shorten(low)}, {shorten(high)}"
         for bound in (low, high):
-            if not _is_number(bound) or not math.isfinite(bound):
-                raise SpecError(f"{where}: {bounds}: must be finite numbers")
+            if not _is_number(bound) or not -_LARGEST <= bound <= _LARGEST:
+                raise SpecError(
+                    f"{where}: {bounds}: must be finite numbers, of at most {_LARGEST:g}"
+                )
             if self.kind == "int" and bound != int(bound):
                 raise SpecError(f"{where}: bound {bound!r}: must be an int")
         if self.log and (low > high or low <= 0):
@@ -229,10 +232,11 @@ class Constraint:
     upper: bool = True
 
     def __post_init__(self) -> None:
-        if not self.name or not _is_number(self.bound) or not math.isfinite(self.bound):
+        is_right = _is_number(self.bound) and -_LARGEST <= self.bound <= _LARGEST
+        if not self.name or not is_right:
             raise SpecError(
-                f"constraint {self.name!r}, {self.bound!r}: must be the name of a result and a "
-                "number"
+                f"constraint {self.name!r}, {shorten(self.bound)}: must be the name of a result "
+                f"and a number of at most {_LARGEST:g}"
             )
 
     @staticmethod
