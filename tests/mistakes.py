@@ -62,6 +62,7 @@ MISTAKES = [
     (["run", "--time-limit", "soon", "--", "true"], "'soon'"),
     (["run", "--time-limit", "90", "--", "true"], "such as '90s', '90m' or '90h'"),
     (["run", "units.py"], "units.py:3: [tool.transload] time-limit=10: must have a unit"),
+    (["run", "--app-id", "", "--", "true"], "must not be empty (is a variable not set?)"),
     (["run", "--replicas", "1_0", "--", "true"], "must be a whole number, in plain digits"),
     (["run", "--checkpoints", "/data", "--", "true"], "write --checkpoints alone"),
     (["run"], "COMPONENT"),

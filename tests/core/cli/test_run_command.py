@@ -47,12 +47,12 @@ def test_a_command_with_all_that_can_be_set(invoke: Any) -> None:
         "--env",
         "A=1=1",
         "--image",
-        "",
+        "img:1",
     ]
     app = invoke("run", *options, "--dry-run", "--json", "--", "echo", "hi").json["app"]
     (role,) = app["roles"]
     assert (app["name"], app["timeout"]) == ("mine", 7200)
-    assert (role["num_replicas"], role["max_retries"], role["image"]) == (2, 3, "")
+    assert (role["num_replicas"], role["max_retries"], role["image"]) == (2, 3, "img:1")
     assert (role["resource"]["cpu"], role["resource"]["gpu"], role["resource"]["memMB"]) == (
         1.5,
         0,
@@ -99,7 +99,10 @@ def test_a_component_with_what_is_set_over_it(invoke: Any, component_file: str) 
         (["--replicas", "0", "--", "true"], "--replicas=0: must be 1 or more"),
         (["--cpu", "-3", "--", "true"], "--cpu=-3.0: must be 0 or more"),
         (["--time-limit", "soon", "--", "true"], "must be a duration"),
-        (["--time-limit", "2", "--", "true"], "'2': must have a unit, such as 2h, 2m or 2s"),
+        (
+            ["--time-limit", "2", "--", "true"],
+            "--time-limit='2': must have a unit, such as '2s', '2m'",
+        ),
         (
             ["--time-limit", "2:00", "--", "true"],
             "must be a duration such as 90s, 10m, 1h30m, 2:00:00 or 7d",

@@ -167,6 +167,7 @@ def _run_command(name: str, args: list[str]) -> int:
         # for the text of that option click looks for translations, which costs more than all others
         # together
         command.add_help_option = any(word.startswith("-") and "h" in word for word in args)
+        _refuse_empty_texts(command)
         made = command.make_context(f"transload {name}", args, obj=list(args), **SETTINGS)
         with shown_log(), made as context:
             result = command.invoke(context)
@@ -183,6 +184,20 @@ def _run_command(name: str, args: list[str]) -> int:
     if isinstance(result, int):
         return result
     return ExitCode.OK
+
+
+def _refuse_empty_texts(command: click.Command) -> None:
+    """Have the options of a command and its subcommands refuse a text that is empty."""
+    import click
+
+    from transload.cli.options import GIVEN_TEXT
+
+    if isinstance(command, click.Group):
+        for each in command.commands.values():
+            _refuse_empty_texts(each)
+    for param in command.params:
+        if isinstance(param, click.Option) and param.type is click.STRING and param.default != "":
+            param.type = GIVEN_TEXT
 
 
 def _message(error: click.ClickException) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from transload.errors import SpecError, TransloadError
-from transload.specs.checks import LARGEST_INT, shorten
+from transload.specs.checks import EMPTY, LARGEST_INT, shorten
 from transload.specs.text import parse_number
 
 __all__ = ["RealNumber", "WholeNumber", "complete_handles"]
@@ -118,6 +118,21 @@ def json_option(function: F) -> F:
     """Add ``--json``."""
     text = "Write JSON to stdout, and nothing else (shapes: docs/reference/command-line.md)."
     return click.option("--json", "as_json", is_flag=True, help=text)(function)
+
+
+class _GivenText(type(click.STRING)):  # type: ignore[misc]
+    """A text that is not empty. This is the type of an option."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Refuse what a variable that is not set makes of ``--option "$VARIABLE"``."""
+        text = super().convert(value, param, ctx)
+        if not text.strip():
+            self.fail(f"{text!r}: {EMPTY}", param, ctx)
+        return text
+
+
+GIVEN_TEXT: Final = _GivenText()
+"""The type of options that take a text."""
 
 
 class WholeNumber(click.IntRange):

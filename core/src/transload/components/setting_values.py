@@ -9,6 +9,7 @@ from transload.errors import SpecError
 from transload.specs import Mount, Notice, parse_mounts
 from transload.specs.app import mount_from
 from transload.specs.checks import (
+    check_given,
     check_int,
     check_name,
     check_number,
@@ -155,11 +156,13 @@ def _texts(value: Any, path: str) -> Mapping[str, str]:
 
 def _name(value: Any, path: str) -> Any:
     check_name(value, path)
+    check_given(**{path: value})
     return value
 
 
 def _text(value: Any, path: str) -> Any:
     check_str(value, path)
+    check_given(**{path: value})
     return value
 
 

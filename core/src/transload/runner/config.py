@@ -371,6 +371,7 @@ def _flatten(path: str, table: Any) -> list[Setting]:
         if not isinstance(value, KEYS[key]):
             raise ConfigError(f"{path}: {key}={shorten(value)}: must be a {KEYS[key].__name__}")
         if KEYS[key] is not dict:
+            _refuse_empty(path, key, value)
             found.append(Setting(key, value, path))
             continue
         for name, entries in table[key].items():
@@ -378,6 +379,9 @@ def _flatten(path: str, table: Any) -> list[Setting]:
                 raise ConfigError(f"{path}: {key}.{name}={shorten(entries)}: must be a table")
             if key == "tracker":
                 _check_tracker(path, name, entries)
+            if key == "schedulers":
+                for option in ("kind", *_RUNNERS_OWN):
+                    _refuse_empty(path, f"{key}.{name}.{option}", entries.get(option))
             found += [
                 Setting(f"{key}.{name}.{option}", entry, path) for option, entry in entries.items()
             ]
@@ -385,6 +389,11 @@ def _flatten(path: str, table: Any) -> list[Setting]:
                 found.append(Setting(f"{key}.{name}.config", None, path))
     _check_clusters(path, table.get("schedulers", {}))
     return found
+
+
+def _refuse_empty(path: str, key: str, value: object) -> None:
+    if isinstance(value, str) and not value.strip():
+        raise ConfigError(f"{path}: {key}={value!r}: must not be empty: leave it out for none")
 
 
 def _check_clusters(path: str, tables: dict[str, Any]) -> None:

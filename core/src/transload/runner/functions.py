@@ -39,6 +39,7 @@ from transload.specs import (
     named_resources,
 )
 from transload.specs.app import as_environment
+from transload.specs.checks import check_given
 
 if TYPE_CHECKING:
     from transload.components import Overrides
@@ -127,6 +128,12 @@ def submit(
         ConfigError: for an unknown scheduler or option, or if cloudpickle is not installed.
         SubmitError: if the scheduler did not accept it. Nothing runs.
     """
+    check_given(
+        scheduler=scheduler,
+        workspace=workspace,
+        tracker_base=tracker_base,
+        environment=environment,
+    )
     runner = runner or default_runner()
     script = script_of_function(fn)
     header = None if script is None else read_header(script)

@@ -32,6 +32,7 @@ from transload.runner.environments import is_script, scheduler_of, script_in
 from transload.runner.planning import make_plan
 from transload.schedulers.environments import read_header
 from transload.specs import AppDef, AppHandle, CfgVal, Environment, Workspace
+from transload.specs.checks import check_given
 from transload.specs.serialization import SCHEMA, reading, to_value
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ class Launch:
             `transload.components.OverrideOptions`).
 
     Raises:
-        SpecError: if not exactly one of the three is given, or arguments without a component.
+        SpecError: if not exactly one of the three is given, or arguments without a component, or an
+            empty text for what may be left out.
     """
 
     app: AppDef | str | Mapping[str, Any] | Callable[[], AppDef] | None = None
@@ -118,6 +120,16 @@ class Launch:
         if self.component is None and self.args:
             raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
         check_names(self.overrides)
+        check_given(
+            scheduler=self.scheduler,
+            workspace=self.workspace,
+            parent_run_id=self.parent_run_id,
+            tracker_base=self.tracker_base,
+            folder=self.folder,
+            command_name=self.command_name,
+            checkpoints=self.checkpoints,
+            environment=self.environment,
+        )
 
     @staticmethod
     def of(source: object, **more: Unpack[LaunchSettings]) -> Launch:
@@ -182,7 +194,7 @@ class Launch:
             SpecError: if that header cannot be read.
         """
         if self.scheduler is not None:
-            return self.scheduler or settings.scheduler
+            return self.scheduler
         command = self.with_script_as_command().command
         if command is None:
             return settings.scheduler

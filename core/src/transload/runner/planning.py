@@ -119,6 +119,8 @@ def make_plan(
     _work_in(launch.folder, to)
 
     # the header of a script fills in what is open before anything is set over it
+    if app_id is not None:
+        check_app_id(app_id)
     built = _build(replace(launch, overrides={}), runner, to, app_id, context_args)
     from_here = _roles_from_here(launch, to, built)
     images = {role.name: role.image for role in built.app.roles}

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 
 from transload.errors import SpecError
 
-__all__ = ["closest", "nearest", "shorten"]
+__all__ = ["check_given", "closest", "nearest", "shorten"]
 
 
 # texts, which the first use compiles, so that importing the specs costs less
@@ -22,6 +22,7 @@ LONGEST_S = 1e10
 """The longest duration, 317 years. A moment that far from now can still be shown as a date."""
 LATEST = 1e11
 """The latest moment in seconds since the epoch that can be shown as a date."""
+EMPTY = "must not be empty (is a variable not set?): leave it out for none"
 _CONTROL = r"[\x00-\x1f\x7f]"
 
 
@@ -62,6 +63,20 @@ def nearest(word: str, words: list[str]) -> str:
     if close is not None:
         return f"did you mean {close!r}?"
     return "must be one of: " + ", ".join(sorted(words)) if words else "none is allowed here"
+
+
+def check_given(**values: object) -> None:
+    """Refuse texts that are empty, as a variable that is not set makes them.
+
+    Args:
+        values: argument → value, of those that may be left out.
+
+    Raises:
+        SpecError: for the first that is an empty text.
+    """
+    for name, value in values.items():
+        if isinstance(value, str) and not value.strip():
+            refuse(name, value, EMPTY)
 
 
 def check_str(value: object, path: str, *, empty: bool = True) -> None:

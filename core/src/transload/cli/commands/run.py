@@ -45,6 +45,7 @@ from transload.errors import SpecError, TransloadError
 from transload.runner import Launch, load_settings
 from transload.runner.environments import is_script
 from transload.specs import AppDef
+from transload.specs.checks import EMPTY
 
 if TYPE_CHECKING:
     from transload.runner import Job, Plan, Runner
@@ -93,6 +94,8 @@ def _spelled_checkpoints(args: list[str], params: list[click.Parameter]) -> list
     words = list(args)
     while words and words[0].startswith("-") and words[0] != "--":
         word = words.pop(0)
+        if word == f"{_CHECKPOINTS}=" or (word == _CHECKPOINTS and words[:1] == [""]):
+            raise click.UsageError(f"{_CHECKPOINTS}: the handle {EMPTY}")
         if word == _CHECKPOINTS:
             handle = words.pop(0) if words and "://" in words[0] else ""
             if words[1:2] == ["--"]:
@@ -174,6 +177,7 @@ class _Options:
 @job_options(without=("checkpoints",))
 @click.option(
     _CHECKPOINTS,
+    type=click.UNPROCESSED,  # empty for a folder of its own, as `_spelled_checkpoints` writes it
     metavar="[HANDLE]",
     help=f"{SETTING_HELP['checkpoints'][:-1]}; with a handle, that of an ended job.",
 )
