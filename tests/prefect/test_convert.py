@@ -103,7 +103,7 @@ def test_arguments_by_position_and_the_rest() -> None:
     """Components with ``*args`` take them, by position."""
     from transload_prefect import app_task
 
-    bound = app_task("utils.sh")._with_unit(("echo", "a b"), {})
+    bound = app_task("utils.sh")._with_call(("echo", "a b"), {})
     assert bound.arguments["args"] == ("echo", "a b")
 
 

@@ -461,10 +461,7 @@ def test_app_inside_a_task(host: Any) -> None:
 
 
 def test_task_runs_are_named_by_their_arguments() -> None:
-    """A task run's name has the arguments of the call, or else of the task, shortened and masked.
-
-    Without any it has the unit.
-    """
+    """A task run's name has the arguments of the call, or else of the task, shortened and masked."""
     from transload_prefect.arguments import LeftOpen
     from transload_prefect.task import _task_run_name
 
@@ -474,11 +471,11 @@ def test_task_runs_are_named_by_their_arguments() -> None:
         "api_key": "hunter2",
         "epochs": LeftOpen("3"),
     }
-    own = {"launch": None, "transload_unit": "train-2"}
+    own = {"launch": None, "transload_call": None}
     named = _task_run_name("train", {"seed": 7}, {**given, **own})
     assert named == "train seed=7 lr=0.1 note=a long text that goes on… api_key=******"
-    assert _task_run_name("train", {"lr": 0.2, "token": "x"}, own) == "train-2 lr=0.2 token=******"
-    assert _task_run_name("train", ["--lr", "0.2"], own) == "train-2"
+    assert _task_run_name("train", {"lr": 0.2, "token": "x"}, own) == "train lr=0.2 token=******"
+    assert _task_run_name("train", ["--lr", "0.2"], own) == "train"
 
 
 def test_names_of_apps_that_are_run_at_once(host: Any) -> None:
@@ -498,7 +495,7 @@ def test_names_of_apps_that_are_run_at_once(host: Any) -> None:
         return FlowRunContext.get().flow_run.id  # type: ignore[union-attr]
 
     names = sorted(each["name"] for each in host.task_runs(work()))
-    assert names == ["job#0 value=3", "job#1 value=4"]
+    assert names == ["job value=3", "job value=4"]
 
 
 def test_a_time_limit_while_the_scheduler_is_away(

@@ -16,11 +16,12 @@ from prefect.utilities.annotations import allow_failure, opaque, quote
 from prefect.utilities.collections import isiterable
 
 from transload.errors import SpecError
+from transload_prefect.units import Caller
 
 if TYPE_CHECKING:
     from transload.pipelines import Launch
 
-UNIT: Final = "transload_unit"
+CALL: Final = "transload_call"
 LAUNCH: Final = "launch"
 
 
@@ -40,20 +41,31 @@ class LeftOpen:
         return self.default
 
 
-class Call(str):
-    """The arguments that a call itself gives, and its job of the flow run, or "" for none.
+@dataclass(frozen=True)
+class Call:
+    """A call of a task: the arguments that it gives itself, and what makes it.
 
     Prefect's parameters of a call also hold the arguments that the caller leaves open, with the
     component's values. So names of task runs, cache keys and hooks see these.
+
+    Args:
+        given: names of the arguments.
+        caller: the code of the flow run, or None outside of one.
+        unit: which job of the flow run it is, where the task has a key.
     """
 
-    given: frozenset[str]
+    given: tuple[str, ...] = ()
+    caller: Caller | None = None
+    unit: str | None = None
 
-    def __new__(cls, unit: str = "", given: Iterable[str] = ()) -> Call:
-        """Make one."""
-        call = super().__new__(cls, unit)
-        call.given = frozenset(given)
-        return call
+    @staticmethod
+    def of(given: Iterable[str], key: str | None) -> Call:
+        """Return the call that the code around makes of a task, which may have a key."""
+        caller = Caller.here()
+        unit = None
+        if caller is not None and key is not None:
+            unit = caller.keyed(key)
+        return Call(tuple(given), caller, unit)
 
 
 def description_of(launch: Launch) -> str:
@@ -83,7 +95,7 @@ def signature_of(launch: Launch) -> inspect.Signature:
     taken = {each.name for each in parameters + last}
     last += [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None)
-        for name in (LAUNCH, UNIT)
+        for name in (LAUNCH, CALL)
         if name not in taken
     ]
     return inspect.Signature(parameters + last)
@@ -179,21 +191,46 @@ def _is_ours(signature: inspect.Signature) -> bool:
     return signature.parameters[LAUNCH].default is None
 
 
-def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str | None]:
-    """Return the launch with the arguments of a call, and which job of the flow run it is.
+def given_in(call: inspect.BoundArguments) -> dict[str, Any]:
+    """Return the arguments that a call itself gives, by name, ``launch`` among them."""
+    values = {
+        key: value for key, value in call.arguments.items() if not isinstance(value, LeftOpen)
+    }
+    made = values.pop(CALL, None)
+    if not isinstance(made, Call):
+        return values
+    return {key: value for key, value in values.items() if key in made.given}
+
+
+def asked_for(launch: Launch, call: inspect.BoundArguments) -> dict[str, Any]:
+    """Return what a call asks for, which tells it from other calls of its task.
+
+    That is what the program is to do, without how it is run: a job that is given more memory is the
+    same one.
+
+    Args:
+        launch: as `launch_of` returns it.
+        call: what the call gives.
+    """
+    what: Any = launch.args
+    if launch.command is not None:
+        what = list(launch.command)
+    elif launch.component is None:
+        roles = launch.build().roles
+        what = [[role.name, role.entrypoint, list(role.args), role.num_replicas] for role in roles]
+    return {"what": what, LAUNCH: given_in(call).get(LAUNCH)}
+
+
+def launch_of(launch: Launch, call: inspect.BoundArguments) -> Launch:
+    """Return the launch with the arguments of a call.
 
     Raises:
         SpecError: if ``launch=`` holds something else than arguments of a Launch.
     """
-    values = {
-        key: value for key, value in call.arguments.items() if not isinstance(value, LeftOpen)
-    }
-    unit = values.pop(UNIT, None)
+    values = given_in(call)
     more = None
     if _is_ours(call.signature):
         more = values.pop(LAUNCH, None)
-    if isinstance(unit, Call):
-        values = {key: value for key, value in values.items() if key in unit.given}
     if more is not None:
         if not isinstance(more, Mapping):
             raise SpecError(
@@ -218,6 +255,4 @@ def launch_of(launch: Launch, call: inspect.BoundArguments) -> tuple[Launch, str
         raise SpecError(
             f"{launch.name}: args={launch.args!r}: a list leaves no arguments to the call"
         )
-    if not unit:
-        return launch, None
-    return launch, str(unit)
+    return launch

@@ -8,7 +8,7 @@ from typing import Any
 from prefect.cache_policies import NO_CACHE, CachePolicy
 from prefect.utilities.hashing import hash_objects
 
-from transload_prefect.arguments import UNIT
+from transload_prefect.arguments import CALL
 
 
 @dataclass
@@ -35,7 +35,7 @@ class AppCachePolicy(CachePolicy):
         **kwargs: object,
     ) -> str | None:
         """Return the inner policy's key with the job in it, or None if that has none."""
-        counted = {name: value for name, value in inputs.items() if name != UNIT}
+        counted = {name: value for name, value in inputs.items() if name != CALL}
         key = self.inner.compute_key(task_ctx, counted, flow_parameters, **kwargs)
         if key is None:
             return None

@@ -25,8 +25,8 @@ from transload.specs import masked_env, nearest
 from transload_prefect.adapter import runner_of
 from transload_prefect.again import ROLLED_BACK
 from transload_prefect.arguments import (
+    CALL,
     LAUNCH,
-    UNIT,
     Call,
     LeftOpen,
     columns_as_lists,
@@ -37,7 +37,7 @@ from transload_prefect.caching import AppCachePolicy
 from transload_prefect.cluster import cluster_named
 from transload_prefect.settings import AppSpec, split_settings
 from transload_prefect.task_job import retry_condition, task_function
-from transload_prefect.units import in_async_code, next_unit
+from transload_prefect.units import in_async_code
 from transload_prefect.watch import watch_of
 
 if TYPE_CHECKING:
@@ -196,7 +196,7 @@ class AppTask(Task[..., Any]):
         """Run the job, and return its results (an awaitable of them in async code)."""
         if self.asynchronous is None and in_async_code():
             return self.aio(*args, return_state=return_state, wait_for=wait_for, **kwargs)
-        given = self._with_unit(args, kwargs)
+        given = self._with_call(args, kwargs)
         value = super().__call__(
             *given.args, return_state=return_state, wait_for=wait_for, **given.kwargs
         )
@@ -208,7 +208,7 @@ class AppTask(Task[..., Any]):
         self, *args: object, return_state: bool = False, wait_for: Any = None, **kwargs: object
     ) -> Any:
         """Hand the job to the flow's task runner, and return a future of its results."""
-        given = self._with_unit(args, kwargs)
+        given = self._with_call(args, kwargs)
         return super().submit(
             *given.args, return_state=return_state, wait_for=wait_for, **given.kwargs
         )
@@ -229,8 +229,7 @@ class AppTask(Task[..., Any]):
         given = [*bound.arguments]
         length = _length(bound.arguments.values())
         if length:
-            name = self.spec.key or self.name
-            bound.arguments[UNIT] = [Call(next_unit(name) or "", given) for _ in range(length)]
+            bound.arguments[CALL] = [Call.of(given, self.spec.key) for _ in range(length)]
         bound.arguments.update(
             {name: unmapped(value) for name, value in self._left_open(bound).items()}
         )
@@ -243,7 +242,7 @@ class AppTask(Task[..., Any]):
         try:
             return signature.bind_partial(*args, **kwargs)
         except TypeError as exc:
-            shown = [name for name in signature.parameters if name != UNIT]
+            shown = [name for name in signature.parameters if name != CALL]
             wrong = next((name for name in kwargs if name not in shown), "")
             raise SpecError(f"task {self.name!r}: {exc}; {nearest(wrong, shown)}") from exc
 
@@ -262,22 +261,17 @@ class AppTask(Task[..., Any]):
             wait_for: futures that must have ended before.
             dependencies: of the task run, as of ``prefect.Task.apply_async``.
         """
-        given = self._with_unit(tuple(args or ()), dict(kwargs or {}))
+        given = self._with_call(tuple(args or ()), dict(kwargs or {}))
         return super().apply_async(
             args=given.args, kwargs=given.kwargs, wait_for=wait_for, dependencies=dependencies
         )
 
-    def _with_unit(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
-        """Return the arguments of a call with those that it leaves open, and its job.
-
-        The job is that of the flow run which the call is for.
-        """
+    def _with_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
+        """Return the arguments of a call with those that it leaves open, and what makes it."""
         ahead, rest = positional_as_list(self.spec.launch, args, kwargs)
         bound = self._bind(ahead, {**kwargs, **rest})
-        if not isinstance(bound.arguments.get(UNIT), Call):
-            bound.arguments[UNIT] = Call(
-                next_unit(self.spec.key or self.name) or "", [*bound.arguments]
-            )
+        if not isinstance(bound.arguments.get(CALL), Call):
+            bound.arguments[CALL] = Call.of([*bound.arguments], self.spec.key)
         bound.arguments.update(self._left_open(bound))
         return bound
 
@@ -338,8 +332,8 @@ def _length(values: Iterable[Any]) -> int | None:
 
 def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
     """Return the name of a task run, from the task's and its arguments, with secrets masked."""
-    call = parameters.get(UNIT)
-    called = {key: value for key, value in parameters.items() if key not in (LAUNCH, UNIT)}
+    call = parameters.get(CALL)
+    called = {key: value for key, value in parameters.items() if key not in (LAUNCH, CALL)}
     called = {key: value for key, value in called.items() if not isinstance(value, LeftOpen)}
     if isinstance(call, Call):
         called = {key: value for key, value in called.items() if key in call.given}
@@ -352,5 +346,4 @@ def _task_run_name(name: str, made: Any, parameters: dict[str, Any]) -> str:
         for key, text in texts.items()
     }
     words = [f"{key}={text}" for key, text in masked_env(shown).items()]
-    first = name if called else call or name  # what nobody else tells from its like
-    return " ".join([first, *words[:_MOST_SHOWN]])
+    return " ".join([name, *words[:_MOST_SHOWN]])

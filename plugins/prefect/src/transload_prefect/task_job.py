@@ -22,10 +22,18 @@ from transload_prefect.adapter import (
     within_time_limit,
 )
 from transload_prefect.again import note_done
-from transload_prefect.arguments import description_of, launch_of, signature_of
+from transload_prefect.arguments import (
+    CALL,
+    Call,
+    asked_for,
+    description_of,
+    launch_of,
+    signature_of,
+)
 from transload_prefect.cluster import cluster_named
 from transload_prefect.context import RunContext
 from transload_prefect.traces import Traces
+from transload_prefect.units import unit_of_call
 
 if TYPE_CHECKING:
     from transload.pipelines import Driver, ExecutionOptions
@@ -108,10 +116,16 @@ def _task_job(spec: AppSpec, call: inspect.BoundArguments) -> _TaskJob:
     Raises:
         ConfigError: outside of a task run.
     """
-    launch, unit = launch_of(spec.launch, call)
+    launch = launch_of(spec.launch, call)
     task = TaskRunContext.get()
     if task is None:
         raise ConfigError("a job's task runs inside a task run: call the task, not its function")
+    made = call.arguments.get(CALL)
+    unit = None
+    if isinstance(made, Call) and made.caller is not None:
+        unit = made.unit or unit_of_call(
+            task.task.name, made.caller, asked_for(launch, call), task.task_run.id
+        )
     run = RunContext.here(task.task.name, unit)
     cluster = None
     if spec.cluster is not None:

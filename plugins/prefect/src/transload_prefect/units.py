@@ -1,9 +1,9 @@
-"""The numbers that tell the jobs of a flow run apart, the same in every run of its code.
+"""What tells the jobs of a flow run apart, the same in every run of its code.
 
 Prefect offers nothing of the kind. A task run's id changes when its flow is retried, and its
-dynamic key is random. All tasks made by one factory share a task key. So ordinals are given where
-the order of the code decides. That is in the flow's own thread, when a task is called, submitted or
-mapped.
+dynamic key is random. All tasks made by one factory share a task key. So a job is known by its
+task's name and the arguments of the call, and a number tells those apart that have the same. Which
+of these gets which number does not matter, since they ask for the same.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from prefect.context import FlowRunContext, TaskRunContext
@@ -72,26 +74,60 @@ def _in_coroutine_of_run() -> bool:
     return False
 
 
+@dataclass(frozen=True)
+class Caller:
+    """The code of a flow run that calls a task which runs a job.
+
+    Args:
+        path: what comes before the unit: the ordinary task that calls, or "" for the flow itself.
+        counted_in: what its jobs are counted in, which is the caller's present try.
+    """
+
+    path: str = ""
+    counted_in: str = ""
+
+    @staticmethod
+    def here() -> Caller | None:
+        """Return the caller, or None outside of a flow run."""
+        flow = FlowRunContext.get()
+        if flow is None or flow.flow_run is None:
+            return None
+        task = TaskRunContext.get()
+        if task is None or not _is_inside(task, flow.flow_run.id):
+            return Caller()
+        run = task.task_run
+        parent = f"{task.task.name}:{hash_objects(task.parameters) or ''}"
+        ordinal = _count(flow, f"task:{parent}", once=str(run.id))
+        return Caller(f"{parent}#{ordinal}/", f"run:{run.id}:{run.run_count}:")
+
+    def keyed(self, key: str) -> str:
+        """Return the unit of a call of a task with a key, which counts in the order of the code."""
+        flow = FlowRunContext.get()
+        assert flow is not None
+        return f"{self.path}{key}#{_count(flow, f'{self.counted_in}{key}')}"
+
+
+def unit_of_call(name: str, caller: Caller, asked: Mapping[str, Any], task_run_id: Any) -> str:
+    """Return the unit of the task run around this code, whose task has no key.
+
+    Args:
+        name: of the task.
+        caller: what called it.
+        asked: what it asks for.
+        task_run_id: the task run, which keeps its number in all its tries.
+    """
+    known_by = f"{name}:{hash_objects(dict(asked)) or ''}"
+    flow = FlowRunContext.get()
+    number = 0
+    if flow is not None:
+        number = _count(flow, f"{caller.counted_in}{known_by}", once=str(task_run_id))
+    return f"{caller.path}{known_by}#{number}"
+
+
 def next_unit(name: str) -> str | None:
     """Return the next unit of that name in the running flow, or None outside of a flow run."""
-    flow = FlowRunContext.get()
-    if flow is None or flow.flow_run is None:
-        return None
-    task = TaskRunContext.get()
-    if task is not None and _is_inside(task, flow.flow_run.id):
-        return _inside_task(flow, task, name)
-    return f"{name}#{_count(flow, name)}"
-
-
-def _inside_task(flow: FlowRunContext, context: TaskRunContext, name: str) -> str:
-    """Return the unit of a job that an ordinary task starts.
-
-    That task's name, arguments and own ordinal are in it.
-    """
-    run = context.task_run
-    parent = f"{context.task.name}:{hash_objects(context.parameters) or ''}"
-    ordinal = _count(flow, f"task:{parent}", once=str(run.id))
-    return f"{parent}#{ordinal}/{name}#{_count(flow, f'run:{run.id}:{run.run_count}:{name}')}"
+    caller = Caller.here()
+    return None if caller is None else caller.keyed(name)
 
 
 def _count(flow: FlowRunContext, what: str, once: str | None = None) -> int:

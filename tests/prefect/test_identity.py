@@ -1,0 +1,150 @@
+"""Which job a task of a flow means, when the flow is retried and its code takes another way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from jobs import job
+
+
+def _retried(body: Any) -> list[Any]:
+    """Return what the body returns in the first try of a flow, which then fails, and in its
+    retry.
+    """
+    from prefect import flow
+
+    seen: list[Any] = []
+
+    @flow(retries=1)
+    def work() -> None:
+        seen.append(body(len(seen)))
+        if len(seen) == 1:
+            raise RuntimeError("the first try")
+
+    work()
+    return seen
+
+
+def test_a_task_that_is_left_out_shifts_no_other(host: Any) -> None:
+    """What was done already may be passed over by the retry; the rest finds its own jobs."""
+    from transload_prefect import app_task
+
+    train = app_task(job, name="train")
+
+    def body(done: int) -> dict[float, Any]:
+        values = [1.0, 2.0, 3.0][done:]
+        return {value: train(value=value) for value in values}
+
+    first, second = _retried(body)
+    for value in (2.0, 3.0):
+        assert second[value].handle == first[value].handle
+        assert second[value].value("value") == value
+    assert len({each.handle for each in first.values()}) == 3
+
+
+def test_a_task_in_another_order(host: Any) -> None:
+    """Tasks that are mapped the other way round find their own jobs."""
+    from transload_prefect import app_task
+
+    train = app_task(job, name="train")
+
+    def body(done: int) -> dict[float, str]:
+        values = [1.0, 2.0, 3.0]
+        if done:
+            values.reverse()
+        results = train.map(value=values).result()
+        return {each.value("value"): each.handle for each in results}
+
+    first, second = _retried(body)
+    assert sorted(first) == [1.0, 2.0, 3.0]
+    assert second == first
+
+
+def test_equal_tasks_have_a_job_each(host: Any) -> None:
+    """Equal calls are told apart by a number, and their retries find all of them again."""
+    from transload_prefect import app_task
+
+    train = app_task(job, name="train")
+
+    def body(done: int) -> set[str]:
+        return {each.handle for each in train.map(value=[1.0, 1.0, 1.0]).result()}
+
+    first, second = _retried(body)
+    assert len(first) == 3
+    assert second == first
+
+
+def test_more_memory_for_the_retry(host: Any) -> None:
+    """Settings of a job are no part of what it is known by: the retry finds what runs."""
+    from transload_prefect import app_task
+
+    def body(done: int) -> str:
+        train = app_task(job, name="train", mem=f"{1 + done} GiB")
+        return str(train(value=1.0).handle)
+
+    first, second = _retried(body)
+    assert first == second
+
+
+def test_calls_of_run_app(host: Any) -> None:
+    """Jobs of one name are told apart by what each is to do, whatever the order."""
+    from transload_prefect import run_app
+
+    def body(done: int) -> dict[str, list[str]]:
+        order = [1, 2][:: -1 if done else 1]
+        return {
+            "component": [
+                run_app(job, component_args={"value": value}).handle for value in sorted(order)
+            ],
+            "command": [
+                handle
+                for _, handle in sorted(
+                    (value, run_app(command=["echo", str(value)], name="echo").handle)
+                    for value in order
+                )
+            ],
+            "app": [
+                handle
+                for _, handle in sorted(
+                    (value, run_app(job(float(value))).handle) for value in order
+                )
+            ],
+        }
+
+    first, second = _retried(body)
+    assert first == second
+    assert len({handle for handles in first.values() for handle in handles}) == 6
+
+
+def test_a_key_instead(host: Any) -> None:
+    """With a key, a call with other arguments means the same job."""
+    from transload_prefect import app_task
+
+    def body(done: int) -> str:
+        train = app_task(job, name="train", key="the-one")
+        return str(train(value=1.0 + done).handle)
+
+    first, second = _retried(body)
+    assert first == second
+
+
+def test_futures_are_known_by_their_values(host: Any) -> None:
+    """An argument that comes from another task counts with its value."""
+    from prefect import task
+
+    from transload_prefect import app_task
+
+    train = app_task(job, name="train")
+
+    @task
+    def rate(value: float) -> float:
+        return value
+
+    def body(done: int) -> dict[float, str]:
+        values = [1.0, 2.0][done:]
+        futures = [train.submit(value=rate.submit(value)) for value in values]
+        results = [future.result() for future in futures]
+        return {each.value("value"): each.handle for each in results}
+
+    first, second = _retried(body)
+    assert second == {2.0: first[2.0]}
