@@ -78,6 +78,25 @@ def closure(n: int) -> Any:
     return made
 
 
+def lambdas() -> list[Any]:
+    """Return functions that only their code tells from one another."""
+    return [lambda: one(7), lambda: one(8)]
+
+
+def reporting() -> list[Any]:
+    """Return components that ask where they report, by the same name and in the same place."""
+
+    def made(number: int) -> Any:
+        if number:
+            return lambda tracker_base="": one(10)
+        return lambda tracker_base="": one(11)
+
+    found = [made(number) for number in range(2)]
+    for each in found:
+        each.__annotations__ = {"tracker_base": str, "return": AppDef}
+    return found
+
+
 DIFFERENT: list[dict[str, Any]] = [
     {"command": ["echo", "a"]},
     {"command": ["echo", "b"]},
@@ -95,6 +114,9 @@ DIFFERENT: list[dict[str, Any]] = [
     {"app": one(6)},
     {"component": "x.py:nobody", "args": {"a": {1: 2, "b": {3}}}},
     {"component": one, "args": {"wrong": 1}},
+    *[{"app": each} for each in lambdas()],
+    *[{"app": closure(number)} for number in (12, 13)],
+    *[{"component": each} for each in reporting()],
 ]
 
 

@@ -61,6 +61,12 @@ def test_an_app_in_every_form() -> None:
             transload.run(**wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="gpus=: unknown argument: did you mean 'gpu'"):
         _sh("true", gpus=1)
+    with pytest.raises(TypeError, match=r"power=: unknown argument: .*goes into args=\{'power'"):
+        transload.run("utils.echo", power=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"power=: unknown argument: .*goes into kwargs=\{'power'"):
+        transload.submit(pow, 2, power=3)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"goes into kwargs=\{'power'"):
+        list(transload.map(pow, [2], power=3))  # type: ignore[call-arg]
     with pytest.raises(
         SpecError, match=r"replica=7: .* has no such replica \(it has: echo/0, echo/1\)"
     ):

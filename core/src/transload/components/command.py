@@ -78,6 +78,21 @@ def _options(words: Sequence[str]) -> dict[str, Any]:
     return {option: _value_of(values) for option, values in found.items()}
 
 
+def _python_name(words: Sequence[str]) -> str:
+    """Return the name of the script or module that words after Python run, or ``""`` for none."""
+    left = iter(words)
+    for word in left:
+        if word == "-m":
+            return next(left, "")
+        if word in ("-W", "-X", "--check-hash-based-pycs"):
+            next(left, None)
+        elif not word.startswith("-"):
+            return os.path.splitext(os.path.basename(word))[0]
+        elif word in ("-c", "-"):
+            return ""
+    return ""
+
+
 def _value_of(values: list[str]) -> Any:
     """Return the value of an option, which is True without texts, and a list for several texts."""
     if not values:
@@ -100,13 +115,11 @@ def _is_number(word: str) -> bool:
 
 
 def _name_of(command: Sequence[str]) -> str:
-    """Return a name for the job of a command, from the program or from Python's script."""
-    file = os.path.basename(str(command[0]))
-    if file.startswith("python") and len(command) > 1:
-        script = str(command[1])
-        if script and not script.startswith("-"):
-            file = os.path.basename(script)
-    stem = os.path.splitext(file)[0]
+    """Return a name for the job of a command, from the program or Python's script or module."""
+    program = os.path.basename(str(command[0]))
+    stem = os.path.splitext(program)[0]
+    if program.startswith("python"):
+        stem = _python_name([str(word) for word in command[1:]]) or stem
     # the user did not choose this name, so it must never be a reason to refuse the command
     name = re.sub(r"[^\w.-]+", "-", stem)[:_LONGEST_NAME].strip("-")
     if not name.strip("."):

@@ -93,9 +93,9 @@ def _what(launch: Launch, runner: Runner, context_args: Mapping[str, Any]) -> An
                 "app",
                 launch.build(context_args, runner.settings.component_defaults(found.name)).digest(),
             ]
-        return ["component", found.name]
+        return ["component", _of_function(found.fn)]
     except TransloadError:  # the submit says what is wrong with it
-        return ["component", getattr(component, "__qualname__", "")]
+        return ["component", _of_function(component)]
 
 
 def _plain(value: Any) -> Any:
@@ -113,5 +113,35 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Sequence) and not isinstance(value, bytes):
         return [_plain(each) for each in value]
     if callable(value):
-        return f"{getattr(value, '__module__', '')}:{getattr(value, '__qualname__', type(value).__name__)}"
+        return _of_function(value)
     return str(value)
+
+
+def _of_function(value: object) -> str:
+    """Return a text for a function, which two lambdas or closures of one module do not share."""
+    name = getattr(value, "__qualname__", type(value).__name__)
+    text = f"{getattr(value, '__module__', '')}:{name}"
+    code = getattr(value, "__code__", None)
+    if code is None or "<" not in name:  # its name alone says which one it is
+        return text
+    cells = getattr(value, "__closure__", None) or ()
+    parts = [
+        code.co_code.hex(),
+        code.co_names,
+        [each for each in code.co_consts if not hasattr(each, "co_code")],
+        getattr(value, "__defaults__", None),
+        [_content(cell) for cell in cells],
+    ]
+    digest = hashlib.sha256(json.dumps(_plain(parts)).encode("utf-8", "surrogatepass"))
+    return f"{text}:{digest.hexdigest()[:_LENGTH]}"
+
+
+def _content(cell: Any) -> Any:
+    """Return what a closure holds by a name, as far as it is the same in each process."""
+    try:
+        value = cell.cell_contents
+    except ValueError:  # it is not set yet
+        return None
+    if isinstance(value, (AppDef, bool, int, float, str, list, tuple, dict)):
+        return value
+    return getattr(value, "__qualname__", type(value).__name__)

@@ -134,6 +134,7 @@ def submit(
         tracker_base=tracker_base,
         environment=environment,
     )
+    changes = keyword_overrides(overrides, "kwargs")
     runner = runner or default_runner()
     script = script_of_function(fn)
     header = None if script is None else read_header(script)
@@ -169,7 +170,6 @@ def submit(
             tracker_base=tracker_base,
             environment=wanted or Environment(NO_ENVIRONMENT),
         )
-        changes = keyword_overrides(overrides)
         if safe:
             handle = runner.schedule(runner.dryrun(launch, overrides=changes))
         else:

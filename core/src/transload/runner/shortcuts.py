@@ -12,10 +12,15 @@ from transload.runner.factory import default_runner
 from transload.runner.job import Job
 from transload.runner.launch import Launch
 from transload.specs import AppDef, AppHandle, CfgVal, Environment, Workspace, nearest
+from transload.specs.checks import closest
 
 
-def keyword_overrides(values: OverrideOptions) -> Overrides:
+def keyword_overrides(values: OverrideOptions, arguments: str) -> Overrides:
     """Return the overrides that were given as keywords.
+
+    Args:
+        values: keyword → value.
+        arguments: the keyword that takes the arguments of what is run, for the message.
 
     Raises:
         TypeError: for an unknown keyword, with the nearest.
@@ -24,7 +29,13 @@ def keyword_overrides(values: OverrideOptions) -> Overrides:
     known = list(Overrides._fields)
     unknown = sorted(values.keys() - {*known})
     if unknown:
-        raise TypeError(f"{unknown[0]}=: unknown argument: {nearest(unknown[0], known)}")
+        hint = nearest(unknown[0], known)
+        if closest(unknown[0], known) is None:
+            hint = "no setting of a job"
+        raise TypeError(
+            f"{unknown[0]}=: unknown argument: {hint} (an argument of what is run goes into "
+            f"{arguments}={{{unknown[0]!r}: …}})"
+        )
     return overrides_of(values)
 
 
@@ -92,7 +103,7 @@ def run(
         parent_run_id=parent_run_id,
         app_id=app_id,
         tracker_base=tracker_base,
-        overrides=keyword_overrides(overrides),
+        overrides=keyword_overrides(overrides, "args"),
     )
     return plan.submit()
 
