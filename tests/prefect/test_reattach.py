@@ -227,7 +227,9 @@ def test_nobody_reads_what_the_flow_writes(
     eventually(lambda: "main/0 line 2." in lines() or process.poll() is not None, 60)
     assert _apps() == ["RUNNING"]
     gate.touch()
-    assert process.wait(timeout=60) == 0 and out.exists()
+    # 120: at its end Python could not write what it still held for the broken pipe
+    assert process.wait(timeout=60) in (0, 120)
+    assert out.exists()
     assert _apps() == ["SUCCEEDED"] and {f"main/0 line {n}." for n in range(4)} <= lines()
 
 
