@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -143,7 +145,24 @@ def test_wrong_searches_are_refused() -> None:
     ("more", "says"),
     [
         ({"objective": "loss"}, "objective='loss': must be an Objective"),
-        ({"objective": Objective("")}, "must be an Objective with the name"),
+        ({"objective": 5}, "objective=5: must be an Objective"),
+        ({"objective": [5]}, r"objective=\(5,\): must be an Objective"),
+        ({"objective": ()}, "must be an Objective"),
+        ({"parameters": 5}, "parameters=5: must be a list of Parameters"),
+        ({"parameters": "lr:float:0:1"}, "parameters='lr.*must be a list of Parameters"),
+        ({"constraints": 5}, "constraints=5: must be a list of Constraints"),
+        ({"constraints": ["a<=1"]}, "'a<=1' is not a Constraint"),
+        ({"constants": 5}, "constants=5: must be name → value"),
+        ({"constants": {"data": Path("/d")}}, r"constants\['data'\]=.*must be a JSON value"),
+        ({"constants": {"data": {1, 2}}}, r"constants\['data'\]=.*must be a JSON value"),
+        ({"constants": {1: 2}}, "constants key=1: must be a str"),
+        ({"cfg": {"log_dir": Path("/d")}}, r"cfg\['log_dir'\]=.*must be a JSON value"),
+        ({"cfg": {"a": {"b": [{3}]}}}, r"cfg\['a'\]\['b'\]\[0\]=.*must be a JSON value"),
+        ({"early_stopping": 0.5}, "early_stopping=0.5: must be an EarlyStopping"),
+        ({"failures": "a"}, "failures='a': must be a share"),
+        ({"seed": "a"}, "seed='a': must be an int"),
+        ({"scheduler": ""}, "scheduler='': must not be empty"),
+        ({"workspace": ""}, "workspace='': must not be empty"),
         ({"parameters": ["lr:float:0:1"]}, "'lr:float:0:1' is not a Parameter"),
     ],
 )
@@ -160,6 +179,30 @@ def test_texts_in_the_place_of_parts_are_refused(more: dict[str, object], says: 
                 **more,
             }
         )  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Objective(""), "name='': must be the name of a result"),
+        (lambda: Objective(5), "name=5: must be the name of a result"),
+        (lambda: Objective("loss", "min"), "minimize='min': must be a bool"),
+        (lambda: Objective("loss", key=1), "key=1: must be a str"),
+        (lambda: EarlyStopping(worst="a"), "worst='a': must be a number"),
+        (lambda: EarlyStopping(least_steps=None), "least_steps=None: must be a number"),
+        (lambda: EarlyStopping(least_trials=[3]), r"least_trials=\[3\]: must be a number"),
+        (lambda: Constraint(5, 1), "constraint 5, 1: must be the name"),
+        (lambda: Constraint("a", "b"), "constraint 'a', 'b': must be the name"),
+        (lambda: Parameter(5, "int", 1, 2), "parameter 5: must be the name"),
+        (lambda: Parameter("a", "choice", values=5), "values=5: must be a list"),
+        (lambda: Parameter("a", "choice", values="xy"), "values='xy': must be a list"),
+        (lambda: Parameter("a", "int", "1", 2), "must be finite numbers"),
+    ],
+)
+def test_parts_of_a_search_refuse_other_types(make: Callable[[], object], says: str) -> None:
+    """A value of another type is named with what is allowed, when the part is made."""
+    with pytest.raises(SpecError, match=says):
+        make()
 
 
 @pytest.mark.parametrize(

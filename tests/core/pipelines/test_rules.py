@@ -220,12 +220,19 @@ def test_options_are_checked_and_travel() -> None:
         ("tail_lines", 2.5),
         ("durable", "no"),
         ("loss_already_reported", 1),
+        ("resubmit_on", "FAILED"),
+        ("resubmit_on", ["failed"]),
+        ("resubmit_on", ["RUNNING"]),
+        ("resubmit_on", 5),
+        ("resubmit_on", [None]),
     ):
         with pytest.raises(ConfigError, match=name):
             ExecutionOptions(**{name: value})  # type: ignore[arg-type]
     options = ExecutionOptions(
         patience=5, retries_by="host", resubmit_on=frozenset({AppState.FAILED})
     )
+    named = ExecutionOptions(patience=5, retries_by="host", resubmit_on=["FAILED"])  # type: ignore[arg-type]
+    assert named == options and named.to_dict() == options.to_dict()
     again = ExecutionOptions.from_dict({**options.to_dict(), "of_a_later_version": 1})
     assert again == options
     endless = ExecutionOptions(patience=float("inf"), startup_timeout=float("inf"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
@@ -11,7 +11,7 @@ from transload.components import JOB_SETTINGS, OverrideOptions, split_overrides
 from transload.errors import AppExists, ConfigError, PluginError, SpecError, SubmitError
 from transload.pipelines.errors import AppCancelled, Detached, ended_state
 from transload.schedulers.patience import DEFAULT_PATIENCE, check_seconds
-from transload.specs import AppDef, AppState, is_started, nearest
+from transload.specs import AppDef, AppState, is_started, is_terminal, nearest
 from transload.specs.checks import shorten
 
 OnKill = Literal["cancel", "detach"]
@@ -104,6 +104,7 @@ class ExecutionOptions:
                 raise ConfigError(
                     f"{name}={getattr(self, name)!r}: must be {' or '.join(map(repr, allowed))}"
                 )
+        self.resubmit_on = _ended_states(self.resubmit_on)
         check_seconds("patience", self.patience, zero=True)
         for name in ("poll_interval", "logging_interval"):
             check_seconds(name, getattr(self, name))
@@ -169,6 +170,25 @@ class ExecutionOptions:
                 known[name] = float("inf")
         known["resubmit_on"] = frozenset(AppState[name] for name in renamed.get("resubmit_on", ()))
         return ExecutionOptions(**known)
+
+
+def _ended_states(given: Iterable[AppState | str]) -> frozenset[AppState]:
+    """Return ended states, each of which may be given by its name.
+
+    Raises:
+        ConfigError: for anything else.
+    """
+    allowed = {state.name: state for state in AppState if is_terminal(state)}
+    where = f"resubmit_on={shorten(given)}"
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise ConfigError(f"{where}: must be a list of ended states: {', '.join(allowed)}")
+    states = set()
+    for each in given:
+        name = each.name if isinstance(each, AppState) else each
+        if not isinstance(name, str) or name not in allowed:
+            raise ConfigError(f"{where}: {each!r}: must be one of {', '.join(allowed)}")
+        states.add(allowed[name])
+    return frozenset(states)
 
 
 def split_options(options: Mapping[str, Any]) -> tuple[OverrideOptions, ExecutionOptions]:

@@ -12,7 +12,7 @@ from transload.errors import ConfigError, SpecError, TransloadError
 from transload.pipelines import Launch
 from transload.plugins import get_plugins
 from transload.specs import Environment
-from transload.specs.checks import shorten
+from transload.specs.checks import check_given, check_json_dict, check_number, shorten
 from transload.specs.text import parse_number
 
 SCHEMA: Final = 1
@@ -56,7 +56,7 @@ class Parameter:
 
     def __post_init__(self) -> None:
         where = f"parameter {self.name!r}"
-        if not self.name or not self.name.isidentifier():
+        if not isinstance(self.name, str) or not self.name.isidentifier():
             raise SpecError(f"{where}: must be the name of an argument")
         if self.kind == "choice":
             self._check_choices(where)
@@ -67,6 +67,8 @@ class Parameter:
 
     def _check_choices(self, where: str) -> None:
         has_bounds = self.low is not None or self.high is not None or self.log
+        if isinstance(self.values, str) or not isinstance(self.values, Sequence):
+            raise SpecError(f"{where}: values={shorten(self.values)}: must be a list")
         if not self.values or has_bounds:
             raise SpecError(f"{where}: a choice must have one or more values, and no bounds")
         values = tuple(_choice(value, where) for value in self.values)
@@ -200,11 +202,22 @@ class Objective:
         minimize: True to minimize it, False to maximize it.
         key: key under which it is reported. None means the trial's number, else ``final``, else the
             only key that has it.
+
+    Raises:
+        SpecError: for a value of another type, or an empty name.
     """
 
     name: str
     minimize: bool = True
     key: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise SpecError(f"objective: name={self.name!r}: must be the name of a result")
+        if not isinstance(self.minimize, bool):
+            raise SpecError(f"objective {self.name!r}: minimize={self.minimize!r}: must be a bool")
+        if self.key is not None and not isinstance(self.key, str):
+            raise SpecError(f"objective {self.name!r}: key={self.key!r}: must be a str, or None")
 
     def __str__(self) -> str:
         aim = "minimize" if self.minimize else "maximize"
@@ -232,8 +245,9 @@ class Constraint:
     upper: bool = True
 
     def __post_init__(self) -> None:
-        is_right = _is_number(self.bound) and -_LARGEST <= self.bound <= _LARGEST
-        if not self.name or not is_right:
+        is_name = isinstance(self.name, str) and self.name != ""
+        is_right = is_name and _is_number(self.bound) and -_LARGEST <= self.bound <= _LARGEST
+        if not is_right:
             raise SpecError(
                 f"constraint {self.name!r}, {shorten(self.bound)}: must be the name of a result "
                 f"and a number of at most {_LARGEST:g}"
@@ -287,6 +301,8 @@ class EarlyStopping:
     least_trials: int = 3
 
     def __post_init__(self) -> None:
+        for name in ("worst", "least_steps", "least_trials"):
+            check_number(getattr(self, name), f"EarlyStopping.{name}")
         if not 0 < self.worst <= 1 or self.least_trials < 1 or self.least_steps < 0:
             raise SpecError(
                 f"{self}: worst must be above 0 and at most 1, least_trials 1 or more, least_steps "
@@ -373,18 +389,19 @@ class Search:
     environment: str | None = None
 
     def __post_init__(self) -> None:
-        constants = {name: plain_number(each) for name, each in self.constants.items()}
+        self._check_values()
         object.__setattr__(self, "parameters", tuple(self.parameters))
         object.__setattr__(self, "constraints", tuple(self.constraints))
-        object.__setattr__(self, "constants", constants)
-        if not isinstance(self.objective, (Objective, str)):
+        if isinstance(self.objective, Sequence) and not isinstance(self.objective, str):
             object.__setattr__(self, "objective", tuple(self.objective))
         for name in ("trials", "parallelism"):
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise SpecError(f"search: {name}={value!r}: must be an int, 1 or more")
         self._check_objectives()
-        if isinstance(self.failures, bool) or not 0 <= self.failures <= 1:
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise SpecError(f"search: seed={shorten(self.seed)}: must be an int")
+        if not _is_number(self.failures) or not 0 <= self.failures <= 1:
             raise SpecError(
                 f"search: failures={self.failures!r}: must be a share of the trials, from 0 to 1"
             )
@@ -392,10 +409,43 @@ class Search:
         if self.environment is not None:
             Environment.from_str(self.environment, "search: environment")
 
+    def _check_values(self) -> None:
+        """Refuse what cannot be kept as JSON, and what is not of the type that it must have."""
+        for name in ("constants", "cfg"):
+            given = getattr(self, name)
+            if not isinstance(given, Mapping):
+                raise SpecError(f"search: {name}={shorten(given)}: must be name → value")
+            values = {key: plain_number(each) for key, each in given.items()}
+            check_json_dict(values, f"search: {name}")
+            object.__setattr__(self, name, values)
+        for name, kind in (("parameters", Parameter), ("constraints", Constraint)):
+            given = getattr(self, name)
+            if isinstance(given, str) or not isinstance(given, Sequence):
+                allowed = f"must be a list of {kind.__name__}s ({kind.__name__}.parse reads a text)"
+                raise SpecError(f"search: {name}={shorten(given)}: {allowed}")
+        for each in self.constraints:
+            if not isinstance(each, Constraint):
+                raise SpecError(
+                    f"search: constraints: {each!r} is not a Constraint (Constraint.parse reads a "
+                    "text)"
+                )
+        stopping = self.early_stopping
+        if stopping is not None and not isinstance(stopping, EarlyStopping):
+            raise SpecError(
+                f"search: early_stopping={shorten(stopping)}: must be an EarlyStopping, or None"
+            )
+        check_given(
+            suggester=self.suggester,
+            scheduler=self.scheduler,
+            workspace=self.workspace,
+            parent_run_id=self.parent_run_id,
+            environment=self.environment,
+        )
+
     def _check_objectives(self) -> None:
         where = f"search: objective={self.objective!r}"
         objectives = self.objectives
-        named = [each for each in objectives if isinstance(each, Objective) and each.name]
+        named = [each for each in objectives if isinstance(each, Objective)]
         if not objectives or len(named) < len(objectives):
             raise SpecError(f"{where}: must be an Objective with the name of a result")
         if len({each.name for each in objectives}) < len(objectives):
