@@ -41,7 +41,7 @@ KINDS = {
 }
 _MOMENT_S, _BACK_OFF_S = 0.1, 0.3
 _COUNTED_S = 1.0
-"""So long a deleted pod is kept by its Job, which counts such ends once a second."""
+"""So long a deleted pod that has ended is there, since its Job counts such ends once a second."""
 MESSAGE, RESULTS = "/dev/termination-log", "/transload/results"
 ENVIRONMENT = "/transload/environment"
 WHEELS = "/transload/wheels"
@@ -646,9 +646,7 @@ class Cluster:
                     time.monotonic(),
                 )
             self.save("pods", pod)
-            if deleted and any(held):
-                self.save("pods", pod, "DELETED")
-            elif deleted:  # once its Job has counted it
+            if deleted:  # for a moment it is there with its last phase; a Job counts it then
                 timer = threading.Timer(_COUNTED_S, self._remove_pod, (pod,))
                 timer.daemon = True
                 timer.start()

@@ -107,6 +107,52 @@ def test_a_place_needs_no_clock(fake: Any, runner: Runner, scheduler: Any, shell
     assert not [each for each in fake.cluster.requests if "sinceSeconds" in each]
 
 
+@pytest.mark.parametrize("jobset", ["never", "always"])
+def test_lines_after_a_suspension(
+    fake: Any, runner: Runner, shell: Any, eventually: Any, tmp_path: Path, jobset: str
+) -> None:
+    """Whoever follows a job that somebody suspends and resumes gets the lines of its next pod, too.
+
+    Until then its replica waits. It has not ended.
+    """
+    plural = {"never": "jobs", "always": "jobsets"}[jobset]
+    command = f"echo begun; until test -e {tmp_path}/go; do sleep 0.05; done; echo end"
+    handle = runner.run(shell(command), "kubernetes", {"jobset": jobset})
+    lines: list[str] = []
+    seen: list[AppState] = []
+
+    def follow() -> None:
+        lines.extend(runner.log_lines(handle, "main", should_tail=True))
+
+    def look() -> AppState:
+        status = runner.status(handle)
+        assert status is not None
+        (replica,) = status.roles[0].replicas
+        seen.append(replica.state)
+        return replica.state
+
+    def suspend(value: bool) -> None:
+        (item,) = fake.cluster.items(plural)
+        change = {"spec": {"suspend": value}}
+        fake.cluster.patch(plural, "default", item["metadata"]["name"], change)
+
+    thread = threading.Thread(target=follow)
+    thread.start()
+    eventually(lambda: look() is AppState.RUNNING, 30)
+    suspend(True)
+    eventually(lambda: look() is not AppState.RUNNING, 30)
+    eventually(lambda: look() and not fake.cluster.items("pods"), 30)
+    suspend(False)
+    eventually(lambda: look() is AppState.RUNNING, 30)
+    (tmp_path / "go").touch()
+    ended = runner.wait(handle, timeout=60)
+    thread.join(30)
+    assert ended is not None and ended.state is AppState.SUCCEEDED
+    assert lines == ["begun\n", "begun\n", "end\n"]
+    waits = {AppState.SUBMITTED, AppState.PENDING, AppState.RUNNING}
+    assert set(seen) <= waits
+
+
 def test_requests_that_nobody_reads_on_are_closed(
     fake: Any, runner: Runner, scheduler: Any, shell: Any
 ) -> None:

@@ -307,10 +307,11 @@ def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
     """Tell whether the Job will give up the replica after this failure.
 
     The Job itself counts the failure only a second later. A pod that was interrupted has not
-    failed.
+    failed, nor has one that is deleted because its Job is suspended: only the Job says of a deleted
+    pod whether it has.
     """
     limit = view.job.get("spec", {}).get("backoffLimitPerIndex")
-    if limit is None or pod is None:
+    if limit is None or pod is None or pod["metadata"].get("deletionTimestamp"):
         return False
     if interruptions.cause_of(pod, view.plan, view.job):
         return False
