@@ -90,6 +90,7 @@ class Cluster:
             str, dict[str, tuple[int, str, float]]
         ] = {}  # uid of a Job → of a pod → index, how, when
         self.began: dict[str, float] = {}  # uid of a Job → when
+        self.finished: dict[str, float] = {}  # uid of a Job → when
         self.requests: list[str] = []
         self.sent = 0  # bytes of logs
         self.calls: set[tuple[str, str, str]] = set()  # group, resource, verb
@@ -753,6 +754,7 @@ class Cluster:
         if any(
             each["type"] in ("Complete", "Failed") for each in job["status"].get("conditions", ())
         ):
+            self._expire(job)
             return
         if job["spec"]["suspend"]:
             self._suspend(job, pods)
@@ -760,6 +762,14 @@ class Cluster:
             self._progress(job, pods)
         if json.dumps(job["status"], sort_keys=True) != before:
             self.save("jobs", job)
+
+    def _expire(self, job: dict[str, Any]) -> None:
+        """Delete a Job that has ended long enough ago."""
+        limit = job["spec"].get("ttlSecondsAfterFinished")
+        since = self.finished.setdefault(job["metadata"]["uid"], time.monotonic())
+        if limit is not None and time.monotonic() - since >= limit:
+            self.save("jobs", job, "DELETED")
+            self.collect(job["metadata"]["uid"])
 
     def _suspend(self, job: dict[str, Any], pods: list[dict[str, Any]]) -> None:
         status = job["status"]
@@ -842,10 +852,15 @@ class Cluster:
             ]
             status["completionTime"] = now_text()
         else:
+            most = spec.get("parallelism", spec["completions"])
+            for pod in active[most:]:
+                self.end_pod(pod)
             present = {int(pod["metadata"]["annotations"][INDEX]) for pod in active}
             for index in range(spec["completions"]):
                 failures, ignored, last = counts.get(index, (0, 0, 0.0))
-                if index not in present | done | failed and time.monotonic() - last > _BACK_OFF_S:
+                is_due = time.monotonic() - last > _BACK_OFF_S and len(present) < most
+                if index not in present | done | failed and is_due:
+                    present.add(index)
                     self._start_pod(job, index, failures, ignored)
 
     def _tally(

@@ -310,7 +310,8 @@ def test_cancel_leaves_nothing_running(
     scheduler.cancel("set")
     found = reaches(scheduler, eventually, AppState.CANCELLED)
     assert found.cancel_requested
-    assert not fake.cluster.processes and not fake.cluster.items("pods")
+    assert not fake.cluster.processes
+    eventually(lambda: not fake.cluster.items("pods"))
 
 
 def test_a_timeout_is_final(scheduler: Any, shell: Any, eventually: Any) -> None:

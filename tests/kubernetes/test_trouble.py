@@ -197,7 +197,8 @@ def test_cancel_leaves_nothing_running(
     running(scheduler, eventually)
     scheduler.cancel("trouble")
     assert ended(scheduler, eventually).state is AppState.CANCELLED
-    assert not fake.cluster.processes and not fake.cluster.items("pods")
+    assert not fake.cluster.processes
+    eventually(lambda: not fake.cluster.items("pods"))
     scheduler.delete("trouble")
     assert [item["kind"] for item in fake.snapshot() if item["kind"] != "Event"] == ["ConfigMap"]
 

@@ -189,7 +189,9 @@ def _decide_before_end(plan: Plan, views: list[RoleView], facts: Facts, now: flo
     missing = _missing_jobs(plan, views)
     if not missing and all(view.succeeded for view in views):
         status.state = AppState.SUCCEEDED
-        return Decision(status, note=True)
+        # Jobs of earlier attempts, which were suspended
+        left = [] if plan.jobset else _unfinished_of_all(facts)
+        return Decision(status, note=True, end=left)
     reasons = [why for view in views for why in view.reasons]
     lingers = any(view.lingering for view in views)
     if lingers and not missing and all(map(_programs_have_succeeded, views)):
@@ -507,10 +509,19 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
 
 
 def _unfinished_of_all(facts: Facts) -> list[tuple[str, str]]:
-    """Return the kind and the name of each object of a job that might still run."""
+    """Return the kind and the name of each object of a job that might still run.
+
+    Those count, too, that the cluster deletes after their end, which suspended ones never reach.
+    """
     if facts.jobset is not None:
         return _unfinished("JobSet", [facts.jobset])
-    return _unfinished("Job", facts.jobs)
+    found = _unfinished("Job", facts.jobs)
+    for job in facts.jobs:
+        item = ("Job", job["metadata"]["name"])
+        is_left = hold.goes_by_itself(job) and not states.is_finished(job)
+        if is_left and not hold.is_finishing(job) and item not in found:
+            found.append(item)
+    return found
 
 
 def _unfinished(kind: str, things: list[dict[str, Any]]) -> list[tuple[str, str]]:
@@ -518,6 +529,8 @@ def _unfinished(kind: str, things: list[dict[str, Any]]) -> list[tuple[str, str]
     found = []
     for thing in things:
         if states.is_finished(thing) or thing["metadata"].get("deletionTimestamp"):
+            continue
+        if hold.is_finishing(thing):
             continue
         may_run = not thing["spec"].get("suspend") or hold.is_held(thing) or _is_queued(thing)
         if may_run:

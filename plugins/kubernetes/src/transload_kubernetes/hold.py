@@ -16,6 +16,11 @@ LONG_S: Final = 10.0
 LEFT: Final = "it was not started: its submit gave up just before"
 OFF: Final = {"metadata": {"annotations": {names.ANNOTATION_HELD: None}}, "spec": {"suspend": True}}
 """Change that suspends a Job or JobSet, and keeps every submit from starting it."""
+FINISH: Final = {
+    "metadata": {"annotations": {names.ANNOTATION_HELD: None}},
+    "spec": {"suspend": False, "parallelism": 0, "activeDeadlineSeconds": 1},
+}
+"""Change that makes a Job fail within a second, without pods. One that is suspended never ends."""
 _KINDS: Final = ("Job", "JobSet")
 _PATH: Final = f"/metadata/annotations/{names.ANNOTATION_HELD.replace('/', '~1')}"
 
@@ -46,6 +51,16 @@ def is_held(thing: Mapping[str, Any]) -> bool:
     return names.ANNOTATION_HELD in (metadata.get("annotations") or {}) and bool(
         thing["spec"].get("suspend")
     )
+
+
+def goes_by_itself(thing: Mapping[str, Any]) -> bool:
+    """Tell whether the cluster is to delete a Job or JobSet a while after its end."""
+    return thing["spec"].get("ttlSecondsAfterFinished") is not None
+
+
+def is_finishing(job: Mapping[str, Any]) -> bool:
+    """Tell whether a Job was changed by `FINISH`."""
+    return bool(job["spec"].get("parallelism") == 0)
 
 
 def held(facts: Facts) -> list[tuple[str, str]]:

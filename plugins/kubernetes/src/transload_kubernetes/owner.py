@@ -10,6 +10,7 @@ import json
 import logging
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Final
 
@@ -22,6 +23,7 @@ from transload_kubernetes.decide import Decision, decide
 from transload_kubernetes.handover import HandOver
 from transload_kubernetes.lookup import Lookup
 from transload_kubernetes.plan import Facts, Plan, Stop
+from transload_kubernetes.roles import replica_pods
 
 _log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
@@ -99,12 +101,7 @@ class Owner:
         for name in decision.release:
             self._release(namespace, name)
         for kind, name in decision.end:
-            if facts.plan and facts.plan.queued:
-                # a queue would resume what is only suspended
-                self._cluster.delete(kind, namespace, name, "Foreground")
-            else:
-                # running pods are ended. Pods that have ended stay, with their logs.
-                self._cluster.patch(kind, namespace, name, hold.OFF)
+            self._end(namespace, facts, decision, kind, name)
         for kind, name in decision.start:
             let_run(self._cluster, namespace, kind, name, facts)
         for role, attempt in decision.restart:
@@ -125,6 +122,21 @@ class Owner:
             self._note(namespace, facts, key, why)
         if decision.note:
             self._note_end(namespace, facts, decision)
+
+    def _end(self, namespace: str, facts: Facts, decision: Decision, kind: str, name: str) -> None:
+        """End the pods of a Job or JobSet that run. Those that have ended stay, with their logs."""
+        stop = facts.stop or decision.stop
+        made = facts.plan
+        is_cancelled = stop is not None and stop.kind == "cancel"
+        if made and (made.queued or (is_cancelled and made.deleted_on_cancel)):
+            self._cluster.delete(kind, namespace, name, "Foreground")
+            return
+        is_over = stop is not None or facts.ended is not None or decision.note
+        job = next((each for each in facts.jobs if each["metadata"]["name"] == name), None)
+        change = hold.OFF
+        if kind == "Job" and job is not None and is_over and hold.goes_by_itself(job):
+            change = hold.FINISH
+        self._cluster.patch(kind, namespace, name, change)
 
     def _release(self, namespace: str, name: str) -> None:
         """End the containers that still run in a pod whose program has ended.
@@ -169,7 +181,8 @@ class Owner:
                 for job in latest.jobs:
                     if not states.is_finished(job):
                         name = job["metadata"]["name"]
-                        self._cluster.patch("Job", namespace, name, {"spec": {"suspend": True}})
+                        change = hold.FINISH if hold.goes_by_itself(job) else hold.OFF
+                        self._cluster.patch("Job", namespace, name, change)
 
         self._handover.start_thread(base, wait_and_suspend)
 
@@ -198,25 +211,42 @@ class Owner:
 
     def _note_stop(self, namespace: str, facts: Facts, stop: Stop) -> None:
         """Note in the record why a job is being ended, unless a reason is there already."""
-        if facts.plan and facts.plan.queued:
+        if facts.plan and facts.plan.deleted_on_cancel:
             stop = replace(stop, seen=decide(facts, self._cluster.now()).status.to_json())
         self._note(namespace, facts, "stop", json.dumps(asdict(stop)))
 
     def _note_end(self, namespace: str, facts: Facts, decision: Decision) -> None:
         """Note the final status of a job in its record."""
         status = decision.final or decision.status
-        self._note(namespace, facts, "ended", status.to_json())
+        assert facts.plan is not None
+        pods = {
+            (role.name, k): replica_pods(facts, role.name, k)
+            for role in facts.plan.roles
+            for k in range(role.replicas)
+        }
+        # the cluster, or somebody else, may remove the pods at any time
+        self._note(namespace, facts, "ended", status.to_json(), plan.ends_to_note(pods))
         if decision.final is not None and facts.record is not None:
             # this may change no object that is watched
             self._handover.notify(namespace, facts.record["metadata"]["name"])
 
-    def _note(self, namespace: str, facts: Facts, key: str, value: str) -> None:
-        """Add a value to the record of a job, unless the record already has that key."""
+    def _note(
+        self,
+        namespace: str,
+        facts: Facts,
+        key: str,
+        value: str,
+        more: Mapping[str, str] | None = None,
+    ) -> None:
+        """Add values to the record of a job, unless the record already has that key."""
         record = facts.record or {}
         while not (record.get("data") or {}).get(key):
             name = record["metadata"]["name"]
             version = record["metadata"]["resourceVersion"]
-            change = {"metadata": {"resourceVersion": version}, "data": {key: value}}
+            change = {
+                "metadata": {"resourceVersion": version},
+                "data": {key: value, **(more or {})},
+            }
             try:
                 self._cluster.patch("ConfigMap", namespace, name, change)
                 return
@@ -274,6 +304,7 @@ class Owner:
             raise SchedulerUnavailable(f"job {app_id}: {facts.unreadable}")
         namespace, base = names.place(app_id)
         things = [("Job", job["metadata"]["name"]) for job in facts.jobs]
+        finishing = {job["metadata"]["name"] for job in facts.jobs if hold.goes_by_itself(job)}
         if self._cluster.has_jobsets(namespace):
             # first the JobSet, which would make its Jobs again
             things = [("JobSet", base), *things]
@@ -282,7 +313,8 @@ class Owner:
                 if not stay:
                     self._cluster.delete(kind, namespace, name, "Foreground")
                 elif self._cluster.get(kind, namespace, name) is not None:
-                    self._cluster.patch(kind, namespace, name, hold.OFF)
+                    change = hold.FINISH if kind == "Job" and name in finishing else hold.OFF
+                    self._cluster.patch(kind, namespace, name, change)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"job {app_id} could not be ended: {exc}") from exc
 

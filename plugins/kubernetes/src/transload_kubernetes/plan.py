@@ -24,10 +24,15 @@ MADE: Final = "made."
 """Prefix of the record's keys for Jobs of later attempts."""
 INTERRUPTED: Final = "interrupted"
 """Value of such a key for an attempt that an interruption, and no failure, has begun."""
+_OF_ENDS: Final = ("exitCode", "reason", "message")
 _NEWER: Final = ("interruptions", "checkpoints", "asked")
 """Fields of a plan and its roles that are written only when they are set."""
 FILES: Final = "files."
 """Prefix of the record's keys for the results of pods that were ended from outside."""
+ENDS: Final = "ends."
+"""Prefix of the record's keys for the ends of a replica's programs, which hold their results."""
+_MOST_ENDS: Final = 1 << 17
+"""Characters of such ends that are kept of a job, as a record may have 1 MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +92,11 @@ class Plan:
     def queued(self) -> bool:
         """Whether a queue decides when its Jobs are suspended."""
         return bool(self.cfg.get("queue"))
+
+    @property
+    def deleted_on_cancel(self) -> bool:
+        """Whether a cancel deletes its Jobs or JobSet, since a suspended one would not stay so or not go."""
+        return self.queued or (self.jobset and self.cfg.get("ttl") is not None)
 
 
 @dataclass(slots=True)
@@ -244,6 +254,11 @@ class Facts:
             if key.startswith(start)
         }
 
+    def ends(self, role: str, k: int) -> list[dict[str, Any]]:
+        """Return the noted ends of a replica's programs, oldest first."""
+        noted: list[dict[str, Any]] = json.loads(self.data.get(_ends_key(role, k), "[]"))
+        return noted
+
     def files(self, role: str, k: int) -> list[tuple[str, str]]:
         """Return the logs of the helpers of a replica's pods that were ended from outside.
 
@@ -301,6 +316,29 @@ def files_key(pod: Mapping[str, Any]) -> str:
     index = metadata["labels"][names.INDEX]
     made = "".join(filter(str.isdigit, metadata["creationTimestamp"]))
     return f"{FILES}{role}.{index}.{made}.{metadata['name']}"
+
+
+def _ends_key(role: str, k: int) -> str:
+    return f"{ENDS}{names.role_label(role)}.{k}"
+
+
+def ends_to_note(pods: Mapping[tuple[str, int], list[dict[str, Any]]]) -> dict[str, str]:
+    """Return keys and values of a record that keep what programs reported through their pods' status.
+
+    Nothing is kept if that is too much, or if no program has reported anything.
+
+    Args:
+        pods: those of each replica, given by its role and number, oldest first.
+    """
+    found: dict[str, str] = {}
+    for (role, k), own in pods.items():
+        ends = [states.program(pod, "terminated") for pod in own]
+        kept = [{name: end[name] for name in _OF_ENDS if name in end} for end in ends if end]
+        if kept:
+            found[_ends_key(role, k)] = json.dumps(kept)
+    if sum(map(len, found.values())) > _MOST_ENDS:
+        return {}
+    return found
 
 
 def _as_dict(plan: Plan) -> dict[str, Any]:

@@ -215,7 +215,7 @@ def _replica_state(
     own_end = None
     if stopping and view.job:
         own_end = facts.own_end(view.plan.name, k, view.job["metadata"]["name"], pod)
-    cannot_run = not view.job or view.job["spec"].get("suspend")
+    cannot_run = not view.job or view.job["spec"].get("suspend") or hold.is_finishing(view.job)
     if stopping and own_end is None and cannot_run:
         has_ended = pod is None or not facts.is_active(pod)
         return AppState.CANCELLED if has_ended else seen
