@@ -14,8 +14,11 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable
+from transload.runtime.tracking import ResultsGone
+from transload.specs import AppState, AppStatus, ReplicaStatus
 from transload_kubernetes import names, plan, results, states
 from transload_kubernetes.cluster import Cluster, cut
+from transload_kubernetes.decide import decide
 from transload_kubernetes.lookup import Lookup, base_of
 from transload_kubernetes.plan import Facts
 from transload_kubernetes.roles import replica_pods
@@ -54,11 +57,14 @@ class HandOver:
             The files, or None if the job was given another place for them.
 
         Raises:
+            ResultsGone: if what a replica reported was removed, or the record cannot be read.
             TrackingError: if a replica had more than can be handed over.
             SchedulerUnavailable: if the cluster does not return the whole log of a helper.
         """
         self.wait()
         facts = self._lookup.facts(app_id)
+        if facts.unreadable:
+            raise ResultsGone(f"the results of {app_id} cannot be read: {facts.unreadable}")
         if facts.plan is None:
             raise AppNotFound(app_id)
         if facts.plan.tracker_base not in (None, results.FOLDER):
@@ -66,11 +72,44 @@ class HandOver:
         namespace, _ = names.parse_app_id(app_id)
         store = results.PodStore(f"the pods of {app_id}")
         is_single = len(facts.plan.roles) == 1
-        for role in facts.plan.roles:
-            for k in range(role.replicas):
-                key = str(k) if is_single else f"{role.name}/{k}"
-                self._collect(store, namespace, facts, role.name, k, key)
+        status = decide(facts, self._cluster.now()).status
+        for role in status.roles:
+            for replica in role.replicas:
+                self._check_there(facts, status, replica)
+                key = str(replica.id) if is_single else f"{role.role}/{replica.id}"
+                self._collect(store, namespace, facts, role.role, replica.id, key)
         return store
+
+    def _check_there(self, facts: Facts, status: AppStatus, replica: ReplicaStatus) -> None:
+        """Raise ResultsGone if a replica has ended, and what it may have reported is not there.
+
+        What is not there of a job that was cancelled went with its pods, as was asked.
+        """
+        assert facts.plan is not None
+        role = replica.role
+        has_run = replica.state is AppState.SUCCEEDED
+        if status.state is AppState.FAILED and facts.is_complete:
+            label = names.role_label(role)
+            has_job = any(names.labels_of(job).get(names.LABEL_ROLE) == label for job in facts.jobs)
+            has_run = has_run or replica.state is AppState.FAILED or not has_job
+        if not has_run:
+            return
+        pods = replica_pods(facts, role, replica.id)
+        if facts.files(role, replica.id):
+            return
+        if any(_has_reported(pod, replica.state) for pod in pods):
+            return
+        has_helper = facts.plan.tracker_base == results.FOLDER
+        if facts.ends(role, replica.id) and not has_helper:
+            return
+        why = "its pod was deleted, and what it had reported with it"
+        seconds = facts.plan.cfg.get("ttl")
+        if seconds is not None:
+            why += f"; run option ttl={seconds} lets the cluster do that"
+        raise ResultsGone(
+            f"the results of {role}/{replica.id} of {facts.plan.app_id} cannot be read any more: "
+            f"{why}; a tracker_base on a volume or in a store keeps them"
+        )
 
     def _collect(
         self, store: results.PodStore, namespace: str, facts: Facts, role: str, k: int, key: str
@@ -78,6 +117,9 @@ class HandOver:
         """Put the results that a replica's pods handed over into a store, under ``key``."""
         who = f"{role}/{k}"
         pods = replica_pods(facts, role, k)
+        if not pods:
+            for end in facts.ends(role, k):
+                store.take_end(end, key, who)
         present = {pod["metadata"]["name"] for pod in pods}
         noted = dict(facts.files(role, k))
         for name, text in noted.items():
@@ -88,10 +130,10 @@ class HandOver:
             note = noted.get(pod["metadata"]["name"])
             if note is not None:
                 store.take_log(note.encode(), who)
-            elif not results.helper_of(pod["spec"]):
+            else:
                 store.take_end(states.program(pod, "terminated"), key, who)
-            elif states.has_begun(pod, names.HELPER):
-                store.take_log(self._helper_log(namespace, pod), who)
+                if states.has_begun(pod, names.HELPER):
+                    store.take_log(self._helper_log(namespace, pod), who)
 
     def _helper_log(self, namespace: str, pod: dict[str, Any]) -> bytes:
         """Return the log of a pod's helper. If the helper has ended, wait for the complete log.
@@ -214,3 +256,11 @@ class HandOver:
         self.wait()
         self.closing.set()
         self.wait(_AGAIN_S)
+
+
+def _has_reported(pod: dict[str, Any], state: AppState) -> bool:
+    """Tell whether a pod has the end of a program that ended as its replica did."""
+    code = states.program(pod, "terminated").get("exitCode")
+    if state is AppState.SUCCEEDED:
+        return code == 0
+    return True
