@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -215,3 +216,21 @@ def test_a_job_that_posts(
     assert shown["results"]["0"]["loss"] == 0.5
     ended = {0: AppState.SUCCEEDED, 7: AppState.FAILED}
     assert found["state"] == ended[code].name
+
+
+def test_a_disk_without_locks(tmp_path: Path) -> None:
+    """What is posted is kept where nothing can be locked, as on Lustre without its option flock."""
+    refuse = mock.Mock(side_effect=OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)))
+    environment = {
+        "TRANSLOAD_TRACKER_BASE": str(tmp_path / "results"),
+        "TRANSLOAD_JOB_ID": "local://transload/mine",
+        "TRANSLOAD_ROLE": "main",
+        "TRANSLOAD_REPLICA_ID": "0",
+    }
+    with mock.patch("fcntl.flock", refuse):
+        results = Results(environment)
+        for step in (1, 2):
+            results.add(posted(step, loss=1 / step, current_step=step, total_steps=9))
+    assert refuse.called
+    assert FsspecResultTracker(tmp_path / "results").get("0") == {"loss": 0.5}
+    assert read_curves(open_store(tmp_path / "results"))["0"] == {"loss": {1.0: 1.0, 2.0: 0.5}}

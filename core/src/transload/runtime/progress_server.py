@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from typing import IO
 
 __all__ = ["Account", "Posted", "served", "status_of"]
 
@@ -267,7 +268,7 @@ def _update(path: str, change: Callable[[bytes], bytes]) -> None:
                 except FileExistsError:
                     continue
             with open(path, "rb") as file:
-                fcntl.flock(file, fcntl.LOCK_EX)
+                _lock(file)
                 is_there = os.path.lexists(path) and os.path.samestat(
                     os.fstat(file.fileno()), os.lstat(path)
                 )
@@ -283,11 +284,19 @@ def _update(path: str, change: Callable[[bytes], bytes]) -> None:
 def _append(path: str, line: bytes) -> None:
     """Add a line to a file, behind whole lines."""
     with open(path, "ab+") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        _lock(file)
         size = file.seek(0, os.SEEK_END)
         if size and os.pread(file.fileno(), 1, size - 1) != b"\n":  # of a writer that was killed
             line = b"\n" + line
         file.write(line)
+
+
+def _lock(file: IO[bytes]) -> None:
+    """Lock a file against others who write it, where the file system has locks."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+    except OSError:
+        pass  # a report must not be lost for want of a lock
 
 
 def _write(path: str, data: bytes) -> None:
