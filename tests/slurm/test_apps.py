@@ -347,6 +347,37 @@ def test_roles_with_constraints_of_their_own(
     assert lines(runner, handle, "second") == ["node3\n"]
 
 
+def test_our_own_settings_of_slurms_tools_stay_here(
+    runner: Runner, shell_app: ShellApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How Slurm's answers are to be written here is no matter of the job, nor of what it starts."""
+    for name in ("LC_ALL", "LANG", "LC_MESSAGES", "SLURM_TIME_FORMAT"):
+        monkeypatch.delenv(name, raising=False)
+    script = "env | grep -E '^(LC_MESSAGES|SLURM_TIME_FORMAT)='; squeue -h -j $SLURM_JOB_ID -o %V"
+    handle = runner.run(shell_app(script), "slurm", {"prologue": "export SLURM_TIME_FORMAT=%s"})
+    runner.wait(handle, timeout=60)
+    (own, time) = runner.log_lines(handle, "main")
+    assert (own, time.strip().isdigit()) == ("SLURM_TIME_FORMAT=%s\n", True)
+    monkeypatch.setenv("LC_MESSAGES", "C.UTF-8")
+    handle = runner.run(shell_app("echo $LC_MESSAGES; env | grep SLURM_TIME_FORMAT"), "slurm")
+    runner.wait(handle, timeout=60)
+    assert list(runner.log_lines(handle, "main")) == ["C.UTF-8\n"]
+
+
+def test_a_scancel_that_hangs(
+    runner: Runner, shell_app: ShellApp, cluster: Any, tmp_path: Path, eventually: Eventually
+) -> None:
+    """An element that ends the others of its array ends itself, though Slurm does not answer."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "scancel").write_text("#!/bin/sh\nexec sleep 300\n")
+    (tools / "scancel").chmod(0o755)
+    cfg = {"gang": False, "prologue": f"export PATH={tools}:$PATH"}
+    handle = runner.run(shell_app("exit 3"), "slurm", cfg, app_id="hangs")
+    assert runner.wait(handle, timeout=60) is not None
+    eventually(lambda: not cluster.tool("squeue", "-h", "-n", "hangs"), 60)
+
+
 def test_scancel_that_is_refused(
     runner: Runner,
     cluster: Any,

@@ -138,6 +138,31 @@ def test_other_files(
     assert [row.app_handle for row in runner.list("slurm")] == [good]
 
 
+@pytest.mark.parametrize("names", [("claim",), ("claim", "job.json")], ids=" ".join)
+@pytest.mark.parametrize(
+    "number", ["x", "²", "12\n", "7" * 5000, "-1", "1 2"], ids=lambda text: text[:3]
+)
+def test_a_number_that_is_none(
+    runner: Runner,
+    shell_app: ShellApp,
+    slurm_dir: Path,
+    eventually: Any,
+    names: tuple[str, ...],
+    number: str,
+) -> None:
+    """A job may write anything in place of Slurm's number. It hides no other, and can be ended."""
+    good = runner.run(shell_app("true"), "slurm", {"begin": "now+1hour"}, app_id="good")
+    bad = _running(runner, shell_app, eventually, "bad")
+    for name in names:
+        text = json.dumps({"id": number}) if name == "job.json" else number
+        (slurm_dir / "bad" / name).write_text(text)
+    with Runner("tests") as other:
+        assert {row.app_handle for row in other.list("slurm")} == {good, bad}
+        assert other.status(bad).state is AppState.RUNNING  # type: ignore[union-attr]
+        other.cancel(bad)
+    eventually(lambda: _jobs("bad") == [], timeout=60)
+
+
 def test_newer_record_is_left_alone(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
     """A newer version's record is shown as UNKNOWN, and not deleted."""
     handle = runner.run(shell_app("true"), "slurm", app_id="newer")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import hashlib
 import os
 import re
@@ -178,6 +180,43 @@ def test_a_component_is_given_a_path_of_the_cluster(
     )
     handle = far.run_component("jobs.py:train", [], "slurm", app_id="component")
     assert _words(far, handle) == [f"--to={login.home}/.transload/slurm/component/results/x"]
+
+
+@pytest.mark.parametrize("trouble", ["not executable", "no program", "no folder for sockets"])
+def test_an_ssh_that_cannot_be_started(
+    login: Any, shell_app: Callable[..., AppDef], trouble: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the machine says of ssh itself is the reason, of a submit too."""
+    tools = login.client / "none"
+    tools.mkdir(exist_ok=True)
+    (tools / "ssh").write_bytes(b"\x7fELF, but not really")
+    (tools / "ssh").chmod(0o644 if trouble == "not executable" else 0o755)
+    named = "ssh login"
+    if trouble == "no folder for sockets":
+        named = str(login.client / "file")
+        Path(named).touch()
+        monkeypatch.setattr(ssh, "control_folder", lambda: f"{named}/sockets")
+    else:
+        monkeypatch.setenv("PATH", str(tools))
+    scheduler = create_slurm("tests")
+    scheduler.connect({"ssh": "login"})
+    with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
+        with pytest.raises(SchedulerUnavailable, match=named):
+            runner.list("slurm")
+        with pytest.raises(SubmitError, match=named) as caught:
+            runner.run(shell_app("true"), "slurm")
+    assert "workspace" not in str(caught.value)
+
+
+@pytest.mark.timeout(60)
+def test_a_file_system_without_locks(far: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connections are not shared where nothing can be locked, which no file system here refuses."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    assert far.list("slurm") == []
 
 
 def test_two_submits_of_one_id_are_one_app(far: Runner, shell_app: Callable[..., AppDef]) -> None:

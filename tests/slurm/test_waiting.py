@@ -177,6 +177,60 @@ def test_held_and_dependent_jobs(
     _waits(runner, after, eventually, "a job that it depends on has not ended (Dependency)")
 
 
+def test_kept_for_maintenance(
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Any
+) -> None:
+    """Nodes that are about to be serviced start no job that would last into that time."""
+    made = cluster.tool(
+        "scontrol",
+        *("create", "reservation", "reservationname=service", "starttime=now+5minutes"),
+        *("duration=60", "flags=maint,ignore_jobs", "nodes=ALL", "users=root"),
+    )
+    assert "service" in made
+    try:
+        handle = runner.run(shell_app("true"), "slurm", {"time": "60"})
+        said = _waits(runner, handle, eventually, "Reserved for maintenance")
+        assert "for maintenance: ask for less time (-c time=), or wait" in said
+        short = runner.run(shell_app("true"), "slurm", {"time": "1"})
+        status = runner.wait(short, timeout=60)
+        assert status is not None and status.state is AppState.SUCCEEDED
+    finally:
+        cluster.tool("scontrol", "delete", "reservation=service")
+
+
+_WAITING = """
+AccountNotAllowed AccountingPolicy AssocGrpGRESRunMinutes AssocMaxSubmitJobLimit AssociationJobLimit
+AssociationResourceLimit AssociationTimeLimit BadConstraints BeginTime BurstBufferOperation
+BurstBufferResources BurstBufferStageIn Cleaning Constraints DeadLine Dependency FedJobLock
+FrontEndDown InvalidAccount InvalidQOS JobArrayTaskLimit JobHeldAdmin JobHeldUser JobHoldMaxRequeue
+JobLaunchFailure Licenses MaxJobsPerAccount MaxMemPerLimit MaxMemoryRunMinsPerUser MaxPoweredUpNodes
+MpiPortsBusy NodeDown PartitionConfig PartitionDown PartitionInactive PartitionNodeLimit
+PartitionTimeLimit PowerNotAvail PowerReserved Priority Prolog QOSGrpBillingMinutes QOSJobLimit
+QOSMaxGRESPerNode QOSMinMemory QOSNotAllowed QOSResourceLimit QOSTimeLimit QOSUsageThreshold
+ReqNodeNotAvail Reservation ReservationDeleted ReservationInvalid Resources SchedDefer SystemFailure
+"""
+"""The reasons of Slurm 22.05 to 25.11 for which a job waits, one of each family of limits."""
+
+
+@pytest.mark.unit
+@pytest.mark.parametrize(
+    "reason",
+    [
+        *_WAITING.split(),
+        "ReqNodeNotAvail, UnavailableNodes:node[1-2]",
+        "ReqNodeNotAvail, May be reserved for other job",
+        "ReqNodeNotAvail(Unavailable:node1)",
+    ],
+)
+def test_every_reason_has_words(reason: str) -> None:
+    """No reason of Slurm is left to be looked up, and those that name nodes name them."""
+    said = in_words(Job("7", "a", "PENDING", {}, reason))
+    words = said.removesuffix(f" ({reason})")
+    assert words != said and " " in words
+    if "node[" in reason or "node1" in reason:
+        assert reason[reason.index("node", 15) :].rstrip(")") in words
+
+
 @pytest.mark.unit
 @pytest.mark.parametrize(
     ("reason", "words"),

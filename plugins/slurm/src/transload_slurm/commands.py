@@ -79,14 +79,16 @@ def run(command: list[str], timeout: float, env: Mapping[str, str] | None = None
     Args:
         command: the tool and its arguments.
         timeout: seconds.
-        env: its environment, by default this process's, cleaned.
+        env: its environment, which what it starts may inherit. By default this process's, cleaned.
 
     Raises:
         SchedulerUnavailable: if it is not installed, or does not end in time.
     """
-    given = environment(os.environ) if env is None else dict(env)
-    # times and words that this package can read, whatever the user's habits
-    given.update(SLURM_TIME_FORMAT="standard", LC_MESSAGES="C")
+    given = env
+    if given is None:
+        given = environment(os.environ)
+        # times and words that this package can read, whatever the user's habits
+        given.update(SLURM_TIME_FORMAT="standard", LC_MESSAGES="C")
     try:
         done = subprocess.run(
             command,

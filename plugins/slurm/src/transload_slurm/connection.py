@@ -216,20 +216,12 @@ class Link:
         self._pid = os.getpid()
         self._heard = time.monotonic()
         self._why = ""
-        socket, self._slot = ssh.take_slot(host)
-        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe might fill, or outlive the process
+        self._slot = -1
         try:
-            self._process = subprocess.Popen(
-                ssh.command(host, socket, python, root),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._said,
-                bufsize=0,
-                start_new_session=True,  # Ctrl-C is for this process
-            )
-        except FileNotFoundError as exc:
+            self._start(root, python)
+        except OSError as exc:
             self._free()
-            raise ssh.Refused("ssh is not installed here: OpenSSH's client is needed") from exc
+            raise ssh.not_started(host, exc) from exc
         assert self._process.stdin is not None and self._process.stdout is not None
         self._channel = Channel(self._process.stdout.fileno(), self._process.stdin.fileno())
         too_long = threading.Timer(_HELLO_S, self._process.kill)
@@ -251,6 +243,23 @@ class Link:
         ]
         for thread in self._threads:
             thread.start()
+
+    def _start(self, root: str, python: str) -> None:
+        """Start ssh.
+
+        Raises:
+            OSError: if this machine does not let it start.
+        """
+        self._said: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - a pipe might fill, or outlive the process
+        socket, self._slot = ssh.take_slot(self.host)
+        self._process = subprocess.Popen(
+            ssh.command(self.host, socket, python, root),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._said,
+            bufsize=0,
+            start_new_session=True,  # Ctrl-C is for this process
+        )
 
     def _handshake(self, root: str) -> dict[str, Any]:
         while True:
@@ -419,7 +428,9 @@ class Link:
         if self._slot >= 0:
             os.close(self._slot)
             self._slot = -1
-        self._said.close()
+        said: IO[bytes] | None = getattr(self, "_said", None)
+        if said is not None:
+            said.close()
 
     def forget(self) -> None:
         """Leave the process to the parent, in a child of a fork."""

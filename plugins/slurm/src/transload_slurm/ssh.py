@@ -7,6 +7,7 @@ lets in ten.
 from __future__ import annotations
 
 import base64
+import errno
 import fcntl
 import hashlib
 import os
@@ -149,7 +150,11 @@ def control_folder() -> str:
 def take_slot(host: str) -> tuple[str, int]:
     """Return the path of a connection's socket, and a descriptor that reserves one of its sessions.
 
-    The session is ours as long as the descriptor is open.
+    The session is ours as long as the descriptor is open. Where nothing can be locked, this process
+    has a connection of its own.
+
+    Raises:
+        OSError: if no file can be made there.
     """
     name = f"{control_folder()}/{hashlib.sha256(host.encode()).hexdigest()[:12]}"
     number = 0
@@ -158,9 +163,11 @@ def take_slot(host: str) -> tuple[str, int]:
             fd = os.open(f"{name}-{number}.{session}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            except BlockingIOError:
                 os.close(fd)
                 continue
+            except OSError:
+                return f"{name}-{os.getpid()}", fd
             return f"{name}-{number}", fd
         number += 1
 
@@ -189,6 +196,16 @@ def _quoted(path: str) -> str:
     if path.startswith("~/"):
         return f'"$HOME"/{shlex.quote(path[2:])}'
     return shlex.quote(path)
+
+
+def not_started(host: str, exc: OSError) -> SchedulerUnavailable:
+    """Return why ssh could not be started on this machine."""
+    if exc.filename == "ssh" and isinstance(exc, FileNotFoundError):
+        return Refused("ssh is not installed here: OpenSSH's client is needed")
+    message = f"ssh {host}: cannot be started on this machine: {exc}"
+    if exc.errno in (errno.EACCES, errno.ENOEXEC, errno.ENOTDIR):
+        return Refused(message)
+    return SchedulerUnavailable(message)
 
 
 def explain(host: str, code: int | None, said: str) -> SchedulerUnavailable:

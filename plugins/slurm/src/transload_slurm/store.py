@@ -58,6 +58,7 @@ SCHEMA: Final = 1
 
 BULKY: Final = ("logs", "workspace", "results")
 _MARK: Final = ".transload"
+_NUMBER: Final = re.compile(r"[0-9]{1,18}\Z")
 _MOST: Final = 1 << 29
 """Characters that are read of a file, since a job may leave one of any size."""
 
@@ -255,11 +256,11 @@ class AppFolders:
     def job_id(self, app_id: str) -> str | None:
         """Return the id of a job in Slurm, once it has one."""
         folder = self.folder(app_id)
-        claimed = read_text(f"{folder}/claim")
-        if claimed:
-            return claimed
-        job_id = str((read_json(f"{folder}/job.json") or {}).get("id", ""))
-        return job_id if job_id.isdigit() else None
+        noted = (read_json(f"{folder}/job.json") or {}).get("id", "")
+        for found in (read_text(f"{folder}/claim") or "", str(noted)):
+            if _NUMBER.match(found):  # the job itself may have written anything there
+                return found
+        return None
 
     def is_gone(self, app_id: str) -> bool:
         """Tell whether a job of that id was deleted (caller-given ids only)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +23,21 @@ _SOON_STEP_S: Final = 60.0
 
 REASONS: Final[Mapping[str, str]] = {
     "AccountNotAllowed": "its account may not use this partition: name another (-c account=NAME)",
+    "AccountingPolicy": "a limit of its account or of its QOS does not let it start",
+    "AssociationJobLimit": "as many jobs of its account run as may",
+    "AssociationResourceLimit": "jobs of its account have used up what they may use together",
+    "AssociationTimeLimit": "its account has used up its time",
     "BadConstraints": "no node of the partition is as it asks",
     "BeginTime": "its earliest start has not come",
+    "BurstBufferOperation": "what it asks of the burst buffer has failed: ask an administrator",
+    "BurstBufferResources": "other jobs have the burst buffer that it asks for",
+    "BurstBufferStageIn": "its files are being copied to the burst buffer",
+    "Cleaning": "its nodes are still being cleaned up after its earlier start",
+    "Constraints": "what it asks for is not to be had for now",
+    "DeadLine": "it could not end before its deadline",
     "Dependency": "a job that it depends on has not ended",
+    "FedJobLock": "the clusters of its federation agree on which of them starts it",
+    "FrontEndDown": "no front end is up that could start it",
     "InvalidAccount": "there is no such account: name another (-c account=NAME)",
     "InvalidQOS": "there is no such QOS: name another (-c qos=NAME)",
     "JobArrayTaskLimit": "as many of its replicas run as array_parallel allows",
@@ -37,6 +50,9 @@ REASONS: Final[Mapping[str, str]] = {
         "it could not be launched, and is held: `scontrol release {job}` tries again"
     ),
     "Licenses": "other jobs have the licenses that it asks for",
+    "MaxMemPerLimit": "it asks for more memory than a CPU or a node may have: ask for less (--mem)",
+    "MaxPoweredUpNodes": "as many nodes are powered up as may be",
+    "MpiPortsBusy": "no ports are free for its MPI",
     "NodeDown": "a node that it needs is down",
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions": (
         "nodes that it needs are down, drained, or kept for jobs of partitions that go first"
@@ -46,13 +62,26 @@ REASONS: Final[Mapping[str, str]] = {
     "PartitionInactive": "its partition is inactive: it starts none for now",
     "PartitionNodeLimit": "it asks for more nodes than the partition gives to a job",
     "PartitionTimeLimit": "it asks for more time than the partition gives to a job",
+    "PowerNotAvail": "there is not enough power for its nodes",
+    "PowerReserved": "the power for its nodes is reserved",
     "Priority": "jobs of higher priority go first",
+    "Prolog": "its nodes are being prepared",
+    "QOSJobLimit": "as many jobs of its QOS run as may",
     "QOSNotAllowed": "its QOS may not use this partition: name another (-c qos=NAME)",
     "QOSResourceLimit": "jobs of its QOS have used up what they may use together",
-    "ReqNodeNotAvail": "a node that it names is not available",
+    "QOSTimeLimit": "its QOS has used up its time",
+    "QOSUsageThreshold": "more has been used than its QOS allows: name another (-c qos=NAME)",
+    "ReqNodeNotAvail": "nodes that it needs are not available",
+    "ReqNodeNotAvail, May be reserved for other job": "nodes that it needs are kept for another job",
+    "ReqNodeNotAvail, Reserved for maintenance": (
+        "nodes that it needs are kept for maintenance: ask for less time (-c time=), or wait"
+    ),
     "Reservation": "its reservation has not begun",
     "ReservationDeleted": "its reservation is gone: name another (-c reservation=NAME)",
+    "ReservationInvalid": "its reservation cannot be used: name another (-c reservation=NAME)",
     "Resources": "other jobs have the nodes that it needs",
+    "SchedDefer": "it was to start at once, which this cluster does not do",
+    "SystemFailure": "Slurm, a disk or the network has failed: ask an administrator",
 }
 """Reason of Slurm → what it means, for a person."""
 
@@ -67,7 +96,10 @@ _FAMILIES: Final[Sequence[tuple[str, str, str]]] = (
 )
 """Beginning and part of a reason, behind ``Assoc`` or ``QOS`` → what it means."""
 
-_WHOSE: Final[Mapping[str, str]] = {"Assoc": "the account", "QOS": "the QOS"}
+_WHOSE: Final[Mapping[str, str]] = {"Assoc": "the account", "QOS": "the QOS", "Max": "the QOS"}
+"""How the name of a limit begins → whose it is. Newer limits of a QOS leave its name out."""
+
+_NODES_AWAY: Final = re.compile(r"ReqNodeNotAvail\W+Unavailable(?:Nodes)?:([^)]+)")
 
 NEVER: Final = frozenset(
     {"BadConstraints", "PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit"}
@@ -123,10 +155,15 @@ def meaning(job: Job) -> str:
     known = REASONS.get(job.reason)
     if known is not None:
         return known.format(job=job.id)
+    away = _NODES_AWAY.match(job.reason)
+    if away:
+        return f"nodes that it needs are not available: {away[1]}"
     for start, whose in _WHOSE.items():
         if not job.reason.startswith(start):
             continue
-        rest = job.reason[len(start) :]
+        rest = job.reason.removeprefix(start)
+        if start == "Max":
+            rest = job.reason
         for beginning, part, text in _FAMILIES:
             if rest.startswith(beginning) and part in rest:
                 return f"it {text.format(whose=whose)}"

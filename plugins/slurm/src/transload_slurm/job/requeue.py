@@ -100,7 +100,7 @@ def _is_drained(nodes: str) -> bool:
     """Tell whether somebody has taken one of these nodes out of service."""
     if not nodes:
         return False
-    code, out, _ = _run(["sinfo", "-h", "-N", "-n", nodes, "-o", "%T"])
+    code, out, _ = run_tool(["sinfo", "-h", "-N", "-n", nodes, "-o", "%T"])
     return code == 0 and any(line.strip().startswith("drain") for line in out.splitlines())
 
 
@@ -114,7 +114,7 @@ def go_on(folder: str) -> str:
     while True:
         try:
             if _may_requeue():
-                return _said(_run(["scontrol", "requeue", _own_id()]), "scontrol requeue")
+                return _said(run_tool(["scontrol", "requeue", _own_id()]), "scontrol requeue")
             return _succeed(folder)
         except _Unreachable as exc:
             if time.monotonic() >= deadline:
@@ -135,7 +135,7 @@ def _own_id() -> str:
     return env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")
 
 
-def _run(command: list[str], env: dict[str, str] | None = None) -> tuple[int, str, str]:
+def run_tool(command: list[str], env: dict[str, str] | None = None) -> tuple[int, str, str]:
     """Run a tool, and return its exit code, its output, and its error output."""
     try:
         done = subprocess.run(
@@ -176,7 +176,7 @@ def _may_requeue() -> bool:
     Raises:
         _Unreachable: if it does not answer.
     """
-    answer = _run(["scontrol", "-o", "show", "job", os.environ.get("SLURM_JOB_ID", "")])
+    answer = run_tool(["scontrol", "-o", "show", "job", os.environ.get("SLURM_JOB_ID", "")])
     _said(answer, "scontrol show job")
     return " Requeue=0 " not in answer[1]
 
@@ -190,7 +190,7 @@ def _succeed(folder: str) -> str:
     }
     env[ENV_START] = str(start_number() + 1)
     command = ["sbatch", "--parsable", f"--dependency=afterany:{job_id()}"]
-    answer = _run([*command, os.path.join(folder, "job.sh")], env)
+    answer = run_tool([*command, os.path.join(folder, "job.sh")], env)
     refused = _said(answer, "sbatch")
     if refused:
         return refused

@@ -43,7 +43,7 @@ class Start:
         others = [
             name
             for name in os.listdir(self.place)
-            if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdigit()
+            if name.startswith(_PREFIX) and name[len(_PREFIX) :].isdecimal()
         ]
         numbers = {int(name[len(_PREFIX) :]): name for name in others}
         if max(numbers) > self.number:

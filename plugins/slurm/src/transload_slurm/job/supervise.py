@@ -35,7 +35,7 @@ from transload.runtime.liveness import (
 from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently, start_number
 from .limits import SlurmLimit
 from .rank0 import Rank0
-from .requeue import cancelled_before, cause_of, go_on
+from .requeue import cancelled_before, cause_of, go_on, run_tool
 from .starts import Start, claim, job_id
 from .steps import Step, complain, job_now
 
@@ -703,9 +703,9 @@ class Supervisor:
                 )
             except OSError as exc:
                 complain(f"{exc}")
-            import subprocess
-
-            subprocess.call(["scancel", os.environ["SLURM_ARRAY_JOB_ID"]])  # noqa: S607 - Slurm's own, on PATH
+            code, _, err = run_tool(["scancel", os.environ["SLURM_ARRAY_JOB_ID"]])
+            if code:
+                complain(f"scancel of the other elements: {err or f'exit code {code}'}")
 
     def _state(self) -> dict[str, Any]:
         more: dict[str, Any] = {"job": job_id(), "signalled": self.app.interrupted}
