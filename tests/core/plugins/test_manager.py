@@ -111,6 +111,39 @@ def test_installed_plugin(installed: Any) -> None:
     assert "own" in found.names("schedulers")
 
 
+def test_two_distributions_may_name_their_plugins_alike(installed: Any) -> None:
+    """Both are loaded, and the list says which is whose."""
+    installed("tl-dist-a", {"tl-a": "tl_plugin_a"}, tl_plugin_a=GOOD)
+    other = GOOD.replace('"mine"', '"other"').replace('"own"', '"too"')
+    installed("tl-dist-b", {"tl-a": "tl_plugin_b"}, tl_plugin_b=other)
+    found = Plugins(disabled=set())
+    infos = {info.name: info for info in found.infos() if info.dist.startswith("tl-dist")}
+    assert {name: info.dist for name, info in infos.items()} == {
+        "tl-a": "tl-dist-a",
+        "tl-a (tl-dist-b)": "tl-dist-b",
+    }
+    assert {info.status for info in infos.values()} == {"loaded"}
+    assert {"mine", "own", "other", "too"} <= set(found.names("schedulers"))
+    off = [info.status for info in Plugins(disabled={"tl-a"}).infos() if "tl-a" in info.name]
+    assert off == ["disabled", "disabled"]
+
+
+def test_a_distribution_that_lies_twice_on_the_path_is_one(
+    installed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that Python imports counts, however its name is spelled."""
+    installed("tl-dist-a", {"tl-a": "tl_plugin_a"}, tl_plugin_a=GOOD)
+    again = tmp_path / "again" / "tl_dist_a-1.1.dist-info"
+    again.mkdir(parents=True)
+    (again / "METADATA").write_text("Metadata-Version: 2.1\nName: TL_Dist.a\nVersion: 1.1\n")
+    (again / "entry_points.txt").write_text("[transload]\ntl-a = tl_plugin_a\n")
+    monkeypatch.syspath_prepend(str(again.parent))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    has_plugins.cache_clear()
+    infos = [info for info in Plugins(disabled=set()).infos() if "tl-a" in info.name]
+    assert [(info.version, info.status) for info in infos] == [("1.2", "loaded")]
+
+
 @pytest.mark.parametrize(
     ("source", "says"),
     [

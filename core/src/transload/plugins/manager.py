@@ -436,12 +436,14 @@ def _installed() -> list[tuple[str, str, str, str]]:
         return []
     from importlib.metadata import distributions
 
-    found: dict[str, tuple[str, str, str, str]] = {}
+    found: dict[tuple[str, str], tuple[str, str, str, str]] = {}
     for dist in distributions():
         for entry in dist.entry_points:
             if entry.group == GROUP:
-                found.setdefault(entry.name, (entry.name, entry.value, dist.name, dist.version))
-    return [found[name] for name in sorted(found)]
+                # a distribution that lies twice on the path is the first one; two are two
+                key = (entry.name, str(dist.name).lower().replace("_", "-").replace(".", "-"))
+                found.setdefault(key, (entry.name, entry.value, dist.name, dist.version))
+    return [found[key] for key in sorted(found)]
 
 
 _plugins: Plugins | None = None
