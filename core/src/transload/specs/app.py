@@ -390,6 +390,7 @@ def as_environment(value: object, path: str) -> Environment | None:
 
 
 def _check_env_name(name: str, path: str) -> None:
+    check_str(name, f"{path} name")
     if not name or "=" in name or "\x00" in name:
         refuse(f"{path} name", name, "must not be empty or contain '=' or NUL")
 

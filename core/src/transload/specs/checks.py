@@ -80,13 +80,29 @@ def check_given(**values: object) -> None:
 
 
 def check_str(value: object, path: str, *, empty: bool = True) -> None:
-    """Refuse anything but a str without NUL bytes."""
+    """Refuse anything but a str without NUL bytes that can be written as bytes.
+
+    Bytes of a file's name that are not UTF-8 may stand in it as Python has them.
+    """
     if not isinstance(value, str):
         refuse(path, value, "must be a str")
+    if not _has_bytes(value, "surrogateescape"):
+        refuse(path, value, "holds half of a surrogate pair, which is no character")
     if "\x00" in value:
         refuse(path, value, "must not contain NUL")
     if not empty and not value:
         refuse(path, value, "must not be empty")
+
+
+def _has_bytes(text: str, errors: str) -> bool:
+    """Tell whether a text can be encoded."""
+    if text.isascii():
+        return True
+    try:
+        text.encode("utf-8", errors)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_int(value: object, path: str, low: int, high: int | None = None) -> None:
@@ -162,6 +178,7 @@ def check_name(value: object, path: str) -> None:
     name = str(value)
     if (
         len(name) > 200
+        or not _has_bytes(name, "strict")
         or re.search(_CONTROL, name)
         or "/" in name
         or "\\" in name
