@@ -53,6 +53,7 @@ class Context:
         flow_run: id of the run of the flow.
         step: name of the step.
         round: counted up when a person runs the step again.
+        began: when the flow run began.
         notes: kept for this step.
         log_notes: kept for this step as well.
         log: takes a line for the step's log.
@@ -64,6 +65,7 @@ class Context:
     flow_run: str
     step: str
     round: int
+    began: str
     notes: Notes
     log_notes: Notes
     log: Callable[[str], None]

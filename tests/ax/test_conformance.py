@@ -34,6 +34,10 @@ class TestAx(AdapterConformance):
         "test_crash_in_a_later_attempt": "a trial has one job",
         "test_restart_while_being_cancelled": "a trial whose job is cancelled is ABANDONED, and never run again",
         "test_new_generation_waits_for_the_old_app": "a trial has one generation",
+        "test_again_while_the_old_app_does_not_end": "a trial has one generation",
+        "test_again_with_detach_waits_for_the_old_app": "a trial has one generation",
+        "test_a_try_that_is_over_touches_nothing": "a trial has one generation",
+        "test_an_app_of_another_installation_is_refused_while_it_runs": "an experiment has an id of its own everywhere",
     }
 
     def make_driver(self, folder: Path, environment: Mapping[str, str]) -> AxDriver:

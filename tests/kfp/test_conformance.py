@@ -30,6 +30,10 @@ class TestKfp(AdapterConformance):
     unknown_state = "RUNTIME_STATE_UNSPECIFIED"
     cannot: ClassVar[Mapping[str, str]] = {
         "test_new_generation_waits_for_the_old_app": "a new run has a job of its own, and knows of no other",
+        "test_again_while_the_old_app_does_not_end": "a new run has a job of its own, and knows of no other",
+        "test_again_with_detach_waits_for_the_old_app": "a new run has a job of its own, and knows of no other",
+        "test_a_try_that_is_over_touches_nothing": "a new run has a job of its own, and knows of no other",
+        "test_an_app_of_another_installation_is_refused_while_it_runs": "a run has an id of its own everywhere",
         "test_app_vanishes_without_a_record_while_the_host_is_down": (
             "a task keeps nothing of its own between two tries: what left no record never was"
         ),

@@ -18,6 +18,7 @@ def run(child: ChildJob) -> None:
         flow_run=job.namespace,
         step=job.name,
         round=int(job.generation),
+        began=job.began,
         notes=JsonFileStore(child.store),
         log_notes=JsonFileStore(f"{child.store}.logs"),
         log=child.log,

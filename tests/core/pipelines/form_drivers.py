@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -16,6 +17,7 @@ from transload.pipelines import (
     Adapter,
     AdapterCapabilities,
     AdapterIO,
+    Again,
     AppCancelled,
     Driver,
     Ending,
@@ -51,7 +53,18 @@ class FormAdapter(Adapter[ChildJob]):
     def identity(self, context: ChildJob) -> Identity:
         """Return what the suite calls the step."""
         job = context.job
-        return Identity(self.name, (job.namespace, job.generation), (job.name,))
+        return Identity(self.name, (job.namespace,), (job.name,))
+
+    def asked(self, context: ChildJob) -> dict[str, Any]:
+        """Return what tells this try from others. Its process is kept, and not compared."""
+        job = context.job
+        return {"round": int(job.generation), "began": job.began, "process": os.getpid()}
+
+    def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+        """Compare the rounds, and when the run began."""
+        if now["round"] != kept["round"]:
+            return Again.YES if now["round"] > kept["round"] else Again.LATER
+        return Again.NO if now["began"] == kept["began"] else Again.FOREIGN
 
     def io(self, context: ChildJob) -> AdapterIO:
         """Return stores in files, and the suite's log."""

@@ -1026,3 +1026,41 @@ def test_a_host_that_polls_tells_of_changes(runner: Runner) -> None:
     assert polled[0] == "SUBMITTED"
     assert polled.count("SUCCEEDED") == 1 == len(events)
     assert events[0].handle == second.handle
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_killed_during_a_submit_under_an_id_with_a_namespace(
+    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch, durable: bool
+) -> None:
+    """The job that the submit brings about is cancelled, by its full id."""
+    scheduler = runner.scheduler("scripted")
+
+    def qualified(app_id: str, cfg: Any) -> str:
+        return app_id if ":" in app_id else f"prod:{app_id}"
+
+    monkeypatch.setattr(scheduler, "qualified_id", qualified, raising=False)
+    app = scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go"}], "submit_seconds": 1.0})
+    launch = Launch(app=app, scheduler="scripted")
+    one = execution(runner, launch=launch, durable=durable)
+    timer = threading.Timer(0.3, one.kill, (True,))
+    timer.start()
+    try:
+        with pytest.raises(AppCancelled):
+            one.run()
+    finally:
+        timer.join()
+        control.open("go")
+    (app_id,) = control.started()
+    assert [each["app_id"] for each in control.calls("cancel")] == [app_id]
+    assert one.handle == f"scripted://host/{app_id}"
+
+
+def test_a_poll_of_a_lost_job_does_not_wait(control: ScriptedControl, runner: Runner) -> None:
+    """A job that is gone has no lines that are worth a wait."""
+    one = execution(runner, {"steps": [{"state": "RUNNING", "until": "go"}]}, sink=lambda *_: None)
+    one.start()
+    assert one.handle is not None
+    control.vanish(one.handle.rpartition("/")[2])
+    began = time.monotonic()
+    assert one.poll().status is None
+    assert time.monotonic() - began < 5

@@ -31,7 +31,7 @@ from transload.pipelines import (
     Identity,
     chain_of,
 )
-from transload.pipelines.attach import Action, AttachRecord
+from transload.pipelines.attach import Action, Again, AttachRecord, Newest
 from transload.pipelines.lifecycle import (
     Allowed,
     Answer,
@@ -43,13 +43,13 @@ from transload.pipelines.lifecycle import (
     Lifecycle,
     LifecycleState,
     Load,
+    Look,
     Moment,
     Note,
     Observe,
     Prepare,
     Prepared,
     Probe,
-    Probed,
     Save,
     Show,
     Steps,
@@ -85,7 +85,8 @@ class World:
 
     ``jobs`` has what the scheduler knows. ``news`` is what each wait brings: a status, a function
     that changes the world, or None for a wait that brings nothing. ``refused`` tells which effects
-    the orchestrator's store refuses.
+    the orchestrator's store refuses. ``words`` counts how often a person has asked, and ``kept``
+    has that number for each job.
     """
 
     jobs: dict[str, AppStatus | str] = field(default_factory=dict)
@@ -93,6 +94,9 @@ class World:
     record: dict[str, Any] | None = None
     has_store: bool = True
     generation: str = "0"
+    words: int = 0
+    foreign: bool = False
+    kept: dict[str, int] = field(default_factory=dict)
     clock: float = 1000.0
     killed: bool = False
     asked: bool = True
@@ -144,6 +148,8 @@ class World:
             if self.has_store:
                 self.record = json.loads(json.dumps(effect.record.to_dict()))
             return None
+        if isinstance(effect, Look):
+            return self.look(effect)
         if isinstance(effect, Probe):
             return self.probe(effect)
         if isinstance(effect, Prepare):
@@ -167,20 +173,46 @@ class World:
         assert isinstance(effect, (Note, Show, FinishLogs))
         return None
 
-    def probe(self, effect: Probe) -> Probed:
-        """Look at a job."""
-        handle = f"scripted://host/a-{self.generation}-{effect.attempt}"
-        if effect.stored is not None:
-            handle = f"{effect.stored.scheduler}://host/{effect.stored.app_id}"
+    def look(self, effect: Look) -> Newest:
+        """Return the newest job of the chain, at the place of the hint and the present one."""
+        hint = effect.hint
+        known = None if hint is None else hint.handle
         if self.away:
             self.away -= 1
-            return Probed(handle, AppStatus(AppState.UNKNOWN, msg="no answer"))
-        found = self.jobs.get(handle)
-        if isinstance(found, AppStatus):
-            return Probed(handle, found, digest="same", here=handle.startswith("scripted"))
-        return Probed(handle, None, existed=found == GONE)
+            return Newest(known, status=AppStatus(AppState.UNKNOWN, msg="no answer"))
+        chain = f"scripted://host/a-{self.generation}"
+        found = {number_of(each): each for each in self.jobs if each.startswith(chain)}
+        if known is not None:
+            found[hint.attempt] = known
+        if not found:
+            return Newest(f"{chain}-0")
+        number = max(found)
+        handle = found[number]
+        here = handle.startswith("scripted")
+        there = self.jobs.get(handle)
+        if not isinstance(there, AppStatus):
+            return Newest(handle, number, here=here)
+        return Newest(handle, number, there, self.again(handle), "same", here)
 
-    def submit(self, handle: str) -> str:
+    def again(self, handle: str) -> Again:
+        """Compare how often a person had asked then and now."""
+        if self.foreign:
+            return Again.FOREIGN
+        kept = self.kept.get(handle, self.words)
+        if kept == self.words:
+            return Again.NO
+        return Again.YES if kept < self.words else Again.LATER
+
+    def probe(self, effect: Probe) -> Newest:
+        """Look at the job of a record."""
+        handle = f"{effect.stored.scheduler}://host/{effect.stored.app_id}"
+        if self.away:
+            self.away -= 1
+            return Newest(handle, status=AppStatus(AppState.UNKNOWN, msg="no answer"))
+        found = self.jobs.get(handle)
+        return Newest(handle, status=found if isinstance(found, AppStatus) else None)
+
+    def submit(self, handle: str) -> bool:
         """Start a job, and check that there is no other one."""
         if self.on_submit is not None:
             self.on_submit()
@@ -193,7 +225,8 @@ class World:
         assert running == [], "one job at a time"
         self.submitted.append(handle)
         self.jobs[handle] = AppStatus(AppState.RUNNING)
-        return handle
+        self.kept[handle] = self.words
+        return True
 
     def observe(self, effect: Observe) -> Observation | None:
         """Return what the next wait brings. The process dies where nothing comes any more."""
@@ -237,7 +270,7 @@ class World:
         if state is None:
             who = Identity("host", ("here", self.generation), ("step",))
             state = LifecycleState(who, ExecutionOptions(**options))
-        return Lifecycle(state)
+        return Lifecycle(state, has_store=self.has_store)
 
     def start(self, **options: Any) -> Lifecycle:
         """Return a lifecycle whose job was submitted or attached to."""
@@ -248,6 +281,11 @@ class World:
     def follow(self, life: Lifecycle) -> AppStatus:
         """Follow a job to its end."""
         return self.play(life.follow(self.moment()))
+
+
+def number_of(handle: str) -> int:
+    """Return the number of a job in its chain."""
+    return int(handle.rpartition("-")[2])
 
 
 FIRST = "scripted://host/a-0-0"
@@ -274,7 +312,7 @@ def test_a_whole_life() -> None:
     life = world.life()
     assert world.play(life.run(world.moment())) == "results"
     kinds = [type(each) for each in world.effects if not isinstance(each, Note)]
-    begin = [Load, Probe, Prepare, Save, Submit, Save]
+    begin = [Load, Look, Prepare, Save, Submit, Save]
     assert kinds == [*begin, Observe, Observe, Observe, FinishLogs, Collect]
     before, after = world.did(Save)
     assert (before.record.handle, after.record.handle) == (None, FIRST)
@@ -358,16 +396,35 @@ def test_a_job_is_looked_for_where_it_was_stored() -> None:
     assert world.said("another place") == 1
 
 
-def test_lost_with_a_store() -> None:
-    """A stored job that is gone is lost once, and the next try answers with the next attempt."""
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_lost_with_a_store(forgotten: bool) -> None:
+    """A stored job that is gone is lost once, and the next try answers with the next one."""
     world = World()
     world.start()
     world.jobs[FIRST] = GONE
+    if forgotten:
+        del world.jobs[FIRST]
     with pytest.raises(AppLost):
         world.start()
     assert world.record is not None
     assert world.record["lost"] is True
     assert world.start().state.attempt == 1
+
+
+def test_lost_with_a_store_that_was_emptied() -> None:
+    """A store that knows nothing of the job any more keeps nobody from the next one."""
+    world = World({FIRST: GONE})
+    assert world.start().state.attempt == 1
+    assert world.said(f"{FIRST} is gone: the next job is submitted") == 1
+
+
+def test_an_intent_that_was_not_carried_out() -> None:
+    """A try that died before its submit leaves its intent, and the next one submits that job."""
+    world = World()
+    with pytest.raises(Died):
+        world.play(world.life().start(world.moment()), effects=4, done=False)
+    assert world.did(Save)[-1].record.handle is None
+    assert world.start().state.handle == FIRST
 
 
 def test_a_store_that_refuses_the_intent() -> None:
@@ -458,25 +515,46 @@ def test_patience_at_the_start() -> None:
     assert lost.submitted == []
 
 
-@pytest.mark.parametrize(
-    ("error", "found"), [(SubmitError("no"), False), (AppExists("there"), True)]
-)
-def test_a_submit_that_is_not_taken(error: TransloadError, found: bool) -> None:
-    """A refused submit is the caller's error.
-
-    A job submitted meanwhile by others is attached to.
-    """
+def test_a_submit_that_is_not_taken() -> None:
+    """A refused submit is the caller's error."""
 
     def fail() -> None:
-        raise error
+        raise SubmitError("no")
 
     world = World(on_submit=fail)
-    if found:
-        assert world.start().state.handle == FIRST
-        assert world.said("is there already") == 1
-    else:
-        with pytest.raises(SubmitError):
-            world.start()
+    with pytest.raises(SubmitError):
+        world.start()
+    assert world.did(Cancel) == []
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_an_id_that_another_try_has_taken(same: bool) -> None:
+    """Who loses the race for an id looks again, whatever the definition of the other's job."""
+
+    class Raced(World):
+        def submit(self, handle: str) -> bool:
+            self.jobs[handle] = status("RUNNING")
+            if same:
+                return False
+            raise AppExists(handle)
+
+    world = Raced()
+    assert world.start().state.handle == FIRST
+    assert world.said("attached to") == 1
+    assert len(world.did(Look)) == 2
+
+
+def test_an_id_that_is_never_free() -> None:
+    """What is refused and not listed is waited for as long as the patience lasts."""
+
+    def taken() -> None:
+        raise AppExists(FIRST)
+
+    world = World(on_submit=taken)
+    with pytest.raises(AppExists):
+        world.start(patience=30)
+    assert world.clock >= 1030
+    assert len(world.did(Submit)) < 40
     assert world.did(Cancel) == []
 
 
@@ -641,13 +719,97 @@ def test_a_limit_before_the_job_is_there() -> None:
     with pytest.raises(TransloadTimeout, match="nothing was submitted: .*time limit"):
         World().start(deadline=999)
     world = World(away=10_000)
-    world.cancel_errors = [SchedulerUnavailable("away")]
     with pytest.raises(TransloadTimeout, match="could not be cancelled: .*time limit"):
         world.start(deadline=1003)
     assert world.clock == pytest.approx(1003)
     found = World({FIRST: status("RUNNING")})
     with pytest.raises(TransloadTimeout, match="was cancelled: .*time limit"):
         found.start(deadline=999)
+
+
+def test_given_up_while_it_is_not_known_which_job_is_the_newest() -> None:
+    """The newest one is looked for before it is cancelled, and no other one is."""
+    world = World({FIRST: status("FAILED"), SECOND: status("RUNNING")}, away=2)
+    life = world.life()
+    steps = life.start(world.moment())
+    with pytest.raises(Died):
+        world.play(steps, effects=2, done=False)  # it waits for the scheduler
+    world.killed = True
+    assert world.play(life.give_up(world.moment())) is False
+    assert world.play(life.give_up(world.moment())) is True
+    assert [each.handle for each in world.did(Cancel)] == [SECOND]
+
+
+# -- a person asks anew
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "CANCELLED"])
+def test_asked_anew_after_the_end(state: str) -> None:
+    """Whatever came of it, the next job is submitted."""
+    world = World({FIRST: status(state)}, words=1, kept={FIRST: 0})
+    assert world.start(resubmit_on=frozenset()).state.handle == SECOND
+    assert [each.anew for each in world.did(Prepare)] == [True]
+
+
+@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
+def test_asked_anew_while_it_runs(on_kill: str) -> None:
+    """The job is cancelled, or only waited for, and the next one is submitted after its end."""
+    world = World({FIRST: status("RUNNING")}, words=1, kept={FIRST: 0})
+    if on_kill == "cancel":
+        world.cancel_errors = [SchedulerUnavailable("away")]
+    world.news = [None, status("CANCELLED")]
+    assert world.start(on_kill=on_kill).state.handle == SECOND
+    assert len(world.did(Cancel)) == (2 if on_kill == "cancel" else 0)
+    assert world.said(f"{FIRST}, of an earlier run: waiting for its end") == 1
+
+
+@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
+def test_asked_anew_while_it_does_not_end(on_kill: str) -> None:
+    """After the patience the error has the handle, and nothing was submitted."""
+    world = World({FIRST: status("RUNNING")}, words=1, kept={FIRST: 0}, news=[None] * 20)
+    with pytest.raises(StateUnknown, match="still runs after") as caught:
+        world.start(on_kill=on_kill, patience=30)
+    assert caught.value.handle == FIRST
+    assert 1030 <= world.clock <= 1036
+    assert world.submitted == []
+    assert len(world.did(Cancel)) == (1 if on_kill == "cancel" else 0)
+
+
+def test_asked_anew_while_its_scheduler_cannot_say() -> None:
+    """UNKNOWN is no end, whoever asks."""
+    world = World({FIRST: status("UNKNOWN")}, words=1, kept={FIRST: 0})
+    with pytest.raises(StateUnknown):
+        world.start(patience=30)
+    assert (world.submitted, world.did(Cancel)) == ([], [])
+
+
+@pytest.mark.parametrize("state", ["RUNNING", "SUCCEEDED", "FAILED", "UNKNOWN"])
+def test_a_try_that_is_over(state: str) -> None:
+    """An earlier try than the one that has submitted the job leaves everything as it is."""
+    world = World({FIRST: status(state)}, words=0, kept={FIRST: 1}, killed=True)
+    with pytest.raises(Detached, match="a later try") as caught:
+        world.start()
+    assert (caught.value.handle, caught.value.asked) == (FIRST, True)
+    assert (world.submitted, world.did(Cancel)) == ([], [])
+
+
+def test_a_job_that_may_be_another_installations() -> None:
+    """While it runs it is refused by its handle. Once it has ended, the next one is submitted."""
+    world = World({FIRST: status("RUNNING")}, foreign=True)
+    with pytest.raises(ConfigError, match=f"deployment_id.*transload cancel {FIRST}"):
+        world.start()
+    assert (world.submitted, world.did(Cancel)) == ([], [])
+    world.jobs[FIRST] = status("SUCCEEDED")
+    assert world.start().state.handle == SECOND
+
+
+def test_killed_while_the_job_of_an_earlier_asking_ends() -> None:
+    """A step that is ended meanwhile submits nothing, and cancels nothing once more."""
+    world = World({FIRST: status("RUNNING")}, words=1, kept={FIRST: 0})
+    world.news = [kill(world)]
+    with pytest.raises(Detached, match="before the job was submitted"):
+        world.start(on_kill="detach")
+    assert (world.submitted, world.did(Cancel)) == ([], [])
 
 
 def test_patience_while_it_runs() -> None:
@@ -817,8 +979,8 @@ def test_never_two_jobs(tries: list[dict[str, Any]], has_store: bool) -> None:
     world = World(has_store=has_store)
     states: list[dict[str, Any]] = []
     for each in tries:
-        if each["again"] and has_store:  # somebody runs it again on purpose
-            world.generation = str(int(world.generation) + 1)
+        if each["again"]:  # somebody runs it again on purpose
+            world.words += 1
         world.away = each["away"]
         world.asked = each["asked"]
         world.killed = False

@@ -27,7 +27,7 @@ from transload.pipelines import (
     LaunchSettings,
     ended_state,
 )
-from transload.pipelines.attach import Action, AttachRecord, decide
+from transload.pipelines.attach import Action, Again, AttachRecord, Newest, decide
 from transload.pipelines.options import next_limit, note_state, retries_note, without_retries
 from transload.schedulers import check_seconds, patience_left, unknown_for, unknown_since
 from transload.specs import AppDef, AppState, AppStatus, Role, is_terminal
@@ -165,25 +165,30 @@ STATUS = st.one_of(
 NEXT_AFTER = st.frozensets(st.sampled_from([AppState.FAILED, AppState.CANCELLED]))
 
 
-@given(NEXT_AFTER, STATUS, st.booleans(), st.booleans())
+@given(NEXT_AFTER, STATUS, st.sampled_from(Again))
 def test_attach_policy(
-    resubmit_on: frozenset[AppState], status: AppStatus | None, existed: bool, stored: bool
+    resubmit_on: frozenset[AppState], status: AppStatus | None, again: Again
 ) -> None:
-    """Only what provably never existed is submitted, and UNKNOWN waits.
+    """The first job is submitted only where there never was one, and UNKNOWN waits.
 
-    Success is collected, and a running job is attached to.
+    A later try's job ends this one. A running job is attached to, or ended first where a person
+    asks anew, or refused if it may be another's. What has ended is the answer, or is followed by
+    the next one.
     """
-    action = decide(status, resubmit_on, existed=existed, handle_stored=stored)
-    assert (action is Action.SUBMIT) == (status is None and not existed and not stored)
-    if status is None:
-        assert action in (Action.SUBMIT, Action.GONE, Action.LOST)
-        assert (action is Action.LOST) == stored
+    assert decide(Newest("h"), resubmit_on) is Action.SUBMIT
+    action = decide(Newest("h", 3, status, again), resubmit_on)
+    assert action is not Action.SUBMIT
+    if again is Again.LATER:
+        assert action is Action.OVER
+    elif status is None:
+        assert action is Action.GONE
     elif status.state is AppState.UNKNOWN:
         assert action is Action.WAIT_KNOWN
-    elif status.state is AppState.SUCCEEDED:
-        assert action is Action.COLLECT
     elif is_terminal(status.state):
-        assert action is (Action.NEXT if status.state in resubmit_on else Action.COLLECT)
+        is_next = again is not Again.NO or status.state in resubmit_on
+        assert action is (Action.NEXT if is_next else Action.COLLECT)
+    elif again is not Again.NO:
+        assert action is {Again.YES: Action.END, Again.FOREIGN: Action.FOREIGN}[again]
     else:
         waits = status.cancel_requested and AppState.CANCELLED in resubmit_on
         assert action is (Action.WAIT_END if waits else Action.ATTACH)

@@ -8,6 +8,7 @@ import pytest
 
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.pipelines import ExecutionOptions, Identity
+from transload.pipelines.lifecycle import Prepare
 from transload.runner import Launch, Runner
 from transload.runner.checkpoints import safe_name
 from transload.runner.config import Settings
@@ -158,7 +159,8 @@ def test_attempts_of_a_unit_share_a_folder(runner: Runner) -> None:
             options = ExecutionOptions(checkpoints=which)  # type: ignore[arg-type]
             launch = Launch(app=app(), scheduler="scripted")
             effects = driver_of(runner, launch, identity, options)._effects
-            names[which].append(effects._build(effects._app_id(attempt)).checkpoints)
+            effects._prepare(Prepare(attempt))
+            names[which].append(effects._prepared.checkpoints)
     assert len(set(names["keep"])) == 1
     assert len(set(names["new"])) == 2
     assert "checkpoints" not in ExecutionOptions().to_dict()
@@ -186,7 +188,10 @@ def test_attempts_of_a_unit_share_a_wandb_run(runner: Runner, which: Any, count:
     launch = Launch(app=asks, scheduler="scripted")
     options = ExecutionOptions(checkpoints=which)
     effects = driver_of(runner, launch, Identity("host", ("here",), ("unit",)), options)._effects
-    plans = [effects._build(effects._app_id(attempt)) for attempt in (0, 1)]
+    plans = []
+    for attempt in (0, 1):
+        effects._prepare(Prepare(attempt))
+        plans.append(effects._prepared)
     assert len({wandb_runs(plan)[0] for plan in plans}) == count
     assert {plan.digest for plan in plans} == {asks.digest()}
 

@@ -16,22 +16,25 @@ __all__ = [
     "AttachRecord",
     "AttachStore",
     "Attached",
+    "Newest",
     "decide",
     "decide_earlier",
 ]
 
 
 class Action(str, Enum):
-    """What to do about one attempt."""
+    """What to do about the newest job of a step's chain."""
 
-    SUBMIT = "submit"  # it never existed
+    SUBMIT = "submit"  # there is none
     ATTACH = "attach"  # it is on its way
     COLLECT = "collect"  # it has ended, and that is the answer
-    NEXT = "next"  # it has ended, and the orchestrator asks again, so look at the next attempt
+    NEXT = "next"  # it has ended, and the step is to run again
     WAIT_END = "wait_end"  # it is being cancelled: wait for its end, then decide again
+    END = "end"  # a person asks anew: end it, wait for its end, then decide again
     WAIT_KNOWN = "wait_known"  # the scheduler cannot say: wait, as long as patience lasts
-    GONE = "gone"  # it existed and does not any more: lost, unless a later attempt is there
-    LOST = "lost"  # its handle was stored and it is gone
+    GONE = "gone"  # it existed and does not any more
+    OVER = "over"  # a later try has submitted it: this one is over
+    FOREIGN = "foreign"  # it may be another installation's, and it runs
 
 
 class Again(Enum):
@@ -49,37 +52,52 @@ class Again(Enum):
     FOREIGN = "foreign"
 
 
-def decide(
-    status: AppStatus | None,
-    resubmit_on: frozenset[AppState],
-    *,
-    existed: bool = False,
-    handle_stored: bool = False,
-) -> Action:
-    """Return the action for an attempt. ``status`` is None only if the job is provably absent.
+@dataclass(frozen=True, slots=True)
+class Newest:
+    """The newest job of a step's chain, as its scheduler knows it.
 
-    With ``existed``, an absent job was submitted once. With ``handle_stored``, the orchestrator has
-    the handle of this very attempt.
+    Args:
+        handle: its handle. It is the one that the first job will get if there is none, and None if
+            the scheduler cannot say which job is the newest.
+        number: its number in the chain, or None if the chain has no job.
+        status: its status, or None if there is no job, or it is gone.
+        again: how this try asks, compared with the one that submitted it.
+        digest: the digest of its definition, or None if it is not known.
+        here: whether the current settings would submit to the same scheduler and cluster.
     """
-    if status is None and handle_stored:
-        return Action.LOST
-    if status is None and existed:
-        return Action.GONE
+
+    handle: str | None
+    number: int | None = None
+    status: AppStatus | None = None
+    again: Again = Again.NO
+    digest: str | None = None
+    here: bool = True
+
+
+def decide(newest: Newest, resubmit_on: frozenset[AppState]) -> Action:
+    """Return what to do about the newest job of a chain."""
+    status = newest.status
+    if newest.again is Again.LATER:
+        return Action.OVER
     if status is None:
-        return Action.SUBMIT
+        return Action.SUBMIT if newest.number is None else Action.GONE
     if status.state is AppState.UNKNOWN:
         return Action.WAIT_KNOWN
-    if is_terminal(status.state):
-        if status.state in resubmit_on:
-            return Action.NEXT
-        return Action.COLLECT
+    has_ended = is_terminal(status.state)
+    if newest.again is Again.FOREIGN:
+        return Action.NEXT if has_ended else Action.FOREIGN
+    if newest.again is Again.YES:
+        return Action.NEXT if has_ended else Action.END
+    if has_ended:
+        return Action.NEXT if status.state in resubmit_on else Action.COLLECT
     if status.cancel_requested and AppState.CANCELLED in resubmit_on:
         return Action.WAIT_END
     return Action.ATTACH
 
 
-def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action:
-    """Return what to do about an earlier generation's job, which is nothing once it has ended."""
+def decide_earlier(newest: Newest) -> Action:
+    """Return what to do about a job of an earlier identity, which is nothing once it has ended."""
+    status = newest.status
     if status is None or is_terminal(status.state):
         return Action.NEXT
     if status.state is AppState.UNKNOWN:
@@ -91,8 +109,8 @@ def decide_earlier(status: AppStatus | None, *, existed: bool = False) -> Action
 class Attached:
     """How an orchestrator got its job, which is by ``submit``, ``attach`` or ``collect``.
 
-    ``attempt`` is that of the generation, None where every run has a fresh id. ``status`` is the
-    latest one, None right after a submit.
+    ``attempt`` is the job's number in the chain, None where every run has a fresh id. ``status`` is
+    the latest one, None right after a submit.
     """
 
     handle: str
@@ -119,9 +137,11 @@ class AttachStore(Protocol):
 
 @dataclass(slots=True)
 class AttachRecord:
-    """What an orchestrator stores about its unit of work.
+    """What an orchestrator stores about the job of a step.
 
-    It is written before the submit (without handle), and after it (with).
+    It is written before the submit (without handle), and after it (with). It is a hint. It says
+    where a job was submitted, should the settings name another place by now, and that a loss was
+    reported. What is done is decided by what the schedulers say.
     """
 
     chain: str  # what the ids of the step's jobs begin with (see `chain_of`)
@@ -132,6 +152,7 @@ class AttachRecord:
     cfg: dict[str, CfgVal] = field(default_factory=dict)  # run options without secrets
     lost: bool = False  # it was found to be lost, and the orchestrator was notified
     cluster: Cluster | None = None  # which one the scheduler is
+    asked: dict[str, Any] | None = None  # the words of the try that submitted it
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values. Options whose name looks secret are left out."""

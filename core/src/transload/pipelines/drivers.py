@@ -83,7 +83,7 @@ class Driver:
         asked_anew: AskedAnew | None = None,
     ) -> None:
         self._killed = False
-        self._lifecycle = Lifecycle(state)
+        self._lifecycle = Lifecycle(state, has_store=io.store is not None)
         self._io = io
         self._effects = Effects(launch, self._lifecycle, io, json_values(asked or {}), asked_anew)
         self._subscription: Subscription | None = None
@@ -270,7 +270,9 @@ class Driver:
         seen = observed(handle, status, self.options.patience, since)
         with suppress(AppLost, Detached, HandedBack, StateUnknown, TransloadTimeout):
             self._carry_out_now(self._lifecycle.look(self._moment(), seen))
-        if seen.final and not seen.exhausted:
+        if seen.status is None:
+            self._effects.stop_logs()  # the job is gone, and its log with it
+        elif seen.final and not seen.exhausted:
             self._effects.logs.finish()
         else:
             self._effects.logs.pump()

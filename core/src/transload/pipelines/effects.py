@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import (
@@ -16,10 +17,10 @@ from transload.errors import (
     SpecError,
     TransloadError,
 )
-from transload.pipelines.attach import Again, AttachRecord
+from transload.pipelines.attach import Again, AttachRecord, Newest
 from transload.pipelines.end_requests import somebody_asked
 from transload.pipelines.errors import AppLost, HandedBack
-from transload.pipelines.identity import app_id_of
+from transload.pipelines.identity import app_id_of, chain_of
 from transload.pipelines.lifecycle import (
     Allowed,
     Ask,
@@ -30,11 +31,11 @@ from transload.pipelines.lifecycle import (
     Lifecycle,
     LifecycleState,
     Load,
+    Look,
     Note,
     Prepare,
     Prepared,
     Probe,
-    Probed,
     Save,
     Show,
     Submit,
@@ -50,8 +51,8 @@ from transload.specs import AppState, AppStatus, make_app_handle, parse_app_hand
 
 if TYPE_CHECKING:
     from transload.pipelines.adapter_io import AdapterIO
-    from transload.runner import AppResults, Launch, Plan
-    from transload.schedulers.api import SchedulerBase
+    from transload.runner import AppResults, Launch, Plan, Runner
+    from transload.schedulers.api import AppDescription, SchedulerBase
     from transload.specs import AppDef
 
 
@@ -60,6 +61,49 @@ AskedAnew = Callable[[Mapping[str, Any], Mapping[str, Any]], Again]
 
 _SAVING: Final = (Load, Save, Submit)
 """Effects that need the orchestrator's store, or a submit."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """Where jobs of a step are: a scheduler, and what their ids begin with there.
+
+    ``is_present`` tells whether the present settings submit there.
+    """
+
+    runner: Runner
+    scheduler: str
+    prefix: str
+    is_present: bool = False
+
+    def is_same(self, other: _Place) -> bool:
+        """Tell whether both are the same scheduler of the same cluster, with the same ids."""
+        same_ids = (self.scheduler, self.prefix) == (other.scheduler, other.prefix)
+        return same_ids and self.runner is other.runner
+
+    def handle_of(self, number: int) -> str:
+        """Return the handle of a job of the chain."""
+        return make_app_handle(self.scheduler, self.runner.name(), f"{self.prefix}-{number}")
+
+    def members(self) -> list[_Member]:
+        """Ask for all jobs of the chain, oldest first."""
+        found = self.runner.scheduler(self.scheduler).chain(self.prefix)
+        return [
+            _Member(self, number, each, None if each is None else each.asked)
+            for number, each in found
+        ]
+
+
+@dataclass(frozen=True)
+class _Member:
+    """A job of a chain, whose description is None if it is gone.
+
+    ``asked`` are the words of the try that submitted it, or None if they are not known.
+    """
+
+    place: _Place
+    number: int
+    found: AppDescription | None
+    asked: Mapping[str, Any] | None
 
 
 class Effects:
@@ -95,13 +139,14 @@ class Effects:
         self._io = io
         self._asked = asked
         self._asked_anew = asked_anew
-        self._ids: dict[int, str] = {}
+        self._chain: list[_Member] = []
         self._prepared: Plan[Any] | None = None
         self._forwarder: LogForwarder | None = None
         self._display_error = ""
         self._methods: dict[type[Effect[Any]], Callable[[Any], object]] = {
             Load: self._load,
             Save: self._save,
+            Look: self._look,
             Probe: self._probe,
             Prepare: self._prepare,
             Submit: self._submit,
@@ -166,55 +211,126 @@ class Effects:
             record = replace(record, cluster=self.runner.cluster(record.scheduler))
         if self._launch is not None:
             record = replace(record, cfg=dict(self._launch.cfg))
+        if record.asked is None:
+            record = replace(record, asked=self._asked_of(record.attempt))
         data = record.to_dict()
         if self._io.store.get() != data:
             self._io.store.put(data)
 
-    def _probe(self, effect: Probe) -> Probed:
-        stored = effect.stored
+    def _asked_of(self, number: int) -> dict[str, Any]:
+        """Return the words of the try that submitted a job, which is this one for a new job."""
+        for each in self._chain:
+            if each.number == number and each.asked is not None:
+                return dict(each.asked)
+        return dict(self._asked)
+
+    def _look(self, effect: Look) -> Newest:
+        hint = effect.hint
+        places = self._places(hint)
+        members: list[_Member] = []
+        for place in places:
+            try:
+                members += place.members()
+            except SchedulerUnavailable as exc:
+                self.runner = place.runner
+                handle = None if hint is None else hint.handle
+                return Newest(handle, status=AppStatus(AppState.UNKNOWN, msg=str(exc)))
+        if hint is not None and hint.handle is not None:
+            members.append(_Member(places[0], hint.attempt, None, hint.asked))
+        self._chain = [each for each in members if each.place.is_present]
+        if members:
+            return self._newest(members)
+        self.runner = places[-1].runner
+        return Newest(places[-1].handle_of(0))
+
+    def _newest(self, members: Sequence[_Member]) -> Newest:
+        """Return the newest of the jobs that were found."""
+        # what the orchestrator has stored comes last, and adds only what the scheduler has forgotten
+        newest = max(members, key=lambda each: (each.number, each.found is not None))
+        stored = [each.asked for each in members if each.number == newest.number]
+        self.runner = newest.place.runner
+        handle = newest.place.handle_of(newest.number)
+        here = newest.place.is_present
+        again = Again.NO
+        asked = next((each for each in stored if each is not None), None)
+        if self._asked_anew is not None and asked is not None:
+            again = self._asked_anew(asked, self._asked)
+        if newest.found is None:
+            return Newest(handle, newest.number, again=again, here=here)
+        return Newest(
+            handle,
+            newest.number,
+            status=newest.found.status,
+            again=again,
+            digest=newest.found.digest,
+            here=here,
+        )
+
+    def _places(self, hint: AttachRecord | None) -> list[_Place]:
+        """Return where jobs of the step may be, the present place last."""
+        if hint is None:
+            return [self._present_place()]
+        stored = self._place_of(hint)
+        try:
+            present = self._present_place()
+        except ConfigError:  # a submit says so; until then, the job may be where it was stored
+            return [stored]
+        if stored.is_same(present):
+            return [present]
+        return [stored, present]
+
+    def _present_place(self) -> _Place:
+        """Return where the present settings submit to."""
+        name = self._scheduler_name
+        made = chain_of(self._state.identity)
+        prefix = self._given.qualified_id(made, name, self.need_launch().cfg)
+        return _Place(self._given, name, prefix, is_present=True)
+
+    def _place_of(self, stored: AttachRecord) -> _Place:
+        """Return where a job was submitted that the orchestrator has stored."""
         runner = self._given
-        if stored is not None and stored.cluster is not None:
+        if stored.cluster is not None:
             runner = runner.with_clusters(stored.cluster)
-        self.runner = runner
-        if stored is None:
-            handle = self._handle_of(effect.attempt)
-            here = True
-        else:
-            place = make_app_handle(stored.scheduler, self._given.name(), stored.app_id)
-            handle = stored.handle or place
-            here = runner is self._given and handle == self._handle_of(effect.attempt)
+        prefix = stored.app_id.removesuffix(f"-{stored.attempt}")
+        return _Place(runner, stored.scheduler, prefix)
+
+    def _probe(self, effect: Probe) -> Newest:
+        stored = effect.stored
+        place = self._place_of(stored)
+        self.runner = place.runner
+        handle = stored.handle or place.handle_of(stored.attempt)
         scheduler, app_id = self.locate(handle)
         try:
-            description = scheduler.describe(app_id)
-            if description is not None:
-                digest = description.digest
-                return Probed(handle, description.status, digest=digest, here=here)
-            return Probed(handle, None, existed=scheduler.existed(app_id), here=here)
+            found = scheduler.describe(app_id)
         except SchedulerUnavailable as exc:
-            return Probed(handle, AppStatus(AppState.UNKNOWN, msg=str(exc)), here=here)
+            unknown = AppStatus(AppState.UNKNOWN, msg=str(exc))
+            return Newest(handle, stored.attempt, unknown)
+        return Newest(handle, stored.attempt, None if found is None else found.status)
 
     def _prepare(self, effect: Prepare) -> Prepared:
-        launch = self.need_launch()
-        self.runner = self._given
         if effect.attempt is None:
-            app_id = unique_app_id(launch.name)
+            self._prepared = self._build(unique_app_id(self.need_launch().name))
         else:
-            app_id = self._app_id(effect.attempt)
-        self._prepared = self._build(app_id)
-        handle = make_app_handle(self._scheduler_name, self._given.name(), app_id)
-        return Prepared(handle, self._prepared.digest)
+            first = effect.attempt
+            if not effect.anew:
+                first = self._first_of_asking()
+            self._prepared = self._build(self._app_id(effect.attempt), first)
+        self.runner = self._given
+        return Prepared(self._prepared.handle, self._prepared.digest)
 
-    def _submit(self, _: Submit) -> str:
-        assert self._prepared is not None
+    def _submit(self, _: Submit) -> bool:
+        plan = self._prepared
+        assert plan is not None
         self.submitting = True
         try:
-            self._note_missing_variables(self._prepared)
+            self._note_missing_variables(plan)
             # only a process that submits needs it, and no file that defines a workflow
             from transload.cli.progress import lines_to
 
             # a submit may take long, since packages are installed, images are pulled, code is sent
             with lines_to(self._io.log):
-                return self.runner.schedule(self._prepared)
+                self.runner.schedule(plan)
+            return not plan.reattached
         finally:
             self.submitting = False
             self._prepared = None
@@ -337,37 +453,48 @@ class Effects:
     def _scheduler_name(self) -> str:
         return self.need_launch().scheduler_name(self._given.settings)
 
-    def _app_id(self, attempt: int) -> str:
-        if attempt not in self._ids:
-            made = app_id_of(self._state.identity, attempt)
-            cfg = self.need_launch().cfg
-            self._ids[attempt] = self._given.qualified_id(made, self._scheduler_name, cfg)
-        return self._ids[attempt]
-
-    def _handle_of(self, attempt: int) -> str:
-        """Return the handle that an attempt has by the present settings."""
-        return make_app_handle(self._scheduler_name, self._given.name(), self._app_id(attempt))
+    def _app_id(self, number: int) -> str:
+        app_id = app_id_of(self._state.identity, number)
+        return self._given.qualified_id(app_id, self._scheduler_name, self.need_launch().cfg)
 
     def plan(self) -> Plan[Any]:
-        """Return the request of the first attempt. Nothing is submitted or stored."""
-        return self._build(self._app_id(0))
+        """Return the request of the first job. Nothing is submitted or stored."""
+        return self._build(self._app_id(0), 0)
 
-    def _build(self, app_id: str) -> Plan[Any]:
+    def _build(self, app_id: str, first: int | None = None) -> Plan[Any]:
+        """Return what would be submitted under an id.
+
+        Args:
+            app_id: the id.
+            first: the number of the first job of this asking, whose checkpoints it finds. With
+                None, it has its own.
+        """
+        checkpoint_name = None
+        if first is not None and self._state.options.checkpoints == "keep":
+            checkpoint_name = app_id_of(self._state.identity, first)
         launch = replace(self.need_launch(), scheduler=self._scheduler_name)
         return launch.plan(
             self._given,
             app_id,
             context_args=self._io.context_args,
             change=self._with_retries,
-            checkpoint_name=self._checkpoint_name(),
+            checkpoint_name=checkpoint_name,
             asked=self._asked,
         )
 
-    def _checkpoint_name(self) -> str | None:
-        """Return the checkpoints' name that all attempts share, or None if each has its own."""
-        if self._state.options.checkpoints == "new":
-            return None
-        return app_id_of(self._state.identity, 0)
+    def _first_of_asking(self) -> int:
+        """Return the number of the job with which the newest asking began.
+
+        The jobs that only a host's retry has asked for go on with the checkpoints of the one before.
+        """
+        first = 0
+        if self._asked_anew is None:
+            return first
+        known = {each.number: each.asked for each in self._chain if each.asked is not None}
+        for (number, before), (_, after) in pairwise(sorted(known.items())):
+            if self._asked_anew(before, after) is not Again.NO:
+                first = number + 1
+        return first
 
     def _with_retries(self, app: AppDef) -> AppDef:
         """Return the app definition with the retries that the options leave to it."""

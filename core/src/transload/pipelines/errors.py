@@ -42,22 +42,36 @@ class AppCancelled(AppFailed):
 class Detached(TransloadError):
     """The orchestrator gave up waiting, and the job goes on.
 
-    Nobody asked for its end, or ``on_kill="detach"`` is set.
+    Nobody asked for its end, ``on_kill="detach"`` is set, or a later try of the step has the job.
 
     Attributes:
         handle: the job, or None if none was submitted.
-        asked: True if it was to go on (``on_kill="detach"``), False if the orchestrator's process
-            was ended without a request.
+        asked: True if it was to go on (``on_kill="detach"``, a later try), False if the
+            orchestrator's process was ended without a request.
     """
 
-    def __init__(self, handle: str | None, *, asked: bool = True) -> None:
-        super().__init__(
-            f"detached from {handle}: it goes on"
-            if handle
-            else "stopped before the job was submitted"
-        )
+    def __init__(self, handle: str | None, *, asked: bool = True, why: str = "it goes on") -> None:
+        message = "stopped before the job was submitted"
+        if handle is not None:
+            message = f"detached from {handle}: {why}"
+        super().__init__(message)
         self.handle = handle
         self.asked = asked
+
+
+class StillRunning(StateUnknown):
+    """A job that is to end before the step runs again has not ended within the patience.
+
+    It is left to itself. A later try waits for it again.
+    """
+
+    def __init__(self, handle: str, seconds: float) -> None:
+        super().__init__(handle, seconds, "it still runs")
+        message = (
+            f"{handle} is to end before this step runs again, and still runs after {seconds:.1f} s, "
+            f"longer than the patience allows; to see it: transload status {handle}"
+        )
+        self.args = (message,)
 
 
 class HandedBack(TransloadError):

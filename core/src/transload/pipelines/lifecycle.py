@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, cast
 
 from transload.errors import (
@@ -23,8 +22,16 @@ from transload.errors import (
     TransloadError,
     TransloadTimeout,
 )
-from transload.pipelines.attach import Action, Attached, AttachRecord, decide, decide_earlier
-from transload.pipelines.errors import AppCancelled, AppLost, Detached
+from transload.pipelines.attach import (
+    Action,
+    Again,
+    Attached,
+    AttachRecord,
+    Newest,
+    decide,
+    decide_earlier,
+)
+from transload.pipelines.errors import AppCancelled, AppLost, Detached, StillRunning
 from transload.pipelines.identity import Identity, chain_of, where
 from transload.pipelines.log_lines import reach
 from transload.pipelines.options import ExecutionOptions, OnKill, next_limit, note_state
@@ -58,6 +65,12 @@ SHOW_PAUSE_RATIO: Final = 9.0
 """A pause is at least so many times as long as the change of the display before it took."""
 
 FOREVER: Final = float("inf")
+
+_WHY_IT_ENDS: Final = {
+    Action.WAIT_END: "which is being cancelled",
+    Action.END: "of an earlier run",
+}
+"""Why the end of a job is waited for before the next one is submitted."""
 
 
 # -- effects and their answers
@@ -107,34 +120,21 @@ class Save(Effect[None]):
     record: AttachRecord
 
 
-@dataclass(frozen=True, slots=True)
-class Probed:
-    """A scheduler's answer about the job of an attempt.
+@dataclass(frozen=True)
+class Look(Effect[Newest]):
+    """Ask the scheduler for the newest job of the step, and use its cluster from now on.
 
-    Args:
-        handle: the handle of the job.
-        status: its status, or None if the job certainly does not exist.
-        existed: whether a job that does not exist now has existed.
-        digest: the digest of its definition, or None if it is unknown.
-        here: whether the current settings would submit to the same scheduler and cluster.
+    ``hint`` is what the orchestrator has stored. It may name another place, which is asked too.
     """
 
-    handle: str
-    status: AppStatus | None
-    existed: bool = False
-    digest: str | None = None
-    here: bool = True
+    hint: AttachRecord | None = None
 
 
 @dataclass(frozen=True)
-class Probe(Effect[Probed]):
-    """Ask a scheduler about the job of an attempt, and use its cluster from now on.
+class Probe(Effect[Newest]):
+    """Ask about the one job of a record, where it was submitted, and use its cluster from now on."""
 
-    ``stored`` says where the job was submitted. If it is None, the current settings say where.
-    """
-
-    attempt: int
-    stored: AttachRecord | None = None
+    stored: AttachRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +147,18 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Prepare(Effect[Prepared]):
-    """Build the job of an attempt with the current settings. For None, it gets a new random id."""
+    """Build the job of a number with the current settings. For None, it gets a new random id.
+
+    ``anew`` says that a person asks anew, so that it finds no checkpoints of the jobs before it.
+    """
 
     attempt: int | None
+    anew: bool = False
 
 
 @dataclass(frozen=True)
-class Submit(Effect[str]):
-    """Submit the prepared job. The answer is its handle."""
+class Submit(Effect[bool]):
+    """Submit the prepared job. The answer tells whether this has started it."""
 
     handle: str
 
@@ -252,7 +256,7 @@ class LifecycleState:
         options: the options of the step.
         handle: the job, once it was submitted or reattached.
         intended: the job that is probed or submitted while there is no ``handle`` yet.
-        attempt: the number of the attempt within the generation, or None if every run has a new id.
+        attempt: the number of the job in its chain, or None if every run has a new id.
         cluster: the cluster of the job, if another process has chosen it.
         status: the last status that was seen.
         first_seen: when the job was first seen in a state with a time limit (see `note_state`).
@@ -346,10 +350,17 @@ class Lifecycle:
 
     `run` does everything. An orchestrator that defers runs the parts `start`, `follow` and `collect`
     in different processes. An orchestrator that polls calls `look` with each observation.
+
+    Args:
+        state: what is known of the job.
+        has_store: the orchestrator has a store, which says whether a loss was reported.
     """
 
-    def __init__(self, state: LifecycleState) -> None:
+    def __init__(self, state: LifecycleState, *, has_store: bool = True) -> None:
         self.state = state
+        self._has_store = has_store
+        self._hint: AttachRecord | None = None
+        self._is_hidden = False
         self._moment = Moment(0.0, 0.0)
         self._cancel_due = 0.0
         self._cancel_pause = FIRST_CANCEL_PAUSE
@@ -381,32 +392,39 @@ class Lifecycle:
 
         Raises:
             AppLost: if it was started and is gone.
-            StateUnknown: if the unreachable timeout has passed.
+            StateUnknown: if the unreachable timeout has passed, or a job that is to end first still
+                runs after that time.
             SubmitError: if the scheduler did not accept it.
-            Detached: if the step was killed before anything was submitted.
+            Detached: if the step was killed before anything was submitted, or a later try of the
+                step has submitted a job.
             TransloadTimeout: if a limit passed before the job was submitted.
             SpecError: if the app definition is wrong.
-            ConfigError: if the scheduler or an option is unknown.
+            ConfigError: if the scheduler or an option is unknown, or a job that may be another
+                installation's runs under the step's name.
         """
         self._moment = moment
         if not self.state.options.durable:
-            return (yield from self._submit(None))
-        record = yield from self._do(Load())
-        if record is not None and record.chain != chain_of(self.state.identity):
-            yield from self._wait_for_earlier_generation(record)
-            record = None
-        return (yield from self._find_attempt(record))
+            prepared = yield from self._prepare(None)
+            attached = yield from self._submit(prepared)
+            assert attached is not None
+            return attached
+        hint = yield from self._do(Load())
+        if hint is not None and hint.chain != chain_of(self.state.identity):
+            yield from self._wait_for_earlier_identity(hint)
+            hint = None
+        return (yield from self._go_on(hint))
 
-    def _wait_for_earlier_generation(self, record: AttachRecord) -> Steps[None]:
-        """Wait for the end of an earlier generation's job.
+    def _wait_for_earlier_identity(self, record: AttachRecord) -> Steps[None]:
+        """Wait for the end of the job that the step had under an earlier identity.
 
         It is cancelled first, unless ``on_kill`` is ``detach``.
         """
         outage = _Outage()
+        ending = _Outage()
         wait_is_logged = False
         while True:
-            found = yield from self._do(Probe(record.attempt, record))
-            action = decide_earlier(found.status, existed=found.existed)
+            found = yield from self._do(Probe(record))
+            action = decide_earlier(found)
             yield from self._note_reach(outage, found, action)
             if action is Action.NEXT:
                 return
@@ -419,133 +437,216 @@ class Lifecycle:
             if not wait_is_logged:
                 wait_is_logged = True
                 yield from self._log(f"{found.handle}, of an earlier run: waiting for its end")
-            try:
-                if self.state.options.on_kill == "cancel":  # a new run means that the old one ends
-                    yield from self._do(Cancel(found.handle))
-            except AppNotFound:
-                pass  # the next probe reports it
-            except SchedulerUnavailable:
-                yield from self._do(WaitUntil(self._moment.steady + LONGEST_PAUSE))
-                continue
-            yield from self._wait_for_end(found.handle)
+            yield from self._wait_for_end_in_time(str(found.handle), ending)
 
-    def _find_attempt(self, record: AttachRecord | None) -> Steps[Attached]:
-        """Find the current attempt, from the stored one on, and submit it or reattach to it.
+    def _end_of_another(self, handle: str) -> Steps[bool]:
+        """Cancel a job that is to end before the step runs again, unless ``on_kill`` is ``detach``.
 
-        Attempts whose jobs have ended and need a new attempt are passed over. If the job of the last
-        attempt before a submit existed and is gone, it is lost.
+        Returns:
+            False if its scheduler could not be asked.
         """
-        first = 0
-        if record is not None:
-            first = record.attempt
-        if record is not None and record.lost:
-            first += 1
-        missing: AttachRecord | None = None
-        for attempt in count(first):
-            stored = None
-            if record is not None and record.attempt == attempt:
-                stored = record
-            action, found = yield from self._decision(attempt, stored)
-            if action is Action.LOST:
-                yield from self._lose(self._record(attempt, found.handle))
-            elif action is Action.GONE:
-                missing = self._record(attempt, found.handle)
-                if stored is not None:
-                    missing.cluster = stored.cluster
-            elif action is Action.NEXT:
-                missing = None
-            elif action is Action.SUBMIT:
-                if missing is not None and not self.state.options.loss_already_reported:
-                    yield from self._lose(missing)
-                return (yield from self._submit(attempt))
-            else:
-                return (yield from self._attach(attempt, action, found))
-        raise AssertionError("attempts do not end")
+        if self.state.options.on_kill == "detach":
+            return True
+        try:
+            yield from self._do(Cancel(handle))
+        except AppNotFound:
+            pass  # the next look reports it
+        except SchedulerUnavailable:
+            yield from self._do(WaitUntil(self._moment.steady + LONGEST_PAUSE))
+            return False
+        return True
 
-    def _decision(self, attempt: int, stored: AttachRecord | None) -> Steps[tuple[Action, Probed]]:
-        """Probe an attempt's job until it is clear what to do, and return that and the probe."""
-        options = self.state.options
+    def _go_on(self, hint: AttachRecord | None) -> Steps[Attached]:
+        """Attach to the newest job of the chain, or submit the next one.
+
+        Whoever submits for the step competes for one id. Who loses looks again.
+        """
+        clash = _Outage()
+        while True:
+            action, newest = yield from self._decision(hint)
+            if action in (Action.ATTACH, Action.COLLECT):
+                return (yield from self._attach(action, newest))
+            if action is Action.GONE:
+                yield from self._report_loss(newest, hint)
+            number = 0 if newest.number is None else newest.number + 1
+            prepared = yield from self._prepare(number, anew=newest.again is not Again.NO)
+            try:
+                attached = yield from self._submit(prepared, number)
+            except AppExists:
+                if not (yield from self._pause_after_clash(clash)):
+                    raise
+                continue
+            if attached is not None:
+                return attached
+            if not (yield from self._pause_after_clash(clash)):
+                why = "another process has submitted it, and its scheduler does not list it"
+                raise StateUnknown(prepared.handle, self.state.options.patience, why)
+
+    def _decision(self, hint: AttachRecord | None) -> Steps[tuple[Action, Newest]]:
+        """Look at the newest job until it is clear what to do, and return that and the job."""
         outage = _Outage()
-        handle_stored = stored is not None and stored.handle is not None and not stored.lost
+        ending = _Outage()
         wait_is_logged = False
         while True:
-            found = yield from self._do(Probe(attempt, stored))
-            action = decide(
-                found.status,
-                options.resubmit_on,
-                existed=found.existed,
-                handle_stored=handle_stored,
-            )
-            yield from self._note_reach(outage, found, action)
-            if action in (Action.NEXT, Action.GONE):  # the job of a later attempt may be running
-                return action, found
-            stop = yield from self._stop()
-            if stop is not None:
-                if action is not Action.SUBMIT:
-                    self.state.intended = found.handle
-                    yield from self._undo()
-                raise self._stopped(stop)
+            newest = yield from self._look_at_newest(hint)
+            action = decide(newest, self.state.options.resubmit_on)
+            yield from self._note_reach(outage, newest, action)
+            self._refuse(action, newest)
+            yield from self._stop_before_start(action, newest)
             if action is Action.WAIT_KNOWN:
-                yield from self._pause(outage, found)
-            elif action is Action.WAIT_END:
-                if not wait_is_logged:
-                    wait_is_logged = True
-                    text = f"{found.handle}, which is being cancelled: waiting for its end"
-                    yield from self._log(text)
-                yield from self._wait_for_end(found.handle)
+                yield from self._pause(outage, newest)
+                continue
+            if action not in (Action.WAIT_END, Action.END):
+                return action, newest
+            handle = str(newest.handle)
+            if not wait_is_logged:
+                wait_is_logged = True
+                yield from self._log(f"{handle}, {_WHY_IT_ENDS[action]}: waiting for its end")
+            if action is Action.WAIT_END:
+                yield from self._wait_for_end(handle)
             else:
-                return action, found
+                yield from self._wait_for_end_in_time(handle, ending)
 
-    def _attach(self, attempt: int, action: Action, found: Probed) -> Steps[Attached]:
+    def _look_at_newest(self, hint: AttachRecord | None) -> Steps[Newest]:
+        self._hint = hint
+        newest = yield from self._do(Look(hint))
+        self._is_hidden = newest.handle is None
+        return newest
+
+    def _refuse(self, action: Action, newest: Newest) -> None:
+        """Raise if this try must neither take the newest job nor submit another one."""
+        handle = newest.handle
+        if action is Action.OVER:
+            why = "a later try of this step has submitted it, and this one is over"
+            raise Detached(handle, why=why)
+        if action is Action.FOREIGN:
+            raise ConfigError(
+                f"{handle} runs, and may be the job of another installation in which this step has "
+                "the same name: it is neither taken over nor ended. Give each installation a name "
+                "of its own (in Airflow: [transload] deployment_id), or end the job with: transload "
+                f"cancel {handle}"
+            )
+
+    def _stop_before_start(self, action: Action, newest: Newest) -> Steps[None]:
+        """Raise if the step was killed, or a limit has passed, and end the job if it is the step's."""
+        stop = yield from self._stop()
+        if stop is None:
+            return
+        if _is_own(action, newest):
+            self.state.intended = newest.handle
+            yield from self._undo()
+        raise self._stopped(stop)
+
+    def _wait_for_end_in_time(self, handle: str, ending: _Outage) -> Steps[None]:
+        """Have a job end, and wait for that, for as long as the patience lasts.
+
+        Raises:
+            StillRunning: if it has not ended by then.
+        """
+        if ending.since is None:
+            ending.since = self._moment.steady
+            if not (yield from self._end_of_another(handle)):
+                ending.since = None
+                return
+        waited = _seconds_since(ending.since, self._moment.steady)
+        left = self.state.options.patience - waited
+        if left <= 0:
+            raise StillRunning(handle, waited)
+        yield from self._wait_for_end(handle, left)
+
+    def _report_loss(self, newest: Newest, hint: AttachRecord | None) -> Steps[None]:
+        """Raise if the newest job is gone, unless that was reported already.
+
+        The store says so. One that does not know of the job was emptied since then.
+        """
+        handle = str(newest.handle)
+        number = cast("int", newest.number)
+        stored = None
+        if hint is not None and hint.attempt == number:
+            stored = hint
+        was_reported = self.state.options.loss_already_reported or newest.again is not Again.NO
+        if stored is not None:
+            was_reported = was_reported or stored.lost or stored.handle is None
+        elif self._has_store:
+            was_reported = True
+        if was_reported:
+            yield from self._log(f"{handle} is gone: the next job is submitted")
+            return
+        yield from self._lose(stored or self._record(number, handle))
+
+    def _pause_after_clash(self, clash: _Outage) -> Steps[bool]:
+        """Wait a moment, since an id was taken meanwhile. False: it has been so for too long."""
+        now = self._moment.steady
+        if clash.since is None:
+            clash.since = now
+        if now - clash.since >= self.state.options.patience:
+            return False
+        pause = clash.pause
+        clash.pause = backoff(pause, LONGEST_PAUSE)
+        yield from self._do(WaitUntil(now + pause))
+        return True
+
+    def _attach(self, action: Action, newest: Newest) -> Steps[Attached]:
         state = self.state
-        state.intended = found.handle
+        handle = str(newest.handle)
+        number = cast("int", newest.number)
+        state.intended = handle
         if action is Action.ATTACH:
-            text = f"attached to {found.handle} ({_name(found.status)}); nothing was submitted"
+            text = f"attached to {handle} ({_name(newest.status)}); nothing was submitted"
             yield from self._log(text)
-        if found.here:
-            yield from self._compare(attempt, found)
+        if newest.here:
+            yield from self._compare(newest)
         else:
-            text = f"{found.handle} was submitted to another place than the present settings name"
+            text = f"{handle} was submitted to another place than the present settings name"
             yield from self._log(text)
-        yield from self._save_or_later(self._record(attempt, found.handle))
-        return (yield from self._started(attempt, action, found.handle, found.status))
+        yield from self._save_or_later(self._record(number, handle))
+        return (yield from self._started(number, action, handle, newest.status))
 
-    def _compare(self, attempt: int, found: Probed) -> Steps[None]:
+    def _compare(self, newest: Newest) -> Steps[None]:
         """Log if the running job has another definition than a submit would have now."""
-        if not found.digest:
+        if not newest.digest:
             return
         with suppress(TransloadError):
-            prepared = yield from self._do(Prepare(attempt))
-            if prepared.digest != found.digest:
-                text = f"{found.handle} was submitted with another definition than the present one"
+            prepared = yield from self._do(Prepare(newest.number))
+            if prepared.digest != newest.digest:
+                text = f"{newest.handle} was submitted with another definition than the present one"
                 yield from self._log(text)
 
-    def _submit(self, attempt: int | None) -> Steps[Attached]:
+    def _prepare(self, number: int | None, *, anew: bool = False) -> Steps[Prepared]:
+        """Build the job that is to be submitted."""
         stop = yield from self._stop()
         if stop is not None:
             raise self._stopped(stop)
-        prepared = yield from self._do(Prepare(attempt))
+        return (yield from self._do(Prepare(number, anew)))
+
+    def _submit(self, prepared: Prepared, number: int | None = None) -> Steps[Attached | None]:
+        """Submit the prepared job. The result is None if another process has submitted one.
+
+        Raises:
+            AppExists: if the id has another job.
+        """
         handle = prepared.handle
-        if attempt is not None:
-            intended = self._record(attempt, handle)
+        if number is not None:
+            intended = self._record(number, handle)
             yield from self._do(Save(replace(intended, handle=None)))
         self.state.intended = handle
         try:
-            handle = yield from self._do(Submit(handle))
-        except AppExists:  # another process submitted it between the probe and the submit
-            yield from self._log(
-                f"{handle} is there already, with another definition; attached to it, nothing was "
-                "submitted"
-            )
+            is_own = yield from self._do(Submit(handle))
+        except AppExists:
+            self.state.intended = None
+            raise
         except GeneratorExit:
             raise
         except BaseException:
             yield from self._undo()
             raise
-        if attempt is not None:
-            yield from self._save_or_later(self._record(attempt, handle))
+        if not is_own and number is not None:
+            self.state.intended = None
+            return None
+        if number is not None:
+            yield from self._save_or_later(self._record(number, handle))
         yield from self._undo()
-        return (yield from self._started(attempt, Action.SUBMIT, handle, None))
+        return (yield from self._started(number, Action.SUBMIT, handle, None))
 
     def _started(
         self, attempt: int | None, action: Action, handle: str, status: AppStatus | None
@@ -611,7 +712,7 @@ class Lifecycle:
 
     # -- waits of the start
 
-    def _note_reach(self, outage: _Outage, found: Probed, action: Action) -> Steps[None]:
+    def _note_reach(self, outage: _Outage, found: Newest, action: Action) -> Steps[None]:
         """Log when a scheduler becomes unreachable, and when it is reachable again."""
         unreachable = action is Action.WAIT_KNOWN
         was_unreachable = outage.since is not None
@@ -620,9 +721,10 @@ class Lifecycle:
         elif not was_unreachable:
             outage.since = self._moment.steady
         if unreachable is not was_unreachable:
-            yield from self._log(reach(found.handle, unreachable, _message(found.status)))
+            what = found.handle or chain_of(self.state.identity)
+            yield from self._log(reach(what, unreachable, _message(found.status)))
 
-    def _pause(self, outage: _Outage, found: Probed) -> Steps[None]:
+    def _pause(self, outage: _Outage, found: Newest) -> Steps[None]:
         """Wait until the next probe.
 
         Raises:
@@ -632,22 +734,31 @@ class Lifecycle:
         waited = _seconds_since(outage.since, now)
         left = self.state.options.patience - waited
         if left <= 0:
-            raise StateUnknown(found.handle, waited, _message(found.status))
+            what = found.handle or chain_of(self.state.identity)
+            raise StateUnknown(what, waited, _message(found.status))
         seconds = min(outage.pause, left, self._seconds_to_deadline())
         outage.pause = backoff(outage.pause, LONGEST_PAUSE)
         yield from self._do(WaitUntil(now + seconds))
 
-    def _wait_for_end(self, handle: str) -> Steps[None]:
+    def _wait_for_end(self, handle: str, longest: float = FOREVER) -> Steps[None]:
         """Wait until a job has ended, the step was killed, or a limit has passed.
+
+        Args:
+            handle: the job.
+            longest: the longest wait in seconds.
 
         Raises:
             StateUnknown: if the unreachable timeout has passed.
         """
+        end = self._moment.steady + longest
         while True:
-            seen = yield from self._do(Observe(handle, self._seconds_to_deadline()))
+            seconds = min(self._seconds_to_deadline(), end - self._moment.steady)
+            seen = yield from self._do(Observe(handle, seconds))
             if (yield from self._stop()):
                 return
             if seen is not None and ended(seen):
+                return
+            if self._moment.steady >= end:
                 return
 
     def _seconds_to_deadline(self) -> float:
@@ -796,9 +907,13 @@ class Lifecycle:
             False if the job must end, but the cancel failed.
         """
         self._moment = moment
-        handle = self.state.handle or self.state.intended
         stop = yield from self._stop()
-        if stop != "cancel" or self.state.cancelled or handle is None:
+        if stop != "cancel" or self.state.cancelled:
+            return True
+        if not (yield from self._find_hidden()):
+            return False
+        handle = self.state.handle or self.state.intended
+        if handle is None:
             return True
         self._cancel_due = 0.0
         yield from self._cancel_when_due(handle)
@@ -811,10 +926,28 @@ class Lifecycle:
             False if the cancel failed.
         """
         self._moment = moment
+        if not (yield from self._find_hidden()):
+            return False
         handle = self.state.handle or self.state.intended
         if handle is None:
             return True
         return (yield from self._cancel(handle))
+
+    def _find_hidden(self) -> Steps[bool]:
+        """Look which job is to be cancelled, if the scheduler could not say so far.
+
+        Returns:
+            False if it still cannot.
+        """
+        if not self._is_hidden or self.state.handle is not None:
+            return True
+        newest = yield from self._look_at_newest(self._hint)
+        if self._is_hidden:
+            chain = chain_of(self.state.identity)
+            yield from self._log_not_cancelled(chain, _message(newest.status))
+        if _is_own(decide(newest, self.state.options.resubmit_on), newest):
+            self.state.intended = newest.handle
+        return not self._is_hidden
 
     def _stop(self) -> Steps[OnKill | None]:
         """Return whether to cancel the job or to detach from it, or None to go on.
@@ -844,6 +977,8 @@ class Lifecycle:
         if state.passed is None:
             asked = stop == "cancel" or state.options.on_kill == "detach"
             return Detached(None, asked=asked)
+        if self._is_hidden:
+            return TransloadTimeout(f"its job could not be cancelled: {state.passed}")
         if state.intended is None:
             return TransloadTimeout(f"nothing was submitted: {state.passed}")
         if state.cancelled:
@@ -852,12 +987,11 @@ class Lifecycle:
 
     def _undo(self) -> Steps[None]:
         """Cancel the job of a submit if the step was killed, or a limit passed, meanwhile."""
-        handle = self.state.intended
-        if handle is None:
-            return
         stop = yield from self._stop()
-        if stop == "cancel":
-            self.state.cancelled = yield from self._cancel(handle)
+        if stop != "cancel" or not (yield from self._find_hidden()):
+            return
+        if self.state.intended is not None:
+            self.state.cancelled = yield from self._cancel(self.state.intended)
 
     def _cancel_when_due(self, handle: str) -> Steps[None]:
         """Cancel a job, unless the last failed try is too recent. The pauses grow."""
@@ -875,12 +1009,16 @@ class Lifecycle:
         except AppNotFound:
             return True
         except Exception as exc:  # the cancel is tried again after any error
-            reason = str(exc)
-            if reason != self._reason_not_cancelled:
-                self._reason_not_cancelled = reason
-                yield from self._log(f"{handle} could not be cancelled: {reason}")
+            yield from self._log_not_cancelled(handle, str(exc))
             return False
         return True
+
+    def _log_not_cancelled(self, what: str, reason: str) -> Steps[None]:
+        """Log a new reason for a failed cancel once."""
+        if reason == self._reason_not_cancelled:
+            return
+        self._reason_not_cancelled = reason
+        yield from self._log(f"{what} could not be cancelled: {reason}")
 
     # -- the end
 
@@ -937,9 +1075,15 @@ class Lifecycle:
         yield from self._do(Note(text))
 
 
+def _is_own(action: Action, newest: Newest) -> bool:
+    """Tell whether the newest job is the one that this try would attach to."""
+    takes = action in (Action.ATTACH, Action.COLLECT, Action.WAIT_END, Action.WAIT_KNOWN)
+    return takes and newest.again is Again.NO
+
+
 @dataclass
 class _Outage:
-    """When a scheduler became unreachable (None if it is reachable), and the next pause."""
+    """Since when a wait goes on (None if there is none), and its next pause."""
 
     since: float | None = None
     pause: float = FIRST_PAUSE

@@ -15,6 +15,7 @@ from transload.pipelines import (
     Adapter,
     AdapterCapabilities,
     AdapterIO,
+    Again,
     Driver,
     Ending,
     ExecutionOptions,
@@ -74,9 +75,21 @@ class TinyflowAdapter(Adapter[StepContext]):
         return dry_run(self.name, made, settings, inherit_env=inherit_env)
 
     def identity(self, context: StepContext) -> Identity:
-        """Return whose job it is, which is equal for all tries until a person runs it again."""
+        """Return whose job it is, in words that stay the same as long as the step exists."""
         step = context.tinyflow
-        return Identity(self.name, (step.flow_run, str(step.round)), (step.step,))
+        return Identity(self.name, (step.flow_run,), (step.step,))
+
+    def asked(self, context: StepContext) -> dict[str, Any]:
+        """Return what tells this try from others, which is kept with the job that it submits."""
+        return {"round": context.tinyflow.round, "began": context.tinyflow.began}
+
+    def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+        """Tell whether a person has run the step again since the try that submitted its job."""
+        if now["round"] != kept["round"]:
+            return Again.YES if now["round"] > kept["round"] else Again.LATER
+        if now["began"] != kept["began"]:
+            return Again.FOREIGN  # the same names in another Tinyflow
+        return Again.NO
 
     def io(self, context: StepContext) -> AdapterIO:
         """Return the step's notes and its log, and who is asked at its end."""

@@ -25,7 +25,9 @@ class HostJob:
     Args:
         name: what tells it from others of its run.
         namespace: what tells its run or installation from others.
-        generation: changes when somebody runs it again on purpose.
+        generation: counted up when somebody runs it again on purpose.
+        began: when its run began. Where that differs and nobody ran it again, it may be the run of
+            another installation that has the same names.
         options: the user's settings: those of ``transload.pipelines.ExecutionOptions``, by name.
         cfg: run options of the scheduler.
         scheduler: where its job runs.
@@ -37,6 +39,7 @@ class HostJob:
     name: str = "job"
     namespace: str = "here"
     generation: str = "0"
+    began: str = "monday"
     options: dict[str, Any] = field(default_factory=dict)
     cfg: dict[str, Any] = field(default_factory=dict)
     scheduler: str = "scripted"

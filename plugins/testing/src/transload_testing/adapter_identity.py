@@ -69,6 +69,72 @@ class IdentityScenarios(AdapterSuite):
         self.is_state(stage.ended(), AppState.SUCCEEDED)
         assert len(stage.started) == 2
 
+    def test_again_while_the_old_app_does_not_end(self, stage: Stage) -> None:
+        """After the patience the run fails with the old job's name. A retry waits for it again."""
+        stage.start(held(on_cancel=[{"state": "RUNNING", "until": "ended"}, "CANCELLED"]))
+        first = stage.running()
+        stage.driver.crash()
+        stage.start({}, HostJob(generation="1"), patience=1.0)
+        seen = stage.ended()
+        self.is_failure(seen, self.unknown_state)
+        assert first in seen.error
+        assert seen.retryable is not False
+        assert (stage.started, set(stage.cancelled)) == ([first], {first})
+        stage.control.open("ended")
+        stage.driver.restart()
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        assert len(stage.started) == 2
+
+    def test_again_with_detach_waits_for_the_old_app(self, stage: Stage) -> None:
+        """A new run on purpose only waits for the end of a job that is to be left alone."""
+        stage.start(held(), on_kill="detach")
+        first = stage.running()
+        stage.driver.crash()
+        stage.start({}, HostJob(generation="1"), on_kill="detach")
+        stage.reported("waiting for its end")
+        stage.watched(first)
+        assert stage.started == [first]
+        stage.control.open("go")
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        assert len(stage.started) == 2
+        assert stage.cancelled == []
+
+    def test_again_after_its_apps_were_deleted(self, stage: Stage) -> None:
+        """A new run on purpose is a new job, and no id of an earlier one is used once more."""
+        earlier = self._runs(stage, HostJob(), HostJob(generation="1"))
+        for app_id in earlier:
+            stage.control.vanish(app_id)
+        stage.start({}, HostJob(generation="2"))
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        assert len(set(stage.started)) == 3
+
+    def test_a_try_that_is_over_touches_nothing(self, stage: Stage) -> None:
+        """A try of before somebody ran the step again leaves the job of the later one alone."""
+        stage.start(held(), HostJob(generation="1"))
+        first = stage.running()
+        stage.driver.crash()
+        stage.start({}, HostJob(generation="0"))
+        seen = stage.ended()
+        assert seen.results is None
+        assert "later try" in seen.error
+        assert (stage.started, stage.cancelled) == ([first], [])
+
+    def test_an_app_of_another_installation_is_refused_while_it_runs(self, stage: Stage) -> None:
+        """It is neither taken over nor ended. After its end the step has a job of its own."""
+        stage.start(held())
+        first = stage.running()
+        stage.driver.crash()
+        stage.start({}, HostJob(began="tuesday"))
+        seen = stage.ended()
+        self.is_failure(seen, self.refused_state)
+        assert seen.retryable is False
+        assert "transload cancel scripted://" in seen.error and first in seen.error
+        assert (stage.started, stage.cancelled) == ([first], [])
+        stage.control.open("go")
+        stage.driver.restart()
+        self.is_state(stage.ended(), AppState.SUCCEEDED)
+        assert len(stage.started) == 2
+
     def test_two_hosts_at_once_share_one_job(self, stage: Stage) -> None:
         """An old process that seemed dead and the new one have the same job."""
         stage.start(held())

@@ -184,6 +184,8 @@ class AdapterSuite:
         unknown_state: the state after the unreachable timeout, by default that of UNKNOWN.
         lost_state: the state when a job is lost, by default that of FAILED.
         submit_failed_state: the state when a submit fails, by default that of FAILED.
+        refused_state: the state of a step that is refused before its submit, by default that of
+            FAILED.
         detached_state: the state after a kill with ``on_kill="detach"``, or None for any or none.
         cannot: scenario (name of the test) → why this orchestrator cannot have it.
         timeout: seconds for each wait.
@@ -193,6 +195,7 @@ class AdapterSuite:
     unknown_state: ClassVar[object] = None
     lost_state: ClassVar[object] = None
     submit_failed_state: ClassVar[object] = None
+    refused_state: ClassVar[object] = None
     detached_state: ClassVar[object] = None
     cannot: ClassVar[Mapping[str, str]] = {}
     timeout: ClassVar[float] = TIMEOUT
