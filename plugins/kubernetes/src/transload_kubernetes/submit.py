@@ -14,6 +14,7 @@ from typing import Any, Final
 from transload.errors import AppExists, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import Submission
 from transload_kubernetes import advice, checkpoints, convert, hold, names, plan, results, states
+from transload_kubernetes.asked import with_asked
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.create import create, let_run, may_pass, owned
@@ -109,6 +110,7 @@ class Submitter:
             SchedulerUnavailable: if the cluster cannot be reached.
             SubmitError: if the cluster refuses the job.
         """
+        request = with_asked(request, submission.asked)
         namespace = request.namespace
         base = request.base
         made = _plan_of(request, app_id, submission)

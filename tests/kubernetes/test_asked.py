@@ -1,0 +1,68 @@
+"""A job's objects on the cluster lead to whoever asked for it, such as an orchestrator's task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from transload.runner import Launch, Runner
+from transload.specs import AppState, RetryPolicy
+
+WORDS = {
+    "dag": "etl",
+    "run": "manual__2026-11-28T07:00:00+00:00",
+    "task": "load",
+    "map_index": -1,
+    "try": 2,
+    "note": "x" * 100,
+    "tries": [0, 1],
+    "no/name": "a",
+    "empty": "",
+}
+P = "asked.transload.io/"
+SHORT = {
+    f"{P}dag": "etl",
+    f"{P}run": "manual__2026-11-28T07-00-00-00-00",
+    f"{P}task": "load",
+    f"{P}try": "2",
+    f"{P}no-name": "a",
+}
+EXACT = {
+    **SHORT,
+    f"{P}run": WORDS["run"],
+    f"{P}map_index": "-1",
+    f"{P}note": "x" * 100,
+    f"{P}tries": "[0, 1]",
+}
+
+
+def marks(of: dict[str, str]) -> dict[str, str]:
+    """Return what of an object's labels or annotations tells who asked."""
+    return {name: text for name, text in of.items() if name.startswith(P)}
+
+
+@pytest.mark.parametrize(
+    ("jobset", "kinds"), [("never", ["jobs"]), ("always", ["jobsets", "jobs"])]
+)
+def test_who_asked(fake: Any, runner: Runner, shell: Any, jobset: str, kinds: list[str]) -> None:
+    """Jobs, a JobSet and pods have the words, those of later attempts as well."""
+    again = 'test "$TRANSLOAD_RETRY" = 1'
+    app = shell(again, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
+    launch = Launch(app=app, scheduler="kubernetes", cfg={"jobset": jobset})
+    job = launch.plan(runner, asked=WORDS).submit()
+    status = runner.wait(job.handle, timeout=60)
+    assert status is not None and status.state is AppState.SUCCEEDED
+    for kind in [*kinds, "pods"]:
+        found = [item["metadata"] for _, _, plural, item in fake.cluster.history if plural == kind]
+        assert found
+        for metadata in found:
+            assert marks(metadata["annotations"]) == EXACT
+            assert marks(metadata["labels"]) == SHORT
+
+
+def test_nobody_asked(fake: Any, runner: Runner, shell: Any) -> None:
+    """A job that no orchestrator has submitted has none of these words."""
+    runner.wait(runner.run(shell("true"), "kubernetes"), timeout=60)
+    for item in [*fake.cluster.items("jobs"), *fake.cluster.items("pods")]:
+        assert not marks(item["metadata"]["annotations"]) and not marks(item["metadata"]["labels"])
