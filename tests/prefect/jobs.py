@@ -88,6 +88,16 @@ def quadratic(x: float, offset: float = 0.0, gate: str = "", least: float = -10.
     return AppDef("quadratic", [Role("main", "", entrypoint=sys.executable, args=args)])
 
 
+def two_results(x: float) -> AppDef:
+    """Report a number and its square.
+
+    Args:
+        x: the number
+    """
+    code = "import sys; from transload.runtime import report; x = float(sys.argv[1]); report(loss=x**2, gain=x)"
+    return AppDef("two", [Role("main", "", entrypoint=sys.executable, args=["-c", code, str(x)])])
+
+
 _ARTIFACT = """
 import sys
 from transload.tracker import AppRun

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobs import quadratic, stepping
+from jobs import quadratic, stepping, two_results
 
 from transload.errors import ConfigError, SpecError, TransloadError
 from transload.pipelines import get_adapter, host_runner
@@ -87,6 +87,29 @@ def test_each_trial_is_a_task_run_of_a_subflow(host: Any, tmp_path: Path, eventu
 
     eventually(lambda: [row["loss"] for row in rows()] == values, 60)
     assert {row["state"] for row in rows()} == {"SUCCEEDED"}
+
+
+def test_a_table_of_several_objectives(host: Any, tmp_path: Path, eventually: Any) -> None:
+    """A search for two results has a table with a column for each, and names its best trials."""
+    from transload_prefect import search_flow
+
+    goals = [Objective("loss"), Objective("gain", minimize=False)]
+    search = _search(component=two_results, objective=goals, trials=3)
+    summary = search_flow(search, name="tune-two")(tracker_base=str(tmp_path))
+    run = _flow_run(host, "tune-two")
+    assert run is not None and len(summary["front"]) > 0
+
+    def tables() -> Any:
+        return [each for each in host.artifacts(run["id"]) if each["key"] == "tune-two-trials"]
+
+    def rows() -> Any:
+        return [row for table in tables() for row in json.loads(table["data"])]
+
+    eventually(lambda: [row["state"] for row in rows()] == ["SUCCEEDED"] * 3, 60)
+    values = [row["values"] for row in summary["trials"]]
+    assert [{name: row[name] for name in ("loss", "gain")} for row in rows()] == values
+    best = ", ".join(str(each["index"]) for each in summary["front"])
+    assert tables()[0]["description"].endswith(f"best so far: {best}")
 
 
 def test_failed_trials_do_not_end_a_search(host: Any, tmp_path: Path, eventually: Any) -> None:

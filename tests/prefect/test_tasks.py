@@ -14,7 +14,9 @@ import pytest
 from jobs import job
 
 from transload.errors import AppFailed
+from transload.pipelines import host_runner
 from transload.runner import AppResults
+from transload.specs import AppDef, Role
 
 
 def _flow_run_id() -> str:
@@ -27,6 +29,31 @@ def _states(host: Any, flow_run_id: str) -> Counter[str]:
     return Counter(
         f"{run['state_type']}/{run['state_name']}" for run in host.task_runs(flow_run_id)
     )
+
+
+def test_a_name_that_was_given_is_the_name_of_the_job(host: Any) -> None:
+    """A job is called as its task is, where somebody has named that, and else as what it runs."""
+    from prefect import flow
+
+    from transload_prefect import app_task, run_app
+
+    code = ["python3", "-m", "this"]
+
+    @flow
+    def work() -> list[str]:
+        named = app_task(command=code, name="zen")
+        found = [
+            run_app(command=code),
+            named(),
+            named.with_options(name="zen of/python")(),
+            run_app("utils.echo", name="hello"),
+            run_app("utils.echo", name="hello", overrides={"name": "mine"}),
+            run_app(AppDef("echo", [Role("r", "", entrypoint="true")])),
+            run_app(AppDef("echo", [Role("r", "", entrypoint="true")]), name="hi"),
+        ]
+        return [host_runner("prefect").description(each.handle).app.name for each in found]
+
+    assert work() == ["this", "zen", "zen of-python", "hello", "mine", "echo", "hi"]
 
 
 def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:
@@ -258,7 +285,6 @@ def test_a_component_with_an_argument_launch(host: Any) -> None:
     """The component's own argument of that name is what the call sets."""
     from prefect import flow
 
-    from transload.specs import AppDef
     from transload_prefect import app_task
 
     def starter(launch: float = 1.0) -> AppDef:

@@ -6,6 +6,7 @@ They are those of its component, all left open, and the adapter's own.
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 CALL: Final = "transload_call"
 LAUNCH: Final = "launch"
+_LONGEST_NAME: Final = 200  # characters of a job's name
 
 
 @dataclass(frozen=True)
@@ -219,6 +221,17 @@ def asked_for(launch: Launch, call: inspect.BoundArguments) -> dict[str, Any]:
         roles = launch.build().roles
         what = [[role.name, role.entrypoint, list(role.args), role.num_replicas] for role in roles]
     return {"what": what, LAUNCH: given_in(call).get(LAUNCH)}
+
+
+def named(launch: Launch, name: str | None) -> Launch:
+    """Return the launch of a job that has the name which somebody gave it in Prefect, if any.
+
+    What a job's name may not hold is replaced. A name that the launch sets itself goes before it.
+    """
+    if name is None or launch.overrides.get("name") is not None:
+        return launch
+    safe = re.sub(r"[/\\\x00-\x1f\x7f]", "-", name)[:_LONGEST_NAME].lstrip("-. ")
+    return launch.with_overrides({"name": safe}) if safe else launch
 
 
 def launch_of(launch: Launch, call: inspect.BoundArguments) -> Launch:

@@ -61,15 +61,16 @@ def file_rows(results: AppResults) -> list[dict[str, Any]]:
 def trial_rows(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return a row for each trial of a search's summary.
 
-    It has the number, state, objective, parameters, handle and reason.
+    It has the number, state, objectives, parameters, handle and reason.
     """
-    objective = summary["search"]["objective"]["name"]
+    given = summary["search"]["objective"]
+    names = [each["name"] for each in (given if isinstance(given, list) else [given])]
     return [
         {
             "trial": row["index"],
             "state": row["state"] or "",
-            objective: row["value"],
             **row["parameters"],
+            **{name: (row["values"] or {}).get(name) for name in names},
             "app": row["handle"],
             "reason": row["reason"],
         }

@@ -24,6 +24,7 @@ from transload.runner import AppResults
 from transload.specs import nearest
 from transload_prefect.adapter import ADAPTER, JobContext, on_cluster, within_time_limit
 from transload_prefect.again import note_done
+from transload_prefect.arguments import named
 from transload_prefect.cluster import TransloadCluster
 from transload_prefect.context import RunContext
 from transload_prefect.traces import Traces
@@ -243,7 +244,7 @@ class AppJob(JobBlock[AppResults]):
             cluster=self.cluster,
             inherit_env=self.inherit_env,
         )
-        launch = on_cluster(self._launch(), self.cluster)
+        launch = on_cluster(named(self._launch(), self._block_document_name), self.cluster)
         options = within_time_limit(run, self._options())
         driver = ADAPTER.driver(context, launch, options)
         note_done(context.traces.notes, by_task=False)

@@ -174,10 +174,9 @@ class SearchRun:
     def _show(self, summary: Mapping[str, Any]) -> None:
         """Show how far the search is, by a table of its trials as an artifact of the flow run."""
         data = table(trial_rows(summary))
-        best = "-"
-        if summary["best"]:
-            best = summary["best"]["index"]
-        text = f"trials of the search kept in {summary['tracker_base']}; best so far: {best}"
+        best = [summary["best"], *summary.get("front", ())]  # the front of several objectives
+        shown = ", ".join(str(each["index"]) for each in best if each) or "-"
+        text = f"trials of the search kept in {summary['tracker_base']}; best so far: {shown}"
         if self._table is None:
             run = self._context and self._context.flow_run
             self._table = api.create_artifact(
@@ -226,11 +225,13 @@ class SearchRun:
             if not self._ledger.observe_error(trial.index, error):
                 raise error
             value = None
-        objective = self._ledger.search.objectives[0].name
-        shown: object = value
+        ended = self._ledger.ended(trial.index) or {}
+        names = [each.name for each in self._ledger.search.objectives]
+        values = ended.get("values") or {}
+        shown = ", ".join(f"{name}={values.get(name)}" for name in names)
         if value is None:
-            shown = (self._ledger.ended(trial.index) or {}).get("reason")
-        self._logger.info("trial %s: %s=%s, %s", trial.index, objective, shown, trial.parameters)
+            shown = f"{names[0]}={ended.get('reason')}"
+        self._logger.info("trial %s: %s, %s", trial.index, shown, trial.parameters)
 
 
 def dry_run_search(

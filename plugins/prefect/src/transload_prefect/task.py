@@ -72,7 +72,7 @@ class AppTask(Task[..., Any]):
         spec: what to run.
         asynchronous: whether it is a coroutine always or never, or with None as the flow or task
             around it.
-        name: of the task. With None it is that of the app definition or the component.
+        name: of the task and its job. With None it is that of the app definition or the component.
         settings: other arguments of ``prefect.Task``.
     """
 
@@ -88,6 +88,7 @@ class AppTask(Task[..., Any]):
     ) -> None:
         self.spec = spec
         self.asynchronous = asynchronous
+        self.given_name = name
         self._settings: dict[str, Any] = {**settings, "name": name}
         name = name or spec.launch.name
         function = task_function(spec, name, bool(asynchronous))

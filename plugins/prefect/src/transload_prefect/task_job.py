@@ -28,6 +28,7 @@ from transload_prefect.arguments import (
     asked_for,
     description_of,
     launch_of,
+    named,
     signature_of,
 )
 from transload_prefect.cluster import cluster_named
@@ -126,6 +127,8 @@ def _task_job(spec: AppSpec, call: inspect.BoundArguments) -> _TaskJob:
         unit = made.unit or unit_of_call(
             task.task.name, made.caller, asked_for(launch, call), task.task_run.id
         )
+    if spec.namespace is None:  # a trial of a search has the name of its component
+        launch = named(launch, getattr(task.task, "given_name", None))
     run = RunContext.here(task.task.name, unit)
     cluster = None
     if spec.cluster is not None:
