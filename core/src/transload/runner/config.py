@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import functools
 import os
+import shlex
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from transload.errors import ConfigError
 from transload.runner.clusters import Cluster
-from transload.specs import CfgVal, get_type_name, runopts
+from transload.specs import CfgVal, get_type_name, runopt, runopts
 from transload.specs.checks import nearest, shorten
 
 __all__ = ["load_settings"]
@@ -46,11 +47,14 @@ class Setting(NamedTuple):
         key: dotted name, for example ``schedulers.slurm.partition``.
         value: its value.
         source: the file, the environment variable, or ``default``.
+        folder: what a local path in it is relative to, that of the project's file. It is ``""`` for
+            the working directory.
     """
 
     key: str
     value: Any
     source: str
+    folder: str = ""
 
 
 class Defaults(dict[str, Any]):
@@ -154,7 +158,7 @@ class Settings:
                     raise ConfigError(
                         f"{setting.source}: {setting.key}={shorten(setting.value)}: {must}"
                     )
-                connection[option] = setting.value
+                connection[option] = _option_value(setting, opt)
         secrets = self.get(f"schedulers.{name}.{_SECRETS}", {})
         if not connection and not secrets and name not in self.clusters():
             return None
@@ -186,8 +190,9 @@ class Settings:
         """
         cfg: dict[str, CfgVal] = {}
         for name, setting in self._table(f"schedulers.{scheduler}.").items():
-            if opts.get(name) is not None:
-                cfg[name] = setting.value
+            opt = opts.get(name)
+            if opt is not None:
+                cfg[name] = _option_value(setting, opt)
             elif name not in (*_RUNNERS_OWN, "kind", _SECRETS, *connection):
                 hint = opts.hint(name, connection)
                 raise ConfigError(f"{setting.source}: {setting.key}: unknown option: {hint}")
@@ -257,6 +262,11 @@ class Settings:
                 )
         return {option: item.value for option, item in table.items()}
 
+    def plugin_path(self, name: str, option: str) -> str | None:
+        """Return the local path that ``[plugins.NAME]`` has for an option, or None without it."""
+        found = self._values.get(f"plugins.{name}.{option}")
+        return None if found is None else beside(found.folder, str(found.value))
+
     def trackers(self) -> dict[str, str | None]:
         """Return name → configuration text, or None, for the configured trackers.
 
@@ -294,7 +304,8 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
         environ = os.environ
     values: dict[str, Setting] = {}
     for path, table in _files(start, environ):
-        for setting in _flatten(path, table):
+        folder = "" if path == _users_file(environ) else os.path.dirname(path)
+        for setting in _flatten(path, table, folder):
             values[setting.key] = setting
     for key, variable in _ENV.items():
         if environ.get(variable):
@@ -302,12 +313,17 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
     return Settings(values, environ)
 
 
+def _users_file(environ: Mapping[str, str]) -> str:
+    """Return the path of the user's own file, which is about all folders and lies in none."""
+    home = environ.get("HOME") or os.path.expanduser("~")
+    folder = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
+    return os.path.join(folder, "transload", "config.toml")
+
+
 def _files(start: str | None, environ: Mapping[str, str]) -> list[tuple[str, dict[str, Any]]]:
     """Return ``(path, table)`` for the configuration files, lowest priority first."""
     found = []
-    home = environ.get("HOME") or os.path.expanduser("~")
-    folder_of_user = environ.get("XDG_CONFIG_HOME") or os.path.join(home, ".config")
-    user = os.path.join(folder_of_user, "transload", "config.toml")
+    user = _users_file(environ)
     if os.path.isabs(user) and os.path.isfile(user):  # not so where there is no home folder
         found.append((user, _read(user)))
     if named := environ.get(_ENV_CONFIG):
@@ -356,8 +372,8 @@ def _read(path: str) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read as TOML: {exc}") from exc
 
 
-def _flatten(path: str, table: Any) -> list[Setting]:
-    """Return the checked settings of one file."""
+def _flatten(path: str, table: Any, folder: str) -> list[Setting]:
+    """Return the checked settings of one file, whose paths are relative to a folder."""
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: [tool.transload] must be a table")
     found = []
@@ -372,7 +388,7 @@ def _flatten(path: str, table: Any) -> list[Setting]:
             raise ConfigError(f"{path}: {key}={shorten(value)}: must be a {KEYS[key].__name__}")
         if KEYS[key] is not dict:
             _refuse_empty(path, key, value)
-            found.append(Setting(key, value, path))
+            found.append(Setting(key, _with_place(folder, key, value), path, folder))
             continue
         for name, entries in table[key].items():
             if not isinstance(entries, dict):
@@ -383,12 +399,58 @@ def _flatten(path: str, table: Any) -> list[Setting]:
                 for option in ("kind", *_RUNNERS_OWN):
                     _refuse_empty(path, f"{key}.{name}.{option}", entries.get(option))
             found += [
-                Setting(f"{key}.{name}.{option}", entry, path) for option, entry in entries.items()
+                Setting(
+                    f"{key}.{name}.{option}",
+                    _with_place(folder, option, entry) if key == "schedulers" else entry,
+                    path,
+                    folder,
+                )
+                for option, entry in entries.items()
             ]
             if key == "tracker" and not entries:
                 found.append(Setting(f"{key}.{name}.config", None, path))
     _check_clusters(path, table.get("schedulers", {}))
     return found
+
+
+def _with_place(folder: str, key: str, value: Any) -> Any:
+    """Return a value of a settings file, whose local paths are relative to a folder.
+
+    What else is a path there only the scheduler or plugin knows that reads it.
+    """
+    if key == _SECRETS and isinstance(value, dict):
+        return {name: _secret_of(folder, source) for name, source in value.items()}
+    if not isinstance(value, str):
+        return value
+    if key == "workspace":
+        parts = [part.strip().partition("=") for part in value.replace(";", ",").split(",")]
+        return ",".join(f"{beside(folder, path)}{sign}{target}" for path, sign, target in parts)
+    if key == "environment":
+        name, gap, options = value.strip().partition(" ")
+        return value if name == "none" else f"{shlex.quote(beside(folder, name))}{gap}{options}"
+    return beside(folder, value) if key == "tracker_base" else value
+
+
+def _secret_of(folder: str, source: Any) -> Any:
+    if not isinstance(source, str) or not source.startswith("file:"):
+        return source
+    return f"file:{beside(folder, source.removeprefix('file:'))}"
+
+
+def _option_value(setting: Setting, opt: runopt) -> Any:
+    if opt.is_local_path and isinstance(setting.value, str):
+        return beside(setting.folder, setting.value)
+    return setting.value
+
+
+def beside(folder: str, text: str) -> str:
+    """Return a local path that is relative to a folder, or as it is if that is ``""``.
+
+    URLs, texts of several lines and what begins with ``~`` or a macro are returned unchanged.
+    """
+    if not folder or "://" in text or "\n" in text or text.startswith(("~", "$")):
+        return text
+    return os.path.normpath(os.path.join(folder, text))
 
 
 def _refuse_empty(path: str, key: str, value: object) -> None:

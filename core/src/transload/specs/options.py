@@ -78,12 +78,16 @@ _FORMS = {
 
 @dataclass
 class runopt:  # noqa: N801 - the field's established name
-    """An option with its default, its type, whether it is required, and its purpose."""
+    """An option with its default, its type, whether it is required, and its purpose.
+
+    A local path in a settings file is relative to that file.
+    """
 
     default: CfgVal
     opt_type: Any
     is_required: bool
     help: str
+    is_local_path: bool = False
 
 
 def get_type_name(tp: Any) -> str:
@@ -160,6 +164,11 @@ class runopts:  # noqa: N801 - the field's established name
                 f"option {cfg_key}: the default {default!r} is not of type {get_type_name(type_)}"
             )
         self._opts[cfg_key] = runopt(default, type_, required, help)
+
+    def mark_local_paths(self, *names: str) -> None:
+        """Say which options are paths of the machine that submits."""
+        for name in names:
+            self._opts[name].is_local_path = True
 
     def get(self, name: str) -> runopt | None:
         """Return the option of that name, or None."""

@@ -149,6 +149,7 @@ def run_opts() -> runopts:
         "node_selector and image",
     )
     opts.add_instead({"n": "use the run option namespace (-c namespace=VALUE)"})
+    opts.mark_local_paths("checkpoint_mount")
     return opts
 
 

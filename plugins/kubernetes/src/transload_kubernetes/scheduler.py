@@ -97,6 +97,7 @@ class KubernetesScheduler(SchedulerBase):
             str,
             "path or text of the client's configuration; default: KUBECONFIG, else ~/.kube/config",
         )
+        opts.mark_local_paths("kubeconfig")
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:

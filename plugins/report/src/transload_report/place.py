@@ -51,7 +51,8 @@ def reports_folder(settings: Settings) -> Path:
 
     It is ``TRANSLOAD_REPORTS``, else ``dir`` of the settings, else ``reports`` in the state folder.
     """
-    given = os.environ.get(ENV_REPORTS) or own_settings(settings).get("dir")
+    own_settings(settings)  # a wrong one is named
+    given = os.environ.get(ENV_REPORTS) or settings.plugin_path("report", "dir")
     if given:
         return Path(given).expanduser().absolute()
     return Path(state_home()) / "reports"

@@ -80,6 +80,7 @@ class LocalScheduler(SchedulerBase):
             str,
             "folder of its jobs, on a local disk; default: by name, in TRANSLOAD_HOME",
         )
+        opts.mark_local_paths("state_folder")
         return opts
 
     def connect(self, connection: Mapping[str, CfgVal]) -> None:
@@ -136,6 +137,7 @@ class LocalScheduler(SchedulerBase):
             help="MB kept of each stream of a replica; 0: all",
             default=0.0,
         )
+        opts.mark_local_paths("log_dir", "working_dir")
         return opts
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.LocalRequest:
