@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from transload.errors import AppNotFound, SpecError, TransloadError
+from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError
 from transload.runner import Job, Runner, get_runner, load_settings
 from transload.specs import (
     AppHandle,
@@ -98,18 +98,24 @@ def other_clusters(scheduler: str) -> list[str]:
 
 
 def status_of(job: Job) -> AppStatus:
-    """Return the status of a job, which must exist."""
-    status = job.status()
-    if status is None:
-        raise not_found(job)
-    return status
+    """Return the status of a job, which must exist, or UNKNOWN if its scheduler cannot say."""
+    try:
+        return description_of(job).status
+    except SchedulerUnavailable as exc:
+        return AppStatus(AppState.UNKNOWN, msg=str(exc))
 
 
 def description_of(job: Job) -> AppDescription:
-    """Return the description of a job, which must exist."""
+    """Return the description of a job, which must exist.
+
+    From then on the job has the handle that its submit returned, however it was named here.
+    """
     description = job.description()
     if description is None:
         raise not_found(job)
+    if description.session:
+        parsed = parse_app_handle(job.handle)
+        job.handle = make_app_handle(parsed.scheduler_backend, description.session, parsed.app_id)
     return description
 
 

@@ -552,7 +552,7 @@ class Runner:
         name = scheduler or self.settings.scheduler
         apps = self.scheduler(name).list()
         for app in apps:
-            app.app_handle = app.app_handle or make_app_handle(name, self._name, app.app_id)
+            app.app_handle = make_app_handle(name, app.session or self._name, app.app_id)
         return apps
 
     def log_lines(

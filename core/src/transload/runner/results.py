@@ -240,7 +240,7 @@ def collect_results(
     run_id = make_app_handle(
         parsed.scheduler_backend, description.session or parsed.session_name, parsed.app_id
     )
-    results = AppResults(app_handle, description.status.state)
+    results = AppResults(run_id, description.status.state)
     if description.app is not None and len(description.app.roles) > 1:
         results.first = f"{description.app.roles[0].name}/0"
     own = backend.results_store(parsed.app_id)

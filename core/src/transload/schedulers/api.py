@@ -184,7 +184,8 @@ class ListAppResponse:
     """A row in a list of jobs. (TorchX has the same name.)
 
     ``progress`` is the job's progress, without its history, if its scheduler knows that without a
-    further query.
+    further query. ``session`` is that of the job's submit, from which the runner makes
+    ``app_handle``: a job has one handle, whoever lists it.
     """
 
     app_id: str
@@ -193,6 +194,7 @@ class ListAppResponse:
     name: str = ""
     created: float | None = None
     progress: Progress | None = None
+    session: str = ""
 
     def __post_init__(self) -> None:
         if self.progress is not None:

@@ -317,6 +317,7 @@ class DockerScheduler(SchedulerBase):
                 row = ListAppResponse(app_id, status.state, progress=status.progress)
                 row.name = facts.plan.name
                 row.created = facts.plan.created
+                row.session = facts.plan.session
                 rows.append(row)
             elif facts.unread:
                 rows.append(ListAppResponse(app_id, _unread_status(facts).state))

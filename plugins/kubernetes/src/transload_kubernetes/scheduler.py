@@ -337,6 +337,7 @@ class KubernetesScheduler(SchedulerBase):
             row = ListAppResponse(made.app_id, status.state, progress=status.progress)
             row.name = made.name
             row.created = made.created
+            row.session = made.session
             rows.append(row)
         for facts in seen:
             if facts.unreadable:

@@ -118,9 +118,10 @@ def _app_page(runner: Runner, text: str, lines: int) -> str:
 
 
 def _runs_page(runner: Runner, handles: Sequence[str], scheduler: str | None, title: str) -> str:
-    found = [full_handle(handle) for handle in handles]
-    for handle in found:
-        description_of(runner.job(handle))
+    jobs = [find_job(runner, handle) for handle in handles]
+    for job in jobs:
+        description_of(job)
+    found = [job.handle for job in jobs]
     if not found:
         name = scheduler or runner.settings.scheduler
         found = [row.app_handle for row in runner.list(name)]

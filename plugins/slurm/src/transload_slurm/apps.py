@@ -540,6 +540,7 @@ class Apps:
                 name=found.app.name if found.app else "",
                 created=found.created,
                 progress=found.status.progress,
+                session=found.session,
             )
             for app_id, found in described.items()
             if found is not None

@@ -173,10 +173,12 @@ class IdentityTests(SchedulerSuite):
         assert stage.runner.status_many([]) == {}
 
     def test_list(self, stage: SchedulerStage) -> None:
-        """Jobs are listed with id and state."""
+        """Jobs are listed with id, state, and the handle of their submit, whoever lists them."""
         job = stage.submit(stage.app(Program()))
         stage.ended(job)
         assert stage.listed()[job.app_id].state is AppState.SUCCEEDED
+        with stage.another("another") as other:
+            assert other.listed()[job.app_id].app_handle == job.handle
 
     @pytest.mark.parametrize("damage", get_args(Damage))
     def test_damaged_record(self, stage: SchedulerStage, damage: Damage) -> None:

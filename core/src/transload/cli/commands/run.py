@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -25,7 +26,7 @@ from transload.cli.options import (
 )
 from transload.cli.output import OutputFailed, emit, emit_json, note
 from transload.cli.screen import Screen, show_progress
-from transload.cli.session import app_json, open_runner
+from transload.cli.session import app_json, description_of, open_runner
 from transload.cli.wait import AppWait, Events, Outcome, interrupts, report_end
 from transload.components import (
     SETTING_HELP,
@@ -463,6 +464,8 @@ def _submit(plan: Plan[Any]) -> Job:
     """Submit, and note if the job was there already."""
     job = plan.submit()
     if plan.reattached:
+        with contextlib.suppress(TransloadError):
+            description_of(job)  # another session may have submitted it
         note(f"reattached to {job.handle}, which was submitted before")
     return job
 

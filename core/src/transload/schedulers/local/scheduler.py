@@ -359,7 +359,7 @@ class LocalScheduler(SchedulerBase):
 
     def list(self) -> list[ListAppResponse]:
         """Return the user's jobs, of all sessions, newest first."""
-        return store.list_apps(self._local, self.name)
+        return store.list_apps(self._local)
 
     def cancel(self, app_id: str) -> bool:
         """Request the end of a job, without waiting. A job that has ended stays as it is.

@@ -25,7 +25,6 @@ from transload.specs import (
     AppStatus,
     Progress,
     SpecError,
-    make_app_handle,
 )
 from transload.specs.checks import LATEST
 
@@ -357,8 +356,8 @@ def _gone_ids(local: str) -> Iterator[str]:
         raise _unreadable(f"{local}/gone", exc) from exc
 
 
-def list_apps(local: str, scheduler: str) -> list[ListAppResponse]:
-    """Return all jobs, newest first, each with the handle that it was submitted under."""
+def list_apps(local: str) -> list[ListAppResponse]:
+    """Return all jobs, newest first."""
     rows = []
     for app_id in app_ids(local):
         try:
@@ -368,13 +367,12 @@ def list_apps(local: str, scheduler: str) -> list[ListAppResponse]:
             rows.append(ListAppResponse(app_id, AppState.UNKNOWN))
             continue
         if state is not None and record is not None:
-            session = record.get("session")
-            handle = make_app_handle(scheduler, session, app_id) if session else ""
             shown = AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
             name = str((record.get("app") or {}).get("name", ""))
             created = record.get("created")
             progress = Progress.from_value(state.get("progress"))
-            rows.append(ListAppResponse(app_id, shown, handle, name, created, progress))
+            session = str(record.get("session") or "")
+            rows.append(ListAppResponse(app_id, shown, "", name, created, progress, session))
     return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
 
