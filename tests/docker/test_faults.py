@@ -249,6 +249,30 @@ def test_gpus_of_a_submit_that_was_killed(
     assert not engine.client.containers(all=True)
 
 
+@pytest.mark.parametrize("ahead", [0, 600])
+def test_a_submit_from_another_machine(
+    runner: Runner,
+    shell: Any,
+    engine: Any,
+    busybox: str,
+    monkeypatch: pytest.MonkeyPatch,
+    ahead: int,
+) -> None:
+    """What another machine is submitting is left alone, whatever the time is here."""
+    from transload_docker import names
+
+    labels = {names.LABEL_APP: "busy", names.LABEL_OWNER: "another"}
+    config = engine.client.create_container_config(busybox, "true", labels=labels)
+    made = engine.client.create_container_from_config(config, "busy.main.0.0")["Id"]
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + ahead)
+    with pytest.raises(SubmitError) as caught:
+        runner.run(shell("true"), "docker", app_id="busy")
+    assert caught.value.transient
+    assert container(engine, "busy.main.0.0")["Id"] == made
+    engine.client.remove_container(made)
+
+
 def test_cancel_on_an_engine_without_room(runner: Runner, shell: Any, engine: Any) -> None:
     """On a full disk a cancel cannot be noted and fails, and works once there is room."""
     handle = runner.run(shell("sleep 60"), "docker")

@@ -9,6 +9,7 @@ import json
 import os
 import tarfile
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
@@ -201,6 +202,11 @@ class Engine:
             found = self.query(lambda api: api.info())
             self._machine = (int(found.get("MemTotal") or 0), float(found.get("NCPU") or 0))
         return self._machine
+
+    def now(self) -> float:
+        """Return the time by the clock of the engine's machine, in seconds since the epoch."""
+        found = self.query(lambda api: api.info())
+        return seconds(found.get("SystemTime")) or time.time()
 
     def close(self) -> None:
         """Close the connection. It is made again if it is needed again."""

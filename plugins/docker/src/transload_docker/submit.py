@@ -151,7 +151,8 @@ def _clear_rubbish(engine: Engine, home: Home, app_id: str, facts: Facts) -> Non
     for container in facts.containers:
         row = _row(engine, container)
         labels = row["Config"]["Labels"]
-        if labels.get(names.LABEL_OWNER) != home.owner and _age(row["Created"]) < _STALE_S:
+        age = engine.now() - (seconds(row["Created"]) or 0.0)
+        if labels.get(names.LABEL_OWNER) != home.owner and age < _STALE_S:
             raise SubmitError(
                 f"job {app_id} is being submitted from another place ({container.name})",
                 transient=True,
@@ -163,10 +164,6 @@ def _clear_rubbish(engine: Engine, home: Home, app_id: str, facts: Facts) -> Non
 def _row(engine: Engine, container: Container) -> dict[str, Any]:
     row: dict[str, Any] = engine.query(lambda api: api.inspect_container(container.id))
     return row
-
-
-def _age(created: str) -> float:
-    return time.time() - (seconds(created) or 0.0)
 
 
 _NO_POOL: Final = "non-overlapping"
