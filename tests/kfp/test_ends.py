@@ -15,6 +15,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,12 @@ class Run:
         self.cluster.patch("workflows", "kubeflow", self.workflow, change)
 
     @property
+    def said(self) -> str:
+        """Return what its launchers have written that run in no pod."""
+        log = self.folder / "log"
+        return log.read_text() if log.exists() else ""
+
+    @property
     def starts(self) -> int:
         """Return how often its job was started."""
         return starts(self.folder)
@@ -144,6 +151,28 @@ def test_a_person_ends_the_run(backend: Any, states: Any, eventually: Any) -> No
     eventually(lambda: states() == [AppState.CANCELLED], ARGO_S * 10)
     assert pod.process.wait(60) == 1  # of `launch`, whose command ended with 79
     assert "the run was ended by a person" in pod.said
+
+
+# -- where a task is in its run
+
+NODE = "loop-z28kb(0).root(0).for-loop-2(0).iteration-item({item})(0).sh(0).executor({number})"
+"""What a real backend called the node of a task, but for its item and the number of its try."""
+
+
+def _is_there(run: Run, starts: int, attached: int) -> bool:
+    return run.starts == starts and run.said.count("attached to") == attached
+
+
+def test_equal_items_of_a_loop(backend: Any, states: Any, eventually: Any, container: Any) -> None:
+    """Each item has a job of its own, which all tries of its task share."""
+    run = backend()
+    for count, item in enumerate(("0:0.5", "1:0.5"), start=1):
+        for number in range(2):
+            run.variables["TRANSLOAD_KFP_NODE"] = NODE.format(item=item, number=number)
+            process = container(run)
+            eventually(partial(_is_there, run, count, count - 1 + number), 60)
+            process.kill()
+    assert states() == [AppState.RUNNING] * 2
 
 
 # -- what is known of the run when SIGTERM comes, to a process that has the time to act
@@ -228,10 +257,10 @@ def test_a_pod_that_is_ended_detaches(
     if meanwhile is not None:
         meanwhile(run, backend.server, eventually)
     process.terminate()
-    assert process.wait(60) == 143, (run.folder / "log").read_text()
+    assert process.wait(60) == 143, run.said
     run.cluster.away = False
     assert states() == [AppState.RUNNING]
-    assert "nobody ended the run" in (run.folder / "log").read_text()
+    assert "nobody ended the run" in run.said
 
 
 @pytest.mark.parametrize("meanwhile", [outage, watch_that_ends])

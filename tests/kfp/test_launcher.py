@@ -28,6 +28,7 @@ from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
 from transload_kfp.adapter import TaskFailed, identity_of, launcher_driver
 from transload_kfp.fields import field_at
 from transload_kfp.launch_spec import LaunchSpec
+from transload_kfp.node import NODE
 from transload_kfp.task import launch_in_component, main, run_task
 
 pytestmark = [
@@ -538,15 +539,19 @@ def test_a_spec_of_another_version(word: str, capfd: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("index", "answered"), [(None, False), ("", False), ("0", False), ("1", True), ("2", True)]
+    ("node", "answered"),
+    [
+        ("", False),
+        ("files-zbwdn(0).root(0).sh(0).executor(0)", False),
+        ("files-zbwdn(0).root(0).sh(0).executor(2)", True),
+        ("files-zbwdn(0).root(0).sh(1).executor(0)", True),
+    ],
 )
 def test_a_try_after_the_first(
-    monkeypatch: pytest.MonkeyPatch, in_process: None, index: str | None, answered: bool
+    monkeypatch: pytest.MonkeyPatch, in_process: None, node: str, answered: bool
 ) -> None:
     """A backend that counts tries has seen an earlier loss, which is not reported again."""
-    monkeypatch.delenv("KFP_RETRY_INDEX", raising=False)
-    if index is not None:
-        monkeypatch.setenv("KFP_RETRY_INDEX", index)
+    monkeypatch.setenv(NODE, node)
     made = launcher_from_app(launched.failing, scheduler="local", image=IMAGE)
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
     _, driver = launcher_driver({}, spec, {})

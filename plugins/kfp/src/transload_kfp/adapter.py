@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -37,6 +36,8 @@ from transload.runner import Cluster
 from transload.runtime.tracking import TrackingError
 from transload_kfp import sigterm
 from transload_kfp.inline import last_word, say
+from transload_kfp.launch_spec import EACH_TASK
+from transload_kfp.node import node_of_task, place_of, tries_of
 from transload_kfp.refusals import submit_fields
 from transload_kfp.run_watch import RunWatch
 from transload_kfp.states import ENDINGS, EXIT_NO_RESULT, STATES
@@ -68,6 +69,8 @@ class TaskContext:
         sink: gets the job's log lines.
         context_args: arguments that a component may declare (``trial_idx`` …).
         run: tells whether a person ended the task's run.
+        tries: number of the try of each part of the task's node (`tries_of`), empty where no
+            backend says it.
     """
 
     identity: Identity
@@ -76,6 +79,7 @@ class TaskContext:
     sink: LogSink = log_line
     context_args: Mapping[str, Any] = field(default_factory=dict)
     run: RunWatch = field(default_factory=RunWatch)
+    tries: Sequence[int] = ()
 
 
 class TaskFailed(SystemExit):
@@ -141,6 +145,12 @@ class KfpAdapter(Adapter[TaskContext]):
         """Return whose job it is."""
         return context.identity
 
+    def asked(self, context: TaskContext) -> Mapping[str, Any]:
+        """Return the numbers of this try, where a backend says them."""
+        if not context.tries:
+            return {}
+        return {"tries": list(context.tries)}
+
     def io(self, context: TaskContext) -> AdapterIO:
         """Return the task's log, and who is asked at its end. Kubeflow keeps nothing for us."""
         return AdapterIO(
@@ -196,20 +206,27 @@ def identity_of(context: Mapping[str, str], title: str, arguments: Mapping[str, 
 
     Args:
         context: what Kubeflow Pipelines says of the task as ``job_id``, ``job_name``,
-            ``task_name``. Its ``path`` tells it from others of its pipeline, and ``key``, the
-            user's, from others of its loop.
+            ``task_name``, and ``node``, its name on a backend. Its ``path`` tells it from others of
+            its pipeline, its node and ``key``, the user's, from others of its loop.
         title: the job's name, where the task has none.
         arguments: value of each input.
+
+    Raises:
+        SpecError: for a task of a loop of which nothing here tells it from the others.
     """
+    place = place_of(context.get("node", ""))
+    key = context.get("key", "")
+    if key == EACH_TASK and not place:
+        raise SpecError(
+            "key: this task runs once for each item of a ParallelFor, no input depends on the item, "
+            "and only a backend of Kubeflow Pipelines tells such tasks apart: all of them would "
+            "share one job. Give each a key: key=item"
+        )
     canonical = json.dumps(dict(arguments), sort_keys=True, default=str)
     digest = hashlib.sha256(canonical.encode()).hexdigest()[:16]
-    key = (
-        context.get("path", ""),
-        context.get("key", ""),
-        digest,
-        context.get("task_name") or title,
-    )
-    return Identity(HOST, (context.get("job_id", ""), context.get("job_name", "")), key)
+    task = context.get("task_name") or title
+    run = (context.get("job_id", ""), context.get("job_name", ""))
+    return Identity(HOST, run, (context.get("path", ""), place, key, digest, task))
 
 
 def launcher_driver(
@@ -231,6 +248,8 @@ def launcher_driver(
     Raises:
         SpecError: for a wrong argument.
     """
+    node = node_of_task()
+    context = {"node": node, **context}
     launch = spec.launch_with(arguments)
     if context.get("parent"):
         launch = replace(launch, parent_run_id=context["parent"])
@@ -240,9 +259,12 @@ def launcher_driver(
         inherit_env=spec.inherit_env,
         sink=sink,
         run=RunWatch(context.get("job_id", "")),
+        tries=tries_of(node),
     )
-    state = LifecycleState(task.identity, launcher_options(spec))
-    return task, Driver(launch, state, ADAPTER.io(task))
+    # a later try does not report a loss once more
+    options = replace(spec.execution_options(), loss_already_reported=any(task.tries))
+    state = LifecycleState(task.identity, options)
+    return task, Driver(launch, state, ADAPTER.io(task), asked=ADAPTER.asked(task))
 
 
 def check_files(spec: LaunchSpec, driver: Driver) -> None:
@@ -259,16 +281,6 @@ def check_files(spec: LaunchSpec, driver: Driver) -> None:
         "tracker_base='s3://…', or on Kubernetes cfg={'helper_image': 'busybox'}, which brings back "
         "256 KiB"
     )
-
-
-def launcher_options(spec: LaunchSpec) -> ExecutionOptions:
-    """Return how a launcher runs its job. A later try does not report a loss once more.
-
-    Raises:
-        ConfigError: for a wrong option.
-    """
-    is_later_try = os.environ.get("KFP_RETRY_INDEX", "0") not in ("", "0")
-    return replace(spec.execution_options(), loss_already_reported=is_later_try)
 
 
 def runner_of(cluster: Mapping[str, Any] | None, *, inherit_env: bool) -> Runner:

@@ -16,16 +16,17 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Optional
 
-from kfp import compiler, dsl
+from kfp import compiler, dsl, kubernetes
 from kfp.dsl import structures
 from kfp.dsl.base_component import BaseComponent
 from kfp.dsl.pipeline_context import Pipeline
 from kfp.dsl.utils import sanitize_component_name, sanitize_executor_label
 
 from transload.errors import SpecError
-from transload_kfp.launch_spec import KEY
-from transload_kfp.loops import refuse_equal_jobs
+from transload_kfp.launch_spec import EACH_TASK, KEY
+from transload_kfp.loops import is_equal_in_a_loop
 from transload_kfp.names import component_name
+from transload_kfp.node import FIELD, NODE
 from transload_kfp.ports import read_as_placeholder
 from transload_kfp.settings import TaskSettings
 
@@ -77,7 +78,8 @@ class AppComponent(BaseComponent):
             arguments: value of each argument.
 
         Raises:
-            SpecError: for a constant that KFP would read as a placeholder.
+            SpecError: for a constant that KFP would read as a placeholder, or a key that does not
+                tell the items of a loop apart.
         """
         for name, value in arguments.items():
             found = read_as_placeholder(value)
@@ -88,8 +90,13 @@ class AppComponent(BaseComponent):
                 )
         named = {self.ports.get(name, name): value for name, value in arguments.items()}
         named = {**self.constants, **named}
-        if KEY in self._component_inputs:
-            refuse_equal_jobs(self.name, named)
+        if KEY in self._component_inputs and is_equal_in_a_loop(named):
+            if named.get(KEY):
+                raise SpecError(
+                    f"{self.name}: key={named[KEY]!r}: is equal for the items of a ParallelFor "
+                    "around it: give it the item (key=item), or no key"
+                )
+            named[KEY] = EACH_TASK
         for name in self.identity:
             named.setdefault(name, PLACEHOLDERS.get(name) or self._key())
         try:
@@ -105,6 +112,8 @@ class AppComponent(BaseComponent):
             return task  # it has run already, with kfp.local
         if self.identity:
             task.set_caching_options(False)  # what a run knows of itself is never the same again
+        if KEY in self._component_inputs:
+            kubernetes.use_field_path_as_env(task, NODE, FIELD)
         return self.settings.apply(task)
 
     @property

@@ -9,33 +9,19 @@ from kfp.dsl.pipeline_channel import extract_pipeline_channels_from_any
 from kfp.dsl.pipeline_context import Pipeline
 from kfp.dsl.tasks_group import ParallelFor
 
-from transload.errors import SpecError
 
-
-def refuse_equal_jobs(name: str, inputs: Mapping[str, Any]) -> None:
-    """Refuse a task of a loop whose inputs are equal for all items.
-
-    A backend shows nothing that tells such tasks apart.
+def is_equal_in_a_loop(inputs: Mapping[str, Any]) -> bool:
+    """Tell whether a task would have equal inputs for all items of a loop around it.
 
     Args:
-        name: of the component.
         inputs: value of each input, the user's key among them.
-
-    Raises:
-        SpecError: if no input depends on the item of a loop around the call.
     """
     pipeline = Pipeline.get_default_pipeline()
     if pipeline is None:
-        return
+        return False
     around = [group for group in pipeline.groups if isinstance(group, ParallelFor)]
     used = {id(loop) for value in inputs.values() for loop in _loops_of(value, pipeline, around)}
-    for loop in around:
-        if id(loop) not in used:
-            raise SpecError(
-                f"{name}: runs once for each item of a ParallelFor, and no input depends on the "
-                "item: "
-                "all of these tasks would share one job. Give each a key: key=item"
-            )
+    return any(id(loop) not in used for loop in around)
 
 
 def _loops_of(value: Any, pipeline: Any, around: list[Any]) -> Iterator[Any]:
