@@ -515,6 +515,45 @@ def test_events_are_fired() -> None:
     assert len({event.id for event in events}) == 3
 
 
+@pytest.mark.parametrize("push", [False, True])
+def test_a_slow_plugin_holds_up_its_own_job_alone(push: bool) -> None:
+    """Others are followed meanwhile. Its waiters hear of the end once the plugin has."""
+    begun, go, heard = threading.Event(), threading.Event(), []
+
+    class Slow:
+        @hookimpl
+        def transload_app_event(self, event: AppEvent) -> None:
+            heard.append((event.handle[-1], event.state.name))
+            if event.handle.endswith("/slow-a") and event.state is AppState.SUCCEEDED:
+                begun.set()
+                assert go.wait(30)
+
+    board = Board(push)
+    for app_id in ("slow-a", "slow-b"):
+        board.set(app_id, AppState.RUNNING)
+    runner = runner_of(board)
+    get_plugins().register(Slow(), "slow")
+    try:
+        first, second, third = (collect(runner, each) for each in ("slow-a", "slow-a", "slow-b"))
+        for each in (first, second, third):
+            assert each.get(timeout=10).status.state is AppState.RUNNING
+        board.set("slow-a", AppState.SUCCEEDED)
+        assert begun.wait(10)
+        board.set("slow-b", AppState.SUCCEEDED)
+        assert third.get(timeout=10).final
+        asked = len(board.queries)
+        assert first.empty() and second.empty()
+        time.sleep(0.3)
+        assert len(board.queries) - asked < 20, "it is not asked without a pause"
+        go.set()
+        assert first.get(timeout=10).final and second.get(timeout=10).final
+    finally:
+        go.set()
+        get_plugins().unregister("slow")
+    assert [state for app, state in heard if app == "a"] == ["RUNNING", "SUCCEEDED"]
+    assert [state for app, state in heard if app == "b"] == ["RUNNING", "SUCCEEDED"]
+
+
 def test_a_forked_child_has_a_follower_of_its_own() -> None:
     """A thread does not survive a fork, and the child does not wait for the parent's."""
     board = Board()

@@ -185,6 +185,9 @@ def transload_app_event(event: AppEvent) -> None:
     for each observed state. The same event may come again, from another process too, with the same
     ``event.id`` (handle, state and attempt). ``status``, ``describe`` and ``list`` report none.
 
+    It is called in a thread of its own, for one job after the other in the order of its states, and
+    for several jobs at the same time. Who waits for the job hears of the state afterwards.
+
     Args:
         event: handle, state, attempt, status and time (seconds since the epoch).
 

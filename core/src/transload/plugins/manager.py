@@ -381,6 +381,10 @@ class Plugins:
             return None
         return link
 
+    def listen(self) -> bool:
+        """Tell whether any plugin takes note of events."""
+        return any(True for _ in self._implementations("transload_app_event"))
+
     def emit(self, event: AppEvent) -> None:
         """Report an event to every plugin. Errors are logged."""
         for info, hook in self._implementations("transload_app_event"):

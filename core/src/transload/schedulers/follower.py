@@ -13,11 +13,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable, TransloadTimeout
 from transload.runtime.forks import fork_lock
 from transload.schedulers.api import reconcile
+from transload.schedulers.event_threads import EventThreads
 from transload.schedulers.patience import DEFAULT_PATIENCE, backoff, check_seconds, patience_left
 from transload.schedulers.subscription import Observation, Subscription, ended
 from transload.specs import AppState, AppStatus, parse_app_handle
@@ -246,6 +248,7 @@ class Follower:
         self._next = _NEVER if logs else 0.0  # when to query all jobs
         self._pause = FIRST_PAUSE
         self._seen: dict[str, tuple[object, ...]] = {}
+        self._events = EventThreads()
         self._watch: Watch | None = None
         self._watch_again = 0.0
         self._empty = 0
@@ -323,19 +326,42 @@ class Follower:
         self._next = time.monotonic() + max(pause, SHARE * took)
 
     def _report(self, each: Subscription, status: AppStatus | None) -> bool:
-        """Offer a status to a subscriber, and return whether it has changed."""
+        """Offer a status to a subscriber, and return whether it has changed.
+
+        Plugins hear of a new state first, in another thread, since they may be slow.
+        """
         key = _news_key(status)
         before = self._seen.get(each.app_id)
         is_news = key != before
+        tells = False
         if is_news:
             self._seen[each.app_id] = key
             is_new_state = before is None or before[:2] != key[:2]
-            if status is not None and is_new_state:
-                emit(each.handle, status)
+            tells = status is not None and is_new_state and _plugins_listen()
+        if not tells and not self._events.is_busy(each.app_id):
+            self._offer(each, status, key)
+            return is_news
+        each.due = _NEVER
+        if tells or key != each.posted:
+            each.posted = key
+            self._events.post(each.app_id, partial(self._deliver, each, status, key, tells))
+        return is_news
+
+    def _deliver(
+        self, each: Subscription, status: AppStatus | None, key: tuple[object, ...], tells: bool
+    ) -> None:
+        """Report a status to plugins, and then to the subscriber, who may end this process."""
+        if tells and status is not None:
+            emit(each.handle, status)
+        self._offer(each, status, key)
+        self.wake()
+
+    @staticmethod
+    def _offer(each: Subscription, status: AppStatus | None, key: tuple[object, ...]) -> None:
+        """Offer a status to a subscriber."""
         each.offer(status, key)
         left = patience_left(each.patience, each.unknown_since)
         each.due = time.monotonic() + max(0.0, left)
-        return is_news
 
     def _describe(self, apps: set[str]) -> dict[str, AppStatus | None]:
         try:
@@ -461,6 +487,13 @@ def _news_key(status: AppStatus | None) -> tuple[object, ...]:
         status.is_stalled,
         percent,
     )
+
+
+def _plugins_listen() -> bool:
+    """Tell whether any plugin wants to know of changes of state."""
+    from transload.plugins import get_plugins
+
+    return get_plugins().listen()
 
 
 def emit(handle: str, status: AppStatus) -> None:

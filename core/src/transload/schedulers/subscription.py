@@ -67,8 +67,8 @@ def ended(seen: Observation) -> bool:
 class Subscription:
     """A subscription to the state of a job, or to the growth of its logs.
 
-    Use it in a ``with`` block, or close it. The callback is called in a thread for the scheduler,
-    in the context of the subscriber. Without a callback, observations are kept for `next` and
+    Use it in a ``with`` block, or close it. The callback is called in a thread for the scheduler, or
+    one for plugins, in the context of the subscriber. Without a callback, observations are kept for `next` and
     `next_async`.
 
     Args:
@@ -103,6 +103,8 @@ class Subscription:
         """The earliest time of the next query, even if the scheduler reports a change."""
         self.pause = 0.0
         """Seconds of the last pause between two queries."""
+        self.posted: object = None
+        """The key of the latest status that is offered once plugins have heard of it."""
         self._callback: Callable[..., object] = callback or self._put
         self._wake = wake
         self._seen: object = None
