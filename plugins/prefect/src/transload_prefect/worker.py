@@ -176,8 +176,8 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
     ) -> Driver:
         # a flow run that is run again (a retry, a resume) is another job, but submitting one twice
         # is not
-        run = (str(flow_run.id), str(flow_run.run_count))
-        identity = Identity(HOST, run, ("flow-run", flow_run.name))
+        words = (str(flow_run.id), str(flow_run.run_count))
+        identity = Identity(HOST, words, ("flow-run", flow_run.name))
         tail_lines = _TAIL
         if stream:
             tail_lines = 0
