@@ -18,6 +18,7 @@ import pytest
 
 from transload.errors import ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.pipelines import host_runner
+from transload.runtime.tracking import FsspecResultTracker
 from transload.specs import AppState
 
 
@@ -226,15 +227,48 @@ class TestIdempotence:
     def test_same_number_other_parameters(
         self, experiment: Callable[..., Any], gate: Path, eventually: Any
     ) -> None:
-        """An optimiser that died unsaved may reuse a number, and the old job is ended, not used."""
+        """An optimiser that died unsaved may reuse a number: the newest job of that trial counts.
+
+        One of other parameters is ended, and not used.
+        """
         made = experiment("ax_components:waits", constants={"gate": str(gate)})
         old = made.runner.run(new_trial(made, 1.0))["transload_app_handle"]
         fresh = experiment(
             "ax_components:waits", constants={"gate": str(gate)}, namespace=made.runner.namespace
         )
         new = fresh.runner.run(new_trial(fresh, 2.0))["transload_app_handle"]
-        assert new != old
+        assert old.endswith("-0") and new == f"{old.removesuffix('-0')}-1"
         assert host_runner("ax").status(old).state is AppState.CANCELLED  # type: ignore[union-attr]
+        resumed = experiment(
+            "ax_components:waits", constants={"gate": str(gate)}, namespace=made.runner.namespace
+        )
+        assert resumed.runner.run(new_trial(resumed, 2.0))["transload_app_handle"] == new
+        third = experiment(
+            "ax_components:waits", constants={"gate": str(gate)}, namespace=made.runner.namespace
+        )
+        assert third.runner.run(new_trial(third, 1.0))["transload_app_handle"].endswith("-2")
+        states = [row.state for row in host_runner("ax").list("local")]
+        assert states[1:] == [AppState.CANCELLED, AppState.CANCELLED]
+        assert states[0] in (AppState.SUBMITTED, AppState.PENDING, AppState.RUNNING)
+
+    def test_other_parameters_clear_what_the_job_before_reported(
+        self, experiment: Callable[..., Any], tmp_path: Path
+    ) -> None:
+        """What a job of other parameters reported is not taken for the next one's."""
+        base = str(tmp_path / "results")
+        first = experiment("ax_components:ends", tracker_base=base)
+        handle = first.runner.run(new_trial(first, 1.0))["transload_app_handle"]
+        assert host_runner("ax").wait(handle).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+        again = experiment(
+            "ax_components:ends",
+            constants={"how": "nothing"},
+            tracker_base=base,
+            namespace=first.runner.namespace,
+        )
+        second = again.runner.run(new_trial(again, 2.0))["transload_app_handle"]
+        assert second != handle
+        assert host_runner("ax").wait(second).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+        assert FsspecResultTracker(base)[0] == {}
 
     def test_two_experiments_of_one_name(
         self, experiment: Callable[..., Any], tmp_path: Path
@@ -390,15 +424,15 @@ class TestPolling:
         """A submit that waits for its scheduler says so."""
         made = experiment()
         backend, calls = host_runner("ax").scheduler("local"), [0]
-        describe = backend.describe
+        chain = backend.chain
 
-        def away(app_id: str) -> Any:
+        def away(prefix: str) -> Any:
             calls[0] += 1
             if calls[0] <= 3:
                 raise SchedulerUnavailable("the network is down")
-            return describe(app_id)
+            return chain(prefix)
 
-        monkeypatch.setattr(backend, "describe", away)
+        monkeypatch.setattr(backend, "chain", away)
         new_trial(made).run()
         lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
         assert lines == [

@@ -17,12 +17,13 @@ from transload.pipelines import (
     Adapter,
     AdapterCapabilities,
     AdapterIO,
+    Again,
     Driver,
     Ending,
     Identity,
 )
 from transload_ax.states import ENDINGS, STATES
-from transload_ax.units import HOST, JobView, TrialKey, TrialNotes, log_sink
+from transload_ax.units import HOST, PARAMETERS, JobView, TrialKey, TrialNotes, log_sink
 
 if TYPE_CHECKING:
     from transload.pipelines import LaunchSettings
@@ -41,9 +42,8 @@ class TrialContext:
 
     Args:
         key: which trial it is.
-        namespace: tells this experiment from others of its name, as in
-            `transload.pipelines.Identity`.
-        generation: raised when an earlier process submitted a job with other parameters for it.
+        namespace: tells this experiment from all others, a uuid by default.
+        mark: a digest of the arm's parameters, or ``""`` if they are not known.
         runner: submits and asks.
         notes: what is kept of it.
         args: arguments that the component may declare.
@@ -51,7 +51,7 @@ class TrialContext:
 
     key: TrialKey
     namespace: str
-    generation: int
+    mark: str
     runner: Runner
     notes: TrialNotes
     args: Mapping[str, Any] = field(default_factory=dict)
@@ -100,8 +100,21 @@ class AxAdapter(Adapter[TrialContext]):
         return transload_ax.dry_run_trial(source, launch=launch, **host_options)
 
     def identity(self, context: TrialContext) -> Identity:
-        """Return whose job it is, which is equal when a trial runs again with its parameters."""
-        return identity_of(context.key, context.namespace, context.generation)
+        """Return whose job it is, by the experiment, the trial and the arm."""
+        return identity_of(context.key, context.namespace)
+
+    def asked(self, context: TrialContext) -> dict[str, Any]:
+        """Return the digest of the arm's parameters, which is kept with the job."""
+        return words_of(context.mark)
+
+    def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+        """Tell whether the arm has other parameters than those of its newest job.
+
+        An optimiser that died after a submit and before it was saved may give the same number to
+        another trial.
+        """
+        known = PARAMETERS in kept and PARAMETERS in now
+        return Again.YES if known and kept[PARAMETERS] != now[PARAMETERS] else Again.NO
 
     def io(self, context: TrialContext) -> AdapterIO:
         """Return the trial's run metadata as the store, and its loggers."""
@@ -133,9 +146,14 @@ class AxAdapter(Adapter[TrialContext]):
 ADAPTER: Final = AxAdapter()
 
 
-def identity_of(key: TrialKey, namespace: str, generation: int) -> Identity:
+def identity_of(key: TrialKey, namespace: str) -> Identity:
     """Return whose job a trial's is. The arguments are those of `TrialContext`."""
-    return Identity(HOST, (namespace, str(generation)), key.parts)
+    return Identity(HOST, (namespace,), key.parts)
+
+
+def words_of(mark: str) -> dict[str, Any]:
+    """Return what tells a try of a trial from others, by the digest of the arm's parameters."""
+    return {PARAMETERS: mark} if mark else {}
 
 
 def _line_log(key: TrialKey) -> Callable[[str], None]:

@@ -12,18 +12,17 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from itertools import count
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable, StateUnknown, TransloadError
 from transload.pipelines import (
+    Again,
     Driver,
     ExecutionOptions,
-    app_id_of,
     chain_of,
     host_runner,
     interrupted,
@@ -48,9 +47,9 @@ from transload.specs import (
     make_app_handle,
     parse_app_handle,
 )
-from transload_ax.adapter import ADAPTER, JobEnded, TrialContext, identity_of
+from transload_ax.adapter import ADAPTER, JobEnded, TrialContext, identity_of, words_of
 from transload_ax.states import STATES
-from transload_ax.units import HOST, MARK, JobView, TrialKey, TrialLaunch, TrialNotes
+from transload_ax.units import HOST, JobView, TrialKey, TrialLaunch, TrialNotes
 
 if TYPE_CHECKING:
     from transload.runner import Runner
@@ -58,7 +57,6 @@ if TYPE_CHECKING:
     from transload.specs import Progress
 
 CLOSE_SECONDS: Final = 30.0
-_MOST_GENERATIONS: Final = 1000
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
@@ -99,8 +97,7 @@ class TrialJobs:
     """The jobs of an experiment's trials, as one process sees them.
 
     Args:
-        namespace: tells this experiment from others of its name, as in
-            `transload.pipelines.Identity`.
+        namespace: tells this experiment from all others, a uuid by default.
         scheduler: where they run.
         cfg: its run options.
         options: how jobs are run.
@@ -165,12 +162,8 @@ class TrialJobs:
         before = self._known.get(key)
         if before is not None and before[0] == launch.mark:
             return before[1]
-        record = notes.record(key).get()
-        if record is not None:
-            generation = self._generation_of_chain(key, str(record["chain"]))
-        else:
-            generation = self._generation(key, launch)
-        context = self._context(key, notes, generation, args)
+        self._end_another(key, launch)
+        context = self._context(key, notes, launch.mark, args)
         driver = ADAPTER.driver(context, launch, self.options)
         driver.start()
         return self._add(context, driver, launch.mark)
@@ -187,21 +180,21 @@ class TrialJobs:
         if record is not None and record.get("cluster"):
             cluster = Cluster.from_dict(record["cluster"])
             self._clusters[cluster.name] = cluster
-        context = self._context(key, notes, generation=0)
+        mark, _ = self._known.get(key, ("", ""))
+        context = self._context(key, notes, mark)
         driver = ADAPTER.driver(context, None, self.options)
         driver.attach(handle)
         self.runner.status_many([handle])  # raises for what cannot be asked about
-        mark, _ = self._known.get(key, ("", ""))
         self._add(context, driver, mark)
 
     def _context(
         self,
         key: TrialKey,
         notes: TrialNotes,
-        generation: int,
+        mark: str,
         args: Mapping[str, Any] = MappingProxyType({}),
     ) -> TrialContext:
-        return TrialContext(key, self.namespace, generation, self.runner, notes, args)
+        return TrialContext(key, self.namespace, mark, self.runner, notes, args)
 
     def find(self, key: TrialKey) -> str | None:
         """Return the handle of the key's latest job, by its id alone, or None if there is none.
@@ -209,16 +202,12 @@ class TrialJobs:
         Raises:
             SchedulerUnavailable: if that cannot be said.
         """
-        found = None
-        for generation in count():
-            for attempt in count():
-                app_id = self._app_id(key, generation, attempt)
-                if self.runner.scheduler(self.scheduler).describe(app_id) is None:
-                    break
-                found = make_app_handle(self.scheduler, HOST, app_id)
-            if attempt == 0:
-                return found
-        raise AssertionError("generations do not end")
+        prefix = self._prefix(key)
+        there = self.runner.scheduler(self.scheduler).chain(prefix)
+        numbers = [number for number, description in there if description is not None]
+        if not numbers:
+            return None
+        return make_app_handle(self.scheduler, HOST, f"{prefix}-{numbers[-1]}")
 
     def _add(self, context: TrialContext, driver: Driver, mark: str) -> str:
         handle = str(driver.handle)
@@ -229,52 +218,40 @@ class TrialJobs:
             self._watch(context.key)
         return handle
 
-    def _generation(self, key: TrialKey, launch: TrialLaunch) -> int:
-        """Return the first generation that no job of other parameters has.
+    def _end_another(self, key: TrialKey, launch: TrialLaunch) -> None:
+        """End the newest job of a trial if that has other parameters, and clear what it reported.
 
-        A job of other parameters is ended first.
-
-        An optimiser that died after a submit and before it was saved may give the same number to
-        another trial.
+        The base is the trial's own. So the next job's results would be mixed with these.
         """
         base = launch.tracker_base
-        for generation in count():
-            app_id = self._app_id(key, generation)
-            found = self._describe(app_id)
-            if found is None and generation == 0 and base is not None:
-                self._warn_of_results(key, base)
-            mark = launch.mark
-            if found is not None and found.app is not None:
-                mark = found.app.metadata.get(MARK, launch.mark)
-            if not launch.mark or mark == launch.mark:
-                return generation
-            handle = make_app_handle(self.scheduler, HOST, app_id)
-            logger.warning(
-                "%s has other parameters than trial %s now: it is ended", handle, key.trial
-            )
-            if found is not None and not is_terminal(found.status.state):
-                self.runner.cancel(handle)
-                self.runner.wait(handle, patience=self.options.patience)
-            if base is not None:
-                FsspecResultTracker(base)[key.trial] = {}
-        raise AssertionError("generations do not end")
+        prefix = self._prefix(key)
+        there = self._chain(prefix)
+        if not there and base is not None:
+            self._warn_of_results(key, base)
+        number, newest = there[-1] if there else (0, None)
+        if newest is None:
+            return
+        if ADAPTER.asked_anew(newest.asked, words_of(launch.mark)) is Again.NO:
+            return
+        handle = make_app_handle(self.scheduler, HOST, f"{prefix}-{number}")
+        logger.warning("%s has other parameters than trial %s now: it is ended", handle, key.trial)
+        if not is_terminal(newest.status.state):
+            self.runner.cancel(handle)
+            self.runner.wait(handle, patience=self.options.patience)
+        if base is not None:
+            FsspecResultTracker(base)[key.trial] = {}
 
-    def _generation_of_chain(self, key: TrialKey, chain: str) -> int:
-        """Return the generation whose ids begin so, by what was kept of a trial, or 0."""
-        for generation in range(_MOST_GENERATIONS):
-            if chain_of(identity_of(key, self.namespace, generation)) == chain:
-                return generation
-        return 0
-
-    def _app_id(self, key: TrialKey, generation: int, attempt: int = 0) -> str:
-        made = app_id_of(identity_of(key, self.namespace, generation), attempt)
+    def _prefix(self, key: TrialKey) -> str:
+        """Return what the ids of all jobs of a trial begin with."""
+        made = chain_of(identity_of(key, self.namespace))
         return self.runner.qualified_id(made, self.scheduler, self.cfg)
 
-    def _describe(self, app_id: str) -> AppDescription | None:
+    def _chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
+        """Return the jobs of a trial. A scheduler that cannot be reached is waited for."""
         since, pause = None, _FIRST_PAUSE
         while True:
             try:
-                found = self.runner.scheduler(self.scheduler).describe(app_id)
+                found = self.runner.scheduler(self.scheduler).chain(prefix)
                 if since is not None:
                     self._note_reach("")
                 return found
@@ -283,7 +260,7 @@ class TrialJobs:
                 since = unknown_since(AppState.UNKNOWN, since)
                 left = patience_left(self.options.patience, since)
                 if left <= 0:
-                    handle = make_app_handle(self.scheduler, HOST, app_id)
+                    handle = make_app_handle(self.scheduler, HOST, f"{prefix}-0")
                     raise StateUnknown(handle, unknown_for(since), str(exc)) from exc
                 time.sleep(min(pause, left))
                 pause = backoff(pause, _LONGEST_PAUSE)

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 HOST: Final = "ax"
 """Session name of all handles."""
 
-MARK: Final = "transload-ax-arm"
-"""Key of a job's metadata with a digest of its trial's parameters."""
+PARAMETERS: Final = "parameters"
+"""The word of a try of a trial that tells it from others: a digest of the arm's parameters."""
 
 HANDLE: Final = "transload_app_handle"
 BASE: Final = "transload_tracker_base"
@@ -152,12 +152,10 @@ class TrialNotes:
 
 @dataclass(kw_only=True)
 class TrialLaunch(Launch):
-    """A launch whose job carries a digest of its parameters.
-
-    The job ends with the trial's time to live.
+    """A launch of a trial, whose job ends with the trial's time to live.
 
     Args:
-        mark: the digest.
+        mark: a digest of the arm's parameters, or ``""`` if they are not known.
         ttl: seconds, or None for no limit.
     """
 
@@ -172,10 +170,7 @@ class TrialLaunch(Launch):
         """Return the definition, validated, as `Launch.build` does."""
         app = Launch.build(self, context_args, defaults)
         limits = [limit for limit in (app.timeout, self.ttl) if limit is not None]
-        metadata = app.metadata
-        if self.mark:
-            metadata = {**metadata, MARK: self.mark}
-        return replace(app, metadata=metadata, timeout=min(limits, default=None))
+        return replace(app, timeout=min(limits, default=None))
 
 
 def execution_options(options: ExecutionSettings) -> ExecutionOptions:
