@@ -825,6 +825,8 @@ def test_time_limit(tmp_path: Path) -> None:
         ({"cpu": "2"}, "cpu='2'"),
         ({"cpu": float("nan")}, "cpu=nan"),
         ({"mem_mb": 1.5}, "mem_mb=1.5"),
+        ({"cpu": -5}, "cpu=-5"),
+        ({"mem_mb": -2}, "mem_mb=-2"),
         ({"accelerators": {"a": 1, "b": 1}}, "only one kind"),
         ({"accelerators": {"a": "1"}}, "accelerators"),
         (

@@ -872,6 +872,24 @@ def test_refused_fields(path: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("num_replicas", 2.7),
+        ("num_replicas", "many"),
+        ("resource.gpu", 1.5),
+        ("resource.memMB", 2.5),
+        ("resource.cpu", "two"),
+        ("max_retries", 1e400),
+    ],
+)
+def test_a_value_that_no_field_has(path: str, value: Any) -> None:
+    """A number that is none, or not whole, is refused by its field and never cut."""
+    app = AppDef("x", [Role("main", "i", entrypoint="run")])
+    with pytest.raises(SpecError, match=f"'{path}'.*{value}"):
+        dry_run_launcher(app, scheduler="local", inputs={"it": path}, arguments={"it": value})
+
+
+@pytest.mark.parametrize(
     ("options", "error", "words"),
     [
         ({"form": "other"}, ConfigError, "form"),

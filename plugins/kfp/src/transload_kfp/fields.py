@@ -82,7 +82,7 @@ def field_at(app: AppDef, path: str, *value: Any) -> Any:
     assert match is not None
     role = _role(app, match["role"], path)
     if match["field"]:
-        return _field(role, match["field"], kind, *value)
+        return _field(role, match["field"], *(_converted(path, kind, each) for each in value))
     text = None
     if value:
         text = value[0] if isinstance(value[0], str) else json.dumps(value[0])
@@ -91,7 +91,24 @@ def field_at(app: AppDef, path: str, *value: Any) -> Any:
     return _arg(role, match["key"], path, text)
 
 
-def _field(role: Role, name: str, kind: type, *value: Any) -> Any:
+def _converted(path: str, kind: type, value: Any) -> Any:
+    """Return a value as its field has it.
+
+    Raises:
+        SpecError: if it is none of that kind.
+    """
+    if isinstance(value, kind):
+        return value
+    try:
+        made = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        made = None
+    if made is None or (isinstance(value, float) and made != value):
+        raise SpecError(f"{path!r}: {value!r}: must be of type {kind.__name__}")
+    return made
+
+
+def _field(role: Role, name: str, *value: Any) -> Any:
     """Return a field of a role or of its resource, and set it if a value is given."""
     owner: Any = role
     if name.startswith("resource."):
@@ -100,7 +117,7 @@ def _field(role: Role, name: str, kind: type, *value: Any) -> Any:
         name = name.removeprefix("resource.")
     before = getattr(owner, name)
     if value:
-        setattr(owner, name, value[0] if isinstance(value[0], kind) else kind(value[0]))
+        setattr(owner, name, value[0])
     return before
 
 

@@ -41,6 +41,10 @@ def _number(value: Any, least: float = -math.inf) -> bool:
     )
 
 
+def _amount(value: Any) -> bool:
+    return _number(value, 0) or (_number(value) and value == -1)
+
+
 def _count(value: Any) -> bool:
     return isinstance(value, int) and _number(value, 0)
 
@@ -51,8 +55,11 @@ def _text(*values: Any) -> bool:
 
 _RULES: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "retries": (_count, "an int, 0 or more"),
-    "cpu": (_number, "a number of cores"),
-    "mem_mb": (lambda value: _number(value) and not value % 1, "a whole number of MB"),
+    "cpu": (_amount, "a number of cores, 0 or more, or -1 for unset"),
+    "mem_mb": (
+        lambda value: _amount(value) and not value % 1,
+        "a whole number of MB, 0 or more, or -1 for unset",
+    ),
     "backoff": (lambda value: value is None or _number(value, 0), "a number of seconds, 0 or more"),
     "backoff_factor": (lambda value: value is None or _number(value, 1), "a number, 1 or more"),
     "backoff_max": (
