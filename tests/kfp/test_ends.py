@@ -427,7 +427,7 @@ def test_a_pod_that_ends_at_any_moment(
     getattr(pod, strike)()
     was_there = run.starts == 1
     again = run.start()
-    eventually(lambda: states() == [AppState.RUNNING], 60)
+    eventually(lambda: states() == [AppState.RUNNING] and run.starts, 120)
     if was_there:
         eventually(lambda: "attached to kubernetes://" in again.said, 60)
     assert run.starts == 1
