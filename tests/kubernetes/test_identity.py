@@ -203,3 +203,41 @@ def test_a_certificate_that_has_run_out(
         server.shutdown()
         server.server_close()
         serving.join()
+
+
+def test_the_account_of_a_pod(
+    fake: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    runner: Runner,
+    shell: Any,
+    seen: list[Any],
+) -> None:
+    """A job that names no namespace goes to that of the pod, in which its account has rights.
+
+    With a configuration file, it goes to the default namespace.
+    """
+    from kubernetes import config
+    from kubernetes.config import incluster_config
+
+    from transload_kubernetes import cluster
+
+    variables = fake.account(tmp_path / "account", "team")
+    elsewhere = runner.run(shell("true"), "kubernetes")
+    assert elsewhere.startswith("kubernetes://tests/default:")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv("KUBECONFIG")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", "~/.kube/config")
+    monkeypatch.setattr(cluster, "ACCOUNT", str(tmp_path / "account"))
+    for name, file in (("SERVICE_TOKEN_FILENAME", "token"), ("SERVICE_CERT_FILENAME", "ca.crt")):
+        monkeypatch.setattr(incluster_config, name, str(tmp_path / "account" / file))
+    fake.cluster.only = "team"
+    with Runner("pod") as of_pod:
+        handle = of_pod.run(shell("true"), "kubernetes")
+        assert handle.startswith("kubernetes://pod/team:")
+        ended = of_pod.wait(handle, timeout=60)
+        assert ended is not None and ended.state is AppState.SUCCEEDED
+        assert [row.app_handle for row in of_pod.list("kubernetes")] == [handle]
+    assert seen[-1]["Authorization"].casefold() == "bearer a-token"

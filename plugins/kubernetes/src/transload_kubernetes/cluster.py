@@ -20,6 +20,8 @@ from urllib.parse import urlencode
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload_kubernetes import names
 
+ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+"""The folder of a pod's own account."""
 _CONNECT_S: Final = 5
 _READ_S: Final = 30
 _CLOCKS_AGREE_S: Final = 2.0  # a server gives its time in whole seconds
@@ -154,6 +156,24 @@ class Cluster:
             return f"{context} of a configuration that was given as text"
         path = self._kubeconfig or os.environ.get("KUBECONFIG")
         return f"{context} of {path or '~/.kube/config, or inside of a cluster'}"
+
+    @property
+    def namespace(self) -> str:
+        """Where jobs go that name no namespace.
+
+        Where this process uses the account of its own pod, it is the pod's namespace, in which that
+        account has its rights.
+        """
+        path = self._kubeconfig or os.environ.get("KUBECONFIG")
+        if path or os.path.exists(os.path.expanduser("~/.kube/config")):
+            return names.DEFAULT_NAMESPACE
+        if not os.environ.get("KUBERNETES_SERVICE_HOST"):
+            return names.DEFAULT_NAMESPACE
+        try:
+            with open(os.path.join(ACCOUNT, "namespace"), encoding="ascii") as file:
+                return file.read().strip() or names.DEFAULT_NAMESPACE
+        except OSError:
+            return names.DEFAULT_NAMESPACE
 
     @property
     def url(self) -> str:

@@ -41,7 +41,12 @@ _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effec
 def run_opts() -> runopts:
     """Return the options of this scheduler."""
     opts = runopts()
-    opts.add("namespace", str, "namespace of the job", names.DEFAULT_NAMESPACE)
+    opts.add(
+        "namespace",
+        str,
+        "namespace of the job; default: that of the pod in which this runs with the pod's own "
+        "account, else default",
+    )
     opts.add("service_account", str, "service account of the pods; default: the namespace's")
     opts.add("priority_class", str, "priority class of the pods")
     opts.add("queue", str, "name of a Kueue local queue; the job waits until the queue admits it")

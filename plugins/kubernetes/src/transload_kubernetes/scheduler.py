@@ -123,12 +123,13 @@ class KubernetesScheduler(SchedulerBase):
         """Return ``namespace:name``, because a job can only be found in its namespace."""
         if ":" in app_id:
             return app_id
-        return f"{cfg.get('namespace') or names.DEFAULT_NAMESPACE}:{app_id}"
+        return f"{cfg.get('namespace') or self._cluster.namespace}:{app_id}"
 
     # -- submitting
 
     def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.KubernetesRequest:
         """Return the objects to create, a Job for each role and Services, without creating any."""
+        cfg = {**cfg, "namespace": cfg.get("namespace") or self._cluster.namespace}
         return _convert.convert(app, cfg, self.name, _convert.app_id_of(app))
 
     def format_request(self, request: _convert.KubernetesRequest) -> str:
@@ -361,7 +362,7 @@ class KubernetesScheduler(SchedulerBase):
 
         connection = [key for key, _ in self.connection_opts()]
         found = load_settings().cfg(self.name, self.run_opts(), connection=connection)
-        return str(found.get("namespace") or names.DEFAULT_NAMESPACE)
+        return str(found.get("namespace") or self._cluster.namespace)
 
     def prune(
         self,
