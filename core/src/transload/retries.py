@@ -23,6 +23,7 @@ __all__ = [
     "Gang",
     "Replica",
     "Restart",
+    "cancelled_for",
     "error_line",
     "exit_text",
     "needed_replicas",
@@ -435,6 +436,13 @@ class Restart:
     def is_ready(self, now: float) -> bool:
         """Tell whether none of them runs any more and the delay is over."""
         return now >= self.due and not any(replica.alive for replica in self.replicas)
+
+
+def cancelled_for(who: str) -> str:
+    """Return the message of a job that was cancelled, with who asked for that if it is known."""
+    if not who:
+        return Gang.ON_REQUEST
+    return f"{Gang.ON_REQUEST} of {who}"
 
 
 class Gang:

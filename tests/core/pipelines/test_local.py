@@ -50,6 +50,25 @@ def role(*args: str, **fields: object) -> Role:
     return Role("main", "/tmp", entrypoint=sys.executable, args=list(args), **fields)  # type: ignore[arg-type]
 
 
+def test_a_cancelled_job_says_who_asked(control: ScriptedControl) -> None:
+    """The message names the orchestrator and its step. Who is not known is not named."""
+    with Runner("host", inherit_env=False) as runner:
+        one = execution(runner, role("-c", "import time; time.sleep(60)"), "train")
+        one.start()
+        one.cancel()
+        status = runner.wait(one.handle, timeout=30)
+        assert status is not None
+        assert (status.state, status.cancel_requested) == (AppState.CANCELLED, True)
+        assert status.msg == "cancelled on request of host: here/train"
+
+        other = execution(runner, role("-c", "import time; time.sleep(60)"), "other")
+        other.start()
+        runner.cancel(other.handle)
+        status = runner.wait(other.handle, timeout=30)
+        assert status is not None
+        assert status.msg == "cancelled on request"
+
+
 async def test_many_at_once(control: ScriptedControl) -> None:
     """Ten jobs in one loop each have their result and log, and add no threads of ours."""
     with Runner("host", inherit_env=False) as runner:

@@ -46,6 +46,7 @@ from transload.pipelines.options import retries_note, without_retries
 from transload.runner.failures import failure_message
 from transload.runner.job_env import unique_app_id
 from transload.runner.logs import tail
+from transload.schedulers.cancelling import cancelling_for
 from transload.schedulers.patience import patiently
 from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
 
@@ -336,7 +337,10 @@ class Effects:
             self._prepared = None
 
     def _cancel(self, effect: Cancel) -> None:
-        self.runner.cancel(effect.handle)
+        identity = self._state.identity
+        step = "/".join((*identity.run, *identity.path))
+        with cancelling_for(f"{identity.host}: {step}"):
+            self.runner.cancel(effect.handle)
 
     def _ask(self, effect: Ask) -> bool:
         if self.was_asked is None:

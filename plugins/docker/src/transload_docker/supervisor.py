@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from transload.errors import SchedulerUnavailable, TransloadError
-from transload.retries import Gang
+from transload.schedulers.cancelling import request_text
 from transload_docker import names, notices
 from transload_docker.decide import CANCEL, END, FAILURE, Decision, Renewal, decide
 from transload_docker.engine import Engine, EngineError, in_parallel
@@ -303,7 +303,7 @@ def stop_note(reason: str, msg: str, owner: str) -> str:
 
 def cancel_note(owner: str) -> str:
     """Return the text of the note that a job was cancelled through transload."""
-    return stop_note(CANCEL, Gang.ON_REQUEST, owner)
+    return stop_note(CANCEL, request_text(), owner)
 
 
 def main(argv: Sequence[str]) -> int:

@@ -15,7 +15,7 @@ from dataclasses import asdict, replace
 from typing import Final
 
 from transload.errors import SchedulerUnavailable, SubmitError
-from transload.retries import Gang
+from transload.schedulers.cancelling import request_text
 from transload_kubernetes import convert, explain, hold, interruptions, names, plan, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.create import create, let_run, owned
@@ -279,7 +279,7 @@ class Owner:
             return True
         namespace, _ = names.parse_app_id(app_id)
         try:
-            self._note_stop(namespace, facts, Stop("cancel", Gang.ON_REQUEST))
+            self._note_stop(namespace, facts, Stop("cancel", request_text()))
             self.reconcile(app_id)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"job {app_id} could not be cancelled: {exc}") from exc

@@ -27,6 +27,7 @@ from transload.schedulers.api import (
     Watch,
     check_replica,
 )
+from transload.schedulers.cancelling import asker
 from transload.schedulers.local import connection, home, scope, store
 from transload.schedulers.local import convert as _convert
 from transload.schedulers.local.convert import submission_body
@@ -372,7 +373,7 @@ class LocalScheduler(SchedulerBase):
             return state is not None
         folder = layout.app_folder(self._local, app_id)
         with contextlib.suppress(OSError):  # on a full disk the message below is enough
-            layout.ask_for_end(folder)
+            layout.ask_for_end(folder, asker())
         if not layout.notify(folder, layout.CANCEL):
             store.true_state(self._local, app_id)  # ends a job whose supervisor is gone
         return True

@@ -40,6 +40,7 @@ __all__ = ["Replaced", "open_own", "write_file"]
 
 SCHEMA = 1
 TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
+_LONGEST_NAME = 600  # bytes of the name of who asked for an end
 _MANY = 1 << 16  # bytes of the states of a job
 _MOST = 1 << 29  # bytes of a file of ours, twice what a submit may hold
 FOLDERS = ("apps", "gone", "events", "helpers")
@@ -350,9 +351,23 @@ def notify(folder: str, what: bytes = LOOK) -> bool:
     return _send(f"{folder}/ctl", what) == 0
 
 
-def ask_for_end(folder: str) -> None:
-    """Note for all readers that a job is to end. Its supervisor sees it even without its FIFO."""
-    os.close(open_own(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT))
+def ask_for_end(folder: str, who: str = "") -> None:
+    """Note for all readers that a job is to end. Its supervisor sees it even without its FIFO.
+
+    The first who asks is noted, if ``who`` says who that is and the disk has room for it.
+    """
+    fd = open_own(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT)
+    try:
+        if who and not os.fstat(fd).st_size:
+            os.write(fd, who.encode("utf-8", "replace"))
+    finally:
+        os.close(fd)
+
+
+def who_asked(folder: str) -> str:
+    """Return who asked for the end of a job, or ``""`` if that is not known."""
+    text = part_of_own(f"{folder}/cancel", _LONGEST_NAME).decode("utf-8", "replace")
+    return "".join(char for char in text if char.isprintable())
 
 
 def is_end_asked(folder: str) -> bool:

@@ -12,6 +12,7 @@ from transload.retries import (
     Gang,
     Replica,
     Restart,
+    cancelled_for,
     error_line,
     exit_text,
     read_error,
@@ -517,7 +518,7 @@ class Supervisor:
     def _cancel(self) -> None:
         if not self.cancel_requested:
             self.cancel_requested = self.dirty = True
-            self._end("CANCELLED", Gang.ON_REQUEST)
+            self._end("CANCELLED", cancelled_for(layout.who_asked(self.folder)))
 
     def _on_link(self) -> None:
         """Replace the guard, since the end of the link shows that it is gone."""
