@@ -591,3 +591,18 @@ def test_the_next_job_reads_what_one_has_made(runner: Runner, shell: Any, engine
     assert "42\n" in runner.log_lines(second, "main")
     with pytest.raises(SpecError, match=f"--mount job={first}:outputs,dst=/in"):
         runner.dryrun(shell(f"cat {path}"), "docker")
+
+
+def test_its_containers_are_named(engine: Any, runner: Runner, shell: Any, eventually: Any) -> None:
+    """The status has the names under which ``docker logs`` finds a job, also after its end."""
+    handle = runner.run(shell("echo x", replicas=2), "docker")
+    ends(runner, handle)
+    found = {
+        name.removeprefix("/")
+        for row in engine.client.containers(all=True)
+        for name in row["Names"]
+        if parse_app_handle(handle).app_id in name
+    }
+    status = runner.status(handle)
+    assert status is not None
+    assert len(found) == 2 and set(status.engine["containers"].split(", ")) == found

@@ -66,3 +66,17 @@ def test_nobody_asked(fake: Any, runner: Runner, shell: Any) -> None:
     runner.wait(runner.run(shell("true"), "kubernetes"), timeout=60)
     for item in [*fake.cluster.items("jobs"), *fake.cluster.items("pods")]:
         assert not marks(item["metadata"]["annotations"]) and not marks(item["metadata"]["labels"])
+
+
+def test_its_objects_are_named(fake: Any, runner: Runner, shell: Any) -> None:
+    """The status has the names under which kubectl finds a job, also after its end."""
+    handle = runner.run(shell("true"), "kubernetes")
+    status = runner.wait(handle, timeout=60)
+    (job,) = (item["metadata"] for item in fake.cluster.items("jobs"))
+    (pod,) = (item["metadata"] for item in fake.cluster.items("pods"))
+    assert status is not None
+    assert status.engine == {
+        "namespace": job["namespace"],
+        "jobs": job["name"],
+        "pods": pod["name"],
+    }

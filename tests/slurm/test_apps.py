@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import shutil
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from transload.cli import main
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.schedulers.api import Stream
@@ -703,3 +705,58 @@ def test_the_next_job_reads_what_one_has_made(runner: Runner, shell_app: ShellAp
     second = runner.run(shell_app("cat /in/model.pt", mounts=[JobMount(first, "/in")]), "slurm")
     assert ended(runner, second).state is AppState.SUCCEEDED
     assert lines(runner, second) == ["42\n"]
+
+
+def _with_engine(runner: Runner, handle: str) -> dict[str, str]:
+    status = runner.status(handle)
+    assert status is not None
+    return status.engine
+
+
+@pytest.mark.parametrize("shape", ["one", "two roles", "array"])
+def test_slurms_own_names_are_kept(
+    runner: Runner,
+    shell_app: ShellApp,
+    cluster: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Eventually,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    shape: str,
+) -> None:
+    """Slurm's job id and nodes are in the status while a job waits, runs, and for ever after."""
+    app = shell_app(f"until test -e {tmp_path}/go; do sleep 0.1; done")
+    if shape == "two roles":
+        app.roles.append(dataclasses.replace(app.roles[0], name="other"))
+    if shape == "array":
+        app.roles[0].num_replicas = 2
+    cfg: dict[str, Any] = {"exclusive": True, "sbatch_args": ["--hold"]}
+    handle = runner.run(app, "slurm", {**cfg, "gang": shape != "array"}, app_id="named")
+    first = re.split(r"\D", cluster.tool("squeue", "-h", "-n", "named", "-o", "%i"))[0]
+    eventually(lambda: _with_engine(runner, handle) == {"slurm_job": first}, 30)
+    cluster.tool("scontrol", "release", first)
+    eventually(lambda: runner.status(handle).state is AppState.RUNNING, 60)  # type: ignore[union-attr]
+    number = 1 if shape == "one" else 2
+
+    def all_nodes() -> set[str] | None:
+        found = _nodes(cluster, _with_engine(runner, handle))
+        return found if len(found) == number else None
+
+    nodes = eventually(all_nodes, 60)
+    (tmp_path / "go").touch()
+    runner.wait(handle, timeout=60)
+    monkeypatch.setenv("PATH", str(tmp_path))  # nobody can be asked any more
+    with Runner("later") as later:
+        kept = _with_engine(later, handle)
+    assert kept["slurm_job"] == first and _nodes(cluster, kept) == nodes
+    for command in (["status", handle], ["describe", handle], ["status", handle, "--json"]):
+        assert main(command) == 0
+        said = capfd.readouterr().out
+        assert first in said and kept["nodes"] in said
+
+
+def _nodes(cluster: Any, engine: dict[str, str]) -> set[str]:
+    """Return the single nodes of a list as Slurm writes it."""
+    if "nodes" not in engine:
+        return set()
+    return set(cluster.tool("scontrol", "show", "hostnames", engine["nodes"]).split())

@@ -158,6 +158,8 @@ class AppStatus:
         stalled: True if a replica that runs gives no sign of life for too long, as ``msg`` says.
         segment_ends: when its present segment ends, after which it goes on in the next one, seconds
             since the epoch. None means that it has no segments, or that none runs.
+        engine: by what names the tools of its engine know it, such as ``{"slurm_job": "4711",
+            "nodes": "node[1-2]"}``, also when it has ended.
     """
 
     state: AppState
@@ -172,8 +174,9 @@ class AppStatus:
     ends_by: float | None = None
     stalled: bool = False
     segment_ends: float | None = None
+    engine: dict[str, str] = field(default_factory=dict)
 
-    WHEN_SET = ("progress", "time_limit", "ends_by", "stalled", "segment_ends")
+    WHEN_SET = ("progress", "time_limit", "ends_by", "stalled", "segment_ends", "engine")
 
     def is_terminal(self) -> bool:
         """Tell whether the job has ended."""
@@ -404,6 +407,7 @@ class AppStatus:
         ]
         if data.get("progress") is not None:
             data["progress"] = Progress.from_value(data["progress"])
+        data["engine"] = _texts(data.get("engine"))
         return _part(AppStatus, data, "AppStatus")
 
     def __repr__(self) -> str:
@@ -446,6 +450,13 @@ def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
         for i, each in enumerate(replica.earlier)
     ]
     return replica
+
+
+def _texts(data: Any) -> dict[str, str]:
+    """Read names and texts, without what is no text."""
+    if not isinstance(data, dict):
+        return {}
+    return {name: text for name, text in data.items() if isinstance(text, str)}
 
 
 def _usage(data: Any) -> Usage:
@@ -531,6 +542,7 @@ _LATER: Final = (
     "ends_by",
     "stalled",
     "segment_ends",
+    "engine",
 )
 
 

@@ -52,7 +52,7 @@ from transload_docker.home import Home
 from transload_docker.host_config import covered
 from transload_docker.logview import MAX_OPEN, Key, LogView, Reading
 from transload_docker.names import base_name
-from transload_docker.plan import DELETED, RECORD, STOP, Facts, Plan
+from transload_docker.plan import DELETED, RECORD, STOP, Container, Facts, Plan
 from transload_docker.signs import add_last_reports
 from transload_docker.sizes import folder_size, sizes_of_apps
 from transload_docker.submit import release_checkpoints, submit
@@ -230,6 +230,7 @@ class DockerScheduler(SchedulerBase):
         if plan is None:
             return None
         status = self._status(facts)
+        status.engine = _in_docker(facts)
         return AppDescription(
             app_id,
             status,
@@ -608,6 +609,15 @@ class DockerScheduler(SchedulerBase):
         """Close the connection. Jobs go on, and it may be called more than once."""
         self._logs.close()
         self._engine.close()
+
+
+def _in_docker(facts: Facts) -> dict[str, str]:
+    """Return the names of the containers of a job, of each replica the latest."""
+    latest: dict[tuple[str, int], Container] = {}
+    for container in sorted(facts.containers, key=lambda each: each.attempt):
+        latest[(container.role, container.replica)] = container
+    names = [latest[key].name for key in sorted(latest)]
+    return {"containers": ", ".join(names)} if names else {}
 
 
 def _unread_status(facts: Facts) -> AppStatus:

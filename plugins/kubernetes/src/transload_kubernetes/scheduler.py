@@ -254,6 +254,7 @@ class KubernetesScheduler(SchedulerBase):
         if made is None:
             return AppDescription(app_id, decision.status)
         self._say_how_to_end(app_id, made, decision.status)
+        decision.status.engine = _in_cluster(app_id, facts)
         app = None
         with contextlib.suppress(SpecError):  # of a newer schema
             app = AppDef.from_json(facts.data.get("app", ""))
@@ -567,6 +568,22 @@ class KubernetesScheduler(SchedulerBase):
         self._handover.close()
         self._logs.close()
         self._cluster.close()
+
+
+def _in_cluster(app_id: str, facts: Facts) -> dict[str, str]:
+    """Return the names of a job's objects, as far as they are there."""
+    namespace, _ = names.place(app_id)
+    objects = {"jobs": facts.jobs, "pods": facts.pods}
+    if facts.jobset is not None:
+        objects = {"jobset": [facts.jobset], **objects}
+    return {
+        "namespace": namespace,
+        **{
+            kind: ", ".join(sorted(each["metadata"]["name"] for each in found))
+            for kind, found in objects.items()
+            if found
+        },
+    }
 
 
 def _does_not_end(app_id: str) -> str:

@@ -429,6 +429,10 @@ class Apps:
     ) -> AppDescription:
         if status.is_terminal():
             status.close(self.store.ended_at(app_id, record))
+        if "slurm_job" not in status.engine:
+            job_id = self.store.job_id(app_id)
+            if job_id is not None:
+                status.engine = {"slurm_job": job_id, **status.engine}
         app = None
         with contextlib.suppress(
             SpecError
@@ -540,7 +544,7 @@ class Apps:
                 name=found.app.name if found.app else "",
                 created=found.created,
                 progress=found.status.progress,
-                session=found.session,
+                session=found.session or "",
             )
             for app_id, found in described.items()
             if found is not None

@@ -9,7 +9,7 @@ from transload.retries import Gang, needed_replicas
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_slurm import elements
 from transload_slurm.jobs import Job
-from transload_slurm.states import WHY, clean, to_state
+from transload_slurm.states import WHY, clean, ended, to_state
 from transload_slurm.waiting import in_words
 
 NEVER: Final = "DependencyNeverSatisfied"
@@ -59,6 +59,7 @@ def decide(
         status = AppStatus.from_dict(state)
     status.roles = status.roles or _pending(record)
     status.cancel_requested = cancel_requested
+    status.engine = _in_slurm(state, job)
     if is_terminal(status.state):
         return status
     if job is None:
@@ -85,6 +86,23 @@ def decide(
     elif status.state is AppState.PENDING:
         _requeue_replicas(status, record)
     return status
+
+
+def _in_slurm(state: Mapping[str, Any] | None, job: Job | None) -> dict[str, str]:
+    """Return the number that Slurm's tools know a job by, and its nodes, as far as known.
+
+    Slurm says it of a job that it knows. Of any other the supervisor has noted it.
+    """
+    noted = state or {}
+    number = noted.get("job")
+    nodes = noted.get("nodes")
+    if job is not None and job.id:
+        number = job.id
+        nodes = job.nodes
+        if ended(job.state):
+            nodes = job.nodes or noted.get("nodes")
+    known = {"slurm_job": number, "nodes": nodes}
+    return {name: text for name, text in known.items() if isinstance(text, str) and text}
 
 
 def _describe_waiting(

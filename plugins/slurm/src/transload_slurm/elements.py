@@ -62,6 +62,8 @@ def gather(
         "signalled": any(state["signalled"] for state in begun),
         "roles": [{"role": role["name"], "replicas": replicas}],
         "elements": words,
+        "job": begun[0].get("job"),
+        "nodes": ",".join(dict.fromkeys(str(state.get("nodes") or "") for state in begun)),
     }
     progress = furthest_behind(map(_progress_of, begun))
     if progress:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
 
 _STATES = ["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "UNKNOWN"]
 _STATE = click.Choice(_STATES, case_sensitive=False)
+_LONGEST_ENGINE: Final = 200  # characters for a person
 
 
 @click.command("list")
@@ -288,6 +289,7 @@ def _show_status(handle: str, status: AppStatus) -> None:
         ("restarts", str(status.num_restarts or "")),
         ("interruptions", interruptions_text(status)),
         ("cancel", "requested" if is_cancelling else ""),
+        ("engine", _engine_text(status)),
         ("page", status.ui_url or ""),
     ]
     emit_fields(fields)
@@ -297,6 +299,12 @@ def _show_status(handle: str, status: AppStatus) -> None:
             emit()
         heads = ("REPLICA", "STATE", "EXIT", "TOOK", "RESTARTS", "HOST", "MEMORY", "CPU")
         emit_table(heads, map(_replica, replicas))
+
+
+def _engine_text(status: AppStatus) -> str:
+    """Return the names by which its engine's tools know a job. A long list is cut here alone."""
+    text = pairs_text(status.engine)
+    return text if len(text) <= _LONGEST_ENGINE else f"{text[:_LONGEST_ENGINE]}…"
 
 
 def _replica(replica: ReplicaStatus) -> tuple[str, ...]:
@@ -402,6 +410,7 @@ def _show_description(
         "derives from": description.parent_run_id or "",
         "logs in": description.log_url or "",
         "checkpoints": "; ".join(map(_checkpoints_text, checkpoints)),
+        "engine": _engine_text(description.status),
         "page": link or description.status.ui_url or "",
         "arguments": "",
         "metadata": "",

@@ -711,7 +711,7 @@ class Supervisor:
         more: dict[str, Any] = {"job": job_id(), "signalled": self.app.interrupted}
         more["counts"] = self.app.counts()
         more["log_at"] = self.log_at
-        more["nodes"] = os.environ.get("SLURM_JOB_NODELIST", "")
+        more["nodes"] = _own_nodes()
         if self.leaving:
             more["next"] = self.leaving
         if self.leaving or self.app.interrupted:
@@ -781,6 +781,16 @@ def _rules(plan: dict[str, Any]) -> list[dict[str, Any]]:
         }
         for role in plan["roles"]
     ]
+
+
+def _own_nodes() -> str:
+    """Return the nodes of this job, of all its components, as Slurm writes them."""
+    first = os.environ.get("SLURM_JOB_NODELIST", "")
+    parts = [
+        os.environ.get(f"SLURM_JOB_NODELIST_HET_GROUP_{number}", "")
+        for number in range(int(os.environ.get("SLURM_HET_SIZE") or 0))
+    ]
+    return ",".join(dict.fromkeys(filter(None, parts))) or first
 
 
 def _mark(plan: dict[str, Any]) -> str:

@@ -307,7 +307,7 @@ class ScriptedScheduler(SchedulerBase):
                 row = ListAppResponse(
                     app_id, found.status.state, name=found.app.name, created=found.created
                 )
-                row.session = found.session
+                row.session = found.session or ""
                 rows.append(row)
         return sorted(rows, key=lambda row: -(row.created or 0.0))
 
