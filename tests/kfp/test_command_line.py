@@ -84,7 +84,7 @@ def test_compile_a_component(tmp_path: Path, transload_home: Path) -> None:
     ]
     done = transload("kfp", "compile", *words)
     assert (done.returncode, done.stdout) == (0, f"{path}\n"), done.stderr
-    spec = yaml.safe_load(path.read_text(encoding="utf-8"))
+    spec, *_ = yaml.safe_load_all(path.read_text(encoding="utf-8"))
     assert spec["pipelineInfo"]["name"] == "train"
     parameters = spec["root"]["inputDefinitions"]["parameters"]
     assert set(parameters) == {"lr", "note"}
@@ -124,7 +124,7 @@ def test_compile_a_launcher(tmp_path: Path, transload_home: Path) -> None:
         "kfp", "compile", source, "-o", str(tmp_path / "p.yaml"), *more, "--", *arguments
     )
     assert done.returncode == 0, done.stderr
-    spec = yaml.safe_load((tmp_path / "p.yaml").read_text(encoding="utf-8"))
+    spec, *_ = yaml.safe_load_all((tmp_path / "p.yaml").read_text(encoding="utf-8"))
     assert "replicas" in spec["root"]["inputDefinitions"]["parameters"]
     (executor,) = spec["deploymentSpec"]["executors"].values()
     assert executor["container"]["image"] == "launcher:1"
@@ -593,7 +593,7 @@ def test_settings_of_the_job(
     file = tmp_path / "pipeline.yaml"
     words = [*LAUNCHER, *needs, "-o", str(file)]
     assert main([*words, "--input", "n=num_replicas", "--", "python", "train.py"]) == 0
-    spec = yaml.safe_load(file.read_text(encoding="utf-8"))
+    spec, *_ = yaml.safe_load_all(file.read_text(encoding="utf-8"))
     assert spec["root"]["inputDefinitions"]["parameters"]["n"]["defaultValue"] == 3
     (executor,) = spec["deploymentSpec"]["executors"].values()
     assert executor["container"]["image"] == "launcher:1"
@@ -606,14 +606,14 @@ def test_settings_of_the_job(
     assert role.notice == Notice(300, "USR1")
     assert role.mounts == [BindMount("/d", "/d")]
     assert main([*words, TRAIN]) == 0
-    spec = yaml.safe_load(file.read_text(encoding="utf-8"))
+    spec, *_ = yaml.safe_load_all(file.read_text(encoding="utf-8"))
     (executor,) = spec["deploymentSpec"]["executors"].values()
     launch = LaunchSpec.decode(executor["container"]["command"][3])
     (role,) = launch.launch_with({}).build().roles
     assert (role.image, role.resource.gpu, role.notice) == ("train:1", 2, Notice(300, "USR1"))
     own = ["kfp", "compile", "-o", str(file), "--job-image", "train:1", "--mem", "8G", "--gpu", "1"]
     assert main([*own, "--", "python", "train.py"]) == 0
-    spec = yaml.safe_load(file.read_text(encoding="utf-8"))
+    spec, *_ = yaml.safe_load_all(file.read_text(encoding="utf-8"))
     (executor,) = spec["deploymentSpec"]["executors"].values()
     assert executor["container"]["image"] == "train:1"
     assert executor["container"]["resources"]["accelerator"]["resourceCount"] == "1"
@@ -627,7 +627,7 @@ def test_settings_of_the_job(
     [
         (["--gpus", "2"], "No such option '--gpus'. (Did you mean one of: '--cpu', '--gpu'"),
         (["--gpu", "-2"], "--gpu=-2: must be 0 or more"),
-        (["--stall-after", "0s"], "'--stall-after': '0s': must be above 0"),
+        (["--stall-after", "0s"], "--stall-after='0s': must be above 0"),
         (["--mem", "8"], "--mem='8': must have a unit"),
         (["--time-limit", "2"], "must have a unit"),
     ],

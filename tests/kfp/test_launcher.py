@@ -24,12 +24,13 @@ from transload.pipelines import Launch, app_id_of, host_runner
 from transload.runner import Runner
 from transload.schedulers.local.scheduler import LocalScheduler
 from transload.specs import AppDef, AppState, Role
-from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app
+from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app, search_pipeline
 from transload_kfp.adapter import TaskFailed, identity_of, launcher_driver
 from transload_kfp.fields import field_at
 from transload_kfp.launch_spec import LaunchSpec
 from transload_kfp.node import NODE
 from transload_kfp.task import launch_in_component, main, run_task
+from transload_search import Objective, Parameter, Search
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -869,6 +870,38 @@ def test_refused_fields(path: str) -> None:
     app = AppDef("x", [Role("a", "i", entrypoint="run"), Role("b", "i", entrypoint="run")])
     with pytest.raises(SpecError, match="inputs\\['it'\\]"):
         launcher_from_app(app, inputs={"it": path})
+
+
+@pytest.mark.parametrize(
+    ("where", "cfg", "words"),
+    [
+        ({"scheduler": "kubernetes"}, {"overlay": {"spec": {}}}, "overlay"),
+        ({"scheduler": "kubernetes"}, {"namespce": "team"}, "namespace"),
+        ({"cluster": {"name": "prod", "kind": "kubernetes"}}, {"queue": 5}, "queue=5"),
+        ({"scheduler": "local"}, {"working_dir": 5}, "working_dir=5"),
+    ],
+)
+def test_a_wrong_run_option(where: dict[str, Any], cfg: dict[str, Any], words: str) -> None:
+    """What a scheduler whose plugin is here does not take is refused when the launcher is written,
+    in a search too.
+    """
+    with pytest.raises(ConfigError, match=words):
+        launcher_from_app(launched.failing, cfg=cfg, image=IMAGE, **where)
+    one = [Parameter("code", "int", 0, 1)]
+    cluster = {name: value for name, value in where.items() if name == "cluster"}
+    wanted = Search(
+        launched.failing, one, Objective("x"), scheduler=where.get("scheduler", "prod"), cfg=cfg
+    )
+    with pytest.raises(ConfigError, match=words):
+        search_pipeline(wanted, "s3://b/x", image=IMAGE, **cluster)
+
+
+def test_a_run_option_of_a_scheduler_that_is_not_here() -> None:
+    """Only the launcher's image knows it."""
+    made = launcher_from_app(
+        launched.failing, scheduler="of_the_image", cfg={"any": "thing"}, image=IMAGE
+    )
+    assert made.component_spec.implementation.container.image == IMAGE
 
 
 @pytest.mark.parametrize(

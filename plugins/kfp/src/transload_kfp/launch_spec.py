@@ -15,16 +15,18 @@ from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import ConfigError, SpecError
+from transload.errors import ConfigError, PluginError, SpecError
 from transload.pipelines import ExecutionOptions, Launch
+from transload.plugins import get_plugins
 from transload.runner import Cluster
-from transload.specs import AppState
+from transload.specs import AppState, InvalidRunConfigException
 from transload_kfp.fields import field_at
 from transload_kfp.ports import InputPort, OutputPort
 from transload_kfp.settings import TaskSettings
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
+    from transload.specs import CfgVal
 
 SCHEMA: Final = 1
 IDENTITY: Final = (
@@ -208,6 +210,34 @@ def how_and_where(
         sources[setting] = f"env:{variable}"
         variables[variable] = (secret, key)
     return options, replace(found, secrets=sources).to_dict(), made.updated(secrets=variables)
+
+
+def check_run_options(cfg: Mapping[str, CfgVal], scheduler: str | None) -> None:
+    """Check run options by what their scheduler takes, where its plugin is installed here.
+
+    What else the launcher's image has, such as settings, is not known here.
+
+    Args:
+        cfg: the run options.
+        scheduler: its kind, or None if the launcher's image decides.
+
+    Raises:
+        ConfigError: for an unknown option, or a value of the wrong type.
+    """
+    plugins = get_plugins()
+    if not cfg or scheduler not in plugins.names("schedulers"):
+        return
+    try:
+        made = plugins.get("schedulers", scheduler)("kfp")
+    except PluginError:
+        return  # a broken plugin here says nothing about the launcher's image
+    try:
+        made.run_opts().resolve(cfg)
+    except InvalidRunConfigException as exc:
+        if exc.cfg_key in cfg:  # one that is missing may be among the settings there
+            raise ConfigError(f"cfg: scheduler {scheduler!r}: {exc}") from exc
+    finally:
+        made.close()
 
 
 def _json(value: Any) -> Any:

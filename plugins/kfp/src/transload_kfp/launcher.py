@@ -20,7 +20,14 @@ from transload.pipelines import (
 from transload.specs import AppDef, CfgVal, Environment, Workspace
 from transload.specs.checks import shorten
 from transload_kfp.fields import field_at, field_type, option_path
-from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec, how_and_where
+from transload_kfp.launch_spec import (
+    IDENTITY,
+    KEY,
+    PARENT,
+    LaunchSpec,
+    check_run_options,
+    how_and_where,
+)
 from transload_kfp.names import component_name, port_names
 from transload_kfp.plan import Inputs, found_here, with_arguments
 from transload_kfp.ports import (
@@ -223,6 +230,7 @@ def _planned(
     launch = Launch.of(source, **{key: value for key, value in launched.items() if value})
     launch = with_arguments(launch, component_args)
     overrides_of(launch.overrides)  # a component is built when the pipeline runs: too late
+    check_run_options(launch.cfg, _kind_of(launch.scheduler, where_to))
     paths: dict[str, str] = {}
     if launch.component is None:
         # the JSON of a command does not tell its name
@@ -252,6 +260,11 @@ _WHERE_THE_LAUNCHER_IS: Final = (None, "local", "local_cwd")
 """Schedulers whose jobs see the launcher's files. For None its image decides."""
 
 
+def _kind_of(scheduler: str | None, cluster: Mapping[str, Any] | None) -> str | None:
+    """Return the kind of the scheduler of a job, which may be that of a cluster defined here."""
+    return scheduler if cluster is None else str(cluster["kind"])
+
+
 def _refuse_unseen_artifacts(
     ports: Sequence[InputPort], scheduler: str | None, cluster: Mapping[str, Any] | None
 ) -> None:
@@ -262,10 +275,7 @@ def _refuse_unseen_artifacts(
         scheduler: where the job runs.
         cluster: that scheduler, if it is defined here.
     """
-    kind = scheduler
-    if cluster is not None:
-        kind = str(cluster["kind"])
-    if kind in _WHERE_THE_LAUNCHER_IS:
+    if _kind_of(scheduler, cluster) in _WHERE_THE_LAUNCHER_IS:
         return
     for port in ports:
         if port.is_artifact:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from transload.pipelines import ExecutionSettings
-from transload_kfp.launch_spec import how_and_where
+from transload_kfp.launch_spec import check_run_options, how_and_where
 from transload_kfp.launcher import launcher_image
 from transload_kfp.names import component_name
 from transload_kfp.search_steps import encode_search
@@ -154,6 +154,7 @@ def _carried(
 ) -> tuple[str, TaskSettings]:
     """Return what the tasks of a search carry, and their settings."""
     options, where, made = how_and_where(settings, cluster)
+    check_run_options(search.cfg, search.scheduler if where is None else where["kind"])
     if where is not None:
         search = replace(search, scheduler=where["name"])
     if pass_env:
