@@ -7,7 +7,7 @@ Example: prepare_release.py https://github.com/OWNER/NAME v0.1.0 notes.md
 - Each ``pyproject.toml`` gets ``[project.urls]``, below the address of the repository.
 - Links of each distribution's README lead into the repository at that tag, since an index shows the
   README alone.
-- NOTES is written from the changelogs: what the tag's version brings, by distribution.
+- NOTES is written from the changelog: what the tag's version brings.
 
 The checkout is changed. Nothing is committed.
 """
@@ -29,18 +29,15 @@ def main(argv: list[str]) -> int:
         return 2
     repository, tag, notes = argv
     root = Path(__file__).resolve().parents[1]
-    sections = []
+    notes_of_version = changes_of((root / "CHANGELOG.md").read_text(), tag.removeprefix("v"))
+    if notes_of_version is None:
+        print(f"CHANGELOG.md: no section of {tag}", file=sys.stderr)
+        return 1
     for folder in distributions(root):
-        project = tomllib.loads((folder / "pyproject.toml").read_text())["project"]
         add_urls(folder / "pyproject.toml", repository, tag, folder.relative_to(root))
         readme = folder / "README.md"
         readme.write_text(absolute_links(readme, root, repository, tag), encoding="utf-8")
-        section = changes_of((folder / "CHANGELOG.md").read_text(), tag.removeprefix("v"))
-        if section is None:
-            print(f"{folder.relative_to(root)}/CHANGELOG.md: no section of {tag}", file=sys.stderr)
-            return 1
-        sections.append(f"# {project['name']}\n\n{section}\n")
-    Path(notes).write_text("\n".join(sections), encoding="utf-8")
+    Path(notes).write_text(f"{notes_of_version}\n", encoding="utf-8")
     return 0
 
 
@@ -63,7 +60,7 @@ def add_urls(pyproject: Path, repository: str, tag: str, folder: Path) -> None:
         "Homepage": repository,
         "Documentation": f"{repository}/blob/{tag}/docs/index.md",
         "Source": f"{repository}/tree/{tag}/{folder}",
-        "Changelog": f"{repository}/blob/{tag}/{folder}/CHANGELOG.md",
+        "Changelog": f"{repository}/blob/{tag}/CHANGELOG.md",
         "Issues": f"{repository}/issues",
     }
     rows = "".join(f'{name} = "{url}"\n' for name, url in urls.items())
@@ -94,7 +91,7 @@ def absolute_links(page: Path, root: Path, repository: str, tag: str) -> str:
 def changes_of(changelog: str, version: str) -> str | None:
     """Return the section of a version without its heading; None if there is none."""
     found = re.search(
-        rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## |\Z)",
+        rf"^## {re.escape(version)}\b[^\n]*\n(.*?)(?=^## |\Z)",
         changelog,
         re.DOTALL | re.MULTILINE,
     )

@@ -40,12 +40,10 @@ include_patterns = [
     "docs/*.md",
     "docs/*/*.md",
     "*.md",
-    "core/CHANGELOG.md",
     "core/README.md",
     "plugins/*/README.md",
     "examples/*/README.md",
     "examples/README.md",
-    "benchmarks/*.md",
     "CODE_OF_CONDUCT.md",
 ]
 exclude_patterns = [

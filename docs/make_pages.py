@@ -316,9 +316,7 @@ def toctrees() -> str:
         "../CONTRIBUTING",
         "../SECURITY",
         "../CODE_OF_CONDUCT",
-        "../benchmarks/scale",
         "../CHANGELOG",
-        "../core/CHANGELOG",
         "../core/README",
     ]
     root += [f"../{path}/README" for path in ("examples/*", "plugins/*")]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-import json
 import os
 import shutil
 import signal
@@ -37,7 +36,6 @@ os.environ.pop("PYTHONUNBUFFERED", None)
 signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 T = TypeVar("T")
-_NOT_RUN: Final = "not run: "
 # Processes that look after apps, which end by themselves when idle: no leak, unless they guard
 # something that is.
 _HELPERS: Final = (
@@ -48,6 +46,8 @@ _HELPERS: Final = (
 _SETTLE_S: Final = 3.0
 # So long 32,768 new processes, as many as there are pids, take at least.
 _ALL_PIDS_S: Final = 20.0
+_REQUIRED: Final = os.environ.get("TRANSLOAD_REQUIRE", "").replace(",", " ").split()
+"""Engines whose absence is a failure."""
 _PROCESSES: Final = os.path.isdir("/proc/self")
 
 
@@ -280,8 +280,7 @@ def _no_real_home() -> Iterator[None]:
     """
     kept = {name: value for name, value in os.environ.items() if name.startswith("TRANSLOAD_")}
     for name in kept:
-        if name != engines.REQUIRE:
-            del os.environ[name]
+        del os.environ[name]
     home = Path(tempfile.mkdtemp(prefix="tl-session-", dir=_short_folder()))
     os.environ["TRANSLOAD_HOME"] = str(home)
     os.environ["TRANSLOAD_SLURM_DIR"] = f"{home}/slurm"
@@ -327,63 +326,34 @@ def transload_home(
 # engines
 
 
+def _want(engine: str) -> None:
+    """Skip the test whose engine is not here, or fail it where ``TRANSLOAD_REQUIRE`` names it."""
+    why = engines.missing(engine)
+    if why and engine in _REQUIRED:
+        pytest.fail(f"{engine}: {why}, and TRANSLOAD_REQUIRE names it", pytrace=False)
+    if why:
+        pytest.skip(f"not run: {engine}: {why}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip a test that is marked with an engine that is not here."""
+    for mark in item.iter_markers("engine"):
+        for name in mark.args:
+            _want(name)
+
+
 def _needs(name: str) -> Any:
-    """Make the fixture of one engine, which is needed by what takes it."""
+    """Make the fixture of one engine, for what starts it."""
 
     @pytest.fixture(scope="session", name=f"needs_{name}")
     def needs() -> None:
-        return None
+        _want(name)
 
     return needs
 
 
 for _name in engines.ENGINES:
     globals()[f"needs_{_name}"] = _needs(_name)
-
-_left_out_file: str | None = os.environ.pop(
-    engines.LEFT_OUT, None
-)  # of this run alone, not of a run that a test starts
-_needed: frozenset[str] | None = None
-"""Return the engines that the running test needs, or None where no test is running."""
-
-
-@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test with the engines that its fixtures need, so that no author has to remember."""
-    for item in items:
-        for fixture in getattr(item, "fixturenames", ()):
-            name = fixture.removeprefix("needs_")
-            if name != fixture and name in engines.ENGINES:
-                item.add_marker(pytest.mark.engine(name))
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Note which engines the test may start, for this process and for those that it starts."""
-    global _needed
-    _needed = frozenset(name for mark in item.iter_markers("engine") for name in mark.args)
-    os.environ[engines.MAY_START] = " ".join(sorted(_needed))
-    try:
-        return (yield)
-    finally:
-        _needed = None
-        os.environ.pop(engines.MAY_START, None)
-
-
-def _watch_starts(event: str, arguments: tuple[Any, ...]) -> None:
-    """Fail the test that starts an engine without needing it, by whatever function, also where the
-    engine is.
-    """
-    if event != "subprocess.Popen" or _needed is None:
-        return
-    command = arguments[1]
-    words = [command] if isinstance(command, (str, bytes)) else command
-    name = engines.started([os.fsdecode(word) for word in words])
-    if name is not None and name not in _needed:
-        pytest.fail(engines.refusal(name))
-
-
-sys.addaudithook(_watch_starts)
 
 
 @pytest.fixture(scope="session")
@@ -395,51 +365,6 @@ def private_engine(needs_docker: None) -> Iterator[Any]:
         yield engine
     finally:
         engine.close()
-
-
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip a test whose engine is not here, or fail it where ``TRANSLOAD_REQUIRE`` names the
-    engine.
-    """
-    names = dict.fromkeys(name for mark in item.iter_markers("engine") for name in mark.args)
-    missing = {name: why for name in names if (why := engines.missing(name)) is not None}
-    for name, why in missing.items():
-        if name in engines.required():
-            pytest.fail(f"{name}: {why}, and {engines.REQUIRE} names it", pytrace=False)
-    if missing:
-        item.user_properties.append((engines.LEFT_OUT, list(missing)))
-        name, why = next(iter(missing.items()))
-        pytest.skip(f"{_NOT_RUN}{name}: {why}")
-
-
-def _note_left_out(reports: list[pytest.TestReport]) -> None:
-    """Write which tests were not run for want of which engines, for `run_tests.py --left-out`."""
-    if _left_out_file is None:
-        return
-    wanting = {
-        each.nodeid: dict(getattr(each, "user_properties", ())).get(engines.LEFT_OUT)
-        for each in reports
-    }
-    noted = {test: names for test, names in wanting.items() if names}
-    Path(_left_out_file).write_text(json.dumps(noted, indent=1), encoding="utf-8")
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """End with why tests ran twice, and how many wanted each engine that could not be used."""
-    for report in terminalreporter.stats.get("rerun", ()):
-        terminalreporter.section(f"first try of {report.nodeid}")
-        terminalreporter.line(report.longreprtext)
-    _note_left_out(terminalreporter.stats.get("skipped", []))
-    counts: dict[str, int] = {}
-    for report in terminalreporter.stats.get("skipped", ()):
-        reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-        reason = reason.removeprefix("Skipped: ")
-        if reason.startswith(_NOT_RUN):
-            counts[reason] = counts.get(reason, 0) + 1
-    if counts:
-        terminalreporter.section("not run")
-        for reason, count in sorted(counts.items()):
-            terminalreporter.line(f"{reason} ({count} tests)")
 
 
 # ---------------------------------------------------------------------------------------------------

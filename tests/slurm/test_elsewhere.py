@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-_OPTIONS = ("-q", "-x", "-n", "4", "--reruns=1", "-p", "no:cacheprovider", "--timeout=200")
+_OPTIONS = ("-q", "-x", "-n", "4", "-p", "no:cacheprovider", "--timeout=200")
 
 
 @pytest.mark.timeout(500)
