@@ -40,6 +40,13 @@ SUITES = {"main": ("core", "template", "testing", *TOGETHER), "unit": ("core",)}
 CHECKS = ("lint", "typing")
 PINS = Path("tests/constraints")
 SLOW = ("-m", "slow", "--timeout=900", "-q")
+SCHEMAS = {
+    "github-workflows": "workflows/*.yml",
+    "github-issue-forms": "ISSUE_TEMPLATE/[!c]*.yml",
+    "dependabot": "dependabot.yml",
+    "citation-file-format": "../CITATION.cff",
+}
+"""What a public runner reads, by the name of its schema."""
 SLURM_RELEASES = ("trixie", "sid")
 
 os.environ.pop("UV_COMPILE_BYTECODE", None)  # most of the packages is never imported
@@ -84,13 +91,9 @@ def lint(session: nox.Session) -> None:
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("codespell")
-    session.run(
-        "check-jsonschema",
-        "--quiet",
-        "--builtin-schema",
-        "vendor.github-workflows",
-        *map(str, Path(".github/workflows").iterdir()),
-    )
+    for schema, files in SCHEMAS.items():
+        paths = sorted(map(str, Path(".github").glob(files)))
+        session.run("check-jsonschema", "--quiet", "--builtin-schema", f"vendor.{schema}", *paths)
 
 
 @nox.session

@@ -6,7 +6,7 @@ Usage: python benchmarks/run_all.py [NAME ...] [--python HOST=PYTHON ...]
 NAME is a script or a group (``core``, ``hosts``); default: all; ``none`` only writes page and
 pictures anew. A script that is not run, or that fails, keeps its last figures. This Python needs
 matplotlib, and torchx==0.7.0 for the core. Hosts cannot share an environment: ``--python
-airflow=PATH`` says which Python has that one, with its plugin. `nox -s benchmarks` makes all of
+airflow=PATH`` says which Python has that one, with its plugin. `nox -f benchmarks/noxfile.py -s benchmarks` makes all of
 these environments, and is the one command.
 """
 

@@ -36,19 +36,13 @@ ENGINES = ("docker", "slurm", "hpc", "kubernetes")
 FROZEN_S = 20
 
 
-def missing(engine: str) -> str | None:
-    """Return why an engine cannot be started here, or None."""
+def missing(engine: str) -> str:
+    """Return why an engine cannot be started here, or ``""``."""
     if engine == "hpc":
-        return missing("slurm") or engines.missing("sshd") or outside.missing()
+        return missing("slurm") or engines.missing("sshd") or (outside.missing() or "")
     if engine == "slurm" and os.geteuid() != 0:
         return "the fake GPUs of the test cluster are device files, which root alone can make"
     return engines.missing(engine)
-
-
-def lacking(engine: str) -> list[str]:
-    """Return which engines of the tests must be installed before this one can be started."""
-    wanted = ("slurm", "sshd") if engine == "hpc" else (engine,)
-    return [name for name in wanted if engines.missing(name) is not None]
 
 
 class Engines:
@@ -242,7 +236,7 @@ def main(folder: Path, pythons: list[str]) -> None:
             if only and engine not in only:
                 continue
             why = missing(engine)
-            if why is not None and engine not in engines.required():
+            if why:
                 left_out[engine] = why
                 continue
             started.places[engine] = ([], {})
@@ -254,7 +248,6 @@ def main(folder: Path, pythons: list[str]) -> None:
             "left_out": left_out,
             "engines": started.places,
         }
-        answer["lacking"] = {engine: names for engine in left_out if (names := lacking(engine))}
         print(json.dumps(answer), flush=True)
         sys.stdin.read()
 

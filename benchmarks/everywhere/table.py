@@ -1,17 +1,14 @@
 """One component, unchanged, in every host on every engine: runs all of it for real, and prints a
 table.
 
-    python table.py [--all | --write | --engines=NAME,NAME] STARTER command_line=PYTHON
-    airflow=PYTHON …
+    python table.py [--all | --write] STARTER command_line=PYTHON airflow=PYTHON …
 
 Each host on one engine, so that every engine is met; with ``--all`` each on all of them; with
-``--write`` likewise, and the table goes to the pages, too; with ``--engines`` those of the first
-rows that these engines are met by. STARTER is the Python that starts the engines
-(``engines_up.py``). A host's cells are made by ``run_<host>.py`` with that host's own Python, since
-hosts cannot share an environment. An engine that is not on this machine is named with the reason,
-unless TRANSLOAD_REQUIRE names it. The exit status tells whether all cells are there, all succeeded,
-all accuracies are equal, bit for bit, all logs show lines, a cancel and a retry by the host came
-through.
+``--write`` likewise, and the table goes to the pages, too. STARTER is the Python that starts the
+engines (``engines_up.py``). A host's cells are made by ``run_<host>.py`` with that host's own
+Python, since hosts cannot share an environment. An engine that is not on this machine is named with
+the reason. The exit status tells whether all cells are there, all succeeded, all accuracies are
+equal, bit for bit, all logs show lines, a cancel and a retry by the host came through.
 """
 
 from __future__ import annotations
@@ -161,31 +158,19 @@ def write(rows: list[dict[str, Any]], left_out: dict[str, str]) -> None:
         page.write_text(f"{before}{BEGIN}\n{text}{END}{rest.partition(END)[2]}")
 
 
-def note_left_out(lacking: dict[str, list[str]]) -> None:
-    """Write which engines had no row, and what must be installed for them, for ``run_tests.py
-    --left-out``.
-    """
-    file = os.environ.pop("TESTS_LEFT_OUT", None)
-    if file is not None:
-        Path(file).write_text(json.dumps(lacking))
-
-
 def main(arguments: list[str]) -> int:
     """Run what the arguments name; return the exit status."""
-    option, _, some = (arguments.pop(0) if arguments[0].startswith("--") else "").partition("=")
-    if option not in ("", "--all", "--write", "--engines"):
-        raise SystemExit(f"{option}: the options are --all, --write and --engines")
+    option = arguments.pop(0) if arguments[0].startswith("--") else ""
+    if option not in ("", "--all", "--write"):
+        raise SystemExit(f"{option}: the options are --all and --write")
     starter, *hosts = arguments
     pythons = dict(each.split("=", 1) for each in hosts)
     cells, troubles = [], []
     with started(starter, list(pythons.values())) as there:
         places = there["engines"]
-        note_left_out(there["lacking"])
         rows = [(host, list(places)) for host in pythons]
-        if option in ("", "--engines"):
+        if not option:
             rows = chosen(list(pythons), list(places))
-        if option == "--engines":
-            rows = [(host, engines) for host, engines in rows if engines[0] in some.split(",")]
         environment = {**os.environ, **there["environment"]}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         here = str(ROOT / "examples" / "everywhere")

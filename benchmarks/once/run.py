@@ -1,4 +1,4 @@
-"""Plays a host on an engine, its process struck, and prints a line of JSON; `nox -s once` runs it.
+"""Plays a host on an engine, its process struck, and prints a line of JSON; `nox -f benchmarks/noxfile.py -s once` runs it.
 
 python run.py HOST ENGINE KILLS SEED
 """

@@ -21,7 +21,14 @@ def checkout(tmp_path: Path) -> Path:
     skip = shutil.ignore_patterns("src", "__pycache__", "_build", ".nox")
     for name in ("core", "plugins", "docs", "examples", ".ci"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=skip)
-    for name in ("SECURITY.md", "CONTRIBUTING.md", "README.md", "LICENSE", "ARCHITECTURE.md", "CHANGELOG.md"):
+    for name in (
+        "SECURITY.md",
+        "CONTRIBUTING.md",
+        "README.md",
+        "LICENSE",
+        "ARCHITECTURE.md",
+        "CHANGELOG.md",
+    ):
         shutil.copy(ROOT / name, tmp_path / name)
     return tmp_path
 
