@@ -24,7 +24,7 @@ PICTURES = {
     "main": ("engines",),
     "kfp": ("kfp",),
     "prefect": ("prefect",),
-    "ax": ("search", "report", "run", "preempted", "benchmarks"),
+    "ax": ("search", "report", "run", "preempted"),
 }
 """What `docs/make_pictures.py` makes, by the environment that it needs."""
 

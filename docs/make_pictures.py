@@ -1,9 +1,9 @@
-"""Make the pictures and recordings of the pages anew, from real runs: `python3 run_tests.py -s
-pictures`.
+"""Make the pictures and recordings of the pages anew, from real runs: the session
+`pictures` of benchmarks/noxfile.py.
 
 After ``--``, names choose: ``airflow``, ``prefect``, ``kfp``, ``search`` (the pages of the
-orchestrators), ``report``, ``engines``, ``run``, ``preempted``, ``kill`` (recordings of terminals),
-``benchmarks``. Chromium and jq must be there. ``architecture.svg`` and ``concepts.svg`` are drawn by
+orchestrators), ``report``, ``engines``, ``run``, ``preempted``, ``kill`` (recordings of terminals).
+Chromium and jq must be there. ``architecture.svg`` and ``concepts.svg`` are drawn by
 hand, and are their own source.
 
 Each picture is there in light and in dark colours: a page of a browser as two files, a drawing as
@@ -29,10 +29,28 @@ ROOT = HERE.parent
 IMAGES = HERE / "images"
 SHOW = runpy.run_path(str(ROOT / "examples" / "everywhere" / "show.py"))
 RECORD = runpy.run_path(str(HERE / "make_recordings.py"))
-PLOTS = runpy.run_path(str(HERE / "make_plots.py"))
 COLOURS = ("light", "dark")
 PREFECT_COLOURS = "localStorage.setItem('color-scheme', '\"{colours}\"')"
 """Prefect's page is dark for everybody who has not chosen."""
+DARK = {
+    # paper, ink and lines
+    "#ffffff": "#0d1117",
+    "#000000": "#c9d1d9",
+    "#444444": "#c9d1d9",
+    "#24303c": "#d7dee6",
+    "#b0b0b0": "#8b949e",
+    "#cccccc": "#30363d",
+    "#dfe5ea": "#30363d",
+    # green, red, blue, violet, brown
+    "#2a7f62": "#3fb98f",
+    "#12876f": "#3fb9a0",
+    "#b3411e": "#f0703f",
+    "#2a6fb0": "#58a6ff",
+    "#0967d2": "#58a6ff",
+    "#8a5a9e": "#b98fd0",
+    "#b44d12": "#f08a4b",
+}
+"""What a colour of a drawing is for a reader who prefers dark pages. The others stay."""
 KEPT = ("HOME", "LANG", "PATH", "TMPDIR", "REAL_CLUSTER", "REAL_KUBECONFIG")
 """All that is left of the environment: nothing of this machine's belongs into a picture."""
 SEARCH = "--suggester ax --name booth --component utils.booth --param x1:float:-10:10 --param x2:float:-10:10"
@@ -99,7 +117,7 @@ def search(_folder: Path) -> None:
     transload("search", "run", *SEARCH.split(), *more)
     picture = IMAGES / "ax-search.svg"
     transload("search", "plot", "booth", "-o", str(picture))
-    PLOTS["add_dark_colours"](picture)
+    add_dark_colours(picture)
 
 
 def report(folder: Path) -> None:
@@ -138,13 +156,17 @@ def record(name: str) -> Callable[[Path], None]:
     return lambda folder: RECORD["record"](name, folder)
 
 
-def benchmarks(_folder: Path) -> None:
-    """Draw the figures of the last benchmarks, and of the simulation."""
-    subprocess.run([sys.executable, str(HERE / "make_plots.py")], check=True)
-    picture = ROOT / "benchmarks" / "scale.svg"
-    simulation = [sys.executable, str(ROOT / "benchmarks" / "scale.py"), "--plot", str(picture)]
-    subprocess.run(simulation, stdout=subprocess.DEVNULL, check=True)
-    PLOTS["add_dark_colours"](picture)
+def add_dark_colours(path: Path) -> None:
+    """Let a drawing of matplotlib (SVG) follow the colours that its reader prefers."""
+    drawing = path.read_text(encoding="utf-8")
+    used = {light: dark for light, dark in DARK.items() if light in drawing}
+    rules = [f"text {{ fill: {DARK['#000000']} }}"]
+    for light, dark in used.items():
+        for painted in ("fill", "stroke"):
+            rules.append(f'[style*="{painted}: {light}"] {{ {painted}: {dark} !important }}')
+    style = f"<style>@media (prefers-color-scheme: dark) {{ {' '.join(rules)} }}</style>"
+    first, head, rest = drawing.partition(" <defs>\n")
+    path.write_text(f"{first}{head}  {style}\n{rest}", encoding="utf-8")
 
 
 @contextmanager
@@ -182,7 +204,6 @@ MAKERS: dict[str, Callable[[Path], None]] = {
     "run": record("run"),
     "preempted": record("preempted"),
     "kill": record("kill"),
-    "benchmarks": benchmarks,
 }
 
 

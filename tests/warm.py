@@ -35,8 +35,6 @@ IMPORTED = {
     ),
     "kfp": ("transload_kfp.adapter", "transload_kfp.launch_spec"),
     "prefect": ("transload_prefect.adapter", "transload_prefect.watch"),
-    "submitit": ("submitit",),
-    "torchx": ("ax.runners.torchx", "ax.core.experiment", "torchx.specs"),
     "local": ("transload.schedulers.local",),
     "docker": ("transload_docker.scheduler", "docker"),
     "kubernetes": ("transload_kubernetes.scheduler", "kubernetes.client"),

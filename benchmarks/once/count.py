@@ -4,8 +4,7 @@
     python count.py KILLS SEED CELLS STARTER prefect=PYTHON ax=PYTHON …
 
 CELLS, with commas between them: HOST:ENGINE (the process that looks after an app is struck),
-whole:HOST:ENGINE (any part of host and engine is), RIVAL:ENGINE, interrupted:HOST:ENGINE (the job
-is interrupted, see `interruptions.py`), healthy:runner:ENGINE (see `alarms.py`), or ``all``. Seeds go on where the
+whole:HOST:ENGINE (any part of host and engine is), or ``all``. Seeds go on where the
 file ends for that cell, unless SEED is one: then the case is shown, and not added. A row carries the
 commit and the date that it was counted at. It stands until its cell is counted at another commit; then
 it goes into the sums of `older`.
@@ -21,7 +20,7 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -40,14 +39,6 @@ END = "<!-- end of the table -->"
 UNITS = 5
 """Units of work of each tool that are in flight when a part of a whole host is struck: so many
 kills are counted."""
-RIVALS = {
-    "submitit": ("core", ("slurm",)),
-    "submitit_defaults": ("core", ("slurm",)),
-    "torchx": ("ax", ("local",)),
-    "torchx_defaults": ("ax", ("local",)),
-}
-"""Rival in a process of its own → whose Python has it, and its engines. The others run inside the
-whole hosts."""
 COUNTED = {
     "kills": "kills",
     "in_life": "of them while the job lived",
@@ -61,35 +52,8 @@ COUNTED = {
     "repeated": "lines repeated",
     "wrong_cases": "cases with anything wrong",
 }
-PROGRAMS = {"interruptions.py": "interruptions", "alarms.py": "alarms"}
-"""Program → where its rows are kept; those of the others are ``rows``."""
-LISTS = ("rows", "interruptions", "alarms", "older")
-INTERRUPTED = {
-    "runner": ("core", ("local", "docker", "slurm")),
-    "airflow": ("airflow", ("local",)),
-    "prefect": ("prefect", ("local",)),
-    "submitit": ("core", ("slurm",)),
-}
-"""What looks after trainings that are interrupted → whose Python has it, and where they run."""
-INTERRUPTION_COUNTS = {
-    "jobs": "trainings",
-    "interruptions": "interruptions",
-    "retries": "retries spent",
-    "repeated": "steps repeated",
-    "lost": "of them after the last checkpoint",
-    "worst": "most of them at once",
-    "equal": "final weights equal",
-    "second_jobs": "second jobs",
-    "wrong_states": "wrong states",
-}
-ALARM_COUNTS = {
-    "jobs": "healthy jobs",
-    "paused": "of them paused",
-    "alarms": "said to have stalled",
-    "wrong_states": "wrong states",
-}
-ALARM_CELL = ("engine",)
-INTERRUPTION_CELL = ("host", "engine", "notice")
+LISTS = ("rows", "older")
+CELL = ("host", "engine", "notice")
 CELL = ("host", "engine", "tool", "struck")
 SPOKEN = {"airflow": "Airflow", "ax": "Ax", "kfp": "KFP's launcher", "prefect": "Prefect"}
 Row = dict[str, Any]
@@ -101,25 +65,6 @@ def all_cells(hosts: list[str], engines: list[str]) -> dict[str, tuple[str, str,
     cells = {
         f"{host}:{engine}": (host, engine, host, "run.py") for engine in engines for host in ours
     }
-    for rival, (owner, places) in RIVALS.items():
-        cells |= {
-            f"{rival}:{engine}": (rival, engine, owner, "run.py")
-            for engine in places
-            if engine in engines
-        }
-    for host, (owner, places) in INTERRUPTED.items():
-        if owner in hosts:
-            cells |= {
-                f"interrupted:{host}:{engine}": (host, engine, owner, "interruptions.py")
-                for engine in places
-                if engine in engines
-            }
-    if "core" in hosts:
-        cells |= {
-            f"healthy:runner:{engine}": ("runner", engine, "core", "alarms.py")
-            for engine in ("local", "docker")
-            if engine in engines
-        }
     whole = [(host, engine) for engine in engines for host in ours]
     return cells | {
         f"whole:{host}:{engine}": (host, engine, host, "whole.py") for host, engine in whole
@@ -144,32 +89,6 @@ def add(rows: list[Row], older: list[Row], row: Row) -> tuple[list[Row], list[Ro
         else:
             older = _with_older(older, each)
     return sorted([*kept, now], key=_cell), older
-
-
-def add_plain(rows: list[Row], row: Row, cell: Sequence[str], counts: Iterable[str]) -> list[Row]:
-    """Return the rows on interruptions, or on alarms, with another one.
-
-    As in `add`, what was counted at the same commit, or of what people use otherwise, is added to
-    it. Any other row of its cell is replaced.
-
-    Args:
-        rows: those that are there.
-        row: what was counted now.
-        cell: the names of what tells cells apart.
-        counts: the names of what is counted.
-    """
-    now = {**row, **_stamp()}
-    key = [row[name] for name in cell]
-    kept = []
-    for each in rows:
-        if [each[name] for name in cell] != key:
-            kept.append(each)
-        elif each["commit"] == HEAD or each["host"] in RIVALS:
-            now |= {name: now[name] + each[name] for name in counts}
-            now["first_seed"] = min(now["first_seed"], each["first_seed"])
-            if "worst" in each:
-                now["worst"] = max(row["worst"], each["worst"])
-    return sorted([*kept, now], key=lambda each: [each[name] for name in cell])
 
 
 def _stamp() -> Row:
@@ -206,10 +125,6 @@ def write(kept: dict[str, list[Row]]) -> None:
     tables = {
         "ours": _table(ours),
         "theirs": _table(theirs),
-        "interruptions": _plain_table(
-            kept["interruptions"], INTERRUPTION_CELL, INTERRUPTION_COUNTS
-        ),
-        "alarms": _plain_table(kept["alarms"], ALARM_CELL, ALARM_COUNTS),
     }
     for name, table in tables.items():
         begin = f"<!-- table: nox -s once: {name} -->"
@@ -259,16 +174,6 @@ def _table(rows: list[Row]) -> str:
             row["load"],
         ]
         lines.append(f"| {' | '.join(map(str, told))} |")
-    return "\n".join(lines)
-
-
-def _plain_table(rows: list[Row], cell: Sequence[str], counts: dict[str, str]) -> str:
-    titles = [*cell, *counts.values(), "on", "load"]
-    lines = [f"| {' | '.join(titles)} |", "|" + "---|" * len(titles)]
-    for row in rows:
-        cells = [row[name] for name in (*cell, *counts)]
-        cells += [f"{row['date']}, {row['commit']}", row["load"]]
-        lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
@@ -328,14 +233,7 @@ def counted() -> Iterator[dict[str, list[Row]]]:
 def keep(row: Row) -> None:
     """Add a row to the file and the page."""
     with counted() as kept:
-        if "notice" in row:
-            found = kept["interruptions"]
-            made = add_plain(found, row, INTERRUPTION_CELL, INTERRUPTION_COUNTS)
-            kept["interruptions"] = made
-        elif "alarms" in row:
-            kept["alarms"] = add_plain(kept["alarms"], row, ALARM_CELL, ALARM_COUNTS)
-        else:
-            kept["rows"], kept["older"] = add(kept["rows"], kept["older"], row)
+        kept["rows"], kept["older"] = add(kept["rows"], kept["older"], row)
         write(kept)
 
 
@@ -355,12 +253,10 @@ def main(arguments: list[str]) -> int:
         for name in wanted:
             host, engine, owner, program = cells[name]
             struck = "whole" if program == "whole.py" else "process"
-            rows = kept[PROGRAMS.get(program, "rows")]
             done = [
                 row
-                for row in rows
-                if (row["host"], row["engine"]) == (host, engine)
-                and row.get("struck", struck) == struck
+                for row in kept["rows"]
+                if (row["host"], row["engine"]) == (host, engine) and row["struck"] == struck
             ]
             first = int(seed) if seed else max((row["next_seed"] for row in done), default=0)
             count = [kills] if struck == "process" else [str(-(-int(kills) // UNITS))]

@@ -16,7 +16,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,25 +99,8 @@ class Case:
         return [text for text, so in found.items() if so]
 
 
-def rivals() -> Mapping[str, tuple[str, str]]:
-    """Return what people use otherwise, in one process: what is run in it, and its word for a
-    success.
-    """
-    sys.path.insert(0, str(HERE / "rivals"))
-    from drivers import RIVALS
-
-    return RIVALS
-
-
 def made_by(host: str) -> tuple[Callable[[Path], AdapterDriver], str]:
-    """Return what makes drivers of a host of ours, or of what people use otherwise; and its word
-    for a success.
-    """
-    if host in rivals():
-        from drivers import driver_of
-
-        rival = driver_of(host)
-        return lambda folder: warmed(rival(folder, {})), rivals()[host][1]
+    """Return what makes drivers of a host, and its word for a success."""
     suite = suite_of(host)
     return lambda folder: warmed(suite.make_driver(folder, {})), str(
         suite.state_map[AppState.SUCCEEDED]

@@ -1,4 +1,4 @@
-"""Plays a host on an engine, its process struck, and prints a line of JSON; `nox -f benchmarks/noxfile.py -s once` runs it.
+"""Plays a host on an engine, its process struck, and prints a line of JSON; `count.py` runs it.
 
 python run.py HOST ENGINE KILLS SEED
 """
@@ -19,14 +19,15 @@ PART = 50
 
 def main(host: str, engine: str, kills: int, first: int) -> int:
     """Play the cell; return 1 if anything was wrong."""
-    tool = host if host in harness.rivals() else "transload"
     bad = False
     with tempfile.TemporaryDirectory(prefix="tl-", dir="/tmp") as home:
         os.environ["TRANSLOAD_HOME"] = home
         for begin in range(first, first + kills, PART):
             seeds = range(begin, min(begin + PART, first + kills))
             cases, wrong = harness.cell(host, engine, seeds, at_once=8)
-            row = harness.row_of(host, engine, tool, "process", cases, harness.made_by(host)[1])
+            row = harness.row_of(
+                host, engine, "transload", "process", cases, harness.made_by(host)[1]
+            )
             print(
                 json.dumps(row | {"first_seed": seeds.start, "next_seed": seeds.stop}), flush=True
             )
