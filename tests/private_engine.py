@@ -342,6 +342,8 @@ def _add_python(tar: tarfile.TarFile, packages: Sequence[str], folders: Mapping[
     parts = [binary, base / "lib" / version]
     site = environment / "lib" / version / "site-packages"
     parts += [site / name for name in sorted(set().union(*map(_packages, packages)))]
+    for link in [part for part in parts if part.suffix == ".pth"]:  # of an editable distribution
+        parts += [Path(line) for line in link.read_text().splitlines() if line.startswith("/")]
     native: set[str] = {str(binary)}
     for part in (part for part in parts if part.exists()):
         tar.add(part, str(part).lstrip("/"), filter=_slim)
