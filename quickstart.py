@@ -46,13 +46,15 @@ def prepare(folder: Path) -> Path:
         raise SystemExit(f"{folder}: holds other files, no environment: name another by --venv")
     if not runs(programs / "uv", "--version"):
         print(f"making the environment {folder} ...", file=sys.stderr, flush=True)
-        if not runs(python, "--version"):
-            make = [sys.executable, "-m", "venv", "--clear", folder]
-            call(make, "where venv is missing (Debian), type: apt install python3-venv")
         if not runs(python, "-m", "pip", "--version"):
-            call([python, "-m", "ensurepip"], f"type: rm -r {folder}, then this command again")
+            ours = folder == ROOT / ".venv"  # another one is somebody's, with packages in it
+            if ours or not runs(python, "--version"):
+                make = [sys.executable, "-m", "venv", "--clear", folder]
+            else:
+                make = [python, "-m", "ensurepip"]
+            call(make, "if there is no venv (Debian), type: apt install python3-venv")
         fetch = [python, "-m", "pip", "install", "--disable-pip-version-check", "uv>=0.6"]
-        call(fetch, f"uv cannot be fetched; name an index: {python} -m pip config set ...")
+        call(fetch, "name an index that is reached: export PIP_INDEX_URL=…")
     os.environ.update(VIRTUAL_ENV=str(folder), PATH=f"{programs}{os.pathsep}{os.environ['PATH']}")
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     if not os.access(os.path.expanduser("~"), os.W_OK):
@@ -87,9 +89,16 @@ def runs(*command: "str | Path") -> bool:
 
 
 def call(command: "list[str | Path]", remedy: str) -> None:
-    """Run a command, from the root of the repository; where it fails, the last line is a remedy."""
-    if subprocess.run(command, cwd=ROOT, stdout=sys.stderr.fileno(), check=False).returncode:
-        raise SystemExit(f"{Path(command[0]).name} failed, see above: {remedy}")
+    """Run a command, from the root of the repository; where it fails, the last line is a remedy.
+
+    What uv writes is shown, since it may take a minute.
+    """
+    shown = command[0] == "uv"
+    output = {"stdout": sys.stderr if shown else subprocess.PIPE, "stderr": subprocess.STDOUT}
+    done = subprocess.run(command, cwd=ROOT, text=True, check=False, **output)
+    if done.returncode:
+        why = "uv failed, see above" if shown else done.stdout.strip().rpartition("\n")[2]
+        raise SystemExit(f"{why}: {remedy}")
 
 
 def install(plugins: list[str]) -> None:
@@ -103,7 +112,7 @@ def install(plugins: list[str]) -> None:
     tried = [path for path in tried if path.exists()] or [ROOT / "tests/constraints/main.txt"]
     if len(tried) == 1:  # several hosts were never tried together
         words += ["-c", str(tried[0])]
-    call(words, "which indexes were asked, `python3 -m pip config list` shows")
+    call(words, "the indexes that were asked are in: .venv/bin/pip config list")
 
 
 def wanted(argv: list[str]) -> argparse.Namespace:

@@ -12,11 +12,11 @@ import sys
 from quickstart import ROOT, call, prepare
 
 
-def main(argv: list[str]) -> None:
+def main(argv: "list[str]") -> None:
     """Become nox, in the environment of quickstart.py."""
     programs = prepare(ROOT / ".venv")
-    tools = ["uv", "pip", "install", "--quiet", "nox>=2025.2.9"]
-    call([*tools, "-c", "tests/constraints/typing.txt"], "`python3 -m pip config list`")
+    tools = ["uv", "pip", "install", "-q", "nox>=2025.2.9", "-c", "tests/constraints/typing.txt"]
+    call(tools, "the indexes that were asked are in: .venv/bin/pip config list")
     os.chdir(ROOT)
     os.execv(programs / "nox", ["nox", *argv])
 
