@@ -43,7 +43,7 @@ class _JobOption:
 
     name: str
     metavar: str | None = None
-    type: click.ParamType | Callable[[str | float], float] | None = None
+    type: click.ParamType[Any] | Callable[[str | float], float] | None = None
     multiple: bool = False
     is_flag: bool = False
     setting: str = ""
