@@ -678,11 +678,18 @@ def test_a_file_that_could_not_come_back(
 
 
 def test_kfp_runner_for_python_alone_says_the_form(subprocess_kfp: Path) -> None:
-    """The runner that takes no containers refuses a launcher, and says what to give."""
-    app = AppDef("a", [Role("main", "i", entrypoint="true")])
+    """Where the runner that takes no containers was chosen, a launcher says which form to give.
+
+    With an image, which may be for a backend, it says so when it is run. That form asks for none.
+    """
+    app = AppDef("a", [Role("main", "", entrypoint="true")])
+    with pytest.raises(ConfigError, match="form='python'"):
+        launcher_from_app(app, scheduler="local")
     with pytest.raises(RuntimeError, match="SubprocessRunner") as caught:
         launcher_from_app(app, scheduler="local", image="my-python:1")()
     assert "form='python'" in " ".join(caught.value.__notes__)
+    launcher_from_app(app, scheduler="local", form="python")()
+    assert any("transload_handle" in file.read_text() for file in subprocess_kfp.rglob("*.json"))
 
 
 def test_a_file_that_was_not_made(

@@ -122,7 +122,7 @@ def launcher_from_app(
             ``python``, a lightweight Python component (the image needs KFP as well, and KFP's local
             subprocess runner can run it).
         image: of the launcher. Must be given, unless ``packages`` of the Python form bring this
-            adapter.
+            adapter, or ``kfp.local`` runs tasks in this Python.
         packages: installed when the Python form starts.
         settings: of the launch, of how the job is run, and of the launcher's own tasks. Those of
             the launch are ``cfg``, ``tracker_base``, ``workspace``, ``pass_env``, ``environment``
@@ -154,6 +154,11 @@ def launcher_from_app(
         **settings,
     )
     title = name or title
+    if form == "container" and not image and _runs_in_this_python():
+        raise ConfigError(
+            "form='container': kfp.local runs tasks in this Python here (SubprocessRunner), and no "
+            "containers: give form='python', which needs no image here"
+        )
     where = launcher_image(image, packages)
     from transload_kfp.component import AppComponent
 
@@ -170,7 +175,7 @@ def launcher_image(
 ) -> str:
     """Return the image for tasks that launch jobs.
 
-    It is the given one, else a public one where ``packages`` bring the rest.
+    It is the given one, else a public one where ``packages`` bring the rest, or none is used.
 
     Args:
         image: what the user gave.
@@ -183,7 +188,7 @@ def launcher_image(
     if image:
         return image
     missing = [need for need in needs if not _is_among(need, packages)]
-    if not missing:
+    if not missing or _runs_in_this_python():
         return PUBLIC
     lacks = ""
     if packages:
@@ -193,6 +198,15 @@ def launcher_image(
         "scheduler's plugin: image='my/launcher:1', on the command line --image my/launcher:1; "
         "in a checkout, plugins/kfp/Dockerfile makes one: docker build -t my/launcher:1 plugins/kfp"
     )
+
+
+def _runs_in_this_python() -> bool:
+    """Tell whether ``kfp.local.init`` was called with the runner that takes no containers."""
+    from kfp import local
+    from kfp.local.config import LocalExecutionConfig
+
+    chosen = LocalExecutionConfig.instance
+    return chosen is not None and isinstance(chosen.runner, local.SubprocessRunner)
 
 
 def _is_among(need: str, packages: Sequence[str]) -> bool:
