@@ -87,6 +87,11 @@ class Run:
         change = {"spec": {"activeDeadlineSeconds": self._ended}}
         self.cluster.patch("workflows", "kubeflow", self.workflow, change)
 
+    def begin_again(self) -> None:
+        """Do what ``retry`` of a backend does first."""
+        change = {"spec": {"activeDeadlineSeconds": None}}
+        self.cluster.patch("workflows", "kubeflow", self.workflow, change)
+
     @property
     def said(self) -> str:
         """Return what its launchers have written that run in no pod."""
@@ -173,6 +178,36 @@ def test_equal_items_of_a_loop(backend: Any, states: Any, eventually: Any, conta
             eventually(partial(_is_there, run, count, count - 1 + number), 60)
             process.kill()
     assert states() == [AppState.RUNNING] * 2
+
+
+def test_a_person_retries_the_run(
+    backend: Any, states: Any, eventually: Any, container: Any
+) -> None:
+    """A retry of the whole run by a person, which counts no try, runs a cancelled job again.
+
+    A backend's next try leaves it cancelled. A pod that comes again without being counted takes the
+    job that runs.
+    """
+    run = backend()
+
+    def begin(number: int) -> Any:
+        run.variables["TRANSLOAD_KFP_NODE"] = NODE.format(item="0:0.5", number=number)
+        return container(run)
+
+    process = begin(0)
+    eventually(lambda: run.starts == 1, 60)
+    process.kill()
+    again = begin(0)
+    eventually(lambda: "attached to" in run.said, 60)
+    assert run.starts == 1
+    run.end_by_a_person()
+    assert again.wait(60) == EXIT_CANCELLED
+    run.begin_again()
+    assert begin(1).wait(60) == EXIT_CANCELLED
+    assert run.starts == 1
+    begin(0)
+    eventually(lambda: run.starts == 2, 60)
+    assert sorted(map(str, states())) == ["CANCELLED", "RUNNING"]
 
 
 # -- what is known of the run when SIGTERM comes, to a process that has the time to act

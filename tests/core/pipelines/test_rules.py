@@ -173,11 +173,13 @@ def test_attach_policy(
 
     A later try's job ends this one. A running job is attached to, or ended first where a person
     asks anew, or refused if it may be another's. What has ended is the answer, or is followed by
-    the next one.
+    the next one. Where it may be a person who asks, only what ended well is the answer.
     """
     assert decide(Newest("h"), resubmit_on) is Action.SUBMIT
     action = decide(Newest("h", 3, status, again), resubmit_on)
     assert action is not Action.SUBMIT
+    if again is Again.IF_ENDED:
+        resubmit_on = frozenset([AppState.FAILED, AppState.CANCELLED])
     if again is Again.LATER:
         assert action is Action.OVER
     elif status is None:
@@ -185,9 +187,9 @@ def test_attach_policy(
     elif status.state is AppState.UNKNOWN:
         assert action is Action.WAIT_KNOWN
     elif is_terminal(status.state):
-        is_next = again is not Again.NO or status.state in resubmit_on
+        is_next = not again.is_same or status.state in resubmit_on
         assert action is (Action.NEXT if is_next else Action.COLLECT)
-    elif again is not Again.NO:
+    elif not again.is_same:
         assert action is {Again.YES: Action.END, Again.FOREIGN: Action.FOREIGN}[again]
     else:
         waits = status.cancel_requested and AppState.CANCELLED in resubmit_on

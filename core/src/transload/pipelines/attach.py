@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from transload.runner.clusters import Cluster
 from transload.specs import AppState, AppStatus, CfgVal, is_terminal, looks_secret
@@ -41,15 +41,23 @@ class Again(Enum):
     """How this try of a step asks, compared with the try that submitted the newest of its jobs.
 
     - ``NO``: it is the same asking, as with a retry.
+    - ``IF_ENDED``: the same, but it may be a person who runs the step again. A job that was
+      cancelled does not stay so then. One that runs is the step's.
     - ``YES``: a person asks anew, so that the step runs again.
     - ``LATER``: the job was submitted by a later try than this one, which is over.
     - ``FOREIGN``: the job may be one of another installation with the same names.
     """
 
     NO = "no"
+    IF_ENDED = "if_ended"
     YES = "yes"
     LATER = "later"
     FOREIGN = "foreign"
+
+    @property
+    def is_same(self) -> bool:
+        """Return whether a job that runs is the one that this try asks for."""
+        return self in (Again.NO, Again.IF_ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +82,9 @@ class Newest:
     here: bool = True
 
 
+_ENDED_BADLY: Final = frozenset({AppState.FAILED, AppState.CANCELLED})
+
+
 def decide(newest: Newest, resubmit_on: frozenset[AppState]) -> Action:
     """Return what to do about the newest job of a chain."""
     status = newest.status
@@ -88,6 +99,8 @@ def decide(newest: Newest, resubmit_on: frozenset[AppState]) -> Action:
         return Action.NEXT if has_ended else Action.FOREIGN
     if newest.again is Again.YES:
         return Action.NEXT if has_ended else Action.END
+    if newest.again is Again.IF_ENDED:
+        resubmit_on = _ENDED_BADLY
     if has_ended:
         return Action.NEXT if status.state in resubmit_on else Action.COLLECT
     if status.cancel_requested and AppState.CANCELLED in resubmit_on:

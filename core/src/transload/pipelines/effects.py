@@ -496,7 +496,7 @@ class Effects:
             return first
         known = {each.number: each.asked for each in self._chain if each.asked is not None}
         for (number, before), (_, after) in pairwise(sorted(known.items())):
-            if self._asked_anew(before, after) is not Again.NO:
+            if not self._asked_anew(before, after).is_same:
                 first = number + 1
         return first
 

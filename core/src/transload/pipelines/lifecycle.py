@@ -469,7 +469,7 @@ class Lifecycle:
             if action is Action.GONE:
                 yield from self._report_loss(newest, hint)
             number = 0 if newest.number is None else newest.number + 1
-            prepared = yield from self._prepare(number, anew=newest.again is not Again.NO)
+            prepared = yield from self._prepare(number, anew=not newest.again.is_same)
             try:
                 attached = yield from self._submit(prepared, number)
             except AppExists:
@@ -1078,7 +1078,7 @@ class Lifecycle:
 def _is_own(action: Action, newest: Newest) -> bool:
     """Tell whether the newest job is the one that this try would attach to."""
     takes = action in (Action.ATTACH, Action.COLLECT, Action.WAIT_END, Action.WAIT_KNOWN)
-    return takes and newest.again is Again.NO
+    return takes and newest.again.is_same
 
 
 @dataclass

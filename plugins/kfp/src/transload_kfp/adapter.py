@@ -22,6 +22,7 @@ from transload.pipelines import (
     Adapter,
     AdapterCapabilities,
     AdapterIO,
+    Again,
     Detached,
     Driver,
     Ending,
@@ -151,6 +152,18 @@ class KfpAdapter(Adapter[TaskContext]):
             return {}
         return {"tries": list(context.tries)}
 
+    def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+        """Tell a person's *retry run* from a backend's next try, whose number has grown.
+
+        A pod that is deleted by force comes again without being counted. It looks as a person's
+        retry does, but its job runs.
+        """
+        before = kept.get("tries")
+        after = now.get("tries")
+        if not before or not after or after > before:
+            return Again.NO
+        return Again.IF_ENDED
+
     def io(self, context: TaskContext) -> AdapterIO:
         """Return the task's log, and who is asked at its end. Kubeflow keeps nothing for us."""
         return AdapterIO(
@@ -264,7 +277,9 @@ def launcher_driver(
     # a later try does not report a loss once more
     options = replace(spec.execution_options(), loss_already_reported=any(task.tries))
     state = LifecycleState(task.identity, options)
-    return task, Driver(launch, state, ADAPTER.io(task), asked=ADAPTER.asked(task))
+    return task, Driver(
+        launch, state, ADAPTER.io(task), asked=ADAPTER.asked(task), asked_anew=ADAPTER.asked_anew
+    )
 
 
 def check_files(spec: LaunchSpec, driver: Driver) -> None:
