@@ -157,3 +157,20 @@ def test_a_deleted_pod_is_named(fake: Any, runner: Runner, shell: Any, eventuall
     final = runner.wait(handle, timeout=60)
     assert final is not None and final.state is AppState.FAILED
     assert final.msg.endswith(": another user or program deleted its pod")
+
+
+def test_a_deleted_pod_is_named_when_it_is_gone(
+    fake: Any, runner: Runner, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the cluster says of the Job adds nothing to the reason why its replica has failed."""
+    monkeypatch.setattr("fake_cluster._COUNTED_S", 0.0)
+    handle = runner.run(shell("sleep 3000"), "kubernetes", {"jobset": "never"})
+    eventually(lambda: runner.status(handle).state is AppState.RUNNING, 30)
+    (job,) = fake.cluster.items("jobs")
+    fake.cluster._event(job, "MaxFailedIndexesExceeded", "Job has exceeded its failed indexes")
+    (pod,) = fake.cluster.items("pods")
+    fake.cluster.delete("pods", "default", pod["metadata"]["name"])
+    eventually(lambda: not fake.cluster.items("pods"), 30)
+    status = runner.wait(handle, timeout=30)
+    assert status is not None and status.state is AppState.FAILED
+    assert status.msg.endswith(": another user or program deleted its pod")

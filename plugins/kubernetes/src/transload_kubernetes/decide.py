@@ -76,10 +76,11 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """Why a job has failed, and whether a retry may help."""
+    """Why a job has failed, whether a retry may help, and whether events can add to the reason."""
 
     why: str
     may_retry: bool = False
+    is_explained: bool = False
 
 
 def is_half_submitted(facts: Facts, now: float) -> bool:
@@ -340,7 +341,8 @@ def _failure_of_jobs(plan: Plan, views: list[RoleView]) -> _Failure | None:
     if failed:
         first = _status_of(failed).first_failure()
         view = next((each for each in failed if first in each.replicas), failed[0])
-        return _Failure(_failure_text(view), may_retry=not view.timed_out)
+        is_explained = first is not None and first.id in view.causes
+        return _Failure(_failure_text(view), not view.timed_out, is_explained)
     for view in views:
         if not view.job:
             # it is not made again, because the reason for its deletion is unknown
@@ -442,7 +444,7 @@ def _decide_failed(status: AppStatus, failure: _Failure, facts: Facts) -> Decisi
     """Return the decision to end a job that has failed."""
     why = failure.why
     has_run = any(replica.start_time for replica in _replicas_of(status))
-    if facts.notes and not has_run:
+    if facts.notes and not has_run and not failure.is_explained:
         why = "; ".join([why, *facts.notes])
     stop = Stop("failed", why)
     decision = _decide_stop(status, stop, facts)
