@@ -7,13 +7,24 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from transload.errors import AppFailed, TransloadTimeout
-from transload.pipelines import AppCancelled, Driver, ExecutionOptions, Identity, Launch
+from transload.pipelines import (
+    AdapterIO,
+    Again,
+    AppCancelled,
+    Driver,
+    ExecutionOptions,
+    Identity,
+    Launch,
+    LifecycleState,
+    chain_of,
+)
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Role
 from transload_testing.drivers import driver_of
@@ -155,3 +166,32 @@ def test_attach_and_collect(control: ScriptedControl) -> None:
         assert second.run().value("x") == 1
         assert second.handle == first.handle
         assert len(runner.list("local")) == 1
+
+
+def test_checkpoints_of_what_a_person_asks_anew(control: ScriptedControl) -> None:
+    """A retry goes on with the checkpoints of the job before it. A run on purpose begins afresh."""
+
+    def anew(kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+        return Again.NO if kept["round"] == now["round"] else Again.YES
+
+    names, asked, numbers = [], [], []
+    with Runner("host") as runner:
+        launch = Launch(
+            app=AppDef("a", [role("-c", "raise SystemExit(3)", checkpoints=True)]),
+            scheduler="local",
+        )
+        for words in (1, 1, 2, 2, 2, 3):
+            state = LifecycleState(Identity("host", ("here",), ("anew",)), ExecutionOptions())
+            io = AdapterIO(runner=runner)
+            one = Driver(launch, state, io, asked={"round": words}, asked_anew=anew)
+            with pytest.raises(AppFailed):
+                one.run()
+            description = runner.description(str(one.handle))
+            assert description is not None
+            names.append(description.checkpoints)
+            asked.append(dict(description.asked))
+            numbers.append(one.attempt)
+    assert numbers == [0, 1, 2, 3, 4, 5]
+    assert asked == [{"round": words} for words in (1, 1, 2, 2, 2, 3)]
+    chain = chain_of(Identity("host", ("here",), ("anew",)))
+    assert names == [f"{chain}-{first}" for first in (0, 0, 2, 2, 2, 5)]

@@ -119,7 +119,7 @@ class Driver:
 
     @property
     def attempt(self) -> int | None:
-        """Return the number of the job's attempt within its generation."""
+        """Return the job's number in the chain of its step."""
         return self._state.attempt
 
     @property

@@ -73,9 +73,9 @@ class ExecutionOptions:
         resubmit_on: ended states that are answered by a new attempt when the orchestrator runs the
             step again. Where a restart is no retry (a pod that is started again), states that must
             stay final are taken out.
-        checkpoints: with ``keep`` an attempt finds the checkpoints of the attempts before it, of
-            the same generation. With ``new`` each attempt has a separate folder. This is about
-            roles that ask for checkpoints only.
+        checkpoints: with ``keep`` an attempt finds the checkpoints of the attempts before it, since
+            a person asked for the step. With ``new`` each attempt has a separate folder. This is
+            about roles that ask for checkpoints only.
 
     Raises:
         ConfigError: for a value that is not allowed.

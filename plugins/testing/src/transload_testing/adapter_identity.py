@@ -13,7 +13,7 @@ _APP_ID = re.compile(r"[a-z][a-z0-9-]{0,39}\Z")
 
 
 class IdentityScenarios(AdapterSuite):
-    """Names, namespaces, generations."""
+    """Names, namespaces, runs on purpose."""
 
     def _runs(self, stage: Stage, *jobs: HostJob) -> list[str]:
         for job in jobs:
@@ -22,7 +22,7 @@ class IdentityScenarios(AdapterSuite):
         return stage.started
 
     def test_running_again_on_purpose_runs_again(self, stage: Stage) -> None:
-        """A new generation is a new job, also after success."""
+        """A run on purpose is a new job, also after success."""
         assert (
             len(set(self._runs(stage, HostJob(), HostJob(generation="1"), HostJob(generation="2"))))
             == 3
