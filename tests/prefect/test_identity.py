@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
+import pytest
 from jobs import job
 
 
@@ -148,3 +150,47 @@ def test_futures_are_known_by_their_values(host: Any) -> None:
 
     first, second = _retried(body)
     assert second == {2.0: first[2.0]}
+
+
+POOL = """
+import sys
+from jobs import job
+from prefect import flow
+from prefect.task_runners import ProcessPoolTaskRunner
+from transload_prefect import app_task
+
+train = app_task(job, name="train")
+
+@flow(name="pool", task_runner=ProcessPoolTaskRunner(max_workers=2))
+def work(values):
+    futures = train.map(value=values)
+    for future in futures:
+        future.wait()
+        result = future.state.result(raise_on_failure=False)
+        print(f"GOT {type(result).__name__} {getattr(result, 'handle', result)}", flush=True)
+
+if __name__ == "__main__":
+    work([float(word) for word in sys.argv[1:]])
+"""
+
+
+@pytest.mark.parametrize(
+    ("values", "kinds"),
+    [
+        ([1.0, 2.0], ["AppResults", "AppResults"]),
+        ([1.0, 1.0], ["AppResults", "SpecError"]),
+    ],
+)
+def test_tasks_in_processes_of_their_own(
+    host: Any, script: Callable[[str], Any], values: list[float], kinds: list[str]
+) -> None:
+    """Different tasks have a job each; equal ones, which nothing tells apart, need a key."""
+    pool = script(POOL)
+    pool.start(*map(str, values)).wait(timeout=100)
+    written = pool.log.read_text()
+    lines = [line for line in written.splitlines() if line.startswith("GOT ")]
+    assert sorted(line.split()[1] for line in lines) == kinds, written
+    if "SpecError" in kinds:
+        assert "key=" in "".join(lines)
+    else:
+        assert len({line.split()[2] for line in lines}) == 2

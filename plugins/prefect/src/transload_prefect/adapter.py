@@ -13,11 +13,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeGuard
 
 import transload_prefect
-from transload.errors import TransloadError, TransloadTimeout
+from transload.errors import SpecError, TransloadError, TransloadTimeout
 from transload.pipelines import (
     Adapter,
     AdapterCapabilities,
     AdapterIO,
+    Again,
     Detached,
     Driver,
     Ending,
@@ -53,6 +54,7 @@ class JobContext:
         inherit_env: give the job the environment of the flow's process.
         context_args: arguments that a component may declare (``trial_idx`` …).
         retries: how often Prefect tries again, or None if that is not known.
+        called_by: the try of an ordinary task that calls this job's task, or "" for the flow.
     """
 
     run: RunContext
@@ -63,6 +65,7 @@ class JobContext:
     inherit_env: bool = False
     context_args: Mapping[str, Any] = field(default_factory=dict)
     retries: int | None = None
+    called_by: str = ""
 
     @property
     def generation(self) -> str:
@@ -148,6 +151,34 @@ class PrefectAdapter(Adapter[JobContext]):
             (context.namespace or str(run_id), context.generation),
             (run.unit or "", context.key or run.name),
         )
+
+    def asked(self, context: JobContext) -> Mapping[str, Any]:
+        """Return the words of this try: the task run, and which run of the flow it is in."""
+        task = context.run.task
+        if task is None or context.run.unit is None:
+            return {}
+        return {
+            "task_run": str(task.task_run.id),
+            "flow_run_count": task.task_run.flow_run_run_count,
+            "called_by": context.called_by,
+        }
+
+    def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+        """Refuse to share a job between two equal tasks of one run of a flow.
+
+        In the flow's own process a number tells them apart. Processes of a task runner such as Dask
+        each count from 0.
+
+        Raises:
+            SpecError: if another task run of this run of the flow has the job.
+        """
+        same_run = all(kept.get(each) == now.get(each) for each in ("flow_run_count", "called_by"))
+        if kept and now and same_run and kept.get("task_run") != now["task_run"]:
+            raise SpecError(
+                "two equal tasks, in processes of their own, ask for one job: give each of them a "
+                "name of its own, as in app_task(…, key='first')"
+            )
+        return Again.NO
 
     def io(self, context: JobContext) -> AdapterIO:
         """Return the notes, log, events and artifacts of the job, and who is asked at its end."""

@@ -123,7 +123,9 @@ def _task_job(spec: AppSpec, call: inspect.BoundArguments) -> _TaskJob:
         raise ConfigError("a job's task runs inside a task run: call the task, not its function")
     made = call.arguments.get(CALL)
     unit = None
+    called_by = ""
     if isinstance(made, Call) and made.caller is not None:
+        called_by = made.caller.counted_in
         unit = made.unit or unit_of_call(
             task.task.name, made.caller, asked_for(launch, call), task.task_run.id
         )
@@ -142,6 +144,7 @@ def _task_job(spec: AppSpec, call: inspect.BoundArguments) -> _TaskJob:
         inherit_env=spec.inherit_env,
         context_args=spec.context_args,
         retries=task.task.retries,
+        called_by=called_by,
     )
     options = within_time_limit(run, spec.options)
     driver = ADAPTER.driver(context, on_cluster(launch, cluster), options)
