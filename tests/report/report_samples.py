@@ -218,3 +218,21 @@ def search_data(count: int = 30) -> SearchData:
         for k in range(count)
     ]  # fmt: skip
     return SearchData(HOSTILE, "loss", True, trials, NOW, count + 10, {"Component": HOSTILE})
+
+
+LONG = "validation/mean_average_precision_of_all_classes_at_an_overlap_of_one_half"
+
+
+def long_named_search() -> SearchData:
+    """Return the data of a search whose names and choices are longer than a picture is wide."""
+    choices = [f"a-rather-long-name-of-an-optimizer-{k}" for k in range(5)] + [
+        "一个很长的中文名字的优化器"
+    ]
+    trials = [
+        TrialData(
+            k, {LONG: 10**6 * (k + 1), "choice": choices[k % 6], "rate": 10.0 ** (-k / 10), "x": k * 1e-9},
+            "SUCCEEDED", AppState.SUCCEEDED, 123456.789 * (k + 1), f"local://transload/trial-{k}",
+        )
+        for k in range(12)
+    ]  # fmt: skip
+    return SearchData("long", LONG, False, trials, NOW, log_parameters=["rate"])

@@ -7,7 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_samples import NOW, app_data, interrupted_data, replica, rich_data, search_data
+from report_samples import (
+    NOW,
+    app_data,
+    interrupted_data,
+    long_named_search,
+    replica,
+    rich_data,
+    search_data,
+)
 
 from transload.runner import AppResults
 from transload.specs import AppState
@@ -29,6 +37,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "killed": lambda: app_report(app_data(*KILLED, state=AppState.FAILED)),
     "two-hundred": lambda: app_report(rich_data(200)),
     "search": lambda: search_report(search_data()),
+    "long names": lambda: search_report(long_named_search()),
     "runs": lambda: runs_report(RunsData("Runs", [rich_data(), app_data()], NOW)),
     "lineage": lambda: lineage_report(
         LineageData(Lineage("a", [], ["b"], [LineageEdge("b", "a", "x")]), NOW)

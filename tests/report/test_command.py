@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from report_samples import EXPERIMENT, Page, shell
+from report_samples import EXPERIMENT, Page, python, shell
 
 import transload_report
 from transload.errors import ConfigError
@@ -21,6 +21,7 @@ from transload_report import plugin
 from transload_report.place import own_settings, page_link, page_path
 
 Parse = Callable[[str], Page]
+SVG = "{http://www.w3.org/2000/svg}"
 WAIT = 120.0
 
 
@@ -39,6 +40,86 @@ def handle(runner: Runner) -> str:
     made = runner.run(AppDef("hello", [shell("echo hello")]), "local")
     runner.wait(made, timeout=WAIT)
     return made
+
+
+CURVES = """
+from transload.runtime import report
+
+curves = {
+    "subnormal": [5e-324, 1e-323, 2e-323],
+    "two subnormals": [0.0, 5e-324],
+    "tiny": [1e-300, 2e-300, 4e-200],
+    "the whole range": [1e308, -1e308, 5.0],
+    "large": [1e308, 1.7e308],
+    "nearly equal": [1.0, 1.0000000000000002],
+    "whole numbers": [10**300, 10**301],
+    "no numbers": [float("nan")] * 3,
+    "half of it": [float("nan"), float("-inf"), 1.0],
+    "equal": [1e308] * 3,
+    "small and large": [5e-324, 1e149],
+}
+for name, values in curves.items():
+    for step, value in enumerate(values):
+        report(step=step, key=name, v=value)
+steps = {
+    "far apart": [-1e308, 1e308],
+    "far": [1e308, 1.5e308],
+    "one is far": [0, 1, 2, 1e308],
+    "next to each other": [0, 5e-324],
+    "tiny": [5e-324, 1e-323, 2e-323],
+    "large": [10**18, 10**18 + 1],
+    "huge": [2**70, 2**70 + 2**20],
+}
+for name, places in steps.items():
+    for place in places:
+        report(step=place, key=f"{name} steps", v=1.0)
+"""
+
+
+def test_curves_of_odd_numbers_are_a_page(runner: Runner, tmp_path: Path, parse: Parse) -> None:
+    """Numbers and steps at the ends of what a float can be have a place in a picture, or none."""
+    made = runner.run(AppDef("odd", [python(CURVES)]), "local")
+    status = runner.wait(made, timeout=WAIT)
+    assert status is not None and status.state.name == "SUCCEEDED"
+    done = transload("report", made, "-o", "odd.html", cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    page = parse((tmp_path / "odd.html").read_text())
+    titles = page.lines(f".//section[@id='results']//{SVG}svg/{SVG}title")
+    assert {"v of subnormal by step", "v of one is far steps by step", "v of tiny by step"} <= {
+        *titles
+    }
+    assert "v of no numbers by step" not in titles
+    for number in ("nan", "inf"):
+        assert not [each for each in page.root.iter() if number in (each.get("d") or "")]
+
+
+TRAINING = """
+import sys
+from transload.runtime import report
+
+rate, width = float(sys.argv[2]), int(sys.argv[4])
+report(loss=rate * width, lr=rate, width=width * 2)
+"""
+
+
+def test_results_against_arguments(tmp_path: Path, parse: Parse, transload_home: Path) -> None:
+    """What a job was given and reported is one column, and results are drawn against arguments."""
+    (tmp_path / "train.py").write_text(TRAINING)
+    for k, (rate, width) in enumerate([("0.0001", 1), ("0.001", 2), ("0.1", 2)]):
+        words = ["python3", "train.py", "--lr", rate, "--width", str(width)]
+        done = transload("run", "--app-id", f"run-{k}", "--", *words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    done = transload("report", "run-0", "run-1", "run-2", "-o", "runs.html", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = parse((tmp_path / "runs.html").read_text())
+    heads = page.lines(".//section[@id='runs']//thead//th")
+    assert heads.count("lr") == 1, "it is what was given"
+    assert heads.count("width") == 2, "what was reported is another number"
+    titles = page.lines(f".//section[@id='results']//{SVG}svg/{SVG}title")
+    assert "lr of each run" not in titles and "lr against lr" not in titles
+    assert {"loss against lr", "loss against width", "width against lr"} <= {*titles}
+    texts = page.lines(f".//section[@id='results']//{SVG}text")
+    assert "lr, logarithmic" in texts and "1e-04" not in texts
 
 
 def test_writes_a_page(handle: str, tmp_path: Path, parse: Parse) -> None:

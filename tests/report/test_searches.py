@@ -35,6 +35,25 @@ def test_a_stored_experiment(parse: Parse) -> None:
     assert "6 ★ ✓ COMPLETED 0.530585" in page.lines(".//section[@id='trials']//tbody/tr")[6]
 
 
+def test_a_logarithmic_parameter_has_a_logarithmic_axis(tmp_path: Path, parse: Parse) -> None:
+    """It has one where its values are near each other, too, and only where the search says so.
+
+    A parameter that is reported as the objective has one column, and no picture of itself.
+    """
+    rates = [Parameter("x1", "float", 0.01, 0.1, log=True), Parameter("x2", "float", 0.5, 0.6)]
+    search = Search("utils.booth", rates, Objective("x2"), trials=6)
+    ledger = SearchLedger(search, str(tmp_path))
+    for trial in ledger.suggest(0) + [each for k in range(1, 6) for each in ledger.suggest(k)]:
+        values = {str(trial.index): {"x2": trial.parameters["x2"]}}
+        ledger.observe(trial.index, AppResults("local://t/a", AppState.SUCCEEDED, values))
+    page = parse(search_report(collect_experiment(str(tmp_path))))
+    texts = page.lines(".//section[@id='parameters']//{http://www.w3.org/2000/svg}text")
+    assert "x1, logarithmic" in texts
+    titles = page.lines(".//section[@id='parameters']//{http://www.w3.org/2000/svg}title")
+    assert "x2 against x1" in titles and "x2 against x2" not in titles
+    assert page.lines(".//section[@id='trials']//thead//th").count("x2") == 1
+
+
 def test_a_search_of_the_command_line_by_name(transload_home: Path) -> None:
     """The name that ``transload search`` keeps a search under is enough."""
     search = Search(

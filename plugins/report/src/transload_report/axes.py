@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Final
 
-__all__ = ["duration_ticks", "is_drawable", "is_wide", "log_ticks", "tick_text", "ticks"]
+__all__ = [
+    "SMALLEST",
+    "duration_ticks",
+    "is_drawable",
+    "is_wide",
+    "log_ticks",
+    "tick_text",
+    "ticks",
+]
 
 _DURATIONS: Final = (
     *(digit * 10.0**power for power in range(-3, 1) for digit in (1, 2, 5)),
@@ -17,6 +25,8 @@ _DURATIONS: Final = (
 _UNITS: Final = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (1.0, "s"))
 _WIDE: Final = 100.0
 _GREATEST: Final = 1e150  # beyond this, ratios and margins might overflow a float
+SMALLEST: Final = 1e-150
+"""The smallest distance that an axis shows. Quotients of smaller ones might be no numbers."""
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:

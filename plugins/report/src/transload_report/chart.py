@@ -10,13 +10,13 @@ from typing import Any, Final
 from markupsafe import Markup
 
 from transload.specs import AppState
-from transload_report.axes import is_drawable, is_wide, log_ticks, tick_text, ticks
+from transload_report.axes import SMALLEST, is_drawable, is_wide, log_ticks, tick_text, ticks
 from transload_report.convert import Series
 from transload_report.model import SearchData, TrialData
-from transload_report.svg import element, number, picture, text_width
+from transload_report.svg import element, fitted, number, picture, text_width
 from transload_report.words import value_text
 
-__all__ = ["Frame", "parameter_plot", "search_plot", "series_plot"]
+__all__ = ["Frame", "against_plot", "parameter_plot", "search_plot", "series_plot"]
 
 MAX_POINTS: Final = 400
 """The largest number of points in a line.
@@ -27,6 +27,7 @@ With more points, the least and the greatest of each stretch are drawn.
 _TOP: Final = 26.0
 _BOTTOM: Final = 38.0
 _RIGHT: Final = 14.0
+_ACROSS: Final = 250.0  # room for all choices below an axis, in px
 _DOTTED: Final = 50  # a line with at most this many points has marks
 
 
@@ -43,6 +44,8 @@ class Frame:
         whole: whether the values on the x axis are whole numbers.
         log_x: make the x axis logarithmic.
         log_y: whether the y axis is logarithmic, or with None if its values are far apart.
+        x_texts: the marks on the x axis and their texts, if they are not numbers.
+        x_range: the ends of the x axis, if they do not follow from its values.
     """
 
     def __init__(
@@ -56,6 +59,8 @@ class Frame:
         whole: bool = True,
         log_x: bool = False,
         log_y: bool | None = None,
+        x_texts: Mapping[float, str] | None = None,
+        x_range: tuple[float, float] | None = None,
     ) -> None:
         self.width = width
         self.height = height
@@ -63,15 +68,23 @@ class Frame:
         self.y_name = y_name
         self.log_x = log_x
         self.log_y = is_wide(ys) if log_y is None else log_y
-        self.x_range = _widened(min(xs), max(xs), log_x, 0.03)
+        self.x_range = x_range or _widened(min(xs), max(xs), log_x, 0.03)
         self.y_range = _widened(min(ys), max(ys), self.log_y, 0.08)
         self.x_marks = self._marks(self.x_range, log_x, 6)
         if whole and not log_x:
             self.x_marks = [mark for mark in self.x_marks if mark == round(mark)]
         self.y_marks = self._marks(self.y_range, self.log_y, 5)
         self.y_texts = _mark_texts(self.y_marks, self.log_y)
+        if not x_texts:
+            x_texts = dict(zip(self.x_marks, _mark_texts(self.x_marks, log_x), strict=True))
+        self.x_texts = x_texts
+        # the first and the last text below the axis reach as far to the outside as to the inside
+        half = 0.0
+        if x_range is None:
+            half = max((text_width(text) / 2 for text in x_texts.values()), default=0.0)
         widths = [text_width(text) for text in self.y_texts]
-        self.left = max(widths, default=20.0) + 14
+        self.left = max(max(widths, default=20.0) + 14, min(half, width / 4))
+        self.right = max(_RIGHT, min(half, width / 4))
 
     @staticmethod
     def _marks(span: tuple[float, float], log: bool, most: int) -> list[float]:
@@ -84,7 +97,7 @@ class Frame:
     def x(self, value: float) -> float:
         """Return the x coordinate of a value, in px."""
         share = _share(value, self.x_range, self.log_x)
-        return self.left + share * (self.width - self.left - _RIGHT)
+        return self.left + share * (self.width - self.left - self.right)
 
     def y(self, value: float) -> float:
         """Return the y coordinate of a value, in px."""
@@ -92,39 +105,33 @@ class Frame:
         share = _share(value, self.y_range, self.log_y)
         return bottom - share * (bottom - _TOP)
 
-    def parts(self, x_texts: Mapping[float, str] | None = None) -> list[Markup]:
-        """Return the grid, the marks and the names of the axes.
-
-        Args:
-            x_texts: the marks on the x axis, if they are not numbers.
-        """
-        return [*self._upward_parts(), *self._across_parts(x_texts), *self._names()]
+    def parts(self) -> list[Markup]:
+        """Return the grid, the marks and the names of the axes."""
+        return [*self._upward_parts(), *self._across_parts(), *self._names()]
 
     def _upward_parts(self) -> list[Markup]:
         drawn = []
         for mark, text in zip(self.y_marks, self.y_texts, strict=True):
             y = self.y(mark)
-            line = f"M{number(self.left)} {number(y)}H{number(self.width - _RIGHT)}"
+            line = f"M{number(self.left)} {number(y)}H{number(self.width - self.right)}"
             drawn.append(element("path", d=line, cls="grid"))
             drawn.append(
                 element("text", text, x=self.left - 8, y=y + 4, text_anchor="end", cls="axis")
             )
         return drawn
 
-    def _across_parts(self, x_texts: Mapping[float, str] | None) -> list[Markup]:
-        if not x_texts:
-            texts = _mark_texts(self.x_marks, self.log_x)
-            x_texts = dict(zip(self.x_marks, texts, strict=True))
+    def _across_parts(self) -> list[Markup]:
         y = self.height - _BOTTOM + 16
         return [
             element("text", text, x=self.x(mark), y=y, text_anchor="middle", cls="axis")
-            for mark, text in x_texts.items()
+            for mark, text in self.x_texts.items()
         ]
 
     def _names(self) -> list[Markup]:
-        middle = (self.left + self.width - _RIGHT) / 2
-        across = _axis_name(self.x_name, self.log_x)
-        upwards = _axis_name(self.y_name, self.log_y)
+        middle = (self.left + self.width - self.right) / 2
+        room = 2 * min(middle, self.width - middle)
+        across = _axis_name(self.x_name, self.log_x, room)
+        upwards = _axis_name(self.y_name, self.log_y, self.width - 8)
         return [
             element(
                 "text", across, x=middle, y=self.height - 5, text_anchor="middle", cls="axis name"
@@ -171,7 +178,7 @@ def _line(frame: Frame, points: Sequence[tuple[float, float]]) -> Markup:
 
 
 def _drawable_points(series: Series) -> list[tuple[float, float]]:
-    return [(float(x), y) for x, y in series.points if is_drawable(y)]
+    return [(float(x), y) for x, y in series.points if is_drawable(x) and is_drawable(y)]
 
 
 def series_words(series: Series) -> str:
@@ -256,41 +263,89 @@ def parameter_plot(data: SearchData, name: str, key: str) -> Markup:
         key: a text that no other picture of the page has.
     """
     good = [trial for trial in measured(data) if name in trial.parameters]
-    values = [trial.parameters[name] for trial in good]
+    return against_plot(
+        x_name=name,
+        y_name=data.objective,
+        points=[
+            (trial.parameters[name], float(trial.value or 0.0), _trial_words(trial, data.objective))
+            for trial in good
+        ],
+        count=f"{len(good)} trials",
+        is_log=name in data.log_parameters,
+        key=key,
+    )
+
+
+def against_plot(
+    *,
+    x_name: str,
+    y_name: str,
+    points: Sequence[tuple[Any, float, str]],
+    count: str,
+    key: str,
+    is_log: bool = False,
+) -> Markup:
+    """Draw numbers against the values that they come from.
+
+    Args:
+        x_name: what the values are.
+        y_name: what the numbers are.
+        points: a value, a number and a description of each. Values that are not all numbers are
+            choices.
+        count: how many there are of what, in words.
+        key: a text that no other picture of the page has.
+        is_log: the values have a logarithmic scale.
+    """
+    values = [value for value, _, _ in points]
     numeric = all(_is_number(value) for value in values)
     texts: dict[float, str] = {}
+    ends = None
     if numeric:
         xs = [float(value) for value in values]
     else:
         choices = list(dict.fromkeys(map(str, values)))
-        texts = {float(place): choice[:14] for place, choice in enumerate(choices)}
+        texts = _choice_texts(choices)
         xs = [float(choices.index(str(value))) for value in values]
+        ends = (-0.5, len(choices) - 0.5)
     frame = Frame(
         width=330,
         height=220,
         xs=xs,
-        ys=_objectives(good),
-        x_name=name,
-        y_name=data.objective,
+        ys=[y for _, y, _ in points],
+        x_name=x_name,
+        y_name=y_name,
         whole=not numeric or all(isinstance(value, int) for value in values),
-        log_x=numeric and is_wide(xs),
+        log_x=numeric and (is_wide(xs) or (is_log and min(xs) > SMALLEST)),
+        x_texts=texts,
+        x_range=ends,
     )
-    if not numeric:
-        frame.x_range = (-0.5, len(texts) - 0.5)
-    parts = frame.parts(texts)
-    for trial, x in zip(good, xs, strict=True):
-        parts.append(_trial_dot(frame, trial, x, data.objective))
+    parts = frame.parts()
+    for x, (_, y, title) in zip(xs, points, strict=True):
+        parts.append(_dot(frame, x, y, title, size=4.0))
     least = values[xs.index(min(xs))]
     greatest = values[xs.index(max(xs))]
-    words = f"{len(good)} trials; {name} from {value_text(least)} to {value_text(greatest)}"
+    words = f"{count}; {x_name} from {value_text(least)} to {value_text(greatest)}"
+    if frame.log_x:
+        words += "; logarithmic axis"
     return picture(
         width=330,
         height=220,
-        title=f"{data.objective} against {name}",
+        title=f"{y_name} against {x_name}",
         description=words,
         parts=parts,
         key=key,
     )
+
+
+def _choice_texts(choices: Sequence[str]) -> dict[float, str]:
+    """Return place → text of choices, without how all of them begin where they are too long."""
+    room = _ACROSS / len(choices)
+    shown = [fitted(choice, room) for choice in choices]
+    if len(set(shown)) < len(choices):
+        columns = enumerate(zip(*choices, strict=False))
+        begin = next((place for place, letters in columns if len(set(letters)) > 1), 0)
+        shown = [fitted(f"…{choice[begin:]}", room) for choice in choices]
+    return {float(place): text for place, text in enumerate(shown)}
 
 
 def _is_number(value: Any) -> bool:
@@ -322,9 +377,12 @@ def best_so_far(data: SearchData) -> list[tuple[float, float]]:
 
 def _trial_dot(frame: Frame, trial: TrialData, x: float, objective: str) -> Markup:
     value = float(trial.value or 0.0)
+    return _dot(frame, x, value, _trial_words(trial, objective), size=4.0)
+
+
+def _trial_words(trial: TrialData, objective: str) -> str:
     settings = [f", {name} {value_text(each)}" for name, each in trial.parameters.items()]
-    title = f"trial {trial.index}: {objective} {value_text(value)}{''.join(settings)}"
-    return _dot(frame, x, value, title, size=4.0)
+    return f"trial {trial.index}: {objective} {value_text(float(trial.value or 0.0))}{''.join(settings)}"
 
 
 def _dot(frame: Frame, x: float, y: float, title: str, size: float = 3.0) -> Markup:
@@ -345,7 +403,7 @@ def _pieces(points: Sequence[tuple[float, float]]) -> list[list[tuple[float, flo
     """Return the stretches between gaps."""
     pieces: list[list[tuple[float, float]]] = [[]]
     for x, y in points:
-        if is_drawable(y):
+        if is_drawable(x) and is_drawable(y):
             pieces[-1].append((float(x), y))
         elif pieces[-1]:
             pieces.append([])
@@ -376,8 +434,10 @@ def _mark_texts(marks: Sequence[float], log: bool) -> list[str]:
     return [tick_text(mark, neighbours) for mark in marks]
 
 
-def _axis_name(name: str, log: bool) -> str:
-    return f"{name}, logarithmic" if log else name
+def _axis_name(name: str, log: bool, room: float) -> str:
+    """Return the name of an axis, which is cut if it is longer than the room for it, in px."""
+    note = ", logarithmic" if log else ""
+    return f"{fitted(name, room - text_width(note))}{note}"
 
 
 def _widened(low: float, high: float, log: bool, share: float) -> tuple[float, float]:
@@ -385,10 +445,11 @@ def _widened(low: float, high: float, log: bool, share: float) -> tuple[float, f
     if log:
         factor = (high / low) ** share if high > low else 2.0
         return low / factor, high * factor
-    if high > low:
-        room = (high - low) * share
-    else:
-        room = abs(low) * 0.1 or 1.0
+    room = (high - low) * share
+    if room < SMALLEST:
+        room = abs(low) * 0.1
+    if room < SMALLEST:  # of numbers that are nearly 0, which marks could not tell apart
+        room = 1.0
     return low - room, high + room
 
 
@@ -408,4 +469,24 @@ def parameter_names(data: SearchData) -> list[str]:
     for trial in measured(data):
         for name, value in trial.parameters.items():
             seen.setdefault(name, set()).add(str(value))
-    return [name for name, values in seen.items() if len(values) > 1]
+    return [
+        name
+        for name, values in seen.items()
+        if len(values) > 1 and not is_objective_itself(data, name)
+    ]
+
+
+def is_objective_itself(data: SearchData, name: str) -> bool:
+    """Tell whether a parameter is reported as the objective, so that both have one column."""
+    if name != data.objective:
+        return False
+    given = [(trial.parameters.get(name), trial.value) for trial in measured(data)]
+    return all(is_same_number(value, reported) for value, reported in given)
+
+
+def is_same_number(given: Any, reported: Any) -> bool:
+    """Tell whether an argument, which may be a text, is the number that was reported."""
+    try:
+        return not isinstance(given, bool) and float(given) == float(reported)
+    except (TypeError, ValueError, OverflowError):
+        return False

@@ -287,7 +287,8 @@ def _step_series(steps: Mapping[str, Mapping[str, Mapping[float, float]]]) -> li
     found = []
     for key, curves in steps.items():
         for name, points in curves.items():
-            if len(points) < 2 or not any(is_drawable(value) for value in points.values()):
+            placed = [at for at, value in points.items() if is_drawable(at) and is_drawable(value)]
+            if len(points) < 2 or not placed:
                 continue
             title = name if len(steps) == 1 else f"{name} of {_key_text(key)}"
             found.append(Series(title, "step ", sorted(points.items())))

@@ -117,6 +117,7 @@ def ledger_data(summary: Mapping[str, Any], written: float | None = None) -> Sea
         written=time.time() if written is None else written,
         planned=search["trials"],
         facts=facts,
+        log_parameters=[each["name"] for each in search["parameters"] if each.get("log")],
     )
 
 
@@ -187,7 +188,14 @@ def _snapshot_data(body: Mapping[str, Any], where: str, written: float) -> Searc
         trials=sorted(trials, key=lambda trial: trial.index),
         written=written,
         facts=facts,
+        log_parameters=_log_parameters(experiment),
     )
+
+
+def _log_parameters(experiment: Mapping[str, Any]) -> list[str]:
+    """Return the names of the parameters that have a logarithmic scale."""
+    space = experiment.get("search_space") or {}
+    return [str(each["name"]) for each in space.get("parameters", ()) if each.get("log_scale")]
 
 
 def _objective(experiment: Mapping[str, Any], where: str) -> tuple[str, bool]:

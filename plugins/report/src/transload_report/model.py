@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -134,6 +134,7 @@ class SearchData:
         written: when the data were read, in seconds since the epoch.
         planned: the number of trials in all, or None if it is unknown.
         facts: further facts about it, name → text.
+        log_parameters: names of the parameters that are searched on a logarithmic scale.
     """
 
     name: str
@@ -143,3 +144,4 @@ class SearchData:
     written: float
     planned: int | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
+    log_parameters: Collection[str] = ()

@@ -13,7 +13,10 @@ from transload_report.app_page import worth_filtering
 from transload_report.axes import is_drawable
 from transload_report.chart import (
     Frame,
+    against_plot,
     best_trial,
+    is_objective_itself,
+    is_same_number,
     measured,
     parameter_names,
     parameter_plot,
@@ -55,12 +58,17 @@ def search_report(data: SearchData) -> str:
         written=data.written,
         data=data,
         best=best_trial(data),
-        names=list(dict.fromkeys(name for trial in data.trials for name in trial.parameters)),
+        names=_shown_parameters(data),
         slices=slices,
         progress=search_plot(data),
         words=Counter(trial.state for trial in data.trials),
         rows=sorted(data.trials, key=lambda trial: trial.index)[-MAX_ROWS:],
     )
+
+
+def _shown_parameters(data: SearchData) -> list[str]:
+    names = dict.fromkeys(name for trial in data.trials for name in trial.parameters)
+    return [name for name in names if not is_objective_itself(data, name)]
 
 
 def _drawn_parameters(data: SearchData) -> list[str]:
@@ -95,10 +103,13 @@ def runs_report(data: RunsData) -> str:
         data: the data of the page, for instance from `collect_runs`.
     """
     values = _comparable(data.runs)
-    columns = list(values)[:_MAX_COLUMNS]
     runs = data.runs[:MAX_ROWS]
     given = [run.app.arguments if run.app else {} for run in data.runs]
     arguments = _differing(given)[:_MAX_COLUMNS]
+    columns = [
+        name for name in values if name not in arguments or not _is_argument(name, values, given)
+    ]
+    columns = columns[:_MAX_COLUMNS]
     rows = []
     for place, run in enumerate(runs):
         span = app_span(run.status, run.written)
@@ -111,6 +122,7 @@ def runs_report(data: RunsData) -> str:
         plot = _run_plot(name, values[name], runs, k)
         if plot is not None:
             plots.append((name, plot))
+    against = _against(columns, arguments, values, given, runs)
     problems = sum(_had_problems(run.status) for run in data.runs)
     sections = {"overview": "Overview", "runs": "Runs"}
     if plots:
@@ -128,6 +140,7 @@ def runs_report(data: RunsData) -> str:
         arguments=arguments,
         columns=columns,
         plots=plots,
+        against=against,
         restarted=any(run.status.num_restarts for run in runs),
         interrupted=any(run.status.interruptions for run in runs),
         progressed=any(run.status.progress is not None for run in runs),
@@ -148,6 +161,59 @@ def _differing(given: Sequence[Mapping[str, Any]]) -> list[str]:
         if any(arguments.get(name) != first for arguments in given):
             differing.append(name)
     return differing
+
+
+def _is_argument(
+    name: str, values: Mapping[str, Mapping[int, Any]], given: Sequence[Mapping[str, Any]]
+) -> bool:
+    """Tell whether all that was reported by a name is the argument of that name."""
+    return all(
+        is_same_number(given[place].get(name), value) for place, value in values[name].items()
+    )
+
+
+def _against(
+    columns: Sequence[str],
+    arguments: Sequence[str],
+    values: Mapping[str, Mapping[int, Any]],
+    given: Sequence[Mapping[str, Any]],
+    runs: Sequence[AppData],
+) -> list[tuple[str, str, Markup]]:
+    """Return result, argument and picture for the results against the arguments that differ."""
+    found = []
+    for name in columns:
+        for argument in arguments:
+            points = []
+            for place, value in values[name].items():
+                at = _number_or_text(given[place].get(argument))
+                if place < len(runs) and at is not None and is_drawable(value):
+                    words = f"{shown(runs[place].handle)}: {name} {value_text(value)}"
+                    points.append((at, float(value), f"{words}, {argument} {value_text(at)}"))
+            if len({at for at, _, _ in points}) < 2 or len(found) >= _MAX_SLICES:
+                continue
+            plot = against_plot(
+                x_name=shown(argument),
+                y_name=shown(name),
+                points=points,
+                count=f"{len(points)} runs",
+                key=f"against-{len(found)}",
+            )
+            found.append((name, argument, plot))
+    return found
+
+
+def _number_or_text(value: Any) -> int | float | str | None:
+    """Return an argument, of a command line too, as a number that can be drawn, else as a text."""
+    if value is None or isinstance(value, bool):
+        return None if value is None else str(value)
+    for kind in (int, float):
+        try:
+            number = kind(value) if isinstance(value, str) else value
+        except ValueError:
+            continue
+        if isinstance(number, (int, float)) and is_drawable(number):
+            return number
+    return str(value)
 
 
 def _comparable(runs: Sequence[AppData]) -> dict[str, dict[int, Any]]:

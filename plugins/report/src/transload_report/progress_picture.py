@@ -308,8 +308,9 @@ def _curve(
         x_name="time since the first start",
         y_name="percent of the work" if is_part else "step",
         log_y=False,
+        x_texts=dict(duration_ticks(last)),
     )
-    parts = frame.parts(dict(duration_ticks(last)))
+    parts = frame.parts()
     parts.append(_joined(frame, points, "line"))
     if end is not None:
         parts.append(_joined(frame, [points[-1], end], "line ahead"))

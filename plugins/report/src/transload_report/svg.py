@@ -6,14 +6,16 @@ Colours come from the classes in the page's style sheet.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from unicodedata import east_asian_width
 
 from markupsafe import Markup, escape
 
 from transload_report.words import clean
 
-__all__ = ["element", "number", "picture", "text_width"]
+__all__ = ["element", "fitted", "number", "picture", "text_width"]
 
 _CHARACTER = 6.6  # width of a character at 12 px, in px, generous because fonts differ
+_WIDE_CHARACTER = 12.5  # that of an East Asian one
 
 
 def element(name: str, *children: str | Markup, **attributes: object) -> Markup:
@@ -92,7 +94,18 @@ def number(value: float) -> str:
 
 def text_width(text: str) -> float:
     """Return the approximate width of a text of 12 px, in px."""
-    return len(text) * _CHARACTER
+    wide = sum(east_asian_width(char) in "WF" for char in text)
+    return (len(text) - wide) * _CHARACTER + wide * _WIDE_CHARACTER
+
+
+def fitted(text: str, room: float) -> str:
+    """Return a text of 12 px, cut with ``…`` to a width in px if it is longer."""
+    if text_width(text) <= room:
+        return text
+    cut = text
+    while cut and text_width(f"{cut}…") > room:
+        cut = cut[:-1]
+    return f"{cut.rstrip()}…"
 
 
 def _value(value: object) -> str:
