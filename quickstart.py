@@ -10,6 +10,7 @@ orchestrator's own files go to the folder everywhere-HOST.
 import argparse
 import ast
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -25,6 +26,13 @@ if not (3, 11) <= sys.version_info[:2] <= (3, 13):
 ROOT = Path(__file__).resolve().parent
 HOSTS = ["airflow", "ax", "kfp", "prefect"]
 PLUGINS = sorted(path.parent.name for path in ROOT.glob("plugins/[!_]*/pyproject.toml"))
+HOST_PACKAGES = {
+    "airflow": "apache-airflow",
+    "ax": "ax-platform",
+    "kfp": "kfp",
+    "mlflow": "mlflow",
+    "prefect": "prefect",
+}
 UV_CALLS_IT = {
     "cert": "SSL_CERT_FILE",
     "constraint": "UV_CONSTRAINT",
@@ -115,6 +123,29 @@ def install(plugins: list[str]) -> None:
     call(words, "the indexes that were asked are in: .venv/bin/pip config list")
 
 
+def held_back(plugins: list[str]) -> list[str]:
+    """Return a line for each host that is older here than where it is installed alone.
+
+    Hosts in one environment share the versions of what they both need, so uv may choose an old
+    host, and says nothing of it.
+    """
+    lines = []
+    for name in plugins if len(plugins) > 1 else []:
+        package = HOST_PACKAGES.get(name)
+        if package is None:
+            continue
+        # alone: what it needs is not asked for, nor what the others need
+        words = ["uv", "pip", "install", "--dry-run", "--no-deps", "--upgrade", package]
+        said = subprocess.run(words, capture_output=True, text=True, check=False).stderr
+        old, new = (re.search(rf"^ {sign} {package}==(\S+)", said, re.M) for sign in ("-", r"\+"))
+        if old and new:
+            lines.append(
+                f"note: {package} is {old[1]} here, since the others need what is old; alone it "
+                f"would be {new[1]}: python3 quickstart.py --with {name} --venv .venv-{name}"
+            )
+    return lines
+
+
 def wanted(argv: list[str]) -> argparse.Namespace:
     """Return what the command line asks for; end where that makes no sense."""
     parser = argparse.ArgumentParser(
@@ -149,6 +180,8 @@ def main(argv: list[str]) -> None:
     install(given.plugins or [given.host] * bool(given.host))
     print(f"to go on in this environment:\n  . {shlex.quote(str(programs / 'activate'))}")
     if given.names:
+        for line in held_back(given.plugins):
+            print(line)
         return
     command = ["transload", "run", "examples/digits/component.py", *given.rest]
     if given.host:

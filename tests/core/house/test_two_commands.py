@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import ast
 import os
+import runpy
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from transload_testing.packages import package_index
 
 ROOT = Path(__file__).parents[3]
 OTHERS = ["3.6", "3.7", "3.8", "3.9", "3.10", "3.14"]
@@ -47,6 +50,34 @@ def test_another_python_is_refused_in_one_line(tmp_path: Path, version: str, fil
     assert said.stderr.startswith(f"{file}: Python 3.11, 3.12 or 3.13 is needed, and ")
     assert f" is {version}." in said.stderr and "uv run --no-project --python 3.12" in said.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"quickstart.py", "run_tests.py"}
+
+
+def test_a_host_that_others_hold_back_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where several plugins share an environment, an old host is named with the newest one."""
+    quickstart = runpy.run_path(str(ROOT / "quickstart.py"))
+    venv = tmp_path / "venv"
+    with package_index(tmp_path / "index") as index:
+        index.be_the_only_one(monkeypatch)
+        monkeypatch.setenv("UV_NO_CACHE", "1")
+        monkeypatch.setenv("VIRTUAL_ENV", str(venv))
+        for name, version in (("prefect", "3.9.1"), ("apache_airflow", "3.2.1")):
+            index.add(name, version)
+        simple = tmp_path / "index" / "simple"
+        (simple / "apache-airflow").symlink_to(simple / "apache_airflow")
+        uv("venv", "--python", sys.executable, str(venv))
+        uv("pip", "install", "apache-airflow", "prefect")
+        index.add("apache_airflow", "3.3.2")
+        (line,) = quickstart["held_back"](["airflow", "prefect", "slurm"])
+        assert quickstart["held_back"](["airflow"]) == []
+    assert "apache-airflow is 3.2.1 here" in line and "alone it would be 3.3.2" in line
+    assert "--with airflow --venv" in line
+
+
+def uv(*words: str) -> None:
+    """Run uv, which must end well."""
+    subprocess.run(["uv", *words], check=True, capture_output=True)
 
 
 @pytest.mark.parametrize(
