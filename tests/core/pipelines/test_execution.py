@@ -38,6 +38,7 @@ from transload.pipelines import (
     app_id_of,
     dry_run,
     host_runner,
+    where,
 )
 from transload.pipelines.attach import Action
 from transload.pipelines.errors import HandedBack
@@ -47,7 +48,7 @@ from transload.runtime.tracking import app_folder
 from transload.specs import AppDef, AppState, AppStatus, Role
 from transload_testing.drivers import driver_of, restored_driver
 from transload_testing.scripted import ScriptedControl, scripted_app
-from transload_testing.scripted.scheduler import ScriptedScheduler, create_scheduler
+from transload_testing.scripted.scheduler import ENV_REACH, ScriptedScheduler, create_scheduler
 from transload_testing.stores import MemoryStore
 
 WHO = Identity("host", ("here",), ("flow", "step"))
@@ -1064,3 +1065,36 @@ def test_a_poll_of_a_lost_job_does_not_wait(control: ScriptedControl, runner: Ru
     began = time.monotonic()
     assert one.poll().status is None
     assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("reach", ["host", "network"])
+@pytest.mark.parametrize("place", ["another machine", where()])
+def test_a_try_on_another_machine_than_the_one_before(
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, reach: str, place: str
+) -> None:
+    """A scheduler of one machine shows no jobs of another one, where the submit may have worked.
+
+    So the loss is said once, before another job is submitted. A process that died before its submit
+    on this machine, or on a scheduler that is seen from everywhere, has left none.
+    """
+    monkeypatch.setenv(ENV_REACH, reach)
+    store = MemoryStore()
+    with Runner("host") as runner:
+        with monkeypatch.context() as patch:
+            patch.setattr(ScriptedScheduler, "submit", _dies)
+            with pytest.raises(SystemExit):
+                execution(runner, store=store).start()
+        assert store.record is not None
+        store.record["place"] = place
+        first = execution(runner, store=store)
+        if (reach, place) == ("host", "another machine"):
+            with pytest.raises(AppLost, match="on another machine"):
+                first.start()
+            first = execution(runner, store=store)
+        first.run()
+    number = 1 if (reach, place) == ("host", "another machine") else 0
+    assert control.started() == [app_id_of(WHO, number)]
+
+
+def _dies(*_: Any) -> bool:
+    raise SystemExit(1)

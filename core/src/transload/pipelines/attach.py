@@ -72,6 +72,7 @@ class Newest:
         again: how this try asks, compared with the one that submitted it.
         digest: the digest of its definition, or None if it is not known.
         here: whether the current settings would submit to the same scheduler and cluster.
+        elsewhere: it may be there, on a machine that this one cannot see.
     """
 
     handle: str | None
@@ -80,6 +81,7 @@ class Newest:
     again: Again = Again.NO
     digest: str | None = None
     here: bool = True
+    elsewhere: bool = False
 
 
 _ENDED_BADLY: Final = frozenset({AppState.FAILED, AppState.CANCELLED})
@@ -166,6 +168,7 @@ class AttachRecord:
     lost: bool = False  # it was found to be lost, and the orchestrator was notified
     cluster: Cluster | None = None  # which one the scheduler is
     asked: dict[str, Any] | None = None  # the words of the try that submitted it
+    place: str = ""  # the machine of the process that stored it (see `where`)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the record as JSON values. Options whose name looks secret are left out."""

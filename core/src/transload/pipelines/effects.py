@@ -20,7 +20,7 @@ from transload.errors import (
 from transload.pipelines.attach import Again, AttachRecord, Newest
 from transload.pipelines.end_requests import somebody_asked
 from transload.pipelines.errors import AppLost, HandedBack
-from transload.pipelines.identity import app_id_of, chain_of
+from transload.pipelines.identity import app_id_of, chain_of, where
 from transload.pipelines.lifecycle import (
     Allowed,
     Ask,
@@ -214,6 +214,8 @@ class Effects:
             record = replace(record, cfg=dict(self._launch.cfg))
         if record.asked is None:
             record = replace(record, asked=self._asked_of(record.attempt))
+        if not record.place:
+            record = replace(record, place=where())
         data = record.to_dict()
         if self._io.store.get() != data:
             self._io.store.put(data)
@@ -236,11 +238,13 @@ class Effects:
                 self.runner = place.runner
                 handle = None if hint is None else hint.handle
                 return Newest(handle, status=AppStatus(AppState.UNKNOWN, msg=str(exc)))
-        if hint is not None and hint.handle is not None:
+        elsewhere = hint is not None and _is_out_of_sight(hint, places[0])
+        if hint is not None and (hint.handle is not None or elsewhere):
             members.append(_Member(places[0], hint.attempt, None, hint.asked))
         self._chain = [each for each in members if each.place.is_present]
         if members:
-            return self._newest(members)
+            newest = self._newest(members)
+            return replace(newest, elsewhere=elsewhere and newest.status is None)
         self.runner = places[-1].runner
         return Newest(places[-1].handle_of(0))
 
@@ -518,6 +522,14 @@ class Effects:
                 f"set here, and not passed to jobs: {', '.join(missing)} (what a job needs of "
                 "these must be named in pass_env; this is not said again)"
             )
+
+
+def _is_out_of_sight(stored: AttachRecord, place: _Place) -> bool:
+    """Tell whether a stored job may run on another machine, of which this one sees no jobs."""
+    if stored.place in ("", where()):
+        return False
+    reach = place.runner.scheduler(place.scheduler).capabilities.reachable_from
+    return reach != "network"
 
 
 def json_values(asked: Mapping[str, Any]) -> dict[str, Any]:

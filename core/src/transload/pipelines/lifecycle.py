@@ -566,13 +566,21 @@ class Lifecycle:
             stored = hint
         was_reported = self.state.options.loss_already_reported or newest.again is not Again.NO
         if stored is not None:
-            was_reported = was_reported or stored.lost or stored.handle is None
+            was_reported = was_reported or stored.lost
         elif self._has_store:
             was_reported = True
         if was_reported:
             yield from self._log(f"{handle} is gone: the next job is submitted")
             return
-        yield from self._lose(stored or self._record(number, handle))
+        why = ""
+        if newest.elsewhere:
+            why = (
+                "it was submitted on another machine, and may run there: this scheduler's jobs are "
+                "seen from their own machine only"
+            )
+        record = stored or self._record(number, handle)
+        yield from self._save_if_possible(replace(record, lost=True))
+        raise AppLost(handle, why)
 
     def _pause_after_clash(self, clash: _Outage) -> Steps[bool]:
         """Wait a moment, since an id was taken meanwhile. False: it has been so for too long."""
@@ -662,11 +670,6 @@ class Lifecycle:
         parsed = parse_app_handle(handle)
         chain = chain_of(self.state.identity)
         return AttachRecord(chain, attempt, parsed.app_id, parsed.scheduler_backend, handle)
-
-    def _lose(self, record: AttachRecord) -> Steps[None]:
-        """Save that the job of an attempt is lost, and raise AppLost."""
-        yield from self._save_if_possible(replace(record, lost=True))
-        raise AppLost(str(record.handle))
 
     # -- records that the next try can do without
 
