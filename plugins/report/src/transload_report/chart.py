@@ -338,13 +338,11 @@ def against_plot(
 
 
 def _choice_texts(choices: Sequence[str]) -> dict[float, str]:
-    """Return place → text of choices, without how all of them begin where they are too long."""
+    """Return place → text of choices, by their ends where they are too long and begin alike."""
     room = _ACROSS / len(choices)
     shown = [fitted(choice, room) for choice in choices]
     if len(set(shown)) < len(choices):
-        columns = enumerate(zip(*choices, strict=False))
-        begin = next((place for place, letters in columns if len(set(letters)) > 1), 0)
-        shown = [fitted(f"…{choice[begin:]}", room) for choice in choices]
+        shown = [fitted(choice[::-1], room)[::-1] for choice in choices]
     return {float(place): text for place, text in enumerate(shown)}
 
 

@@ -15,7 +15,7 @@ from transload_report.words import clean
 __all__ = ["element", "fitted", "number", "picture", "text_width"]
 
 _CHARACTER = 6.6  # width of a character at 12 px, in px, generous because fonts differ
-_WIDE_CHARACTER = 12.5  # that of an East Asian one
+_WIDE_CHARACTER = 12.5  # that of an East Asian one, and of three dots
 
 
 def element(name: str, *children: str | Markup, **attributes: object) -> Markup:
@@ -94,7 +94,7 @@ def number(value: float) -> str:
 
 def text_width(text: str) -> float:
     """Return the approximate width of a text of 12 px, in px."""
-    wide = sum(east_asian_width(char) in "WF" for char in text)
+    wide = sum(east_asian_width(char) in "WF" or char == "…" for char in text)
     return (len(text) - wide) * _CHARACTER + wide * _WIDE_CHARACTER
 
 
