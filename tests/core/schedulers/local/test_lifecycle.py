@@ -376,7 +376,7 @@ def test_timeout_of_the_app(local) -> None:
     assert not local.alive(int(local.log(app_id)[0]))
 
 
-@pytest.mark.parametrize("seconds", [90 * 86400.0, 1e300])
+@pytest.mark.parametrize("seconds", [90 * 86400.0, 1e10])
 def test_limits_of_months(local, seconds: float) -> None:
     """A limit that is longer than the kernel can sleep ends nothing, nor does a long notice."""
     app_id = local.run(
