@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from transload_testing.adapter_driver import ChildJob
 from transload_testing.stores import JsonFileStore
@@ -25,6 +25,12 @@ from transload_testing.stores import JsonFileStore
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from warm import Warm, warm_up
+
+STARTS: Final = {
+    "monday": dt.datetime(2026, 1, 5, tzinfo=dt.UTC),
+    "tuesday": dt.datetime(2026, 1, 6, tzinfo=dt.UTC),
+}
+"""When a run began."""
 
 
 class Stored:
@@ -83,20 +89,22 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
     task = TransloadOperator(task_id="job", component_args=words, **launch, **options)
     task._cached_logger = app_log  # of what it says of the job
     now = dt.datetime.now(dt.UTC)
+    cleared = int(job.generation)
     ti = TaskInstance(
+        id=f"{cleared:08}",
         dag_id=job.namespace,
         run_id="run",
         task_id=job.name,
         map_index=-1,
-        max_tries=int(job.generation),
-        try_number=1,
+        max_tries=cleared,
+        try_number=cleared + 1,
         start_date=now,
     )
     context = {
         "ti": ti,
         "task": task,
         "dag": SimpleNamespace(fileloc=folder and f"{folder}/dag.py"),
-        "dag_run": SimpleNamespace(clear_number=0),
+        "dag_run": SimpleNamespace(clear_number=cleared, start_date=STARTS[job.began]),
         "task_state_store": Stored(child.store),
     }
     # no supervisor is here to be asked

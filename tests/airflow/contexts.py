@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -38,12 +39,17 @@ class TaskInstance(SimpleNamespace):
 
 
 def make_context(
-    task: Any, *, with_store: bool = True, try_number: int = 1, max_tries: int = 0
+    task: Any,
+    *,
+    with_store: bool = True,
+    try_number: int = 1,
+    max_tries: int = 0,
+    run_id: str = "run",
 ) -> dict[str, Any]:
     """Return the context of a task."""
     ti = TaskInstance(
         dag_id="dag",
-        run_id="run",
+        run_id=run_id,
         task_id=task.task_id,
         map_index=-1,
         max_tries=max_tries,
@@ -61,8 +67,9 @@ def make_context(
 
 
 def execute(task: Any, context: dict[str, Any]) -> Any:
-    """Run a task. Its guard wants the real task runner."""
-    return type(task).execute.__wrapped__(task, context)
+    """Run a task as a process of its own does. Its guard wants the real task runner."""
+    own = {**context, "ti": copy.copy(context["ti"])}
+    return type(task).execute.__wrapped__(task, own)
 
 
 def scripted(script: Mapping[str, Any] | None = None, **options: Any) -> TransloadOperator:

@@ -1,21 +1,26 @@
 """Play Airflow's scheduler, executor and people on its own database, without a server.
 
-Real functions of Airflow make every change. A try of a task runs in a process of its own, whose
-context comes from Airflow's execution API, which is asked within that process.
+Real functions of Airflow make every change. A try of a task runs in a process of its own, in a
+context that is read from the database as Airflow's execution API reads it. With `through_api` that
+API itself is asked, within that process, which takes seconds.
 """
 
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import json
 import os
 import signal
 import sys
+import traceback
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Final
 
 from transload.specs import AppDef
 from transload_testing import ScriptedControl, scripted_app
@@ -24,10 +29,15 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from warm import FORKS
 
-DAG_FILE = """
+LONGEST_S: Final = 100.0
+"""Seconds that a process may take on a busy machine."""
+
+DAG_FILE: Final = """
 import datetime as dt
 from airflow.sdk import DAG, task
 from transload_airflow import TransloadOperator
+
+apps = {apps!r}
 
 @task
 def other():
@@ -42,9 +52,9 @@ with DAG({dag_id!r}, schedule={schedule!r}, start_date=dt.datetime(2026, 1, 1, t
         **{options!r},
     }}
     if {mapped!r}:
-        TransloadOperator.partial(**fixed).expand(app={apps!r})
+        TransloadOperator.partial(**fixed).expand(app=apps)
     else:
-        TransloadOperator(app={apps!r}[0], **fixed)
+        TransloadOperator(app=apps[0], **fixed)
     other()
 """
 
@@ -52,19 +62,23 @@ with DAG({dag_id!r}, schedule={schedule!r}, start_date=dt.datetime(2026, 1, 1, t
 class Try:
     """A process that runs a try of a task, as a worker would."""
 
-    def __init__(self, process: Any, ti_id: Any) -> None:
+    def __init__(self, process: Any, answers: Any, take: Callable[[dict[str, Any]], None]) -> None:
         self.process = process
-        self.ti_id = ti_id
+        self._answers = answers
+        self._take = take
 
     def wait(self) -> None:
-        """Wait until it has ended."""
-        self.process.join(60)
+        """Wait until it has ended, and have Airflow take note of that."""
+        self.process.join(LONGEST_S)
         assert self.process.exitcode is not None, "the try does not end"
+        if self._answers.poll():
+            self._take(self._answers.recv())
 
     def end(self, number: int) -> None:
-        """Send it a signal, and wait until it has ended."""
+        """Send it a signal, and wait until it has ended. Airflow does not see what it wanted."""
         os.kill(self.process.pid, number)
-        self.wait()
+        self.process.join(LONGEST_S)
+        assert self.process.exitcode is not None, "the try does not end"
 
 
 class OrmAirflow:
@@ -145,35 +159,97 @@ class OrmAirflow:
         with self.session() as session:
             ti = self._ti(session, index)
             assert ti.state == "scheduled", ti.state
+            ti.set_state("running", session=session)
+            values = self._context_values(ti, index)
+        return self._started("run_try", values, lambda answer: self._take(answer, index))
+
+    def begin_through_api(self) -> Try:
+        """Start the task's first try with the context that Airflow's execution API gives."""
+        with self.session() as session:
+            run = self._run(session)
+            run.set_state("running")
+            ready, _ = run.update_state(session=session, execute_callbacks=False)
+            run.schedule_tis(ready, session=session)
+        with self.session() as session:
+            ti = self._ti(session)
             ti.set_state("queued", session=session)
-            values = _sdk_values(ti, index)
-        return self._started("run_try", values)
+            values = _sdk_values(ti)
+        return self._started("run_try_through_api", values)
+
+    def _take(self, answer: dict[str, Any], index: int) -> None:
+        """Do what the execution API does when a task's process says how it ended."""
+        from airflow.models.trigger import Trigger
+
+        kind = answer["kind"]
+        with self.session() as session:
+            ti = self._ti(session, index)
+            if kind == "failed":
+                ti.handle_failure("failed", session=session)
+            elif kind == "deferred":
+                trigger = Trigger(classpath=answer["classpath"], kwargs=answer["kwargs"])
+                session.add(trigger)
+                session.flush()
+                ti.trigger_id = trigger.id
+                ti.next_method, ti.next_kwargs = answer["method"], {}
+                ti.state = "deferred"
+            else:
+                ti.next_method = ti.next_kwargs = None
+                state = "failed" if kind == "failed_for_good" else kind
+                ti.set_state(state, session=session)
+
+    def _context_values(self, ti: Any, index: int) -> dict[str, Any]:
+        """Return what the execution API tells a worker of a task instance."""
+        run = ti.dag_run
+        values = _sdk_values(ti, index)
+        values["id"] = str(ti.id)
+        return {
+            "ti": {**values, "max_tries": ti.max_tries, "start_date": ti.start_date},
+            "dag_run": {
+                "run_id": run.run_id,
+                "clear_number": run.clear_number,
+                "start_date": run.start_date,
+                "logical_date": run.logical_date,
+            },
+            "next_method": ti.next_method,
+            "next_kwargs": ti.next_kwargs,
+            "xcoms": str(self.file.with_name(f"xcoms-{ti.id}.json")),
+        }
 
     def dag_test(self, date: datetime) -> Try:
         """Do what ``airflow dags test`` does."""
         return self._started("run_dag_test", {"date": date})
 
-    def _started(self, name: str, values: dict[str, Any]) -> Try:
+    def _started(
+        self,
+        name: str,
+        values: dict[str, Any],
+        take: Callable[[dict[str, Any]], None] = lambda answer: None,
+    ) -> Try:
+        receiving, sending = FORKS.Pipe(duplex=False)
         environment = {**os.environ, **self.environment}
-        arguments = (name, environment, str(self.file), self.dag_id, values)
-        process = FORKS.Process(target=child, args=arguments, daemon=True)
+        arguments = (name, environment, str(self.file), values, sending)
+        process = FORKS.Process(target=child, args=arguments)
         process.start()
-        made = Try(process, values.get("id"))
+        made = Try(process, receiving, take)
         self._tries.append(made)
         return made
 
     def report_end(self, *, failed: bool, index: int = -1) -> None:
         """Have the scheduler read the executor's report of an ended process."""
+        from airflow.executors.base_executor import BaseExecutor
         from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
         from airflow.models.dagbag import DBDagBag
 
+        executor = BaseExecutor()
         with self.session() as session:
-            ti = self._ti(session, index)
-            word = "failed" if failed else "success"
-            executor = _Executor({ti.key: (word, None)})
-            ti.external_executor_id = None
-            arguments = {"executor": executor, "job_id": None, "session": session}
-            SchedulerJobRunner.process_executor_events(scheduler_dag_bag=DBDagBag(), **arguments)
+            key = _executor_key(self._ti(session, index))
+            if failed:
+                executor.fail(key)
+            else:
+                executor.success(key)
+            SchedulerJobRunner.process_executor_events(
+                executor=executor, job_id=None, scheduler_dag_bag=DBDagBag(), session=session
+            )
 
     def fire(self, index: int = -1) -> None:
         """Have the trigger of the deferred task wait for its job, and take its event."""
@@ -183,16 +259,10 @@ class OrmAirflow:
         with self.session() as session:
             trigger = session.get(Trigger, self._ti(session, index).trigger_id)
             number, values = trigger.id, dict(trigger.kwargs)
-        receiving, sending = FORKS.Pipe(duplex=False)
-        process = FORKS.Process(
-            target=wait_in_trigger, args=({**os.environ, **self.environment}, values, sending)
-        )
-        process.start()
-        assert receiving.poll(60)
-        payload = receiving.recv()
-        process.join(30)
+        events: list[dict[str, Any]] = []
+        self._started("wait_in_trigger", values, events.append).wait()
         with self.session() as session:
-            Trigger.submit_event(number, TriggerEvent(payload), session=session)
+            Trigger.submit_event(number, TriggerEvent(events[0]), session=session)
 
     def break_trigger(self, index: int = -1) -> None:
         """Have the trigger of the deferred task fail."""
@@ -218,14 +288,16 @@ class OrmAirflow:
         from airflow.models.taskinstance import clear_task_instances
 
         with self.session() as session:
-            clear_task_instances([self._ti(session, index, task_id)], session, **options)
+            tis = [self._ti(session, index, task_id)]
+            clear_task_instances(tis, session, **options)
+            _forget_stored(tis, session)
 
     def clear_run(self) -> None:
         """Clear the whole run."""
-        from airflow.models.taskinstance import clear_task_instances
-
         with self.session() as session:
-            clear_task_instances(self._run(session).get_task_instances(session=session), session)
+            run = self._run(session)
+            run.dag.clear(run_id=self.run_id, session=session)
+            _forget_stored(run.get_task_instances(session=session), session)
 
     def delete_run(self) -> None:
         """Delete the run."""
@@ -302,27 +374,6 @@ class OrmAirflow:
         return found[0]
 
 
-class _Executor:
-    """An executor that only reports."""
-
-    name = None
-
-    def __init__(self, events: Mapping[Any, Any]) -> None:
-        self.event_buffer = dict(events)
-
-    def get_event_buffer(self) -> dict[Any, Any]:
-        """Return what it reports."""
-        events, self.event_buffer = self.event_buffer, {}
-        return events
-
-    def has_task(self, ti: Any) -> bool:
-        """Tell that it has nothing."""
-        return False
-
-    def send_callback(self, request: Any) -> None:
-        """Take a callback, which nobody runs."""
-
-
 def _dag_bag_module() -> Any:
     """Return the module of Airflow that reads DAG files, which has moved in 3.2."""
     try:
@@ -331,7 +382,25 @@ def _dag_bag_module() -> Any:
         return importlib.import_module("airflow.models.dagbag")
 
 
-def _sdk_values(ti: Any, index: int) -> dict[str, Any]:
+def _executor_key(ti: Any) -> Any:
+    """Return by what an executor calls a task instance. From 3.4 on it is its id."""
+    try:
+        from airflow.executors.workloads.types import TaskInstanceUuid
+    except ImportError:
+        return ti.key
+    return TaskInstanceUuid(ti.id)
+
+
+def _forget_stored(tis: list[Any], session: Any) -> None:
+    """Do what the clear of a person does to the task state store, from Airflow 3.4 on."""
+    from airflow.api_fastapi.core_api.services.public import task_instances
+
+    forget = getattr(task_instances, "_discard_task_state_store", None)
+    if forget is not None:
+        forget(tis, session, event="cleared")
+
+
+def _sdk_values(ti: Any, index: int = -1) -> dict[str, Any]:
     """Return what the executor hands to a worker of a task instance."""
     values = {
         "id": ti.id,
@@ -351,39 +420,163 @@ def _sdk_values(ti: Any, index: int) -> dict[str, Any]:
 
 
 def child(
-    name: str, environment: Mapping[str, str], file: str, dag_id: str, values: dict[str, Any]
+    name: str, environment: Mapping[str, str], file: str, values: dict[str, Any], answers: Any
 ) -> None:
-    """Begin a process as a worker's, and do what it is for."""
+    """Begin a process of Airflow's, and do what it is for."""
     os.environ.update(environment)
     os.setsid()
-    spec = importlib.util.spec_from_file_location(dag_id, file)
+    does = {
+        "run_try": run_try,
+        "run_try_through_api": run_try_through_api,
+        "run_dag_test": run_dag_test,
+        "wait_in_trigger": wait_in_trigger,
+    }
+    answers.send(does[name](file, values))
+
+
+def read_dag(file: str) -> Any:
+    """Return the DAG of a file."""
+    spec = importlib.util.spec_from_file_location("dag_file", file)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    {"run_try": run_try, "run_dag_test": run_dag_test}[name](module.dag, values)
+    return module.dag, module.apps
 
 
-def run_try(dag: Any, values: dict[str, Any]) -> None:
-    """Run a try of a task."""
+class Ti(SimpleNamespace):
+    """What the operator needs of a task instance."""
+
+    xcoms: str
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        """Keep an XCom."""
+        Path(self.xcoms).write_text(json.dumps({**self._pushed(), key: value}))
+
+    def xcom_pull(self, task_ids: str, key: str, map_indexes: int) -> Any:
+        """Return an XCom of this very task instance, or None."""
+        return self._pushed().get(key)
+
+    def _pushed(self) -> dict[str, Any]:
+        try:
+            return dict(json.loads(Path(self.xcoms).read_text()))
+        except FileNotFoundError:
+            return {}
+
+
+class StateStore:
+    """The task state store, as the execution API keeps it (from Airflow 3.3 on)."""
+
+    def __init__(self, ti: Ti) -> None:
+        from airflow._shared.state import TaskScope
+
+        place = [ti.dag_id, ti.run_id, ti.task_id]
+        if hasattr(ti, "region_id"):
+            self._scope = TaskScope(*place, ti.region_index, ti.region_id)
+        else:
+            self._scope = TaskScope(*place, ti.map_index)
+
+    def get(self, key: str) -> Any:
+        """Return a value, or None."""
+        from airflow.state import get_state_backend
+
+        return json.loads(get_state_backend().get(self._scope, key) or "null")
+
+    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+        """Keep a value."""
+        from airflow.state import get_state_backend
+
+        get_state_backend().set(self._scope, key, json.dumps(value))
+
+
+def run_try(file: str, values: dict[str, Any]) -> dict[str, Any]:
+    """Run a try of a task, or go on with it after a deferral, and return how it ended."""
+    from airflow.providers.common.compat.sdk import (
+        AirflowFailException,
+        AirflowSkipException,
+        TaskDeferred,
+    )
+
+    from transload_airflow import task_instance
+
+    dag, apps = read_dag(file)
+    ti = Ti(**values["ti"], xcoms=values["xcoms"])
+    task = dag.task_dict[ti.task_id]
+    if ti.map_index >= 0:
+        task = task.unmap({"app": apps[ti.map_index]})
+    context = {"ti": ti, "task": task, "dag": dag, "dag_run": SimpleNamespace(**values["dag_run"])}
+    with suppress(ImportError):
+        context["task_state_store"] = StateStore(ti)
+    state_of(ti)  # the first question takes long, and a task that is to end has three seconds
+    task_instance.task_state = lambda ti, absent=None: state_of(ti) or absent
+    signal.signal(signal.SIGTERM, lambda *_: task.on_kill())
+    try:
+        if values["next_method"]:
+            kwargs = _plain_kwargs(values["next_kwargs"])
+            task.resume_execution(values["next_method"], kwargs, context)
+        else:
+            Path(ti.xcoms).unlink(missing_ok=True)
+            type(task).execute.__wrapped__(task, context)
+    except TaskDeferred as deferral:
+        path, arguments = deferral.trigger.serialize()
+        return {
+            "kind": "deferred",
+            "classpath": path,
+            "kwargs": arguments,
+            "method": deferral.method_name,
+        }
+    except AirflowSkipException:
+        return {"kind": "skipped"}
+    except AirflowFailException as exc:
+        traceback.print_exception(exc)
+        return {"kind": "failed_for_good", "error": str(exc)}
+    except BaseException as exc:
+        traceback.print_exception(exc)
+        return {"kind": "failed", "error": str(exc)}
+    return {"kind": "success"}
+
+
+def _plain_kwargs(kwargs: Any) -> dict[str, Any]:
+    """Return the arguments of a method that goes on, as the task runner reads them."""
+    try:
+        from airflow.sdk.serde import deserialize
+    except ImportError:
+        from airflow.serialization.serialized_objects import BaseSerialization
+
+        deserialize = BaseSerialization.deserialize
+    return dict(deserialize(kwargs) or {})
+
+
+def state_of(ti: Ti) -> str | None:
+    """Return the state of a task instance by Airflow's database, ``cleared`` if it has none."""
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        found = session.get(TaskInstance, uuid.UUID(ti.id))
+        return None if found is None else str(found.state or "cleared")
+
+
+def run_try_through_api(file: str, values: dict[str, Any]) -> None:
+    """Run a try of a task with all that Airflow's execution API does."""
     from airflow.sdk.api.datamodels._generated import TaskInstance
     from airflow.sdk.execution_time.supervisor import run_task_in_process
 
+    dag, _ = read_dag(file)
     ti = TaskInstance(**values)
     run_task_in_process(ti=ti, task=dag.task_dict[ti.task_id])
 
 
-def run_dag_test(dag: Any, values: dict[str, Any]) -> None:
+def run_dag_test(file: str, values: dict[str, Any]) -> None:
     """Run a whole DAG, as ``airflow dags test`` does."""
+    dag, _ = read_dag(file)
     dag.test(logical_date=values["date"])
 
 
-def wait_in_trigger(environment: Mapping[str, str], values: dict[str, Any], answer: Any) -> None:
-    """Wait as a triggerer does, and send the event."""
+def wait_in_trigger(file: str, values: dict[str, Any]) -> Any:
+    """Wait as a triggerer does, and return the event."""
     import asyncio
 
     from transload_airflow.triggers import AppStateTrigger
-
-    os.environ.update(environment)
 
     async def first() -> Any:
         # Airflow has noticed by now that the task's process is gone
@@ -391,4 +584,4 @@ def wait_in_trigger(environment: Mapping[str, str], values: dict[str, Any], answ
             return event.payload
         raise AssertionError("no event")
 
-    answer.send(asyncio.run(first()))
+    return asyncio.run(first())

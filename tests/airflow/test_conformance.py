@@ -7,7 +7,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Final
 
 from transload_airflow.states import STATES
 from transload_testing import AdapterConformance
@@ -16,17 +15,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from airflow_driver import AirflowDriver
 
-CANNOT: Final = {
-    "test_a_try_that_is_over_touches_nothing": "a task that was cleared has jobs of its own",
-    "test_an_app_of_another_installation_is_refused_while_it_runs": "a task has an id of its own",
-}
-
 
 class TestSync(AdapterConformance):
     """Every scenario, waiting in the task's process."""
 
     state_map = STATES
-    cannot: ClassVar[Mapping[str, str]] = CANNOT
 
     def make_driver(self, folder: Path, environment: Mapping[str, str]) -> AirflowDriver:
         """Return a driver that does not defer."""
@@ -37,7 +30,6 @@ class TestDeferrable(AdapterConformance):
     """Every scenario, waiting in a trigger."""
 
     state_map = STATES
-    cannot: ClassVar[Mapping[str, str]] = CANNOT
 
     def make_driver(self, folder: Path, environment: Mapping[str, str]) -> AirflowDriver:
         """Return a driver that defers."""

@@ -128,7 +128,7 @@ class Refusing(Kept):
 
     def set(self, key: str, value: Any, *, retention: Any = None) -> None:
         """Keep a value, or not."""
-        if self.error is not None and key == "transload.app" and value["handle"]:
+        if self.error is not None and key == "transload.apps" and value[""]["handle"]:
             raise self.error
         super().set(key, value, retention=retention)
 
@@ -227,7 +227,7 @@ def test_handle_that_is_refused(
         xcoms[key] = value
 
     def stored() -> bool:
-        return {"handle", "look"} <= set(xcoms) and bool(store["transload.app"]["handle"])
+        return {"handle", "look"} <= set(xcoms) and bool(store["transload.apps"][""]["handle"])
 
     def go() -> None:
         end = time.monotonic() + 60
@@ -242,12 +242,11 @@ def test_handle_that_is_refused(
     thread.join()
     assert stored()
     assert control.calls("cancel") == []
-    assert store["transload.app"]["handle"] == xcoms["handle"] == operator.handle
+    assert store["transload.apps"][""]["handle"] == xcoms["handle"] == operator.handle
     assert xcoms["look"] == f"transload describe {operator.handle}"
 
 
-@pytest.mark.parametrize("key", ["transload.generation", "transload.app"])
-def test_nothing_starts_without_the_store(control: ScriptedControl, key: str) -> None:
+def test_nothing_starts_without_the_store(control: ScriptedControl) -> None:
     """Airflow's API does not answer before the submit, so nothing is started.
 
     The retry starts one job. The API's refusal is made up here.
@@ -255,7 +254,7 @@ def test_nothing_starts_without_the_store(control: ScriptedControl, key: str) ->
 
     class Store(Kept):
         def set(self, name: str, value: Any, *, retention: Any = None) -> None:
-            if name == key:
+            if name == "transload.apps":
                 raise refusal(503)
             super().set(name, value, retention=retention)
 

@@ -29,7 +29,7 @@ def test_odd_names(host: OrmAirflow, transload_home: Path) -> None:
     role = Role("main", "", entrypoint=sys.executable, args=["-c", CODE])
     host.define(AppDef("odd", [role]), scheduler="local", push_results=True)
     host.trigger()
-    host.begin().wait()
+    host.begin_through_api().wait()
     assert host.state() == "success"
     keys = host.xcom_keys()
     assert {

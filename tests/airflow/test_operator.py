@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -178,10 +179,10 @@ def test_callable_gets_what_it_asks_for(control: ScriptedControl) -> None:
     with pytest.raises(
         AirflowFailException, match=r"missing a required argument: 'parms' .*\(.*params"
     ):
-        execute(wrong, make_context(wrong))
+        execute(wrong, make_context(wrong, run_id="wrong"))
     nothing = scripted(app=lambda: 5)
     with pytest.raises(AirflowFailException, match="app=5: must be an AppDef"):
-        execute(nothing, make_context(nothing))
+        execute(nothing, make_context(nothing, run_id="nothing"))
 
 
 def test_results_that_json_has_not(control: ScriptedControl) -> None:
@@ -271,7 +272,8 @@ def test_app_that_ends_soon_is_not_deferred(control: ScriptedControl) -> None:
     """
     for steps in (["SUCCEEDED"], [{"state": "RUNNING", "seconds": 0.7}, "SUCCEEDED"]):
         operator = deferring({"steps": steps}, defer_after=60)
-        assert execute(operator, make_context(operator))["state"] == "SUCCEEDED"
+        context = make_context(operator, run_id=str(len(steps)))
+        assert execute(operator, context)["state"] == "SUCCEEDED"
     operator = deferring(
         {"steps": [{"state": "RUNNING", "seconds": 0.2}, "FAILED"]}, defer_after=60
     )
@@ -454,7 +456,7 @@ def test_job_is_told_its_parent(control: ScriptedControl, monkeypatch: pytest.Mo
         role = Role("main", "", entrypoint="true", env=env)
         operator = TransloadOperator(task_id="job", app=AppDef("a", [role]), scheduler="local")
         step = operator._new_step(make_context(operator))
-        launch = operator._prepared(step, again=False)
+        launch = operator._prepared(step)
         made = ADAPTER.driver(step, launch, step.options)
         lines = [line.strip() for line in made.dry_run().splitlines()]
         assert f"OPENLINEAGE_PARENT_ID={shown}" in lines
@@ -560,9 +562,11 @@ def test_a_failure_is_told_without_a_page_of_frames(control: ScriptedControl, me
     app = scripted_app("a", {"steps": [{"state": "FAILED", "lines": ["it broke"]}]})
     operator = TransloadOperator(task_id="job", app=app, scheduler="scripted")
     context = make_context(operator)
-    call = (
-        operator.execute if method == "execute" else lambda context: operator.resume(context, None)
-    )
+    call = operator.execute
+    if method == "resume":
+        with pytest.raises(AirflowException):
+            execute(operator, context)
+        call = functools.partial(operator.resume, event=None)
     with pytest.raises(Exception, match="it broke") as caught:
         call(context)
     shown = traceback.format_exception(caught.value)

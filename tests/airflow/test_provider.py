@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import pytest
 
 import transload_airflow
 from transload.pipelines import get_adapter
@@ -187,3 +188,19 @@ def test_documentation_has_the_tables() -> None:
     text = (docs / "reference" / "airflow.md").read_text(encoding="utf-8")
     for option in get_provider_info()["config"]["transload"]["options"]:
         assert option in text
+
+
+@pytest.mark.parametrize("name", ["", "production"])
+def test_doctor_asks_for_a_name(
+    name: str, transload_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An installation whose jobs run elsewhere than here is asked for its name."""
+    (tmp_path / "transload.toml").write_text('[schedulers.hpc]\nkind = "scripted"\n')
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AIRFLOW__TRANSLOAD__DEPLOYMENT_ID", name)
+    command = [sys.executable, "-m", "transload", "doctor", "--no-run", "--json"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    rows = json.loads(ended.stdout)["checks"]
+    asked = [row for row in rows if "deployment_id" in row["detail"]]
+    assert bool(asked) is (name == "")
+    assert all(row["area"] == "orchestrator" and row["name"] == "airflow" for row in asked)

@@ -290,6 +290,7 @@ class Several(TransloadOperator):
         """Run the second job once the first has ended."""
         if results["results"]["0"]["word"] == "one":
             self.component_args = {"word": "two", "replicas": 1}
+            self.key = "two"
             results = super().execute(context)
         if context["ti"].try_number == 1:
             raise RuntimeError("the first try fails")
@@ -317,6 +318,7 @@ with DAG("several", schedule=None, start_date=START) as several:
                 task_id=word,
                 component=f"{HERE}/parts.py:shout",
                 component_args={"word": word, "replicas": 1},
+                key=word,
                 deferrable=True,
                 defer_after=0,
             )

@@ -19,6 +19,7 @@ from transload import __version__
 from transload.cli.quantities import duration_text, size_text
 from transload.cli.session import open_runner
 from transload.errors import TransloadError
+from transload.pipelines.adapter import adapters, get_adapter
 from transload.plugins import PluginInfo, get_plugins
 from transload.plugins.distributions import DISTRIBUTIONS, install_command
 from transload.runner import Runner, load_settings
@@ -51,6 +52,7 @@ def all_checks(run_app: bool) -> Iterator[tuple[str, str, str, str]]:
         ("settings", "files", _check_settings),
         ("scheduler", "all", lambda: _check_schedulers(run_app)),
         ("plugin", "all", _check_plugins),
+        ("orchestrator", "all", _check_orchestrators),
     )
     for area, name, check in checks:
         for row in _guarded(name, check):
@@ -228,6 +230,15 @@ def _check_plugins() -> Rows:
     others = [each.plugin for each in DISTRIBUTIONS if each.plugin not in there]
     if others:
         yield "others", OK, f"not installed: {', '.join(others)}. {install_command('NAME')}"
+
+
+def _check_orchestrators() -> Rows:
+    """Yield what each adapter advises about its orchestrator's settings."""
+    with open_runner() as runner:
+        schedulers = {runner.settings.scheduler, *runner.settings.scheduler_tables()}
+    for name in adapters():
+        for line in get_adapter(name).advice(schedulers):
+            yield name, MISSING, line
 
 
 def _check_plugin(info: PluginInfo) -> tuple[str, str, str]:

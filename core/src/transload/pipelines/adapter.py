@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
@@ -166,6 +166,14 @@ class Adapter(ABC, Generic[Context]):
 
         ``Ending.of(error)`` is the row of `endings`.
         """
+
+    def advice(self, schedulers: Collection[str]) -> Iterable[str]:
+        """Return what `transload doctor` advises about the orchestrator's settings. Default nothing.
+
+        Args:
+            schedulers: names of the schedulers that the settings lead to.
+        """
+        return ()
 
     # -- what is the same for all
 

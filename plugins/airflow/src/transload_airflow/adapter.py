@@ -13,15 +13,16 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import partial
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import transload_airflow
 from transload.errors import AppFailed, TransloadError
 from transload.pipelines import (
-    FIRST_UNIT,
     Adapter,
     AdapterCapabilities,
     AdapterIO,
+    Again,
     Driver,
     Ending,
     ExecutionOptions,
@@ -30,10 +31,10 @@ from transload.pipelines import (
     dry_run,
     json_safe,
 )
-from transload_airflow.generation import Unit
 from transload_airflow.sources import is_search, launch_of
 from transload_airflow.states import ENDINGS, STATES
-from transload_airflow.task_instance import end_asked_for, task_key, will_reattach
+from transload_airflow.task_instance import end_asked_for, will_reattach
+from transload_airflow.tries import asked_anew, identity_of, words_of
 
 if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import TaskGroup
@@ -67,7 +68,7 @@ class TaskContext:
     Args:
         airflow: Airflow's context of the task, which is empty in a trigger.
         options: how the job is run.
-        unit: which job of the task it is.
+        key: which of the task's jobs it is, if it has several.
         cluster: where it runs, if a connection says that.
         inherit_env: give the job the whole environment of the worker.
         variables: value of each variable that the job's environment has beside that.
@@ -89,7 +90,7 @@ class TaskContext:
 
     airflow: Mapping[str, Any] = field(default_factory=dict)
     options: ExecutionOptions = field(default_factory=ExecutionOptions)
-    unit: Unit = field(default_factory=Unit)
+    key: str | None = None
     cluster: Cluster | None = None
     inherit_env: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -124,7 +125,7 @@ class AirflowAdapter(Adapter[TaskContext]):
         notes={
             "deferred": "jobs of the local scheduler only where the triggerer is on the worker's machine",
             "cancel": "marking or clearing a deferred task cancels the job immediately from Airflow 3.3 on",
-            "reattach": "by the task state store from Airflow 3.3 on; before, by [transload] deployment_id",
+            "reattach": "by the job's id; several installations on one scheduler need a [transload] deployment_id each",
             "searches": "a group of tasks: each trial a mapped one, suggested round by round",
         },
     )
@@ -170,13 +171,34 @@ class AirflowAdapter(Adapter[TaskContext]):
         return "\n".join(texts)
 
     def identity(self, context: TaskContext) -> Identity:
-        """Return whose job it is, which is equal for all tries of a task until it is cleared."""
-        unit = context.unit
-        *above, task_id = task_key(context.airflow["ti"])
-        key = (*above, task_id)
-        if unit.name != FIRST_UNIT:
-            key = (*above, unit.name, task_id)
-        return Identity(self.name, (unit.namespace, str(unit.number)), key)
+        """Return whose job it is, which is equal for all tries of a task, cleared or not."""
+        return identity_of(context.airflow, context.key)
+
+    def asked(self, context: TaskContext) -> Mapping[str, Any]:
+        """Return what Airflow says of this try, which is kept with the job that it submits."""
+        return words_of(context.airflow)
+
+    def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+        """Tell whether somebody has cleared the task since its newest job was submitted."""
+        return asked_anew(kept, now)
+
+    def advice(self, schedulers: Collection[str]) -> Iterator[str]:
+        """Advise to name the installation, and say what an older Airflow has not."""
+        from transload_airflow.settings import setting
+
+        others = sorted(set(schedulers) - {"local"})
+        if others and not setting("deployment_id", ""):
+            yield (
+                f"[transload] deployment_id is not set, and jobs run on {', '.join(others)}: set "
+                "it in airflow.cfg, differently for each Airflow that uses them"
+            )
+        installed = version("apache-airflow")
+        if tuple(map(int, installed.split(".")[:2])) < (3, 3):
+            yield (
+                f"Airflow {installed} is installed, and from 3.3 on a mark or a clear of a deferred "
+                "task ends its job at once. An environment with other orchestrators gets an older "
+                "Airflow without a word: give Airflow one of its own"
+            )
 
     def io(self, context: TaskContext) -> AdapterIO:
         """Return the task's stores and log, and how Airflow is asked about its end."""

@@ -46,11 +46,14 @@ def mark_deferred() -> dict[str, Any]:
     """Return what a trigger must know of the process that defers, as JSON values."""
     name = uuid.uuid4().hex
     _deferred_here.add(name)
-    return {"name": name, "at": time.time()}
+    return {"name": name}
 
 
 async def wait_until_released(left: Mapping[str, Any]) -> None:
     """Return once Airflow has taken note of the process that deferred.
+
+    The seconds are counted from this call, on the clock of this machine. That of the worker may be
+    another one.
 
     Args:
         left: from `mark_deferred`. It returns immediately if this is empty, or from this very
@@ -62,8 +65,7 @@ async def wait_until_released(left: Mapping[str, Any]) -> None:
     heartbeat = float(conf.getint("workers", "min_heartbeat_interval", fallback=5))
     crowd = os.getloadavg()[0] / (2 * (os.cpu_count() or 1))
     accounting = min(ACCOUNTING_S * max(1.0, crowd), LONGEST_ACCOUNTING_S)
-    end = float(left["at"]) + heartbeat + accounting
-    await asyncio.sleep(max(0.0, end - time.time()))
+    await asyncio.sleep(heartbeat + accounting)
 
 
 async def lines_are_read() -> None:

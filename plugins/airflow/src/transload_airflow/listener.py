@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import AirflowPlugin, hookimpl
 
-from transload_airflow.stores import KEY, app_entry
+from transload_airflow.stores import APPS, KEY
 
 if TYPE_CHECKING:
     from transload.pipelines import Driver
@@ -125,14 +125,13 @@ def _stored(ti: Any, session: Any) -> list[dict[str, Any]]:
         from airflow.state import get_state_backend
     except ImportError:
         return []
-    scope = TaskScope(ti.dag_id, ti.run_id, ti.task_id, ti.map_index)
-
-    def entry(name: str) -> dict[str, Any]:
-        text = get_state_backend().get(scope, f"{KEY}.{name}", session=session)
-        return dict(json.loads(text or "{}"))
-
-    units = ["", *entry("generation").get("asks", ())[1:]]
-    records = [entry(app_entry(unit)) for unit in units]
+    place = [ti.dag_id, ti.run_id, ti.task_id]
+    if hasattr(ti, "region_id"):  # from 3.4 on: a mapped or looped task has a region
+        scope = TaskScope(*place, ti.region_index, ti.region_id)
+    else:
+        scope = TaskScope(*place, ti.map_index)
+    text = get_state_backend().get(scope, f"{KEY}.{APPS}", session=session)
+    records = json.loads(text or "{}").values()
     return [{"record": record} for record in records if record.get("on_kill") == "cancel"]
 
 

@@ -37,7 +37,6 @@ from transload.specs import (
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.deferral import mark_deferred
-from transload_airflow.generation import first_unit, noted_unit, resumed_unit
 from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.lineage import announce_assets, operator_lineage, parent_variables
 from transload_airflow.links import LINK_KEY, AppLink
@@ -45,15 +44,12 @@ from transload_airflow.listener import Departure, departing
 from transload_airflow.log_lines import log_line, log_of_task
 from transload_airflow.masks import Reads
 from transload_airflow.runner import runner_for_tasks
-from transload_airflow.settings import (
-    default_deferrable,
-    deployment_id,
-    triggerer_on_same_machine,
-)
-from transload_airflow.stores import CursorFile, LogStore, TaskStore, app_entry, log_entry
+from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
+from transload_airflow.stores import APPS, LOGS, CursorFile, LogStore, TaskStore
 from transload_airflow.task_instance import dag_folder, state_store, within_time_limit
 from transload_airflow.templates import TemplateRules
 from transload_airflow.tracebacks import hide_traceback
+from transload_airflow.tries import note_job
 from transload_airflow.values import (
     app_name,
     arguments,
@@ -72,7 +68,6 @@ if TYPE_CHECKING:
     from transload.components import Component
     from transload.pipelines import Attached, Driver
     from transload.runner import AppResults, Runner
-    from transload.schedulers import SchedulerBase
 
 with suppress(ImportError):  # before Airflow 3.3 an administrator lists the class in airflow.cfg
     from airflow.sdk.serde import allow_class
@@ -145,6 +140,8 @@ class TransloadOperator(TemplateRules):
             the job's own.
         parent_run_id: run that this one derives from.
         conn_id: a connection of type ``transload``, with the cluster and defaults.
+        key: which of the task's jobs it is, for a task that runs several: a text that is equal in
+            all tries of the task.
         deferrable: wait in the triggerer where that is possible, by default as ``[operators]
             default_deferrable`` says.
         defer_after: seconds for which a running job is waited for in place first. With 0, it is
@@ -273,6 +270,7 @@ class TransloadOperator(TemplateRules):
         tracker_base: str | None = None,
         parent_run_id: str | None = None,
         conn_id: str | None = None,
+        key: str | None = None,
         deferrable: bool | None = None,
         defer_after: float = 2.0,
         durable: bool = True,
@@ -327,6 +325,7 @@ class TransloadOperator(TemplateRules):
         self.scheduler = scheduler
         self.cfg = cfg
         self.conn_id = conn_id
+        self.key = key
         self.workspace = workspace
         self.tracker_base = tracker_base
         self.parent_run_id = parent_run_id
@@ -390,6 +389,8 @@ class TransloadOperator(TemplateRules):
             split_overrides({"overrides": self.overrides})
         if self.cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={self.cancelled!r}: must be 'fail' or 'skip'")
+        if self.key is not None and (not isinstance(self.key, str) or not self.key):
+            raise ConfigError(f"key={self.key!r}: must be a text, and not empty")
         seconds = self.defer_after
         if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or seconds < 0:
             raise ConfigError(f"defer_after={seconds!r}: must be a number of seconds, 0 or more")
@@ -423,7 +424,8 @@ class TransloadOperator(TemplateRules):
         with ADAPTER.translating(step):
             taken = LifecycleState.from_dict(state, time.monotonic())
             step.options = taken.options
-            step.unit = resumed_unit(context, taken.identity)
+            step.key = state.get("key")
+            note_job(context, taken.identity)
             self._keep_in_store(step)
             driver = ADAPTER.restore(step, state)
         self.app_link = state.get("link")
@@ -469,16 +471,14 @@ class TransloadOperator(TemplateRules):
 
     # -- parts
 
-    def _begin(self, context: Any, deferrable: bool, *, again: bool = False) -> Any:
+    def _begin(self, context: Any, deferrable: bool) -> Any:
         """Submit the job or reattach to it, and wait for it.
 
         Args:
             context: of the task.
             deferrable: let the triggerer wait, if it can.
-            again: it is the job that this try has begun already, in an earlier process.
         """
-        if not again:
-            self.app_link = ""  # until there is one
+        self.app_link = ""  # until there is one
         if deferrable and context.get("task", self) is not self:
             self.log.info(
                 "this operator is executed inside another task, which waits in place, and holds "
@@ -489,7 +489,7 @@ class TransloadOperator(TemplateRules):
         with ADAPTER.translating(step):
             # a wrong setting is found before anything is started
             same_machine = deferrable and triggerer_on_same_machine()
-            launch = self._prepared(step, again=again)
+            launch = self._prepared(step)
         driver = ADAPTER.driver(step, launch, step.options)
         with ADAPTER.guard(step, driver):
             self._announce(step, driver, driver.start())
@@ -503,29 +503,25 @@ class TransloadOperator(TemplateRules):
     def _wait_here(self, context: Any, error: str) -> Any:
         """Wait in place for the job of a trigger that failed or ran out of time.
 
+        This try has started its job. This try's own XCom, which a deferral keeps, says which.
+
         Args:
             context: of the task.
             error: what happened to the trigger.
         """
-        if self.options.durable:
-            self.log.warning(f"{error}: reattaching to the job, and waiting in place")
-            return self._begin(context, False, again=True)
-        # only this try's own XCom, which a deferral keeps, knows its job. To begin again would
-        # start a second one
         ti = context["ti"]
         handle = ti.xcom_pull(
             task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1)
         )
         if not handle:
             raise AirflowException(
-                f"{error}, and no XCom {HANDLE_KEY!r} says which job this try started; nothing was "
-                "done"
+                f"{error}, and no XCom {HANDLE_KEY!r} says which job this try started: it goes on"
             )
         self.log.warning(f"{error}: waiting in place for {handle}")
         step = self._new_step(context)
         with ADAPTER.translating(step):
             self._take_defaults(step)
-            step.unit = first_unit(context)
+            self._keep_in_store(step)
             driver = ADAPTER.driver(step, None, step.options)
             driver.attach(handle)
             self.app_link = driver.link() or ""
@@ -578,6 +574,7 @@ class TransloadOperator(TemplateRules):
             airflow=context,
             options=within_time_limit(context, self.options),
             inherit_env=self.inherit_env,
+            key=self.key,
             sink=log_line,
             log=log_of_task(self.log),
             on_change=lambda handle, status: self.callbacks.on_status(status, context),
@@ -590,11 +587,11 @@ class TransloadOperator(TemplateRules):
             step.end()
         return step
 
-    def _prepared(self, step: TaskContext, *, again: bool) -> Launch:
-        """Return the launch to submit, and complete the step's identity and stores.
+    def _prepared(self, step: TaskContext) -> Launch:
+        """Return the launch to submit, and complete the step's stores.
 
         Raises:
-            SpecError: for a wrong source, or if the task state store holds something foreign.
+            SpecError: for a wrong source, or a second job without a key of its own.
             ConfigError: for a wrong connection or setting, or a run option that does not parse.
         """
         context = step.airflow
@@ -602,42 +599,27 @@ class TransloadOperator(TemplateRules):
         step.context_args = self._context_args(context)
         launch = self._launch(context)
         runner = self._runner()
-        if not step.options.durable:
-            step.unit = first_unit(context)
-        else:
-            ask = ""
-            if not again:
-                ask = pipelines.ask_of(launch, runner, step.context_args)
-            step.unit = noted_unit(context, ask)
-            if state_store(context) is None:
-                self._identify_without_store(
-                    step, runner.scheduler(launch.scheduler_name(runner.settings))
-                )
+        if step.options.durable:
+            note_job(context, ADAPTER.identity(step))
+        if state_store(context) is None:
+            # only a retry can know that an earlier try has reported a loss
+            retried = getattr(context["ti"], "try_number", 1) > 1
+            step.options = replace(step.options, loss_already_reported=retried)
         self._keep_in_store(step)
         step.variables = parent_variables(context["ti"])
         pass_env = [*launch.pass_env, *step.variables]
         return replace(decoded(launch, runner), pass_env=pass_env)
-
-    def _identify_without_store(self, step: TaskContext, scheduler: SchedulerBase) -> None:
-        """Complete the step's identity where Airflow has no task state store."""
-        name = deployment_id(scheduler, self.log.warning)
-        step.unit = step.unit._replace(namespace=name)
-        # only a retry can know that an earlier try has reported a loss
-        retried = getattr(step.airflow["ti"], "try_number", 1) > 1
-        step.options = replace(step.options, loss_already_reported=retried)
 
     def _keep_in_store(self, step: TaskContext) -> None:
         """Keep the job's record and log positions in Airflow's task state store, if there is one."""
         accessor = state_store(step.airflow)
         if accessor is None or not step.options.durable:
             return
-        name = step.unit.name
+        key = step.key or ""
         position = CursorFile.of(ADAPTER.identity(step))
-        self._log_store = LogStore(accessor, log_entry(name), position)
+        self._log_store = LogStore(accessor, LOGS, key, beside=position)
         step.log_store = self._log_store
-        step.store = TaskStore(
-            accessor, app_entry(name), on_kill=step.options.on_kill, over=step.end
-        )
+        step.store = TaskStore(accessor, APPS, key, on_kill=step.options.on_kill, over=step.end)
 
     def _take_defaults(self, step: TaskContext) -> None:
         """Read the defaults of the connection."""
@@ -742,7 +724,7 @@ class TransloadOperator(TemplateRules):
         if driver.options.deadline is not None:
             seconds = max(0.0, driver.options.deadline - time.time())
             timeout = timedelta(seconds=seconds) + GRACE
-        state = {**driver.state(), "link": self.app_link}
+        state = {**driver.state(), "link": self.app_link, "key": step.key}
         trigger = AppStateTrigger(state, left=mark_deferred(), reads=self._reads.to_dict())
         self.defer(trigger=trigger, method_name="resume", timeout=timeout)
         raise AssertionError("defer() raises")

@@ -97,6 +97,7 @@ class JobOptions(JobSettings, BaseOptions, total=False):
     durable: bool
     environment: Environment | str | None
     inherit_env: bool
+    key: str | None
     logging_interval: float
     max_log_rate: int | str | None
     on_kill: Literal["cancel", "detach"]

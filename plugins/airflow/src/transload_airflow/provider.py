@@ -40,9 +40,9 @@ _CONNECTION = {
 
 _OPTIONS = {
     "deployment_id": _option(
-        "Names this Airflow installation in the ids of its jobs. Only for Airflow before 3.3, "
-        "which has no task state store. Without it, two installations that share a scheduler, and "
-        "have a DAG of the same name, would take each other's jobs for their own.",
+        "Names this Airflow installation in the ids of its jobs. Set it where jobs run on anything "
+        "but the local scheduler, differently for each installation: without it, a job of another "
+        "installation, of a DAG and a run of the same names, stops a task while it runs.",
         example="production",
         default="",
     ),

@@ -163,14 +163,14 @@ class SearchTrialOperator(TransloadOperator):
     def _context_args(self, context: Mapping[str, Any]) -> dict[str, Any]:
         return ledger_of(self, context).known(self.trial["index"])
 
-    def _begin(self, context: Any, deferrable: bool, *, again: bool = False) -> Any:
+    def _begin(self, context: Any, deferrable: bool) -> Any:
         if deferrable and self.search.get("early_stopping") is not None:
             self.log.info(
                 "the search stops trials early: this task waits in place, and holds its slot"
             )
             deferrable = False
         with self._failure_noted(context):
-            return super()._begin(context, deferrable, again=again)
+            return super()._begin(context, deferrable)
 
     def _end(
         self, step: TaskContext, driver: Driver, waited: Mapping[str, Any] | None = None

@@ -15,7 +15,6 @@ from transload.pipelines import ExecutionOptions, json_safe
 from transload.specs import AppState
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.deferral import mark_deferred
-from transload_airflow.generation import Unit
 from transload_airflow.hooks import defaults_of
 from transload_airflow.log_lines import log_of_task
 from transload_airflow.settings import default_deferrable
@@ -137,7 +136,7 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         return TaskContext(
             airflow=context,
             options=self.options,
-            unit=Unit("sensor"),
+            key="sensor",
             log=log_of_task(self.log),
             owner=False,
             cancelled=self.cancelled,

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from airflow.providers.common.compat.sdk import conf
 
 from transload.errors import ConfigError
-
-if TYPE_CHECKING:
-    from transload.schedulers import SchedulerBase
 
 _YES: Final = ("true", "yes", "on", "1")
 _NO: Final = ("false", "no", "off", "0")
@@ -54,20 +50,3 @@ def triggerer_on_same_machine() -> bool:
 def _class_name(executor: str) -> str:
     """Return the class of an executor given as ``LocalExecutor`` or ``team:module.Class``."""
     return executor.strip().rsplit(".", 1)[-1].split(":")[-1]
-
-
-def deployment_id(scheduler: SchedulerBase, warn: Callable[[str], None]) -> str:
-    """Return the name of this installation, for an Airflow without task state store.
-
-    Args:
-        scheduler: where a job is to run.
-        warn: takes a line that says so if a name is needed and missing.
-    """
-    name = setting("deployment_id", "")
-    if not name and scheduler.capabilities.reachable_from == "network":
-        warn(
-            "[transload] deployment_id is not set: another Airflow with a DAG of this name, on "
-            f"the same {scheduler.name} scheduler, would take this job for its own. Set it in "
-            "airflow.cfg, differently for each installation."
-        )
-    return name

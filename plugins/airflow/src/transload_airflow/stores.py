@@ -25,24 +25,11 @@ LOG_INTERVAL: Final = 1.0
 _logger = logging.getLogger(__name__)
 
 
-def app_entry(unit: str) -> str:
-    """Return under which key a task keeps the record of a job.
+APPS: Final = "apps"
+"""Entry in which a task keeps the records of its jobs."""
 
-    Args:
-        unit: which of its jobs, if it has several.
-    """
-    return _entry("app", unit)
-
-
-def log_entry(unit: str) -> str:
-    """Return under which key a task keeps how far it has handed on the lines of a job."""
-    return _entry("logs", unit)
-
-
-def _entry(name: str, unit: str) -> str:
-    if not unit:
-        return name
-    return f"{name}.{unit}"
+LOGS: Final = "logs"
+"""Entry in which a task keeps how far it has handed on the lines of its jobs."""
 
 
 class TaskStore:
@@ -53,7 +40,8 @@ class TaskStore:
     Args:
         accessor: ``context["task_state_store"]``. Only the task's own process may use it. A trigger
             would hang.
-        key: which entry.
+        entry: which entry.
+        key: whose record in that entry, which has one for each of the task's jobs.
         on_kill: kept with each record, unless it is None.
         over: called when Airflow refuses a record because the task has another try by now, unless
             it is None.
@@ -62,13 +50,15 @@ class TaskStore:
     def __init__(
         self,
         accessor: Any,
-        key: str,
+        entry: str,
+        key: str = "",
         *,
         on_kill: str | None = None,
         over: Callable[[], object] | None = None,
     ) -> None:
         self._accessor = accessor
-        self._key = f"{KEY}.{key}"
+        self._entry = f"{KEY}.{entry}"
+        self._key = key
         self._over = over
         self._kept_with_each: dict[str, Any] = {}
         if on_kill is not None:
@@ -76,9 +66,15 @@ class TaskStore:
 
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""
-        found = self._accessor.get(self._key)
+        found = self._records().get(self._key)
         if not isinstance(found, Mapping):
             return None
+        return dict(found)
+
+    def _records(self) -> dict[str, Any]:
+        found = self._accessor.get(self._entry)
+        if not isinstance(found, Mapping):
+            return {}
         return dict(found)
 
     def put(self, record: dict[str, Any]) -> None:
@@ -89,9 +85,10 @@ class TaskStore:
         """
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
-        kept = {**record, **self._kept_with_each}
+        records = self._records()
+        records[self._key] = {**record, **self._kept_with_each}
         try:
-            self._accessor.set(self._key, kept, retention=NEVER_EXPIRE)
+            self._accessor.set(self._entry, records, retention=NEVER_EXPIRE)
         except Exception as exc:
             if self._over is not None and try_is_over(exc):
                 self._over()
@@ -107,13 +104,16 @@ class LogStore(TaskStore):
 
     Args:
         accessor: see `TaskStore`.
+        entry: see `TaskStore`.
         key: see `TaskStore`.
         beside: what a trigger of this task keeps on its machine, which may be this one. It may have
             come further.
     """
 
-    def __init__(self, accessor: Any, key: str, beside: CursorFile | None = None) -> None:
-        super().__init__(accessor, key)
+    def __init__(
+        self, accessor: Any, entry: str, key: str = "", *, beside: CursorFile | None = None
+    ) -> None:
+        super().__init__(accessor, entry, key)
         self._beside = beside
         self._pending: dict[str, Any] | None = None
         self._next = 0.0

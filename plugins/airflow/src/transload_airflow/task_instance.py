@@ -42,12 +42,8 @@ _NOT_FOUND: Final = 404
 # -- its names and places
 
 
-def task_key(ti: Any) -> tuple[str, ...]:
-    """Return DAG, run, map index and task, by which Airflow names a task instance."""
-    return (ti.dag_id, ti.run_id, str(_map_index(ti)), ti.task_id)
-
-
-def _map_index(ti: Any) -> int:
+def map_index_of(ti: Any) -> int:
+    """Return which of the instances of a mapped task it is, or -1 if it is not mapped."""
     index = getattr(ti, "map_index", None)
     if index is None:
         return -1
@@ -101,7 +97,7 @@ def task_state(ti: Any, absent: str | None = None) -> str | None:
         dag_id=ti.dag_id,
         task_ids=[ti.task_id],
         run_ids=[ti.run_id],
-        map_index=_map_index(ti),
+        map_index=map_index_of(ti),
     )
     states = list(answer.get(ti.run_id, {}).values())
     if not states:

@@ -71,6 +71,7 @@ class AppStateTrigger(BaseTrigger):
             positions = self._positions()
             waited = await self._wait(positions)
             waited["state"]["link"] = self.state.get("link")
+            waited["state"]["key"] = self.state.get("key")
             await released
             await lines_are_read()
         except asyncio.CancelledError:

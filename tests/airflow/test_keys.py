@@ -1,13 +1,15 @@
-"""A task that asks for several jobs in turn gets a job for each, and runs none twice."""
+"""A task that runs several jobs gives each a key, and runs none twice."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 from airflow_server import AirflowServer
 from contexts import execute, make_context
 
+from transload.errors import ConfigError
 from transload_airflow import TransloadOperator
 from transload_testing import ScriptedControl, scripted_app
 
@@ -18,12 +20,14 @@ class Twice(TransloadOperator):
     """Runs one job after the other."""
 
     words: tuple[str, ...] = WORDS
+    keyed = True
 
     def execute(self, context: Any) -> Any:
         """Return the words that the jobs have reported."""
         found = []
         for word in self.words:
-            self.app, _ = scripted(word), None
+            self.app = scripted(word)
+            self.key = word if self.keyed else None
             results = TransloadOperator.execute.__wrapped__(self, context)  # type: ignore[attr-defined]
             found.append(results["results"]["0"]["word"])
         return found
@@ -55,14 +59,28 @@ def again(task: Any, context: dict[str, Any], **marks: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("with_store", [True, False])
-def test_each_different_ask_is_a_job(control: ScriptedControl, with_store: bool) -> None:
-    """A class that calls ``execute`` for several jobs gets each one's results.
-
-    Equal ones are one job.
-    """
-    task = made((*WORDS, "one", "two"))
-    assert run(task, make_context(task, with_store=with_store)) == [*WORDS, "one", "two"]
+def test_each_key_is_a_job(control: ScriptedControl, with_store: bool) -> None:
+    """A class that calls ``execute`` for several jobs gets each one's results."""
+    task = made()
+    assert run(task, make_context(task, with_store=with_store)) == list(WORDS)
     assert len(control.started()) == 3
+
+
+@pytest.mark.parametrize("words", [("one", "one"), ("one", "two")])
+def test_second_job_without_a_key(control: ScriptedControl, words: tuple[str, ...]) -> None:
+    """A second job of the same key, or of none, is refused before it is submitted."""
+    task = made(words)
+    task.keyed = False
+    with pytest.raises(AirflowFailException, match="key"):
+        run(task, make_context(task))
+    assert len(control.started()) == 1
+
+
+@pytest.mark.parametrize("key", ["", 3])
+def test_wrong_key(key: Any) -> None:
+    """A key is a text."""
+    with pytest.raises(ConfigError, match="key"):
+        TransloadOperator(task_id="job", app=scripted("one"), key=key)
 
 
 def test_a_retry_collects_each(control: ScriptedControl) -> None:
@@ -71,7 +89,6 @@ def test_a_retry_collects_each(control: ScriptedControl) -> None:
     context = make_context(task)
     run(task, context)
     assert run(made(), again(task, context)) == list(WORDS)
-    assert run(made(("two",)), again(task, context)) == ["two"]
     assert run(made(("three", "one")), again(task, context)) == ["three", "one"]
     assert len(control.started()) == 3
     assert run(made(("four",)), again(task, context)) == ["four"], "none of the three"
@@ -92,9 +109,12 @@ def test_edited_task_keeps_its_one_job(
 ) -> None:
     """A task whose definition was edited between two tries keeps its job, and the log says so."""
     task = made(("one",))
+    task.keyed = False
     context = make_context(task)
     run(task, context)
-    assert run(made(("edited",)), again(task, context)) == ["one"]
+    edited = made(("edited",))
+    edited.keyed = False
+    assert run(edited, again(task, context)) == ["one"]
     assert "was submitted with another definition than the present one" in capfd.readouterr().out
     assert len(control.started()) == 1
 
@@ -105,7 +125,7 @@ def test_operators_inside_another_task(control: ScriptedControl) -> None:
     context = make_context(outer)
     for word in WORDS:
         inner = TransloadOperator(
-            task_id=word, app=scripted(word), scheduler="scripted", deferrable=True
+            task_id=word, app=scripted(word), key=word, scheduler="scripted", deferrable=True
         )
         assert execute(inner, context)["results"]["0"]["word"] == word
     assert len(control.started()) == 3
