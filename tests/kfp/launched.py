@@ -135,3 +135,16 @@ def reporting(folder: str) -> AppDef:
     """
     text = f'mkdir -p "$TRANSLOAD_TRACKER_BASE"; cp "{folder}/report.json" "$TRANSLOAD_TRACKER_BASE/all.json"'
     return AppDef("reporting", [Role("main", "/tmp", entrypoint="sh", args=["-c", text])])
+
+
+def odd_bytes(folder: str) -> AppDef:
+    """Write a file, a line and results that are no UTF-8, or that no database takes.
+
+    Args:
+        folder: nothing
+    """
+    text = r"""printf 'a\377b\n'; mkdir -p "$TRANSLOAD_TRACKER_BASE" "$TRANSLOAD_OUTPUT_DIR"
+touch "$TRANSLOAD_OUTPUT_DIR/$(printf 'a\377\nb')"
+printf '%s' '{"schema": 1, "results": {"text": "a\u0000c", "n": 1}}' > "$TRANSLOAD_TRACKER_BASE/all.json"
+"""
+    return AppDef("odd", [Role("main", "/tmp", entrypoint="bash", args=["-c", text])])

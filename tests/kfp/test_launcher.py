@@ -650,6 +650,20 @@ def test_files_become_artifacts(subprocess_kfp: Path, tmp_path: Path, form: str)
     host_runner("kfp").close()
 
 
+@pytest.mark.parametrize("form", ["container", "python"])
+def test_names_and_texts_that_no_json_has(tmp_path: Path, transload_home: Path, form: str) -> None:
+    """A success stays one where the job's files, lines and results have other bytes than UTF-8."""
+    process = start(tmp_path, launched.odd_bytes, form, results={"text": str})
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 0, said
+    text = (tmp_path / "out" / "executor_output.json").read_text()
+    output = json.loads(text)
+    json.dumps(output, ensure_ascii=False).encode()  # has no half of a pair in it
+    (results,) = output["artifacts"]["results"]["artifacts"]
+    assert any("xff" in name for name in results["metadata"]["transload_files"])
+    assert "\0" not in output["parameterValues"]["text"]
+
+
 def test_a_file_that_could_not_come_back(
     in_process: None,
     tmp_path: Path,

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError
+from transload.pipelines import json_safe
 from transload.runtime.tracking import FsspecResultTracker
 from transload_kfp.adapter import (
     ADAPTER,
@@ -63,7 +64,13 @@ def run_task(
         values = spec.output_values(results)
         _write_artifacts(driver, results, made)
         _fetch_files(driver, results, files, made)
-    return {"handle": driver.handle, **values}
+    values = {"handle": driver.handle, **values}
+    return {name: _safe(value) for name, value in values.items()}
+
+
+def _safe(value: Any) -> Any:
+    """Return a text without what a backend's database takes in none. Numbers stay as they are."""
+    return json_safe(value) if isinstance(value, str) else value
 
 
 def _write_artifacts(driver: Driver, results: AppResults, made: Mapping[str, Any]) -> None:
@@ -77,7 +84,8 @@ def _write_artifacts(driver: Driver, results: AppResults, made: Mapping[str, Any
     link = driver.link()
     if link:
         made["results"].metadata["transload_link"] = link
-    made["metrics"].metadata.update(metrics_of(results.results))
+    metrics = metrics_of(results.results)
+    made["metrics"].metadata.update({_safe(name): _safe(value) for name, value in metrics.items()})
     tracker = FsspecResultTracker(folder)
     for key, values in results.results.items():
         tracker[key] = dict(values)
@@ -92,7 +100,7 @@ def _fetch_files(
     """
     places = {name: str(each["path"]) for name, each in results.artifacts.items()}
     if places:
-        made["results"].metadata["transload_files"] = places
+        made["results"].metadata["transload_files"] = json_safe(places)
     handle = driver.handle or ""
     for port in ports:
         path = made[port.name].path
