@@ -353,6 +353,16 @@ def test_inline_outputs(tmp_path: Path) -> None:
     assert set(output["artifacts"]) == {"results", "metrics"}  # what others make is theirs
 
 
+def test_inline_texts_that_no_json_has(tmp_path: Path) -> None:
+    """A success stays one where texts and names have what no backend takes."""
+    text = say(r'{"t": "a\u0000b\ud800c", "n\ud800": 1}')
+    done = run_inline(tmp_path, text, [["t", None, "String"]])
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "files" / "t").read_text(encoding="utf-8") == r"a\x00b\ud800c"
+    output = json.loads((tmp_path / "out" / "o.json").read_text())
+    json.dumps(output, ensure_ascii=False).encode()  # has no half of a pair in it
+
+
 def test_inline_files(tmp_path: Path) -> None:
     """Files and folders of the job become artifacts, and metrics have what KFP's page shows."""
     curve = {"fpr": [0, 1], "tpr": [0.5, 1], "threshold": [9, 0]}

@@ -188,6 +188,11 @@ def pick(found: dict[str, dict[str, Any]], name: str, key: str | None) -> Any:
     raise LookupError(f"{what} was not reported; reported: {shown}")
 
 
+def plain(text: str) -> str:
+    """Return a text without what no backend takes in one (halves of surrogate pairs, NUL)."""
+    return text.encode("utf-8", "backslashreplace").decode("utf-8").replace("\0", "\\x00")
+
+
 def output_text(value: Any, kind: str, name: str) -> str:
     """Return a value as the file of an output parameter has it.
 
@@ -195,7 +200,7 @@ def output_text(value: Any, kind: str, name: str) -> str:
         LookupError: for a value that is not of the declared type.
     """
     if kind == "String" and isinstance(value, str):
-        return value
+        return plain(value)
     if kind == "String":
         return json.dumps(value)
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -216,6 +221,7 @@ def metrics_of(found: dict[str, dict[str, Any]]) -> dict[str, Any]:
             title = name
             if sum(name in other for other in found.values()) > 1:
                 title = f"{key}.{name}"
+            title = plain(title)
             metrics[title] = value
             # an int may be larger than any float
             if isinstance(value, float) and not math.isfinite(value):
