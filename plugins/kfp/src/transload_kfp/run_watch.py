@@ -8,15 +8,17 @@ that with its own account. This imports nothing but the standard library.
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse, HTTPSConnection
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 """The folder with the name, token and certificate of a pod's own account."""
@@ -69,9 +71,11 @@ class RunWatch:
         name = os.environ.get("KFP_POD_NAME")
         if not name:
             return False
+        from http.client import HTTPException
+
         try:
             pod = self._pod(name)
-        except (OSError, ValueError, http.client.HTTPException):
+        except (OSError, ValueError, HTTPException):
             return False
         limit = pod.get("spec", {}).get("activeDeadlineSeconds")
         began = pod.get("status", {}).get("startTime")
@@ -82,12 +86,15 @@ class RunWatch:
     # -- the thread
 
     def _watch(self) -> None:
+        # takes a while, and the main thread has no need of it
+        from http.client import HTTPException
+
         pause = threading.Event()
         while not self.ended:
             try:
                 if not self._read_events():
                     break
-            except (OSError, ValueError, LookupError, http.client.HTTPException):
+            except (OSError, ValueError, LookupError, HTTPException):
                 pass  # an outage: what was seen last still holds
             pause.wait(_PAUSE_S)
         self._answered.set()
@@ -130,15 +137,16 @@ class RunWatch:
             pod: dict[str, Any] = json.load(response)
             return pod
 
-    def _connection(self, seconds: float) -> http.client.HTTPSConnection:
-        import ssl  # takes a while, and the main thread imports meanwhile
+    def _connection(self, seconds: float) -> HTTPSConnection:
+        import ssl
+        from http.client import HTTPSConnection
 
         trusted = ssl.create_default_context(cafile=os.path.join(self._account, "ca.crt"))
         host = os.environ["KUBERNETES_SERVICE_HOST"]
         port = int(os.environ.get("KUBERNETES_SERVICE_PORT") or 443)
-        return http.client.HTTPSConnection(host, port, timeout=seconds, context=trusted)
+        return HTTPSConnection(host, port, timeout=seconds, context=trusted)
 
-    def _get(self, connection: http.client.HTTPSConnection, path: str) -> http.client.HTTPResponse:
+    def _get(self, connection: HTTPSConnection, path: str) -> HTTPResponse:
         # the token is read each time, since the cluster exchanges it
         headers = {"Authorization": f"Bearer {self._read('token')}", "Accept": "application/json"}
         connection.request("GET", path, headers=headers)
