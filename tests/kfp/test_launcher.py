@@ -559,6 +559,27 @@ def test_a_try_after_the_first(
     assert driver.options.loss_already_reported is answered
 
 
+def test_who_asked_is_kept_with_the_job(
+    monkeypatch: pytest.MonkeyPatch, in_process: None, tmp_path: Path
+) -> None:
+    """A job leads to the run and the node of its task."""
+    monkeypatch.setenv(NODE, "files-zbwdn(0).root(0).sh(0).executor(1)")
+    made = launcher_from_app(command=["true"], scheduler="local", image=IMAGE)
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    context = {"job_id": "1234", "job_name": "files-zbwdn", "task_name": "sh"}
+    run_task(spec, {}, context, made_in(tmp_path, "results", "metrics"))
+    runner = host_runner("kfp")
+    (row,) = runner.list("local")
+    asked = runner.description(row.app_handle).asked
+    assert asked == {
+        "run": "1234",
+        "run_name": "files-zbwdn",
+        "node": "root.sh.executor",
+        "task": "sh",
+        "tries": [0, 0, 0, 1],
+    }
+
+
 def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A program runs as it is, without a component. Its options become inputs by their names."""
     command = ["sh", "-c", 'echo "got $*"', "sh", "--batch-size", "4", "--lr=0.1"]

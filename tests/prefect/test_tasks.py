@@ -56,6 +56,28 @@ def test_a_name_that_was_given_is_the_name_of_the_job(host: Any) -> None:
     assert work() == ["this", "zen", "zen of-python", "hello", "mine", "echo", "hi"]
 
 
+def test_who_asked_is_kept_with_the_job(host: Any) -> None:
+    """A job leads to the flow run and the task run that it was submitted for."""
+    from prefect import flow
+    from prefect.runtime import flow_run
+
+    from transload_prefect import app_task, run_app
+
+    @flow(flow_run_name="nightly")
+    def work() -> list[Any]:
+        runner = host_runner("prefect")
+        of_task = app_task(command=["true"], name="train")()
+        of_flow = run_app(command=["true"])
+        found = [runner.description(each.handle).asked for each in (of_task, of_flow)]
+        return [str(flow_run.id), *found]
+
+    run_id, *jobs = work()
+    assert jobs[0]["task_run"] != jobs[1]["task_run"]
+    for asked, name in zip(jobs, ("train", "true"), strict=True):
+        assert asked["task_run"] and asked["task_run_name"].startswith(name)
+        assert (asked["flow_run"], asked["flow_run_name"]) == (run_id, "nightly")
+
+
 def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:
     """A job's results are the task's value, and the flow run's log has its lines once, by level."""
     from prefect import flow

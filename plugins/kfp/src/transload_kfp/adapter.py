@@ -83,6 +83,12 @@ class TaskContext:
     tries: Sequence[int] = ()
 
 
+_RUN_WORDS: Final = ("run", "run_name")
+_PATH_WORDS: Final = ("pipeline", "node", "key", "inputs", "task")
+"""What the parts of a task's identity are (see `identity_of`)."""
+_SHOWN_WORDS: Final = ("run", "run_name", "node", "key", "task")
+
+
 class TaskFailed(SystemExit):
     """Ends the task's process with an exit code. What happened has been said."""
 
@@ -147,10 +153,13 @@ class KfpAdapter(Adapter[TaskContext]):
         return context.identity
 
     def asked(self, context: TaskContext) -> Mapping[str, Any]:
-        """Return the numbers of this try, where a backend says them."""
-        if not context.tries:
-            return {}
-        return {"tries": list(context.tries)}
+        """Return the run, the task and its node, and the numbers of this try, where they are known."""
+        names = (*_RUN_WORDS, *_PATH_WORDS)
+        known = dict(zip(names, (*context.identity.run, *context.identity.path), strict=False))
+        words: dict[str, Any] = {name: known[name] for name in _SHOWN_WORDS if known.get(name)}
+        if context.tries:
+            words["tries"] = list(context.tries)
+        return words
 
     def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
         """Tell a person's *retry run* from a backend's next try, whose number has grown.

@@ -154,14 +154,20 @@ class PrefectAdapter(Adapter[JobContext]):
 
     def asked(self, context: JobContext) -> Mapping[str, Any]:
         """Return the words of this try: the task run, and which run of the flow it is in."""
-        task = context.run.task
-        if task is None or context.run.unit is None:
-            return {}
-        return {
-            "task_run": str(task.task_run.id),
-            "flow_run_count": task.task_run.flow_run_run_count,
-            "called_by": context.called_by,
-        }
+        run = context.run
+        words: dict[str, Any] = {}
+        if run.flow_run_id is not None:
+            words["flow_run"] = str(run.flow_run_id)
+        if run.flow is not None and run.flow.flow_run is not None:
+            words["flow_run_name"] = run.flow.flow_run.name
+        if run.task is None:
+            return words
+        words["task_run"] = str(run.task.task_run.id)
+        words["task_run_name"] = run.task.task_run.name
+        if run.unit is not None:
+            words["flow_run_count"] = run.task.task_run.flow_run_run_count
+            words["called_by"] = context.called_by
+        return words
 
     def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
         """Refuse to share a job between two equal tasks of one run of a flow.
@@ -172,8 +178,9 @@ class PrefectAdapter(Adapter[JobContext]):
         Raises:
             SpecError: if another task run of this run of the flow has the job.
         """
+        of_task = "called_by" in kept and "called_by" in now
         same_run = all(kept.get(each) == now.get(each) for each in ("flow_run_count", "called_by"))
-        if kept and now and same_run and kept.get("task_run") != now["task_run"]:
+        if of_task and same_run and kept.get("task_run") != now["task_run"]:
             raise SpecError(
                 "two equal tasks, in processes of their own, ask for one job: give each of them a "
                 "name of its own, as in app_task(…, key='first')"
