@@ -166,8 +166,9 @@ class ScriptedScheduler(SchedulerBase):
             if known is not None and known["digest"] != submission.digest:
                 raise AppExists(app_id)
             return False
-        if submission.tracker_base == self.results_folder(app_id, submission.cfg):
-            os.makedirs(submission.tracker_base, exist_ok=True)
+        base = submission.tracker_base
+        if base and base == self.results_folder(app_id, submission.cfg):
+            os.makedirs(base, exist_ok=True)
         if script.results and submission.tracker_base:
             from transload.runtime.tracking import FsspecResultTracker
 
