@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import os
 import shutil
@@ -94,16 +93,6 @@ def output_of(job: Job) -> str:
     return line
 
 
-ON_NODE = {"environment_on": "node", "environment_unpack": "node"}
-NODE_DISK = f"/tmp/transload-environments-{os.getuid()}"
-ALONE = """\
-import os, sys, tiny
-names = os.listdir("/sys/class/net")
-script = open(sys.prefix + "/bin/activate").read()
-print(tiny.VERSION, sys.prefix, os.environ["TRANSLOAD_ENVIRONMENT"], sys.prefix in script, *names)
-"""
-
-
 def leftovers(root: Path) -> list[str]:
     """Return what lies there beside finished environments and their locks."""
     links = [each for each in root.iterdir() if each.is_symlink()]
@@ -111,11 +100,6 @@ def leftovers(root: Path) -> list[str]:
     kept |= {os.readlink(each) for each in links}
     kept |= {f"{each.name}.lock" for each in links}
     return sorted({each.name for each in root.iterdir()} - kept)
-
-
-def is_gone(path: Path) -> bool:
-    """Tell whether nothing is there."""
-    return not path.exists()
 
 
 def grow_old(path: str, seconds: float = 3600.0) -> None:
@@ -354,67 +338,6 @@ def test_wheels_that_are_fetched_here_and_sent(
         launch.plan(afar).submit()
 
 
-@pytest.mark.parametrize(
-    "scheduler", ["slurm", pytest.param("hpc", marks=pytest.mark.engine("sshd"))]
-)
-def test_made_in_a_job_and_unpacked_on_the_nodes(
-    scheduler: str,
-    index: PackageIndex,
-    needs_slurm: None,
-    request: pytest.FixtureRequest,
-    monkeypatch: pytest.MonkeyPatch,
-    eventually: Eventually,
-) -> None:
-    """A short job makes it, and keeps one file. Replicas unpack that once on their node, need no
-    network for it, and leave nothing there. The next job makes none.
-    """
-    runner = request.getfixturevalue({"slurm": "runner", "hpc": "afar"}[scheduler])
-    monkeypatch.delenv("TMPDIR", raising=False)
-    Path(CONTENT).write_text("tiny\n", encoding="utf-8")
-    # a network namespace without a route
-    words = ["--net", "--mount", "sh", "-c", 'mount -t sysfs none /sys; python3 -c "$0"', ALONE]
-    role = Role(
-        "main", "/tmp", entrypoint="unshare", args=words, num_replicas=2, env=index.variables()
-    )
-    app = AppDef("test", [role])
-    launch = Launch(app=app, scheduler=scheduler, environment=CONTENT, cfg=ON_NODE)
-    for _ in range(2):
-        job = launch.plan(runner).submit()
-        assert job.wait(90).state.name == "SUCCEEDED"
-        for k in range(2):
-            (line,) = job.logs("main", k)
-            version, prefix, folder, moved, *names = line.split()
-            assert (version, moved, names) == ("1.0", "True", ["lo"])
-            assert prefix == f"{NODE_DISK}/{Path(folder).name}/venv"
-        found = sorted(each.name for each in Path(folder).iterdir())
-        assert found == ["environment.json", "venv.tar"]
-        unpacked = Path(NODE_DISK, Path(folder).name)
-        eventually(functools.partial(is_gone, unpacked), 30)
-    assert index.requests.count("/simple/tiny/") == 1
-    (made,) = runner.scheduler(scheduler).environments()
-    assert (made.path, made.files) == (folder, 2)
-
-
-def test_a_job_that_cannot_make_it(runner: Runner, slurm_dir: Path, index: PackageIndex) -> None:
-    """The message has the installer's last lines, or Slurm's own words. No job is left."""
-    Path(CONTENT).write_text("absent\n", encoding="utf-8")
-    role = Role("main", "/tmp", entrypoint="true", env=index.variables())
-    app = AppDef("test", [role])
-    launch = Launch(app=app, scheduler="slurm", environment=CONTENT, cfg=ON_NODE)
-    with pytest.raises(SubmitError, match=r"(?s)cannot be made.*\n.*absent") as caught:
-        launch.plan(runner).submit()
-    assert not caught.value.transient
-    launch.cfg = {**ON_NODE, "partition": "nowhere"}
-    with pytest.raises(SubmitError, match=r"the job that makes it ended: .*invalid partition"):
-        launch.plan(runner).submit()
-    launch.cfg = {"environment_on": "moon"}
-    with pytest.raises(ConfigError, match="environment_on=moon: must be one of login, node"):
-        launch.plan(runner)
-    assert runner.list("slurm") == []
-    left = leftovers(slurm_dir / ".environments")
-    assert [each for each in left if not each.startswith(".make-")] == []
-
-
 def test_offline_is_for_clusters_behind_ssh(
     runner: Runner, shell_app: Callable[..., AppDef]
 ) -> None:
@@ -439,7 +362,7 @@ def makers_of(root: Path) -> list[str]:
 
 
 @pytest.mark.engine("sshd")
-@pytest.mark.parametrize("killed", ["helper", "submitter", "helper of a job"])
+@pytest.mark.parametrize("killed", ["helper", "submitter"])
 def test_a_killed_maker_leaves_nothing_that_is_trusted(
     killed: str,
     cluster: Any,
@@ -451,9 +374,6 @@ def test_a_killed_maker_leaves_nothing_that_is_trusted(
 ) -> None:
     """What it started ends, nothing was submitted, and the next submit makes it anew."""
     root = hpc / ".environments"
-    if killed == "helper of a job":
-        settings = Path(os.environ["TRANSLOAD_CONFIG"])
-        settings.write_text(settings.read_text() + 'environment_on = "node"\n')
     index.answers.clear()
     first = submitter(index, "hpc")
     eventually(lambda: index.requests or first.poll(), 60)
@@ -469,14 +389,13 @@ def test_a_killed_maker_leaves_nothing_that_is_trusted(
         first.kill()
         first.communicate(timeout=60)
     eventually(lambda: not makers_of(root), 30)
-    eventually(lambda: not cluster.tool("squeue", "-h", "-n", "transload-environment"), 30)
     index.answers.set()
     assert [each for each in root.iterdir() if each.is_symlink()] == []
     assert [each.name for each in hpc.iterdir() if not each.name.startswith(".")] == ["bin"]
     second = submitter(index, "hpc")
     said = second.communicate(timeout=100)[1]
     assert second.returncode == 0, said
-    assert [each for each in leftovers(root) if not each.startswith(".make-")] == []
+    assert leftovers(root) == []
 
 
 MOMENTS: dict[str, Callable[[Path], object]] = {

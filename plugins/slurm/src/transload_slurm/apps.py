@@ -31,7 +31,6 @@ from transload_slurm.convert import COMMENT, SlurmRequest, comment_of
 from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
 from transload_slurm.environments import Environments, choose_python
 from transload_slurm.jobs import Job, Jobs, seconds_until
-from transload_slurm.making import MakingJob
 from transload_slurm.states import PUT_BACK, clean, ended, to_state
 from transload_slurm.store import AppFolders, last_line, read_json, read_state, write_file
 from transload_slurm.waiting import Never
@@ -154,17 +153,6 @@ class Apps:
         chosen = choose_python(how.python, how.prologue)
         root = self.kept_environments.root
         values = {**chosen.variables, **variables}
-        if how.job is not None:
-            order = environments.order_to_make(
-                root,
-                recipe.to_dict(),
-                python=chosen.path,
-                place=chosen.place,
-                variables=values,
-                packed=how.packed,
-            )
-            with contextlib.closing(MakingJob(how.job).lines(order)) as lines:
-                return str(environments.follow_making(lines, recipe.environment)["path"])
         folder, lock = environments.make_here(
             root,
             recipe.to_dict(),
@@ -172,7 +160,6 @@ class Apps:
             python=chosen.path,
             place=chosen.place,
             variables=values,
-            packed=how.packed,
         )
         os.close(lock)  # it stays for some minutes, and then a record says that it is used
         return folder

@@ -41,7 +41,6 @@ class Arguments(TypedDict, total=False):
     dry_run: bool
     entries: Sequence[Any]
     folder: str
-    job: list[str] | None
     last: bool
     listener: int
     logs: bool
@@ -51,7 +50,6 @@ class Arguments(TypedDict, total=False):
     now: float | None
     offset: int
     older_than: float | None
-    packed: bool
     path: str
     prefix: str
     prologue: str

@@ -30,7 +30,7 @@ from transload.specs import (
 from transload.specs.interruptions import SIGNALS
 from transload.specs.own_programs import shown_command
 from transload_slurm.containers import KINDS, Bind, binds_of, command, step_flags
-from transload_slurm.options import extra, flags, making_of, plain, prologue, role_options
+from transload_slurm.options import extra, flags, plain, prologue, role_options
 from transload_slurm.tables import PER_JOB, PER_ROLE
 
 CAPABILITIES: Final = Capabilities(
@@ -210,7 +210,6 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         )
     roles = []
     for index, role in enumerate(app.roles):
-        making_of(role, cfg)  # refuses a place that there is not
         roles.append(_role(role, index, cfg, app, gang=gang, here=here))
     job = flags(PER_JOB, cfg)
     if cfg.get("dependency"):

@@ -105,9 +105,7 @@ def choose_python(named: str, prologue: str) -> ChosenPython:
     return ChosenPython(said[-1], place, variables)
 
 
-def python_there(
-    root: str, recipe: dict[str, Any], chosen: ChosenPython, packed: bool
-) -> dict[str, Any]:
+def python_there(root: str, recipe: dict[str, Any], chosen: ChosenPython) -> dict[str, Any]:
     """Return what wheels that are fetched elsewhere must fit.
 
     It is ``{}`` if the environment is here already.
@@ -116,12 +114,11 @@ def python_there(
         root: the folder of all environments.
         recipe: what is to be installed.
         chosen: the Python that it is made of.
-        packed: whether it is kept as one file.
 
     Raises:
         Failure: if there is no Python that fits.
     """
-    if find(root, key_of(recipe, chosen.path or chosen.place, packed)) is not None:
+    if find(root, key_of(recipe, chosen.path or chosen.place)) is not None:
         return {}
     libc, version = platform.libc_ver()
     glibc = ""

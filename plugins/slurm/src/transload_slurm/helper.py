@@ -16,12 +16,10 @@ from typing import Any, Final
 from transload.errors import SchedulerUnavailable, SubmitError, TransloadError
 from transload.runtime import untrusted
 from transload.schedulers.environments.program import Child, Failure, find_uv, make
-from transload.schedulers.local.home import make_private
 from transload_slurm import wire
 from transload_slurm.apps import Apps
 from transload_slurm.blobs import Blobs
 from transload_slurm.environments import WHEELS, choose_python, python_there
-from transload_slurm.making import MakingJob
 from transload_slurm.watch import SlurmWatch
 
 _PER_MINUTE: Final = 12  # a login node has many users
@@ -43,7 +41,7 @@ class Helper:
         self._blobs = Blobs(root)
         self._apps = Apps(root, _PER_MINUTE, self._blobs)
         self._watches: dict[int, SlurmWatch] = {}
-        self._makers: set[Child | MakingJob] = set()
+        self._makers: set[Child] = set()
         self._is_over = False
         self._busy = 0
         self._lock = threading.Lock()
@@ -148,14 +146,11 @@ class Helper:
         python: str,
         prologue: str,
         variables: dict[str, str],
-        packed: bool = False,
-        job: list[str] | None = None,
         wheels: str = "",
     ) -> dict[str, Any]:
         """Make an environment unless it is there, and pass on what its installer says meanwhile.
 
-        Wheels that were sent lie in the workspace of that name. With options of ``srun`` a short
-        job makes it.
+        Wheels that were sent lie in the workspace of that name.
         """
 
         def say(line: str) -> None:
@@ -171,14 +166,8 @@ class Helper:
             "python": chosen.path,
             "place": chosen.place,
             "variables": {**chosen.variables, **variables},
-            "packed": packed,
         }
-        child: Child | MakingJob = Child()
-        shared = None
-        if job is not None:
-            child = MakingJob(job)
-            make_private(root)
-            shared = root
+        child = Child()
         with self._lock:
             self._makers.add(child)
             if self._is_over:
@@ -186,11 +175,9 @@ class Helper:
         try:
             with contextlib.ExitStack() as stack:
                 if wheels:
-                    made = tempfile.TemporaryDirectory(prefix=WHEELS, dir=shared)
+                    made = tempfile.TemporaryDirectory(prefix=WHEELS)
                     order["wheels"] = f"{stack.enter_context(made)}/wheels"
                     self._blobs.lay(wheels, order["wheels"])
-                if isinstance(child, MakingJob):
-                    return child.make(order, say)
                 return make(order, say, child)
         except Failure as exc:
             return {"error": str(exc), "lines": exc.lines, "transient": exc.transient}
@@ -198,13 +185,11 @@ class Helper:
             with self._lock:
                 self._makers.discard(child)
 
-    def do_python_there(
-        self, recipe: dict[str, Any], python: str, prologue: str, packed: bool = False
-    ) -> dict[str, Any]:
+    def do_python_there(self, recipe: dict[str, Any], python: str, prologue: str) -> dict[str, Any]:
         """Return what the wheels of an environment must fit, as `python_there` does."""
         chosen = choose_python(python, prologue)
         try:
-            return python_there(self._apps.kept_environments.root, recipe, chosen, packed)
+            return python_there(self._apps.kept_environments.root, recipe, chosen)
         except Failure as exc:
             raise SubmitError(f"environment {recipe['name']}: cannot be made: {exc}") from exc
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
 
 from transload.errors import ConfigError
 from transload.specs import CfgVal, Role, runopts
@@ -87,19 +86,6 @@ def run_opts() -> runopts:
             "behind ssh: packages of environments are fetched here and sent, as wheels",
             False,
         ),
-        "environment_on": (
-            str,
-            "where environments are made: login (the login node), or node (in a short job)",
-            "login",
-        ),
-        "environment_unpack": (
-            str,
-            (
-                "where packages lie when a job runs: shared (the folder of the jobs), or node (one "
-                "file, unpacked to the node's own disk)"
-            ),
-            "shared",
-        ),
         "keep_days": (
             float,
             "days after which a submit removes jobs that have ended, once a day; none: never",
@@ -179,59 +165,20 @@ class Making:
         python: the run option ``python``.
         prologue: the run option ``prologue``, which may load a module of Python.
         offline: packages are fetched by whoever submits, and sent.
-        packed: each is kept as one file, and unpacked to the disks of the nodes.
-        job: options of ``srun`` for the short job that makes one, or None if the login node does.
     """
 
     python: str = ""
     prologue: str = ""
     offline: bool = False
-    packed: bool = False
-    job: list[str] | None = None
 
 
-_OF_MAKING: Final = (
-    "partition",
-    "account",
-    "qos",
-    "constraint",
-    "reservation",
-    "nodelist",
-    "exclude",
-)
-
-
-def making_of(role: Role, cfg: Mapping[str, CfgVal]) -> Making:
-    """Return how the environment of a role is made.
-
-    Raises:
-        ConfigError: for a place that there is not.
-    """
-    on = _one_of(cfg, "environment_on", ("login", "node"))
-    kept = _one_of(cfg, "environment_unpack", ("shared", "node"))
-    job = None
-    if on == "node":
-        job = _making_job(role, cfg)
+def making_of(cfg: Mapping[str, CfgVal]) -> Making:
+    """Return how environments are made."""
     return Making(
         python=str(cfg.get("python") or ""),
         prologue=str(cfg.get("prologue") or ""),
         offline=bool(cfg.get("offline")),
-        packed=kept == "node",
-        job=job,
     )
-
-
-def _one_of(cfg: Mapping[str, CfgVal], name: str, allowed: tuple[str, ...]) -> str:
-    value = str(cfg.get(name) or allowed[0])
-    if value not in allowed:
-        raise ConfigError(f"run option {name}={value}: must be one of {', '.join(allowed)}")
-    return value
-
-
-def _making_job(role: Role, cfg: Mapping[str, CfgVal]) -> list[str]:
-    """Return the options of ``srun`` of a short job that makes the environment of a role."""
-    table = {name: PER_ROLE[name] for name in _OF_MAKING}
-    return flags(table, role_options(role, 0, cfg))
 
 
 def flags(

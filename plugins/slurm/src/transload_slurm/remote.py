@@ -158,8 +158,6 @@ class RemoteApps:
                 "python": how.python,
                 "prologue": how.prologue,
                 "variables": dict(variables),
-                "packed": how.packed,
-                "job": how.job,
             }
             if how.offline:
                 order["variables"] = {}
@@ -292,7 +290,7 @@ def _bring_wheels(
 
     Nothing is fetched if the environment is there.
     """
-    asked = {name: order[name] for name in ("recipe", "python", "prologue", "packed")}
+    asked = {name: order[name] for name in ("recipe", "python", "prologue")}
     wanted = link.call("python_there", _SUBMIT_S, **asked)
     if not wanted:
         return ""

@@ -179,7 +179,7 @@ class SlurmScheduler(SchedulerBase):
         Raises:
             SubmitError: if it cannot be made, with the installer's last lines.
         """
-        how = options.making_of(role, cfg)
+        how = options.making_of(cfg)
         folder = self.apps.make_environment(recipe, how, variables)
         return replace(role, env={**role.env, _convert.PACKAGES: folder})
 

@@ -64,7 +64,6 @@ _JOB: Final = (
     "starts",
     "steps",
     "supervise",
-    "unpack",
 )
 
 Lay = Callable[[Any, str], None]

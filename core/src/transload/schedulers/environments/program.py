@@ -9,7 +9,6 @@ reached no index (``away``). Its folder, the root, holds::
                     with it, and where it could not be made
     <key>           a link to the finished one, put there by a rename when all else was done
     <key>.<random>/ the packages (venv), what they were made from (files), environment.json;
-                    of a packed one venv.tar in the place of venv
 
 A folder that no link leads to is half made. It is never used, and the next maker removes it.
 """
@@ -27,8 +26,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
-import tempfile
 import threading
 import time
 from typing import IO, Any, Callable, Iterable
@@ -53,8 +50,6 @@ __all__ = [
 
 SCHEMA = 1
 RECORD = "environment.json"
-PACKED = "venv.tar"
-"""The packages of an environment that is kept as one file."""
 KEPT_LINES = 12
 """The number of the installer's last lines that a failure shows."""
 
@@ -106,7 +101,7 @@ class Failure(Exception):
         self.transient = transient
 
 
-def key_of(recipe: dict[str, Any], python: str = "", packed: bool = False) -> str:
+def key_of(recipe: dict[str, Any], python: str = "") -> str:
     """Return the name of an environment.
 
     It is 32 hex digits of its content, its Python and this kind of machine.
@@ -114,7 +109,6 @@ def key_of(recipe: dict[str, Any], python: str = "", packed: bool = False) -> st
     Args:
         recipe: what `Recipe.to_dict` returned.
         python: the interpreter that was asked for.
-        packed: it is kept as one file.
     """
     parts = [
         recipe["sha256"],
@@ -125,8 +119,6 @@ def key_of(recipe: dict[str, Any], python: str = "", packed: bool = False) -> st
         sys.platform,
         platform.machine(),
     ]
-    if packed:
-        parts.append("packed")
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
@@ -154,8 +146,7 @@ def find(root: str, key: str) -> str | None:
 
 def is_whole(folder: str) -> bool:
     """Tell whether the packages of an environment are there, and its Python if it can be seen."""
-    inner = os.path.join(folder, "venv", "bin", "python")
-    return os.path.exists(inner) or os.path.exists(os.path.join(folder, PACKED))
+    return os.path.exists(os.path.join(folder, "venv", "bin", "python"))
 
 
 def hold(root: str, key: str, shared: bool = False, wait: bool = True) -> int | None:
@@ -209,8 +200,7 @@ def make(order: dict[str, Any], say: Say, child: Child | None = None) -> dict[st
         order: ``root`` and ``recipe`` (of `Recipe.to_dict`). ``python`` is the interpreter to use,
             and ``place`` which one it will be, as far as that is known. ``uv`` is its path, or ""
             to do without it. ``wheels`` is a folder, in place of any index. ``variables`` are for
-            the installer, and never kept. ``packed`` keeps it as one file. All but the first two
-            are optional.
+            the installer, and never kept. All but the first two are optional.
         say: takes the lines of the installer.
         child: ends the installer when it is asked to.
 
@@ -224,7 +214,7 @@ def make(order: dict[str, Any], say: Say, child: Child | None = None) -> dict[st
     recipe = order["recipe"]
     root = os.path.expanduser(order["root"])
     python = order.get("python") or order.get("place") or ""
-    key = key_of(recipe, python, bool(order.get("packed")))
+    key = key_of(recipe, python)
     lock = None
     try:
         _make_private(root)
@@ -260,10 +250,7 @@ def _make_anew(root: str, key: str, order: dict[str, Any], say: Say, child: Chil
     folder = os.path.join(root, name)
     try:
         os.mkdir(folder, 0o700)
-        if order.get("packed"):
-            record = _fill_packed(folder, order, say, child)
-        else:
-            record = _fill(folder, order, say, child)
+        record = _fill(folder, order, say, child)
         record["key"] = key
         _write(os.path.join(folder, RECORD), json.dumps(record))
         aside = os.path.join(root, f".{name}.link")
@@ -285,22 +272,6 @@ def _remove_lock(root: str, key: str) -> None:
         os.unlink(os.path.join(root, key + ".lock"))
     except OSError:
         pass  # an empty file stays, which the next maker takes
-
-
-def _fill_packed(folder: str, order: dict[str, Any], say: Say, child: Child) -> dict[str, Any]:
-    """Install the packages on this machine's own disk, and keep them as one file.
-
-    The kept record says where they were installed, since their programs contain that path.
-    """
-    with tempfile.TemporaryDirectory(prefix="transload-environment-") as made:
-        place = os.path.realpath(made)
-        record = _fill(place, order, say, child)
-        venv = os.path.join(place, "venv")
-        say("packing it into one file")
-        with tarfile.open(os.path.join(folder, PACKED), "w") as archive:
-            archive.add(venv, "venv")
-    record["packed_from"] = venv
-    return record
 
 
 def _fill(folder: str, order: dict[str, Any], say: Say, child: Child) -> dict[str, Any]:

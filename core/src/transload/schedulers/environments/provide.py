@@ -116,7 +116,6 @@ def order_to_make(
     uv: str | None = None,
     wheels: str = "",
     variables: Mapping[str, str] | None = None,
-    packed: bool = False,
 ) -> dict[str, Any]:
     """Return the order to make an environment, one line of JSON for the program's stdin.
 
@@ -131,7 +130,6 @@ def order_to_make(
         uv: path of uv there. ``""`` means pip, and None means uv if it is on PATH.
         wheels: a folder there with wheels, in place of any index.
         variables: for the installer alone. They are never written to disk, nor shown.
-        packed: keep the packages as one file, ``venv.tar``, which is unpacked where they are used.
     """
     return {
         "do": "make",
@@ -143,7 +141,6 @@ def order_to_make(
         "uv": uv,
         "wheels": wheels,
         "variables": dict(variables or {}),
-        "packed": packed,
     }
 
 
@@ -216,7 +213,6 @@ def make_here(
     python: str,
     place: str,
     variables: Mapping[str, str],
-    packed: bool = False,
 ) -> tuple[str, int]:
     """Return the folder of an environment on this machine, and a descriptor.
 
@@ -229,15 +225,12 @@ def make_here(
         python: see `order_to_make`.
         place: see `order_to_make`.
         variables: see `order_to_make`.
-        packed: see `order_to_make`.
 
     Raises:
         SubmitError: if it cannot be made.
     """
-    key = program.key_of(recipe, python or place, packed)
-    order = order_to_make(
-        root, recipe, python=python, place=place, variables=variables, packed=packed
-    )
+    key = program.key_of(recipe, python or place)
+    order = order_to_make(root, recipe, python=python, place=place, variables=variables)
     for _ in range(_TRIES):
         held = _begin_to_use(root, key)
         if held is not None:

@@ -163,7 +163,6 @@ class Agent:
         self.noticed = False
         self.retry = "0"
         self.progress: Any = None  # a ProgressFile, once there is a file
-        self.unpacked: Any = None  # the packages on this node's disk, if they are one file
         self.watch: Any = None  # a StallWatch, if the role asks for one
         self.began_at = 0  # where in its stderr this run begins
         self.buffer = b""
@@ -204,8 +203,6 @@ class Agent:
             self._pass_on()
             self._look()
             self._reap()
-        if self.unpacked is not None:
-            self.unpacked.release()
 
     def _timeout(self) -> float | None:
         """Return the seconds until there is something to do, though nothing happens."""
@@ -289,7 +286,7 @@ class Agent:
             if task["checkpoints"] and not os.path.isdir(task["checkpoints"]):
                 raise FileNotFoundError(errno.ENOENT, _NOT_SHARED, task["checkpoints"])
             if self.task["env"].get(_PACKAGES):
-                _enter(self._venv_of(env[_PACKAGES]), env)
+                _enter(os.path.join(env[_PACKAGES], "venv"), env)
             self._begin_watch(env)
             # taken before the start, since the next look may see all that the replica writes
             began = time.time()
@@ -314,22 +311,6 @@ class Agent:
         if isinstance(exc, FileNotFoundError):
             code = 127
         self._report("ended", f', "code": {code}{unlogged}')
-
-    def _venv_of(self, packages: str) -> str:
-        """Return the virtual environment of a folder of packages.
-
-        If it is one file, unpack it first.
-
-        Raises:
-            OSError: if this node's disk cannot take it.
-        """
-        if not os.path.lexists(os.path.join(packages, "venv.tar")):
-            return os.path.join(packages, "venv")
-        from .unpack import Unpacked
-
-        if self.unpacked is None:
-            self.unpacked = Unpacked(packages)
-        return str(self.unpacked.venv)
 
     def _begin_watch(self, env: dict[str, str]) -> None:
         """Watch the run that begins for stalls, if the role asks for that."""
