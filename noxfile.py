@@ -48,6 +48,8 @@ SCHEMAS = {
 }
 """What a public runner reads, by the name of its schema."""
 SLURM_RELEASES = ("trixie", "sid")
+AIRFLOWS = {"3.1": "~=3.1.0", "3.2": "~=3.2.0", "3.3": "~=3.3.0", "3.4": ">=3.4.0b1,<3.5"}
+"""The versions of Airflow on which each kind of clear is tried."""
 
 os.environ.pop("UV_COMPILE_BYTECODE", None)  # most of the packages is never imported
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -156,7 +158,21 @@ def slow(session: nox.Session) -> None:
     session.notify("real_kubernetes", SLOW)
     for release in SLURM_RELEASES:
         session.notify(f"slurm_release({release})")
+    for version in AIRFLOWS:
+        session.notify(f"airflow_versions({version})")
     session.notify("wheels")
+
+
+@nox.session
+@nox.parametrize("version", [*AIRFLOWS], ids=[*AIRFLOWS])
+def airflow_versions(session: nox.Session, version: str) -> None:
+    """Play each kind of clear on the database of one version of Airflow, without a server."""
+    folders = ("core", "plugins/testing", *(f"plugins/{each}" for each in USED["airflow"]))
+    own = [word for folder in folders for word in ("-e", f"./{folder}")]
+    session.install("-r", "tests/requirements.txt", *own, f"apache-airflow{AIRFLOWS[version]}")
+    given = session.posargs or ["-q", "-n", "2"]
+    # older releases warn of what newer ones have mended
+    session.run("pytest", "tests/airflow/test_clears.py", "--timeout=200", "-W", "default", *given)
 
 
 @nox.session

@@ -203,7 +203,12 @@ class OrmAirflow:
         values = _sdk_values(ti, index)
         values["id"] = str(ti.id)
         return {
-            "ti": {**values, "max_tries": ti.max_tries, "start_date": ti.start_date},
+            "ti": {
+                **values,
+                "row": ti.id,  # a text before 3.2
+                "max_tries": ti.max_tries,
+                "start_date": ti.start_date,
+            },
             "dag_run": {
                 "run_id": run.run_id,
                 "clear_number": run.clear_number,
@@ -446,6 +451,7 @@ def read_dag(file: str) -> Any:
 class Ti(SimpleNamespace):
     """What the operator needs of a task instance."""
 
+    row: Any
     xcoms: str
 
     def xcom_push(self, key: str, value: Any) -> None:
@@ -539,10 +545,8 @@ def _plain_kwargs(kwargs: Any) -> dict[str, Any]:
     """Return the arguments of a method that goes on, as the task runner reads them."""
     try:
         from airflow.sdk.serde import deserialize
-    except ImportError:
-        from airflow.serialization.serialized_objects import BaseSerialization
-
-        deserialize = BaseSerialization.deserialize
+    except ImportError:  # the column has read them already
+        return dict(kwargs or {})
     return dict(deserialize(kwargs) or {})
 
 
@@ -552,7 +556,7 @@ def state_of(ti: Ti) -> str | None:
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        found = session.get(TaskInstance, uuid.UUID(ti.id))
+        found = session.get(TaskInstance, ti.row)
         return None if found is None else str(found.state or "cleared")
 
 
