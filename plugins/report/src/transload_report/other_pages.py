@@ -180,7 +180,7 @@ def _against(
     runs: Sequence[AppData],
 ) -> list[tuple[str, str, Markup]]:
     """Return result, argument and picture for the results against the arguments that differ."""
-    found = []
+    found: list[tuple[str, str, Markup]] = []
     for name in columns:
         for argument in arguments:
             points = []
