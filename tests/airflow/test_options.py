@@ -7,6 +7,7 @@ import inspect
 import pytest
 from airflow.sdk import BaseOperator
 
+from transload.errors import SpecError
 from transload_airflow import TransloadOperator
 from transload_airflow.options import (
     BaseOptions,
@@ -50,3 +51,12 @@ def test_the_options_of_a_job_are_those_of_its_operator(options: type, apart: se
     """Each argument of the operator is declared, but for what is said elsewhere."""
     own = set(options.__annotations__) - set(BaseOptions.__annotations__) - {"task_id"}
     assert own == arguments(TransloadOperator) - apart
+
+
+@pytest.mark.parametrize(
+    "name", ["scheduler", "workspace", "tracker_base", "parent_run_id", "environment", "image"]
+)
+def test_an_empty_text_is_not_taken_as_left_out(name: str) -> None:
+    """What a variable that is not set makes of a keyword is refused where the task is made."""
+    with pytest.raises(SpecError, match=f"{name}='': must not be empty"):
+        TransloadOperator(task_id="t", command=["true"], **{name: ""})

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SpecError
 from transload.pipelines import JOB_SETTINGS, host_runner
 from transload.specs import AppState
 from transload_testing.packages import package_index
@@ -213,3 +213,14 @@ def test_packages_of_trials(
         said.add("".join(runner.log_lines(handle, "r", 0)))
     assert len(said) == 1
     assert said.pop().startswith("1.0 ")
+
+
+@pytest.mark.parametrize(
+    "name", ["scheduler", "workspace", "parent_run_id", "environment", "namespace", "image"]
+)
+def test_an_empty_text_is_not_taken_as_left_out(name: str, tmp_path: Path) -> None:
+    """What a variable that is not set makes of a keyword is refused before the first trial."""
+    from transload_ax import TransloadRunner
+
+    with pytest.raises(SpecError, match=f"{name}='': must not be empty"):
+        TransloadRunner(tracker_base=str(tmp_path), component="utils.booth", **{name: ""})

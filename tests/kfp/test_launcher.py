@@ -1135,3 +1135,11 @@ def test_the_last_word_of_a_pod(
     said = (tmp_path / "log").read_text()
     assert "main/0 exit code 5" in said and "last words" in said
     assert len(said.encode()) <= 4096
+
+
+@pytest.mark.parametrize("name", ["scheduler", "workspace", "tracker_base", "environment", "name"])
+def test_an_empty_text_is_not_taken_as_left_out(name: str) -> None:
+    """What a variable that is not set makes of a keyword is refused before anything is compiled."""
+    app = AppDef("a", [Role("r", "img", entrypoint="true")])
+    with pytest.raises(SpecError, match=f"{name}='': must not be empty"):
+        launcher_from_app(app, **{"image": "my/launcher:1", name: ""})

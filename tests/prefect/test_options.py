@@ -91,3 +91,12 @@ def test_a_source_and_a_command_are_refused() -> None:
     """A command in place of a source does not silently win over one."""
     with pytest.raises(SpecError, match=r"command=\['true'\]: cannot be given beside"):
         app_task("utils.echo", command=["true"])
+
+
+@pytest.mark.parametrize(
+    "name", ["scheduler", "workspace", "tracker_base", "parent_run_id", "environment", "key"]
+)
+def test_an_empty_text_is_not_taken_as_left_out(name: str) -> None:
+    """What a variable that is not set makes of a keyword is refused where the task is made."""
+    with pytest.raises(SpecError, match=f"{name}='': must not be empty"):
+        app_task(command=["true"], **{name: ""})

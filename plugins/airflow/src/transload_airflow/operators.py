@@ -34,6 +34,7 @@ from transload.specs import (
     Workspace,
     parse_app_handle,
 )
+from transload.specs.checks import check_given
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.deferral import mark_deferred
@@ -385,6 +386,14 @@ class TransloadOperator(TemplateRules):
                 args=self.component_args or {},
                 command=self.command,
             )
+        check_given(
+            scheduler=self.scheduler,
+            workspace=self.workspace,
+            parent_run_id=self.parent_run_id,
+            tracker_base=self.tracker_base,
+            environment=self.environment,
+            image=self.image,
+        )
         if isinstance(self.overrides, Mapping):  # else it is known only when the task runs
             split_overrides({"overrides": self.overrides})
         if self.cancelled not in ("fail", "skip"):
@@ -743,11 +752,13 @@ class TransloadOperator(TemplateRules):
             args=arguments(self.component_args),
             command=words_of(self.command),
             command_name=app_name(self.task_id),
-            scheduler=self.scheduler or defaults.scheduler,
+            scheduler=defaults.scheduler if self.scheduler is None else self.scheduler,
             cfg={**defaults.cfg, **run_options(self.cfg)},
             workspace=self.workspace,
             parent_run_id=self.parent_run_id,
-            tracker_base=self.tracker_base or defaults.tracker_base,
+            tracker_base=(
+                defaults.tracker_base if self.tracker_base is None else self.tracker_base
+            ),
             folder=dag_folder(context),
             pass_env=self.pass_env,
             environment=self.environment,

@@ -33,6 +33,7 @@ from transload.pipelines import (
 )
 from transload.runner.job_env import surrounding_run
 from transload.specs import AppState, CfgVal, Environment, Workspace, looks_secret
+from transload.specs.checks import check_given
 from transload.specs.serialization import to_value
 from transload_ax.arguments import Component, check_space, component_path, digest
 from transload_ax.jobs import TrialJobs, exit_on_sigterm
@@ -132,6 +133,14 @@ class TransloadRunner(Runner):
         overrides: OverrideOptions | None = None,
         **options: Unpack[TrialSettings],
     ) -> None:
+        check_given(
+            scheduler=scheduler,
+            orchestrator=orchestrator,
+            workspace=workspace,
+            parent_run_id=parent_run_id,
+            environment=environment,
+            namespace=namespace,
+        )
         if tracker_base is not None and (not isinstance(tracker_base, str) or not tracker_base):
             raise SpecError(f"tracker_base={tracker_base!r}: must be a path or a URL")
         if max_running is not None and (isinstance(max_running, bool) or max_running < 1):

@@ -18,7 +18,7 @@ from transload.pipelines import (
     overrides_of,
 )
 from transload.specs import AppDef, CfgVal, Environment, Workspace
-from transload.specs.checks import shorten
+from transload.specs.checks import check_given, shorten
 from transload_kfp.fields import field_at, field_type, option_path
 from transload_kfp.launch_spec import (
     IDENTITY,
@@ -153,6 +153,7 @@ def launcher_from_app(
         results=results,
         **settings,
     )
+    check_given(name=name)
     title = name or title
     if form == "container" and not image and _runs_in_this_python():
         raise ConfigError(
@@ -239,6 +240,7 @@ def _planned(
             )
         scheduler = where_to["name"]
     launched["scheduler"] = scheduler
+    check_given(**launched)
     if command is not None:
         source = Launch(command=command, app=source)
     launch = Launch.of(source, **{key: value for key, value in launched.items() if value})

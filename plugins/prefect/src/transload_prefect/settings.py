@@ -21,6 +21,7 @@ from transload.pipelines import (
     split_overrides,
 )
 from transload.specs import nearest
+from transload.specs.checks import check_given
 
 if TYPE_CHECKING:
     from transload_prefect.cluster import TransloadCluster
@@ -67,6 +68,7 @@ class AppSpec:
     meanwhile: Callable[[Driver], AbstractContextManager[object]] = nullcontext
 
     def __post_init__(self) -> None:
+        check_given(cluster=self.cluster, key=self.key, namespace=self.namespace)
         if self.cluster is not None and self.launch.scheduler is not None:
             raise ConfigError(
                 f"cluster={self.cluster!r}: cannot be given beside "
