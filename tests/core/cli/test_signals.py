@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -30,6 +32,24 @@ def test_first_ctrl_c_cancels(spawn: Any, invoke: Any, component_file: str) -> N
     assert "CANCELLED after" in err
     assert "Traceback" not in err
     assert invoke("status", "app", "--json").json["state"] == "CANCELLED"
+
+
+def test_ctrl_c_that_ends_the_reader_too(
+    invoke: Any, component_file: str, eventually: Any, tmp_path: Path
+) -> None:
+    """Ctrl-C in ``transload run … 2>&1 | tee log`` ends ``tee`` as well. The job is cancelled."""
+    command = [sys.executable, "-m", "transload", "run", "--app-id", "app", component_file]
+    line = f"{shlex.join([*command, '--code', LOOP])} 2>&1 | tee {tmp_path / 'log'}"
+    with open(tmp_path / "shown", "wb") as shown:
+        shell = subprocess.Popen(["sh", "-c", line], stdout=shown, start_new_session=True)
+    try:
+        eventually(lambda: "train/0 up" in (tmp_path / "shown").read_text(), 60)
+        os.killpg(shell.pid, signal.SIGINT)
+        eventually(lambda: invoke("status", "app", "--json").json["state"] == "CANCELLED", 30)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait(60)
 
 
 @pytest.mark.parametrize("count", [1, 3])

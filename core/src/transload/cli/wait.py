@@ -195,6 +195,9 @@ class AppWait:
         except LeaveNow as exc:
             self._leave(exc.number)
             raise
+        except BrokenPipeError:
+            self._act_without_reader()
+            raise
         finally:
             self._screen.end()
             self._stop_logs()
@@ -257,8 +260,8 @@ class AppWait:
         self._startup_timeout = None
         text = f"it did not start within {limit}; cancelling it"
         why = self._why_waiting()
-        self._screen.note(f"{text}: {why}" if why else text)
         self._begin_cancel()
+        self._screen.note(f"{text}: {why}" if why else text)
 
     def _why_waiting(self) -> str:
         """Return why the job waits, or ``""`` if it does not wait, or the reason is unknown."""
@@ -341,11 +344,20 @@ class AppWait:
             self._screen.note(f"{status.state.name}{because}")
 
     def _on_signal(self, number: int) -> None:
+        self._begin_cancel()  # first, since Ctrl-C ends the reader of a pipe as well
         self._screen.note(
             f"{signal.Signals(number).name}: cancelling {self._job.handle}; a second signal leaves "
             "without waiting"
         )
-        self._begin_cancel()
+
+    def _act_without_reader(self) -> None:
+        """Act on a signal that came when the reader of this command's pipe was ended, too."""
+        while not self._events.empty():
+            kind, value = self._events.get()
+            if kind == "signal" and _asked_by(value, self._job.runner):
+                self._begin_cancel()
+        if self._cancelling is not None:
+            self._cancelling.join(_LEAVE_S)
 
     def _begin_cancel(self) -> threading.Thread:
         # in a thread, because a second signal may arrive during the request for the first one
