@@ -61,7 +61,7 @@ def words_of(context: Mapping[str, Any]) -> dict[str, Any]:
 def asked_anew(kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
     """Tell how a try asks, compared with the try that submitted the task's newest job.
 
-    What moves, from one to the other, seen in Airflow 3.3.2 and 3.4.0b2:
+    What moves, from one to the other, seen in Airflow 3.1.8, 3.3.2 and 3.4.0b2:
 
     ====================================================  =========  =======  ============  =====
     what happened                                         max_tries  retries  clear_number  start
