@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+import transload
 from transload.components import Overrides
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Identity, Launch
@@ -291,6 +292,20 @@ def test_variables_are_passed_by_pattern(
         assert "s3cr3t" not in str(info) and info.app == app
         with pytest.raises(ConfigError, match="pass_env='HF_"):
             runner.dryrun(app, "scripted", {"pass_env": "HF_*"})
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: Launch(command=["env"], pass_env="HF_*"),
+        lambda: transload.run(command=["env"], pass_env="HF_*"),
+        lambda: transload.submit(print, pass_env="HF_*"),
+    ],
+)
+def test_one_pattern_that_is_no_list(ask: Callable[[], object]) -> None:
+    """A text in place of a list is refused, since its letters would pass all variables on."""
+    with pytest.raises(SpecError, match="pass_env='HF_"):
+        ask()
 
 
 def test_python_is_found_as_python3(plain_folder: str, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
@@ -39,7 +39,7 @@ from transload.specs import (
     named_resources,
 )
 from transload.specs.app import as_environment
-from transload.specs.checks import check_given
+from transload.specs.checks import as_list, check_given
 
 if TYPE_CHECKING:
     from transload.components import Overrides
@@ -67,7 +67,7 @@ class SubmitOptions(OverrideOptions, total=False):
     resource: Resource | str | None
     cfg: Mapping[str, CfgVal] | None
     workspace: str | Workspace | None
-    pass_env: Iterable[str]
+    pass_env: Sequence[str]
     tracker_base: str | None
     runner: Runner | None
     safe: bool
@@ -82,7 +82,7 @@ def submit(
     resource: Resource | str | None = None,
     cfg: Mapping[str, CfgVal] | None = None,
     workspace: str | Workspace | None = None,
-    pass_env: Iterable[str] = (),
+    pass_env: Sequence[str] = (),
     tracker_base: str | None = None,
     runner: Runner | None = None,
     safe: bool = False,
@@ -166,7 +166,7 @@ def submit(
             app=app,
             scheduler=name,
             cfg=cfg or {},
-            pass_env=[*pass_env],
+            pass_env=as_list(pass_env, "pass_env"),
             tracker_base=tracker_base,
             environment=wanted or Environment(NO_ENVIRONMENT),
         )

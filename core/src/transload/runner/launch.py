@@ -32,7 +32,7 @@ from transload.runner.environments import is_script, scheduler_of, script_in
 from transload.runner.planning import make_plan
 from transload.schedulers.environments import read_header
 from transload.specs import AppDef, AppHandle, CfgVal, Environment, Workspace
-from transload.specs.checks import check_given
+from transload.specs.checks import as_list, check_given
 from transload.specs.serialization import SCHEMA, reading, to_value
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ class Launch:
         if self.component is None and self.args:
             raise SpecError(f"launch: args={self.args!r}: only a component takes arguments")
         check_names(self.overrides)
+        as_list(self.pass_env, "pass_env")
         check_given(
             scheduler=self.scheduler,
             workspace=self.workspace,

@@ -34,7 +34,7 @@ from transload.specs import (
     Workspace,
     parse_app_handle,
 )
-from transload.specs.checks import check_given
+from transload.specs.checks import as_list, check_given
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.deferral import mark_deferred
@@ -348,7 +348,7 @@ class TransloadOperator(TemplateRules):
         )
         self.skip_on_exit_code = exit_codes(skip_on_exit_code)
         self.cancelled = cancelled
-        self.pass_env = list(pass_env)
+        self.pass_env = as_list(pass_env, "pass_env")
         self.inherit_env = inherit_env
         self.environment = environment
         self.template_app = template_app

@@ -33,7 +33,7 @@ from transload.pipelines import (
 )
 from transload.runner.job_env import surrounding_run
 from transload.specs import AppState, CfgVal, Environment, Workspace, looks_secret
-from transload.specs.checks import check_given
+from transload.specs.checks import as_list, check_given
 from transload.specs.serialization import to_value
 from transload_ax.arguments import Component, check_space, component_path, digest
 from transload_ax.jobs import TrialJobs, exit_on_sigterm
@@ -171,7 +171,7 @@ class TransloadRunner(Runner):
         self.overrides: dict[str, Any] = to_value(settings)  # as Ax stores it
         self.options = cast("ExecutionSettings", others)
         self.parent_run_id = parent_run_id
-        self.pass_env = list(pass_env)
+        self.pass_env = as_list(pass_env, "pass_env")
         self.environment = environment
         if folder is None:
             folder = caller_folder("transload_ax", "ax") or ""

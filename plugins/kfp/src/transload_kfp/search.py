@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from transload.pipelines import ExecutionSettings
+from transload.specs.checks import as_list
 from transload_kfp.launch_spec import check_run_options, how_and_where
 from transload_kfp.launcher import launcher_image
 from transload_kfp.names import component_name
@@ -158,7 +159,7 @@ def _carried(
     if where is not None:
         search = replace(search, scheduler=where["name"])
     if pass_env:
-        search = replace(search, cfg={**search.cfg, "pass_env": list(pass_env)})
+        search = replace(search, cfg={**search.cfg, "pass_env": as_list(pass_env, "pass_env")})
     return encode_search(search, options, cluster=where, inherit_env=inherit_env), made
 
 
