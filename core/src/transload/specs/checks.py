@@ -7,7 +7,15 @@ from typing import Any, NoReturn
 
 from transload.errors import SpecError
 
-__all__ = ["check_given", "check_json_dict", "check_number", "closest", "nearest", "shorten"]
+__all__ = [
+    "as_list",
+    "check_given",
+    "check_json_dict",
+    "check_number",
+    "closest",
+    "nearest",
+    "shorten",
+]
 
 
 # texts, which the first use compiles, so that importing the specs costs less
