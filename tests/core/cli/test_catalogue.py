@@ -229,10 +229,11 @@ def test_config(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRANSLOAD_SCHEDULER", "local")
     rows = {line.split("\t")[0]: line.split("\t")[1:] for line in invoke("config").lines}
     assert rows["scheduler"] == ["local", "environment TRANSLOAD_SCHEDULER"]
-    assert rows["tracker_base"] == ["runs", str(Path("transload.toml").resolve())]
+    runs = str(Path("runs").resolve())
+    assert rows["tracker_base"] == [runs, str(Path("transload.toml").resolve())]
     assert "hunter2" not in str(rows)
     document = invoke("config", "tracker_base", "--json").json
-    assert document["settings"][0]["value"] == "runs"
+    assert document["settings"][0]["value"] == runs
 
 
 @pytest.fixture
