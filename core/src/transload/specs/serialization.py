@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING as NO_DEFAULT
 from dataclasses import fields
 from enum import Enum
-from functools import cache
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final, TypeVar
 
@@ -150,7 +150,7 @@ def _fields(value: Any, compact: bool) -> dict[str, Any]:
     return result
 
 
-@cache
+@lru_cache(maxsize=None)
 def _defaults(kind: type[Any]) -> dict[str, Any]:
     """Return the fields of a dataclass, and the default of each, which nobody changes."""
     defaults = {}

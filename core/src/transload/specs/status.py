@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from functools import cache
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from transload.errors import AppFailed, SpecError
@@ -490,7 +490,7 @@ def _part(cls: type[_T], data: Any, path: str) -> _T:
         raise SpecError(f"{path}: {exc}") from exc
 
 
-@cache
+@lru_cache(maxsize=None)
 def _kinds_of(cls: type[Any]) -> dict[str, tuple[type, ...]]:
     """Return the types of the plain fields of a class."""
     kinds = {name: each.type.partition(" ")[0] for name, each in cls.__dataclass_fields__.items()}
