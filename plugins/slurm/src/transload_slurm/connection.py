@@ -98,8 +98,8 @@ class Connection:
         self._problem = ""
         self._refused = False
         self._pause = self._failed = 0.0
-        self.users = 1
-        """How many will `close` it."""
+        self.users: set[object] = set()
+        """Who has it by `shared` and has not closed it."""
         self.opened = 0
         """How often it was opened."""
 
@@ -152,11 +152,11 @@ class Connection:
         except Lost:
             return self.link().call(method, timeout, payload, **arguments)
 
-    def close(self) -> None:
-        """Let the connection go, once nobody else uses it."""
+    def close(self, user: object = None) -> None:
+        """Let the connection go, once nobody else uses it. A user may close it more than once."""
         with _sharing:
-            self.users -= 1
-            if self.users > 0:
+            self.users.discard(user)
+            if self.users:
                 return
             if _shared.get(self._key) is self:
                 del _shared[self._key]
@@ -182,17 +182,13 @@ _shared: dict[tuple[str, str, str], Connection] = {}
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
-def shared(host: str, root: str, python: str) -> Connection:
-    """Return this process's connection to a login node (see `Connection`).
-
-    Each caller closes it once.
-    """
+def shared(host: str, root: str, python: str, user: object) -> Connection:
+    """Return this process's connection to a login node (see `Connection`), for a user to close."""
     with _sharing:
         found = _shared.get((host, root, python))
         if found is None:
             found = _shared[(host, root, python)] = Connection(host, root, python)
-        else:
-            found.users += 1
+        found.users.add(user)
         return found
 
 

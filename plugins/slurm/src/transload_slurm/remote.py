@@ -59,7 +59,7 @@ class RemoteApps:
     def __init__(self, host: str, root: str, python: str = "python3") -> None:
         self.root = root
         self.where = f"ssh {host}"
-        self.connection = shared(ssh.check_host(host), root, python)
+        self.connection = shared(ssh.check_host(host), root, python, user=self)
 
     def place(self, folder: str) -> str:
         """Return a ``job_dir`` as it is on the cluster."""
@@ -67,7 +67,7 @@ class RemoteApps:
 
     def close(self) -> None:
         """Let the connection go."""
-        self.connection.close()
+        self.connection.close(self)
 
     # -- submit
 

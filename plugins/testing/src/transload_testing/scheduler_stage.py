@@ -202,6 +202,8 @@ class SchedulerStage:
             inherit_env=self.inherit_env,
             settings=Settings({}, {}),
         )
+        # a runner closes what it has made, and tests use the scheduler without it, too
+        self.runner.scheduler(self.scheduler.name)
 
     @contextmanager
     def another(
