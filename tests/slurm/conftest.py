@@ -203,6 +203,7 @@ def login(
     monkeypatch.chdir(folder)
     yield made
     made.hang_up()
+    made.remove_sockets()
     made.let_in()
 
 

@@ -184,6 +184,12 @@ class Login:
             if run in _read(pid, "cmdline"):
                 _kill(pid)
 
+    def remove_sockets(self) -> None:
+        """Remove the sockets of shared connections, which a killed client leaves behind."""
+        for path in (self.client / "run").rglob("*"):
+            if path.is_socket():
+                path.unlink(missing_ok=True)
+
     def stop(self) -> None:
         """End all connections, helpers and sshd."""
         self.hang_up()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -53,10 +54,19 @@ def test_the_helper_is_for_old_pythons(tmp_path: Path) -> None:
     inside = zipfile.ZipFile(path)
     for each in inside.namelist():
         ast.parse(inside.read(each), each, feature_version=(3, 8))
+    modules = [
+        each[: -len(".py")].replace("/", ".")
+        for each in inside.namelist()
+        if not each.endswith("__main__.py")
+    ]
     old = next(Path("/").glob("root/.pyenv/versions/3.8.*/bin/python3.8"), None)
-    code = "import sys; sys.path.insert(0, sys.argv[1]); import transload_slurm.helper, transload_slurm.convert"
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[1]); [__import__(name) for name in sys.argv[2:]]"
+    )
     for python in (sys.executable, *([] if old is None else [str(old)])):
-        subprocess.run([python, "-I", "-S", "-W", "error", "-c", code, str(path)], check=True)
+        command = [python, "-I", "-S", "-W", "error", "-c", code, str(path), *modules]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
 
 
 def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]) -> None:
@@ -474,33 +484,33 @@ def test_noise_of_a_login_shell(login: Any, tmp_path: Path) -> None:
 
 def test_connections_are_shared(login: Any) -> None:
     """Nine clients share two connections of eight sessions, since a server lets in ten."""
-    made = [_far() for _ in range(9)]
-    for connection in made:
-        assert connection.call("list") == []
-    assert len(login.helpers()) == 9
-    sockets = [
-        path
-        for path in (login.client / "run").rglob(f"{hashlib.sha256(b'login').hexdigest()[:12]}-*")
-        if path.is_socket()
-    ]
-    assert len(sockets) == 2
-    assert all(len(str(path)) < 100 for path in sockets)
-    for connection in made:
-        connection.close()
+    name = hashlib.sha256(b"login").hexdigest()[:12]
+    with contextlib.ExitStack() as stack:
+        for _ in range(9):
+            connection = stack.enter_context(contextlib.closing(_far()))
+            assert connection.call("list") == []
+        assert len(login.helpers()) == 9
+        sockets = [path for path in (login.client / "run").rglob(f"{name}-*") if path.is_socket()]
+        assert len(sockets) == 2
+        assert all(len(str(path)) < 100 for path in sockets)
 
 
 def test_schedulers_of_a_process_share_one(login: Any, eventually: Eventually) -> None:
-    """Three schedulers share one helper, which ends with the last. Another folder has its own."""
+    """Three schedulers share one helper, which ends with the last. Another folder has its own.
+
+    A scheduler that is closed twice takes nothing from the others.
+    """
     made = [create_slurm("tests", name) for name in ("one", "two", "three", "other")]
     for scheduler in made:
         scheduler.connect(
             {"ssh": "login", **({"folder": "~/other"} if scheduler.name == "other" else {})}
         )
         assert scheduler.list() == []
-    assert len(login.helpers()) == 2
-    for scheduler in made[:2]:
+    helpers = sorted(login.helpers())
+    assert len(helpers) == 2
+    for scheduler in (*made[:2], *made[:2]):
         scheduler.close()
-    assert (made[2].list(), len(login.helpers())) == ([], 2)
+    assert (made[2].list(), sorted(login.helpers())) == ([], helpers)
     for scheduler in made[2:]:
         scheduler.close()
     eventually(lambda: not login.helpers(), timeout=10)
