@@ -180,7 +180,7 @@ def test_waiting_without_blocking_the_event_loop(runner: Runner, eventually: Any
     before = threading.active_count()
     states = [status.state for status in asyncio.run(all_of_them())]  # type: ignore[attr-defined]
     assert states == [AppState.SUCCEEDED] * 20
-    eventually(lambda: threading.active_count() == before)
+    eventually(lambda: threading.active_count() <= before)
 
 
 def test_many_statuses_in_one_query(runner: Runner) -> None:

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 import logging
-import queue
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Final
 
 _MOST_THREADS: Final = 4
-_IDLE_S: Final = 2.0
 
 
 class EventThreads:
     """A few threads that make calls: of one job in their order, of several jobs side by side.
 
     A plugin that is slow holds up the news of its own job, and those of others only where it is
-    slow for as many jobs as there are threads. A thread without work ends.
+    slow for as many jobs as there are threads. A thread without work ends at once.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._calls: dict[str, deque[Callable[[], object]]] = {}
-        self._ready: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._ready: deque[str] = deque()
         self._threads = 0
 
     def is_busy(self, app_id: str) -> bool:
@@ -38,7 +36,7 @@ class EventThreads:
                 before.append(call)
                 return
             self._calls[app_id] = deque([call])
-            self._ready.put(app_id)
+            self._ready.append(app_id)
             if self._threads == _MOST_THREADS:
                 return
             self._threads += 1
@@ -46,22 +44,20 @@ class EventThreads:
 
     def _run(self) -> None:
         while True:
+            with self._lock:
+                if not self._ready:
+                    self._threads -= 1
+                    return
+                app_id = self._ready.popleft()
+                call = self._calls[app_id][0]
             try:
-                app_id = self._ready.get(timeout=_IDLE_S)
-            except queue.Empty:
-                with self._lock:
-                    if self._ready.empty():
-                        self._threads -= 1
-                        return
-                continue
-            calls = self._calls[app_id]
-            try:
-                calls[0]()
+                call()
             except Exception:
                 logging.getLogger("transload.schedulers").exception("news of job %s", app_id)
             with self._lock:
+                calls = self._calls[app_id]
                 calls.popleft()
                 if calls:
-                    self._ready.put(app_id)
+                    self._ready.append(app_id)
                 else:
                     del self._calls[app_id]

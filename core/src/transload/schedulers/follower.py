@@ -147,7 +147,8 @@ def watched() -> int:
     """Return the number of jobs that this process watches."""
     with _lock:
         mine = [each for key, each in _followers.items() if key[0] == os.getpid() and not key[2]]
-        return sum(len({each.app_id for each in follower.subscriptions}) for follower in mine)
+        current = [[each for each in one.subscriptions if not each.closed] for one in mine]
+        return sum(len({each.app_id for each in some}) for some in current)
 
 
 # -- waiting

@@ -67,9 +67,9 @@ def ended(seen: Observation) -> bool:
 class Subscription:
     """A subscription to the state of a job, or to the growth of its logs.
 
-    Use it in a ``with`` block, or close it. The callback is called in a thread for the scheduler, or
-    one for plugins, in the context of the subscriber. Without a callback, observations are kept for `next` and
-    `next_async`.
+    Use it in a ``with`` block, or close it. The callback is called in a thread for the scheduler,
+    or in one for plugins, in the context of the subscriber. Without a callback, observations are
+    kept for `next` and `next_async`.
 
     Args:
         callback: the callback, or None.
@@ -138,14 +138,15 @@ class Subscription:
 
     # -- in the thread of the scheduler
 
-    def call(self, *news: object) -> object:
+    def call(self, *news: object, last: bool = False) -> object:
         """Call the subscriber, unless the subscription has ended, and return its answer.
 
-        An error in the subscriber ends its subscription.
+        An error in the subscriber ends its subscription. The ``last`` call finds it ended.
         """
         with self._calling:
             if self.closed:
                 return False
+            self.closed = last
             try:
                 return self._context.run(self._callback, *news)
             except Exception:
@@ -164,7 +165,7 @@ class Subscription:
         seen = observed(self.handle, status, self.patience, self.unknown_since)
         if key != self._seen or seen.exhausted:
             self._seen = key
-            if self.call(seen) is False or seen.final:
+            if self.call(seen, last=seen.final) is False:
                 self.closed = True
 
     # -- one by one
