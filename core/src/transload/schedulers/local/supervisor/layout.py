@@ -354,14 +354,15 @@ def notify(folder: str, what: bytes = LOOK) -> bool:
 def ask_for_end(folder: str, who: str = "") -> None:
     """Note for all readers that a job is to end. Its supervisor sees it even without its FIFO.
 
-    The first who asks is noted, if ``who`` says who that is and the disk has room for it.
+    The first who asks is noted, if ``who`` says who that is and the disk has room for it. The
+    supervisor may look at any moment, so the file comes with its content.
     """
-    fd = open_own(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT)
-    try:
-        if who and not os.fstat(fd).st_size:
-            os.write(fd, who.encode("utf-8", "replace"))
-    finally:
-        os.close(fd)
+    if who and not is_end_asked(folder):
+        try:
+            write_file(f"{folder}/cancel", who.encode("utf-8", "replace"))
+        except OSError:
+            pass  # an empty file needs no room
+    os.close(open_own(f"{folder}/cancel", os.O_WRONLY | os.O_CREAT))
 
 
 def who_asked(folder: str) -> str:
