@@ -21,7 +21,8 @@ def finished(fake: Any, eventually: Any, count: int = 1) -> None:
 
     def look() -> bool:
         jobs = fake.cluster.items("jobs")
-        ends = [each["status"].get("conditions", [{}])[-1].get("type") for each in jobs]
+        found = [each["status"].get("conditions", []) for each in jobs]
+        ends = [each[-1]["type"] if each else "" for each in found]
         return len(ends) == count and set(ends) <= {"Complete", "Failed"}
 
     eventually(look, 30)
