@@ -48,12 +48,12 @@ def test_what_a_group_tells(tmp_path: Path, files: dict[str, str]) -> None:
         usage([str(tmp_path / "removed")])
 
 
-@pytest.mark.parametrize("missed", [False, True])
+@pytest.mark.parametrize("missed", ["nothing", "all", "the peak"])
 @pytest.mark.parametrize("place", ["system.slice/docker-abc.scope", "docker/abc"])
 def test_a_container_is_read_when_its_program_ends(
     tmp_path: Path,
     place: str,
-    missed: bool,
+    missed: str,
     eventually: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -71,8 +71,10 @@ def test_a_container_is_read_when_its_program_ends(
         Path(path, "memory.peak").write_text("204857600\n", encoding="ascii")
         found = {"abc": {"peak_memory": 200_000_000, "cpu_seconds": 2.5}}
         eventually(lambda: meter.used == found)
-        if missed:
+        if missed == "all":
             shutil.rmtree(path)
+        elif missed == "the peak":
+            Path(path, "memory.peak").unlink()
         else:
             Path(path, "memory.peak").write_text("304857600\n", encoding="ascii")
             found["abc"]["peak_memory"] = 300_000_000

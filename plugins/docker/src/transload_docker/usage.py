@@ -1,8 +1,8 @@
 """Read what containers used from their control groups.
 
 This happens between the end of their program and their removal, since an engine keeps no such
-figures. Who comes too late by milliseconds has those of a moment before, since all are read now and
-then. On another machine nothing can be read.
+figures. Who comes too late by milliseconds has those of a moment before, since all are read at
+first sight and now and then. On another machine nothing can be read.
 """
 
 from __future__ import annotations
@@ -66,6 +66,7 @@ class Meter:
             descriptor = os.pidfd_open(int(pid))
             places += [f"{self._root}/{controllers}{path}" for _, controllers, path in own]
             self._watched[descriptor] = container_id, places
+            self._read(container_id, places)
             if self._polling is None:
                 self._polling = select.epoll()
                 threading.Thread(
@@ -79,10 +80,7 @@ class Meter:
             for container_id, places in [
                 self._watched[each] for each in ended or list(self._watched)
             ]:
-                with suppress(
-                    OSError, ValueError, LookupError
-                ):  # too late, or a system that tells other things
-                    self.used[container_id] = usage(places)
+                self._read(container_id, places)
             with self._lock:
                 for descriptor in ended:
                     del self._watched[descriptor]
@@ -91,6 +89,12 @@ class Meter:
                     self._polling.close()
                     self._polling = None
                     return
+
+    def _read(self, container_id: str, places: list[str]) -> None:
+        # too late, or a system that tells other things
+        with suppress(OSError, ValueError, LookupError):
+            # of a group that is being removed, a part is missing
+            self.used[container_id] = {**self.used.get(container_id, {}), **usage(places)}
 
 
 def control_groups(container_id: str, root: str = "/sys/fs/cgroup") -> list[str]:

@@ -358,7 +358,7 @@ class AppTests(SchedulerSuite):
     def test_usage(self, stage: SchedulerStage) -> None:
         """A replica's usage includes its earlier attempts. Unknown usage is missing, never 0."""
         retried = RetryPolicy.REPLICA in stage.offers.retries
-        used = "dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 2"
+        used = "dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 5"
         command = f'test "$TRANSLOAD_RETRY" != 0 || {{ {used}; exit {int(retried)}; }}'
         fields = (
             {"max_retries": 1, "retry_policy": RetryPolicy.REPLICA, **self._soon(stage)}
