@@ -434,7 +434,7 @@ class TransloadOperator(TemplateRules):
             taken = LifecycleState.from_dict(state, time.monotonic())
             step.options = taken.options
             step.key = state.get("key")
-            note_job(context, taken.identity)
+            note_job(context, taken.identity, resumed=True)
             self._keep_in_store(step)
             driver = ADAPTER.restore(step, state)
         self.app_link = state.get("link")

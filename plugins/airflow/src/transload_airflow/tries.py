@@ -116,17 +116,22 @@ _lock: Final = threading.Lock()
 _begun: Final = _Begun()
 
 
-def note_job(context: Mapping[str, Any], identity: Identity) -> None:
-    """Note that this try of a task begins a job.
+def note_job(context: Mapping[str, Any], identity: Identity, *, resumed: bool = False) -> None:
+    """Note that this try of a task begins a job, or goes on with the one that it has begun.
+
+    Args:
+        context: of the task.
+        identity: of the job.
+        resumed: the task has come back from a deferral, in which its job went on.
 
     Raises:
-        SpecError: if it has begun one of that identity already.
+        SpecError: if it has begun one of that identity already, and begins another one.
     """
     with _lock:
         if _begun.ti is not context["ti"]:
             _begun.ti = context["ti"]
             _begun.paths = set()
-        if identity.path in _begun.paths:
+        if identity.path in _begun.paths and not resumed:
             raise SpecError(
                 f"key: task {context['ti'].task_id!r} runs a second job: give each of its jobs a "
                 "key of its own, equal in all tries of the task (key='evaluate')"
