@@ -45,13 +45,14 @@ def make_context(
     try_number: int = 1,
     max_tries: int = 0,
     run_id: str = "run",
+    map_index: int = -1,
 ) -> dict[str, Any]:
     """Return the context of a task."""
     ti = TaskInstance(
         dag_id="dag",
         run_id=run_id,
         task_id=task.task_id,
-        map_index=-1,
+        map_index=map_index,
         max_tries=max_tries,
         try_number=try_number,
         start_date=dt.datetime.now(dt.UTC),

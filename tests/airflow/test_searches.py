@@ -199,7 +199,7 @@ def tried(search: Search, trial: dict[str, Any], **options: Any) -> Any:
     task = SearchTrialOperator(
         task_id="trial", search=search.to_dict(), place="s", trial=trial, **options
     )
-    return execute(task, make_context(task))
+    return execute(task, make_context(task, map_index=trial["index"]))
 
 
 def best(search: Search) -> tuple[Any, dict[str, Any]]:

@@ -269,7 +269,7 @@ with DAG("upstream_data", schedule=None, start_date=START) as upstream_data:
         return {"word": f"{values[0]} {more}"}
 
     TransloadOperator.partial(
-        task_id="job", component=hello, scheduler="{{ 'local' }}", workspace="{{ '' }}"
+        task_id="job", component=hello, scheduler="{{ 'local' }}"
     ).expand_kwargs(rows())
     decorated_rows.partial(more="{{ 6 * 7 }}").expand_kwargs(words())
 

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.pipelines import Again, Identity
-from transload_airflow.settings import setting
 from transload_airflow.task_instance import map_index_of
 
 _NO_REGION: Final = "00000000-0000-0000-0000-000000000000"
@@ -28,6 +27,9 @@ def identity_of(context: Mapping[str, Any], key: str | None = None) -> Identity:
         context: of the task.
         key: which of the task's jobs it is, if it has several.
     """
+    # the adapter is described where no Airflow is
+    from transload_airflow.settings import setting
+
     ti = context["ti"]
     path = [str(map_index_of(ti)), ti.task_id]
     region = str(getattr(ti, "region_id", None) or _NO_REGION)
