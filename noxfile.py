@@ -82,7 +82,8 @@ def run_suites(session: nox.Session, name: str, *options: str, workers: int = 4)
     chosen = [word for word in given if Path(word.partition("::")[0]).exists()]
     folders = [] if chosen else [f"tests/{suite}" for suite in SUITES.get(name, (name,))]
     good = [0, 5] if "slow" in given else [0]  # 5: there is no such test
-    words = [*folders, "--timeout=200", "-m", "not slow", *options, *given]
+    again = [] if name == "unit" else ["--reruns=1"]
+    words = [*folders, "--timeout=200", "-m", "not slow", *again, *options, *given]
     session.run("pytest", *words, success_codes=good)
 
 
