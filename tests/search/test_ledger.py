@@ -351,6 +351,7 @@ def test_a_search_that_does_not_fit_its_component(base: str, more: Any, says: st
         SearchLedger(replace(search(), **more), base)
     with pytest.raises(ConfigError, match="there is no search"):
         SearchLedger.open(base)
+    assert not Path(base).exists()
 
 
 def test_secrets_are_not_kept(tmp_path: Path) -> None:

@@ -81,10 +81,6 @@ class SearchLedger:
         self.tracker_base = tracker_base
         self._store = open_store(tracker_base)
         self._suggester: tuple[int, Suggester] | None = None
-        folder = local_path(tracker_base)
-        if folder is not None:
-            with contextlib.suppress(OSError):  # the first record says what is wrong
-                make_private(os.path.join(folder, "search"))
         self.id = self._claim()
 
     @classmethod
@@ -498,6 +494,7 @@ class SearchLedger:
         known = self._read(_DEFINITION)
         if known is None:
             check_search(self.search)
+            self._make_folder()
             search_id = uuid.uuid4().hex
         else:
             self._check_same(mine, known["search"])
@@ -505,6 +502,14 @@ class SearchLedger:
         if known is None or known["search"] != mine:
             self._write(_DEFINITION, {"schema": SCHEMA, "id": search_id, "search": mine})
         return search_id
+
+    def _make_folder(self) -> None:
+        """Make the folder of a new search on this machine, for this user alone."""
+        base = local_path(self.tracker_base)
+        if base is None:
+            return
+        with contextlib.suppress(OSError):  # the first record says what is wrong
+            make_private(os.path.join(base, "search"))
 
     def _check_same(self, mine: Mapping[str, Any], other: Mapping[str, Any]) -> None:
         fixed = [name for name in {**mine, **other} if name not in _MAY_CHANGE]
