@@ -657,13 +657,14 @@ def test_a_locked_database_leaves_the_jobs(scene: Scene, settings: Any) -> None:
 def test_what_cannot_be_stored_now_is_stored_later(
     experiment: Callable[..., Any],
     tmp_path: Path,
+    gate: Path,
     sobol: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """States and results that the disk does not take for a while end no search.
 
-    The full disk is played.
+    The full disk is played. The jobs run until it has room again.
     """
     from transload_ax import Snapshot, run_experiment
 
@@ -675,11 +676,14 @@ def test_what_cannot_be_stored_now_is_stored_later(
         if len(calls) in (2, 3):
             no_room()
         save(self, *args, **more)
+        if len(calls) > 3:
+            gate.touch()
 
     monkeypatch.setattr(Snapshot, "save", sometimes)
     monkeypatch.setattr("transload_ax.snapshot.REFUSED_S", 0.0)
     kept = tmp_path / "kept.json"
-    run_experiment(experiment(), 2, 2, generation_strategy=sobol(), snapshot=kept)
+    made = experiment("ax_components:waits", constants={"gate": str(gate)})
+    run_experiment(made, 2, 2, generation_strategy=sobol(), snapshot=kept)
     assert len(calls) > 3
     assert caplog.text.count("cannot be stored now, and goes on") == 1
     trials = Snapshot(kept).load()[0].trials.values()

@@ -373,10 +373,11 @@ class TestPolling:
 
             def run_and_back(trial: Any) -> Any:
                 if trial.index == 0:
+                    submitted = run(trial)
                     patch.setattr(backend, "describe_many", away)
-                else:
-                    patch.undo()
-                    gate.touch()
+                    return submitted
+                patch.undo()
+                gate.touch()
                 return run(trial)
 
             monkeypatch.setattr(made.runner, "run", run_and_back, raising=False)
