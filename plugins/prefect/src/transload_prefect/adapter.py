@@ -179,7 +179,8 @@ class PrefectAdapter(Adapter[JobContext]):
             SpecError: if another task run of this run of the flow has the job.
         """
         of_task = "called_by" in kept and "called_by" in now
-        same_run = all(kept.get(each) == now.get(each) for each in ("flow_run_count", "called_by"))
+        of_run = ("flow_run", "flow_run_count", "called_by")
+        same_run = all(kept.get(each) == now.get(each) for each in of_run)
         if of_task and same_run and kept.get("task_run") != now["task_run"]:
             raise SpecError(
                 "two equal tasks, in processes of their own, ask for one job: give each of them a "

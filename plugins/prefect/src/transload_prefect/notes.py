@@ -67,12 +67,14 @@ class Notes:
         """Keep a record. A handle is sent while the job starts, a loss before this returns.
 
         Ids follow from the flow run. So even a process that was killed before a handle arrived
-        finds its job again. For the same reason the intent alone is not sent.
+        finds its job again. For the same reason the intent alone is not sent. Nor is what the job
+        itself keeps, since Prefect cuts a text off after 500 characters.
         """
+        kept = {name: value for name, value in record.items() if name not in ("asked", "cfg")}
         if record.get("lost"):
-            self.save(APP, json.dumps(record))
+            self.save(APP, json.dumps(kept))
         elif record.get("handle") is not None:
-            background().post(partial(self.save, APP, json.dumps(record)))
+            background().post(partial(self.save, APP, json.dumps(kept)))
 
     @property
     def generation(self) -> str:
