@@ -258,94 +258,42 @@ def test_prologue() -> None:
         script(role(), cfg={"prologue": "a\x00b"})
 
 
-OWN = [
-    *(
-        ("--comment=acct", "run option comment"),
-        ("--comment acct", "run option comment"),
-        ("--comm=x", "comment"),
-    ),
-    *(
-        ("-J y", "--job-name"),
-        ("-Jy", "--job-name"),
-        ("-HJ y", "--job-name"),
-        ("--job-na=y", "--job-name"),
-    ),
-    *(
-        ("-o x.log", "transload log"),
-        ("--error=x", "transload log"),
-        ("--export=NONE", "run --env"),
-    ),
-    *(
-        ("-a 0-3", "gang=false"),
-        ("-n4", "run --replicas"),
-        ("-c 2", "run --cpu"),
-        ("--no-requeue", "requeue=false"),
-    ),
-    *(
-        ("--partition=gpu", "run option partition"),
-        ("-p gpu", "run option partition"),
-        ("-t 5", "run option time"),
-    ),
-    *(
-        ("--nodes=2", "run option nodes"),
-        ("-N 2", "run option nodes"),
-        ("--exclusive", "run option exclusive"),
-    ),
-    *(
-        ("--mem=4G", "run --mem"),
-        ("--mem-per-cpu=1G", "run --mem"),
-        ("--gpus-per-task=1", "run --gpu"),
-    ),
-    ("--hint nomultithread --comment=x", "run option comment"),
-    ("--nice=5", "run option nice"),
-]
-
-
-@pytest.mark.parametrize(("word", "advice"), OWN)
-def test_options_that_the_plugin_writes_itself_are_refused(word: str, advice: str) -> None:
-    """The plugin's own options are refused in every form, with the option to use."""
-    resource = Resource(cpu=1, gpu=1, memMB=100)
-    with pytest.raises(ConfigError, match="sbatch_args: .* is set by transload itself: ") as caught:
-        script(role(resource=resource), cfg={"sbatch_args": ["--hint=nomultithread", word]})
+@pytest.mark.parametrize(
+    ("name", "word", "advice"),
+    [
+        ("sbatch_args", "--comment=acct", "run option comment"),
+        ("sbatch_args", "--job-name mine", "run option comment"),
+        ("sbatch_args", "--error=x", "transload log"),
+        ("sbatch_args", "--export=NONE", "run --env"),
+        ("sbatch_args", "--ntasks=4", "run --replicas"),
+        ("sbatch_args", "--no-requeue", "requeue=false"),
+        ("sbatch_args", "--wrap=true", "program of the role"),
+        ("srun_args", "--output=x", "transload log"),
+        ("srun_args", "--multi-prog", "roles of the job"),
+        ("srun_args", "--kill-on-bad-exit=1", "min_replicas"),
+    ],
+)
+def test_options_that_the_plugin_writes_itself_are_refused(
+    name: str, word: str, advice: str
+) -> None:
+    """Their whole names are refused, for the job and for one of its roles, with what to use."""
+    with pytest.raises(ConfigError, match=f"{name}: .* is set by transload itself: ") as caught:
+        script(role(), cfg={name: ["--hint=nomultithread", word]})
     assert advice in str(caught.value)
     with pytest.raises(ConfigError, match="is set by transload itself"):
-        script(role(resource=resource, metadata={"slurm.sbatch_args": [word]}))
+        script(role(metadata={f"slurm.{name}": [word]}))
 
 
 @pytest.mark.parametrize(
-    "word", ["--signal=USR1@90", "--hint=nomultithread", "--gres=gpu:1", "--mem=0", "--gpus=2"]
+    "word",
+    [
+        *("--signal=USR1@90", "--hint=nomultithread", "--gres=gpu:1", "--mem=0", "--gpus=2"),
+        *("--nodes=2-4", "--exclusive=user", "-k", "-D /tmp", "--nice", "-J mine"),
+    ],
 )
 def test_other_options_are_taken(word: str) -> None:
-    """Options that no field has are taken, memory and GPUs too if the job leaves them open."""
-    assert f"#SBATCH {word}\n" in script(
-        role(resource=Resource(-1, -1, -1)), cfg={"sbatch_args": [word]}
-    )
-
-
-@pytest.mark.parametrize(
-    "word", ["--nodes=2-4", "--exclusive=user", "--mail-user2=x", "-k", "-D /tmp", "--nice"]
-)
-def test_more_than_an_option_can_say_is_taken(word: str) -> None:
-    """A range of nodes is no number."""
+    """Options that the plugin does not know by their whole name are the user's."""
     assert f"#SBATCH {word}\n" in script(role(), cfg={"sbatch_args": [word]})
-
-
-def test_everything_that_a_script_says_is_refused_as_an_argument() -> None:
-    """No flag of sbatch or srun is both written by the plugin and taken from a user."""
-    values = {str: "some-thing", int: 2, bool: True}
-    cfg: dict[str, CfgVal] = {
-        name: values[kind] for name, (_, kind, _) in {**PER_ROLE, **PER_JOB}.items()
-    }
-    cfg.update(time="10", comment="mine", gang=False, sbatch_args=["--hint=nomultithread"])
-    app = AppDef("app", [role(num_replicas=2, resource=Resource(1, 1, 100))])
-    request = convert.convert(app, run_opts().resolve(cfg))
-    lines = convert.script(request, "a", "/f", "t").splitlines()
-    written = [line[8:] for line in lines if line.startswith("#SBATCH ")]
-    written.remove("--hint=nomultithread")
-    for name, words in (("sbatch_args", written), ("srun_args", request.roles[0].srun)):
-        for word in words:
-            with pytest.raises(ConfigError, match=f"{name}: .*{word.split('=')[0]}"):
-                convert.convert(app, run_opts().resolve({name: [word]}))
 
 
 @pytest.mark.parametrize(

@@ -370,8 +370,8 @@ def _role(
         # No more than was asked for: a partition of 12 hours takes a job of 12 hours. The supervisor
         # ends the job to the second, Slurm looks at limits about twice a minute.
         limit.append(f"--time={math.ceil(app.timeout / 60)}")
-    step_args = extra("srun_args", options.get("srun_args"), role)
-    job_args = extra("sbatch_args", options.get("sbatch_args"), role)
+    step_args = extra("srun_args", options.get("srun_args"))
+    job_args = extra("sbatch_args", options.get("sbatch_args"))
     _refuse_replica_id([*job_args, *step_args], index)
     group = [f"--het-group={index}"] if len(app.roles) > 1 else []
     # --mem=0 is all that the job has, which steps that programs start may then have as well

@@ -35,12 +35,15 @@ def run_opts() -> runopts:
         "gpu_type": (str, "type of the GPUs that Resource.gpu counts, for example a100", None),
         "sbatch_args": (
             list[str],
-            "more options of sbatch, for every role, for example --hint=nomultithread",
+            (
+                "more options of sbatch, by their whole names, for every role, for example "
+                "--hint=nomultithread"
+            ),
             None,
         ),
         "srun_args": (
             list[str],
-            "more options of srun, for every role, for example --cpu-bind=cores",
+            "more options of srun, by their whole names, for every role, for example --cpu-bind=cores",
             None,
         ),
         "container": (
@@ -215,7 +218,7 @@ def plain(name: str, value: str) -> str:
     return value
 
 
-def extra(name: str, values: CfgVal, role: Role) -> list[str]:
+def extra(name: str, values: CfgVal) -> list[str]:
     """Return the words of ``sbatch_args`` or ``srun_args`` for a role.
 
     Raises:
@@ -228,5 +231,5 @@ def extra(name: str, values: CfgVal, role: Role) -> list[str]:
                 f"run option {name}: {word!r}: must be an option in one word, for example "
                 "--hint=nomultithread"
             )
-    refuse_own(name, words, memory=role.resource.memMB > 0, gpus=role.resource.gpu > 0)
+    refuse_own(name, words)
     return words

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from transload.errors import ConfigError
@@ -60,11 +61,6 @@ SRUN: Final[Mapping[str, str]] = {
     "jobid": "it is the job's own",
 }
 
-_RESOURCES: Final[Mapping[str, Mapping[str, str]]] = {
-    "memory": dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), _MEMORY),
-    "gpus": dict.fromkeys(("gpus-per-task", "gpus"), _GPUS),
-}
-
 _SHORT: Final[Mapping[str, str]] = {
     "J": "job-name",
     "o": "output",
@@ -75,9 +71,6 @@ _SHORT: Final[Mapping[str, str]] = {
     "c": "cpus-per-task",
     "W": "wait",
     "G": "gpus",
-    "K": "kill-on-bad-exit",
-    "I": "immediate",
-    "l": "label",
     "p": "partition",
     "A": "account",
     "q": "qos",
@@ -89,18 +82,13 @@ _SHORT: Final[Mapping[str, str]] = {
     "d": "dependency",
     "b": "begin",
 }
-_WITHOUT_VALUE: Final = "EHOQXkluv"
-"""Short options that may be followed by another in the same word."""
-_WHOLE: Final = frozenset({"mem", "gpus"})
-"""Options that are whole although longer ones begin so. All others may be shortened."""
 
 _PROLOGUE: Final = "use the run option prologue, whose lines run first: 'module load cuda'"
 
 INSTEAD: Final[Mapping[str, str]] = {
     **SBATCH,
-    **_RESOURCES["memory"],
-    **_RESOURCES["gpus"],
-    **dict.fromkeys(("gres", "gpus-per-node"), _GPUS),
+    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), _MEMORY),
+    **dict.fromkeys(("gres", "gpus", "gpus-per-task", "gpus-per-node"), _GPUS),
     "job-name": "use run --name (AppDef.name)",
     "chdir": "use the run option working_dir",
     "signal": "use run --notice and --notice-signal (Role.notice)",
@@ -121,89 +109,23 @@ def in_place_of_short() -> dict[str, str]:
     return found
 
 
-def refuse_own(name: str, words: list[str], *, memory: bool, gpus: bool) -> None:
+def refuse_own(name: str, words: Sequence[str]) -> None:
     """Refuse words of ``sbatch_args`` or ``srun_args`` that this plugin writes itself.
+
+    Only whole names are known. Short or shortened ones are left to Slurm.
 
     Args:
         name: the run option.
-        words: its options, each in one word (``--x=y``, ``--x y``, ``-J y``, ``-Jy``).
-        memory: whether the role's memory is said already.
-        gpus: whether its GPUs are.
+        words: its options, each in one word (``--x=y``, ``--x y``).
 
     Raises:
         ConfigError: for the first of them, with what to use in its place.
     """
-    known = dict(SBATCH if name == "sbatch_args" else SRUN)
-    if memory:
-        known.update(_RESOURCES["memory"])
-    if gpus:
-        known.update(_RESOURCES["gpus"])
+    own = SBATCH if name == "sbatch_args" else SRUN
     for word in words:
-        for option, value in _options(word):
-            full = _full(option, known, name)
-            advice = known.get(full) or _of_tables(full, value, name)
-            if advice:
-                raise ConfigError(
-                    f"run option {name}: {word!r}: --{full} is set by transload itself: {advice}"
-                )
-
-
-def _options(word: str) -> Iterator[tuple[str, str | None]]:
-    """Yield the options that a word holds, and the value of each.
-
-    sbatch splits a line of the script at its blanks.
-    """
-    head, equals, value = word.partition("=")
-    tokens = head.split()
-    for number, token in enumerate(tokens):
-        if not token.startswith("-"):
-            continue
-        given: str | None = None
-        following = tokens[number + 1 :]
-        if following and not following[0].startswith("-"):
-            given = following[0]
-        elif not following and equals:
-            given = value
-        if token.startswith("--"):
-            yield token[2:], given
-            continue
-        for place, letter in enumerate(token[1:], 2):
-            yield _SHORT.get(letter, letter), token[place:] or given
-            if letter not in _WITHOUT_VALUE:
-                break
-
-
-def _full(option: str, known: Mapping[str, str], name: str) -> str:
-    """Return the full name of an option that may be shortened."""
-    flags = [flag[2:] for flag, _, _ in _tables(name)]
-    if option in _WHOLE or option in known or option in flags or len(option) < 2:
-        return option
-    return next((each for each in (*known, *flags) if each.startswith(option)), option)
-
-
-def _tables(name: str) -> list[tuple[str, type | object, str]]:
-    """Return the tables of run options that are options of sbatch.
-
-    For ``srun_args`` there is none.
-    """
-    if name != "sbatch_args":
-        return []
-    return [*PER_ROLE.values(), *PER_JOB.values()]
-
-
-def _of_tables(full: str, value: str | None, name: str) -> str:
-    """Return which run option says the same, or ``""`` if none does.
-
-    The option ``--nodes=2-4`` says more than the run option ``nodes`` can.
-    """
-    if name != "sbatch_args":
-        return ""
-    for own, (flag, kind, _) in {**PER_ROLE, **PER_JOB}.items():
-        if flag != f"--{full}":
-            continue
-        if kind is bool and value is not None:
-            return ""
-        if kind is int and not (value or "").isdigit():
-            return ""
-        return f"use the run option {own}"
-    return ""
+        option = re.split("[= ]", word, maxsplit=1)[0]
+        advice = own.get(option.removeprefix("--"))
+        if advice:
+            raise ConfigError(
+                f"run option {name}: {word!r}: {option} is set by transload itself: {advice}"
+            )
