@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transload.errors import AppNotFound, SubmitError, UnsupportedFeature
+from transload.errors import SubmitError, UnsupportedFeature
 from transload.runner import Launch, Runner
-from transload.specs import AppState, Resource, RetryPolicy, Role, parse_app_handle
-
-COUNT = 'cd "$TRANSLOAD_CHECKPOINT_DIR"; echo x >> steps; [ "$(wc -l < steps)" -ge {} ]'
+from transload.specs import Resource, Role, parse_app_handle
 
 
 def ends(runner: Runner, handle: str) -> Any:
@@ -28,59 +25,6 @@ def kept(home: Path) -> list[str]:
     if not folder.exists():
         return []
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_attempts_of_a_job_share_their_checkpoints(
-    runner: Runner, shell: Any, transload_home: Path
-) -> None:
-    """An attempt finds what the one before has kept, as any user of a container.
-
-    Each role that asks for a folder has its own.
-    """
-    app = shell(
-        {
-            "main": COUNT.format(3),
-            "other": "touch $TRANSLOAD_CHECKPOINT_DIR/mine",
-            "plain": "env | grep CHECKPOINT_DIR || true",
-        },
-        checkpoints=True,
-        max_retries=2,
-        retry_policy=RetryPolicy.REPLICA,
-        retry_delay=0.0,
-    )
-    app.roles[1].checkpoints = True
-    handle = runner.run(app, "docker", {"user": "1234:1234"}, app_id="mine")
-    status = ends(runner, handle)
-    assert (status.state, status.num_restarts) == (AppState.SUCCEEDED, 2), status
-    assert list(runner.log_lines(handle, "plain", 0)) == []
-    scheduler = runner.scheduler("docker")
-    description = scheduler.describe("mine")
-    assert description is not None and description.checkpoints == "mine"
-    first, second = scheduler.checkpoints("mine")
-    assert (first.role, second.role) == ("main", "other")
-    assert Path(first.path) == transload_home / "docker" / "checkpoints" / "mine" / "main"
-    assert first.size and first.changed is not None
-    assert time.time() - 90 < first.changed < time.time() + 1
-    store = scheduler.checkpoint_store("mine", "main")
-    assert store is not None and store.read("steps") == b"x\n" * 3
-    assert scheduler.checkpoint_store("mine", "plain") is None
-
-
-def test_kept_until_the_last_job_that_names_them_is_deleted(
-    runner: Runner, shell: Any, transload_home: Path
-) -> None:
-    """A second job uses the folder of the first, which is removed with the last of the two."""
-    first = runner.run(shell(COUNT.format(2), checkpoints=True), "docker", app_id="first")
-    assert ends(runner, first).state is AppState.FAILED
-    launch = Launch(app=shell(COUNT.format(2)), checkpoints=first)
-    second = runner.run(launch, "docker", app_id="second")
-    assert ends(runner, second).state is AppState.SUCCEEDED
-    runner.delete(first)
-    assert kept(transload_home) == ["first"]
-    runner.delete(second)
-    assert kept(transload_home) == []
-    with pytest.raises(AppNotFound):
-        runner.scheduler("docker").checkpoints("second")
 
 
 def test_a_submit_that_fails_leaves_none(

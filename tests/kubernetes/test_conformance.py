@@ -12,26 +12,29 @@ from transload.schedulers.api import SchedulerBase
 from transload.specs import CfgVal, MountType
 from transload_kubernetes.cluster import Cluster
 from transload_kubernetes.names import place
+from transload_testing.scheduler_apps import AppTests
+from transload_testing.scheduler_identity import IdentityTests
 from transload_testing.scheduler_interruptions import InterruptionTests
 from transload_testing.scheduler_stage import SchedulerSuite
 from transload_testing.schedulers import Damage, SchedulerConformance, damaged_text
 
 _GONE = "a pod that is cancelled takes its log with it"
 _NO_HELPER = "what a program reports of its progress comes through a helper"
+_FAILED = "a pod that gets its notice for the time limit has failed, however it ends"
 
 
-@pytest.mark.usefixtures("fake", "claim")
-class TestKubernetes(SchedulerConformance):
-    """Kubernetes keeps the contract, as far as a fake can tell."""
+class OnFake(SchedulerSuite):
+    """Jobs on the fake cluster."""
 
     image: ClassVar[str] = "registry.example/shell:1"
-    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "never", "checkpoint_claim": "kept"}
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
     cannot: ClassVar[Mapping[str, str]] = {
         "test_notice_of_a_cancel": _GONE,
         "test_what_does_not_heed_its_notice_is_killed": _GONE,
+        "test_notice_before_the_time_limit": _FAILED,
         "test_progress": _NO_HELPER,
         "test_progress_that_makes_no_sense": _NO_HELPER,
+        "test_what_is_no_progress": _NO_HELPER,
     }
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
@@ -60,8 +63,16 @@ class TestKubernetes(SchedulerConformance):
         return True
 
 
-class TestJobSet(TestKubernetes):
-    """The same with a JobSet instead of Jobs."""
+@pytest.mark.usefixtures("fake", "claim")
+class TestKubernetes(OnFake, SchedulerConformance):
+    """Kubernetes keeps the contract, as far as a fake can tell."""
+
+    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "never", "checkpoint_claim": "kept"}
+
+
+@pytest.mark.usefixtures("fake", "claim")
+class TestJobSet(OnFake, AppTests, IdentityTests, InterruptionTests):
+    """The same with a JobSet instead of Jobs. Logs and refusals do not depend on that."""
 
     cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "always", "checkpoint_claim": "kept"}
 
@@ -72,7 +83,8 @@ class TestHelper(SchedulerSuite):
 
     image: ClassVar[str] = "registry.example/shell:1"
     cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "never", "helper_image": "busybox:1"}
-    make_scheduler = TestKubernetes.make_scheduler
+    make_scheduler = OnFake.make_scheduler
     test_progress = InterruptionTests.test_progress
     test_progress_that_makes_no_sense = InterruptionTests.test_progress_that_makes_no_sense
+    test_what_is_no_progress = InterruptionTests.test_what_is_no_progress
     _with_progress = staticmethod(InterruptionTests._with_progress)

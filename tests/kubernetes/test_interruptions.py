@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,8 @@ from transload.runner import Runner
 from transload.specs import AppDef, AppState, Notice, RetryPolicy, Role
 from transload_kubernetes import interruptions, names
 from transload_kubernetes.convert import convert
-from transload_kubernetes.decide import _restarts_of, decide
+from transload_kubernetes.decide import decide
 from transload_kubernetes.plan import Facts, Plan, RolePlan, record
-from transload_kubernetes.roles import RoleView
 
 IGNORE = {
     "action": "Ignore",
@@ -111,27 +109,6 @@ def test_what_a_queue_takes_back_is_an_interruption(queue: str, count: int) -> N
     assert replica.interruptions == count
     assert [each.cause for each in replica.earlier] == ["preempted"] * count
     assert len(decision.interrupted) == count
-
-
-def test_a_job_that_does_not_ask_has_the_record_of_before() -> None:
-    """What an older version does not know is written only when it is set."""
-    made = Plan("a", "a", "sha256:0", "s", 1.0, [RolePlan("main", 1, 1)])
-    written = json.loads(record("a", "default", made, "{}")["data"]["plan"])
-    assert "checkpoints" not in written
-    assert written["roles"] == [
-        {"name": "main", "replicas": 1, "needed": 1, "retries": 0, "policy": "REPLICA"}
-    ]
-    asks = Plan(
-        "a",
-        "a",
-        "sha256:0",
-        "s",
-        1.0,
-        [RolePlan("main", 1, 1, interruptions=0, checkpoints=True)],
-        checkpoints="kept",
-    )
-    read = Facts(record("a", "default", asks, "{}"))
-    assert read.plan == asks
 
 
 def test_interruptions_are_counted_and_bounded(
@@ -234,15 +211,6 @@ def test_replicas_that_belong_together_start_again_together(
     causes += [each.cause for each in status.roles[0].replicas[1].earlier]
     if jobset == "never":  # a JobSet removes its pods at once, and with them the cause
         assert causes == ["preempted"]
-
-
-def test_interruptions_of_roles_are_no_restarts() -> None:
-    """Each role counts its own interruptions, and only failures are restarts."""
-    role = RolePlan("main", 1, 1, retries=2, policy="ROLE", interruptions=9)
-    views = [RoleView(role, attempt=(0, 2), shared=1), RoleView(role, attempt=(0, 1), shared=1)]
-    assert _restarts_of(views) == 1
-    views = [RoleView(role, attempt=(3, 0), shared=2), RoleView(role, attempt=(3, 0), shared=2)]
-    assert _restarts_of(views) == 1
 
 
 def _number(pod: dict[str, Any]) -> int:

@@ -20,8 +20,11 @@ _GONE = dict.fromkeys(
     ("test_notice_of_a_cancel", "test_what_does_not_heed_its_notice_is_killed"),
     "a pod that is cancelled takes its log with it",
 )
+_GONE["test_notice_before_the_time_limit"] = (
+    "a pod that gets its notice for the time limit has failed, however it ends"
+)
 _NO_HELPER = dict.fromkeys(
-    ("test_progress", "test_progress_that_makes_no_sense"),
+    ("test_progress", "test_progress_that_makes_no_sense", "test_what_is_no_progress"),
     "what a program reports of its progress comes through a helper",
 )
 _NO_CLAIM = dict.fromkeys(

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transload.errors import AppNotFound, ConfigError
-from transload.runner import Launch, Runner
-from transload.specs import AppDef, AppState, RetryPolicy, Role, parse_app_handle
+from transload.errors import ConfigError
+from transload.runner import Runner
+from transload.specs import AppDef, AppState, parse_app_handle
 
 ShellApp = Callable[..., AppDef]
 COUNT = 'cd "$TRANSLOAD_CHECKPOINT_DIR" && echo x >> steps && [ "$(wc -l < steps)" -ge {} ]'
@@ -30,52 +29,6 @@ def _kept(folder: Path) -> list[str]:
     if not folder.exists():
         return []
     return sorted(path.name for path in folder.iterdir())
-
-
-def test_attempts_of_a_job_share_their_checkpoints(runner: Runner, slurm_dir: Path) -> None:
-    """An attempt finds what the one before has kept. Each role that asks has its own folder."""
-    again = {"max_retries": 2, "retry_policy": RetryPolicy.REPLICA, "retry_delay": 0.0}
-
-    def role(name: str, line: str, **more: Any) -> Role:
-        return Role(name, "/tmp", entrypoint="sh", args=["-c", line], **more)
-
-    roles = [
-        role("main", COUNT.format(3), checkpoints=True, **again),
-        role("plain", "env | grep CHECKPOINT_DIR || true"),
-    ]
-    handle = runner.run(AppDef("test", roles), "slurm", app_id="mine")
-    status = _end(runner, handle)
-    assert (status.state, status.num_restarts) == (AppState.SUCCEEDED, 2), status
-    assert list(runner.log_lines(handle, "plain", 0)) == []
-    scheduler = runner.scheduler("slurm")
-    description = scheduler.describe("mine")
-    assert description is not None and description.checkpoints == "mine"
-    (found,) = scheduler.checkpoints("mine")
-    assert (found.role, Path(found.path)) == ("main", slurm_dir / ".checkpoints/mine/main")
-    assert found.size and found.changed is not None
-    assert time.time() - 90 < found.changed < time.time() + 1
-    store = scheduler.checkpoint_store("mine", "main")
-    assert store is not None and store.read("steps") == b"x\n" * 3
-    assert scheduler.checkpoint_store("mine", "plain") is None
-
-
-def test_kept_until_the_last_job_that_names_them_is_deleted(
-    runner: Runner, shell_app: ShellApp, tmp_path: Path
-) -> None:
-    """A second job uses the folder of the first, which is removed with the last of the two."""
-    base = tmp_path / "scratch"
-    cfg = {"checkpoint_base": str(base)}
-    first = runner.run(shell_app(COUNT.format(2), checkpoints=True), "slurm", cfg, app_id="first")
-    assert _end(runner, first).state is AppState.FAILED
-    launch = Launch(app=shell_app(COUNT.format(2)), checkpoints=first, scheduler="slurm", cfg=cfg)
-    second = runner.run(launch, app_id="second")
-    assert _end(runner, second).state is AppState.SUCCEEDED
-    runner.delete(first)
-    assert _kept(base) == ["first"]
-    runner.delete(second)
-    assert _kept(base) == []
-    with pytest.raises(AppNotFound):
-        runner.scheduler("slurm").checkpoints("second")
 
 
 def test_prune_removes_what_no_job_names(

@@ -16,7 +16,7 @@ import pytest
 from transload.errors import SchedulerUnavailable
 from transload.runner import Runner
 from transload.specs import AppDef, AppState
-from transload_testing.schedulers import Damage, damage_file
+from transload_testing.schedulers import damage_file
 
 ShellApp = Callable[..., AppDef]
 DEEP = "[" * 100_000
@@ -33,21 +33,6 @@ def _running(runner: Runner, shell_app: ShellApp, eventually: Any, app_id: str) 
     handle = runner.run(shell_app("sleep 300"), "slurm", app_id=app_id)
     eventually(lambda: runner.status(handle).state is AppState.RUNNING, timeout=60)  # type: ignore[union-attr]
     return handle
-
-
-def test_job_is_ended_first(
-    runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any
-) -> None:
-    """Deleting a job whose record is damaged ends it in Slurm, and its id is remembered."""
-    handle = _running(runner, shell_app, eventually, "broken")
-    damage_file(slurm_dir / "broken" / "record.json", "truncated")
-    status = runner.status(handle)
-    assert status is not None and status.state is AppState.UNKNOWN and "is damaged" in status.msg
-    assert _jobs("broken")
-    runner.delete(handle)
-    assert _jobs("broken") == []
-    assert not (slurm_dir / "broken").exists()
-    assert runner.status(handle) is None and runner.scheduler("slurm").existed("broken")
 
 
 def test_job_with_another_comment(
@@ -111,37 +96,31 @@ def test_job_of_another_folder_goes_on(
         other.delete(second)
 
 
-@pytest.mark.parametrize(
-    "name", ["state.json", "slurm.json", "job.json", "submitting", "verdict.json"]
-)
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        DEEP,
-        '{"state": 5}',
-        '{"state": "RUNNING", "roles": 5, "msg": [1], "id": [2], "parts": 1}',
-    ],
-)
-def test_other_files(
-    runner: Runner, shell_app: ShellApp, slurm_dir: Path, name: str, text: str
-) -> None:
+def test_other_files(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
     """Whatever else is damaged in the folder of an app hides no other, and it can be deleted."""
     good = runner.run(shell_app("true"), "slurm", {"begin": "now+1hour"}, app_id="good")
     bad = runner.run(shell_app("true"), "slurm", app_id="bad")
     assert runner.wait(bad, timeout=60) is not None
-    (slurm_dir / "bad" / name).write_text(text)
-    assert {row.app_handle for row in runner.list("slurm")} == {good, bad}
-    assert runner.status(bad) is not None
+    texts = ("", DEEP, '{"state": "RUNNING", "roles": 5, "msg": [1], "id": [2], "parts": 1}')
+    for name in ("state.json", "slurm.json", "job.json", "submitting", "verdict.json"):
+        file = slurm_dir / "bad" / name
+        before = file.read_text() if file.exists() else None
+        for text in texts:
+            file.write_text(text)
+            with Runner("tests") as other:
+                assert {row.app_handle for row in other.list("slurm")} == {good, bad}, (name, text)
+                assert other.status(bad) is not None
+        if before is None:
+            file.unlink()
+        elif name != "state.json":
+            file.write_text(before)
     runner.cancel(bad)
     runner.delete(bad)
     assert [row.app_handle for row in runner.list("slurm")] == [good]
 
 
 @pytest.mark.parametrize("names", [("claim",), ("claim", "job.json")], ids=" ".join)
-@pytest.mark.parametrize(
-    "number", ["x", "²", "12\n", "7" * 5000, "-1", "1 2"], ids=lambda text: text[:3]
-)
+@pytest.mark.parametrize("number", ["²", "7" * 5000], ids=lambda text: text[:3])
 def test_a_number_that_is_none(
     runner: Runner,
     shell_app: ShellApp,
@@ -213,17 +192,14 @@ def test_record_that_may_not_be_read(runner: Runner, shell_app: ShellApp, slurm_
     assert (slurm_dir / "bad" / "token").exists()
 
 
-@pytest.mark.parametrize("damage", ["truncated", "FIFO"])
-def test_behind_a_login_node(
-    far: Runner, login: Any, shell_app: ShellApp, eventually: Any, damage: Damage
-) -> None:
+def test_behind_a_login_node(far: Runner, login: Any, shell_app: ShellApp, eventually: Any) -> None:
     """By ssh such a job is shown, hides no other, and is deleted after its end."""
-    good = far.run(shell_app("sleep 300"), "slurm", app_id=f"good-{damage}")
-    bad = far.run(shell_app("sleep 300"), "slurm", app_id=f"bad-{damage}")
+    good = far.run(shell_app("sleep 300"), "slurm", app_id="good")
+    bad = far.run(shell_app("sleep 300"), "slurm", app_id="bad")
     for handle in (good, bad):
         eventually(lambda handle=handle: far.status(handle).state is AppState.RUNNING, timeout=60)
-    folder = Path(login.home, ".transload", "slurm", f"bad-{damage}")
-    damage_file(folder / "record.json", damage)
+    folder = Path(login.home, ".transload", "slurm", "bad")
+    damage_file(folder / "record.json", "FIFO")
     assert {row.app_handle for row in far.list("slurm")} >= {good, bad}
     status = far.status(bad)
     assert status is not None and status.state is AppState.UNKNOWN

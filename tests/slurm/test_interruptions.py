@@ -358,81 +358,13 @@ def test_somebody_has_it_begin_again(
     assert (_causes(status), status.num_restarts) == ([cause], 0)
 
 
-@pytest.mark.slow
-def test_without_interruptions_a_requeue_is_a_retry(
-    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Any
-) -> None:
-    """A role that does not ask for any spends its retries, as before."""
-    app = shell_app(
-        "echo attempt $TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS; sleep 5", max_retries=1
-    )
-    handle = runner.run(app, "slurm")
-    _says(runner, handle, "attempt 0 0", eventually)
-    cluster.tool("scontrol", "requeue", _job(runner, handle))
-    status = _end(runner, handle)
-    assert status.state is AppState.SUCCEEDED, status
-    assert (_causes(status), status.num_restarts) == ([None], 1)
-    lines = [line for line in _lines(runner, handle) if line.startswith("attempt")]
-    assert lines == ["attempt 0 0", "attempt 1 0"]
-
-
-@pytest.mark.slow
-def test_interruptions_are_bounded(
-    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Any
-) -> None:
-    """One more than ``max_interruptions`` is the end, and says so."""
-    app = shell_app("echo attempt $TRANSLOAD_INTERRUPTIONS; sleep 60", max_interruptions=1)
-    handle = runner.run(app, "slurm")
-    for number in range(2):
-        _says(runner, handle, f"attempt {number}", eventually)
-        cluster.tool("scontrol", "requeue", _job(runner, handle))
-    status = _end(runner, handle)
-    assert status.state is AppState.FAILED
-    assert "its 1 interruptions are used up" in status.msg
-
-
 # -- what is no interruption
-
-
-def test_75_without_a_notice_is_a_failure(runner: Runner, shell_app: ShellApp) -> None:
-    """The exit code alone says nothing."""
-    status = _end(runner, runner.run(shell_app("exit 75", max_interruptions=9), "slurm"))
-    assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, 75)
-
-
-def test_another_code_after_a_notice_is_a_failure(runner: Runner, shell_app: ShellApp) -> None:
-    """A program that fails over its notice has failed."""
-    app = shell_app("trap 'exit 4' TERM; while :; do sleep 0.1; done", notice=Notice(3))
-    app.segment = 5.0
-    status = _end(runner, runner.run(app, "slurm"))
-    assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.FAILED, 4)
-
-
-@pytest.mark.slow
-def test_segments_that_come_to_nothing(runner: Runner, shell_app: ShellApp) -> None:
-    """Five in a row without a new checkpoint end the job, with that reason."""
-    line = "trap 'exit 75' TERM; while :; do sleep 0.1; done"
-    app = shell_app(line, checkpoints=True, notice=Notice(2))
-    app.segment = 3.0
-    status = _end(runner, runner.run(app, "slurm"))
-    assert status.state is AppState.FAILED
-    assert "5 in a row without a new checkpoint or a larger step" in status.msg
-    assert _causes(status) == ["segment"] * 4
 
 
 # -- notices
 
 
 SAVES = "trap 'echo saved; exit 0' {signal}; echo ready; while :; do sleep 0.1; done"
-
-
-def test_a_notice_before_the_limit(runner: Runner, shell_app: ShellApp) -> None:
-    """The chosen signal comes in time, so that the program ends well before its limit."""
-    app = shell_app(SAVES.format(signal="USR2"), notice=Notice(4, "USR2"), timeout=7.0)
-    began = time.monotonic()
-    status = _end(runner, runner.run(app, "slurm"))
-    assert status.state is AppState.SUCCEEDED, status
-    assert time.monotonic() - began < 20
 
 
 @pytest.mark.slow
@@ -443,33 +375,6 @@ def test_a_notice_before_slurms_own_limit(runner: Runner, shell_app: ShellApp) -
     status = _end(runner, handle)
     assert status.state is AppState.SUCCEEDED, status
     assert _lines(runner, handle) == ["ready", "saved"]
-
-
-def test_a_cancel_gives_notice(runner: Runner, shell_app: ShellApp, eventually: Any) -> None:
-    """The main process gets the one signal, has its time, and the job is CANCELLED."""
-    line = "trap 'sleep 1; echo saved; exit 75' USR1; echo ready; while :; do sleep 0.1; done"
-    handle = runner.run(shell_app(line, notice=Notice(20, "USR1")), "slurm")
-    _says(runner, handle, "ready", eventually)
-    runner.cancel(handle)
-    status = _end(runner, handle, 30)
-    assert (status.state, status.msg) == (AppState.CANCELLED, "cancelled on request")
-    assert _lines(runner, handle) == ["ready", "saved"]
-
-
-def test_a_notice_that_is_not_heeded(
-    runner: Runner, shell_app: ShellApp, eventually: Any, slurm_dir: Path
-) -> None:
-    """A program is killed only after its time, even if its start was not yet written."""
-    line = "trap 'echo TERM' TERM; trap 'echo USR1' USR1; echo ready; while :; do sleep 0.1; done"
-    handle = runner.run(shell_app(line, notice=Notice(2, "USR1")), "slurm")
-    _says(runner, handle, "ready", eventually)
-    eventually(lambda: _status(runner, handle).state is AppState.RUNNING, 30)
-    state = slurm_dir / parse_app_handle(handle).app_id / "state.json"
-    state.write_text(state.read_text().replace("RUNNING", "PENDING"))
-    runner.cancel(handle)
-    status = _end(runner, handle, 30)
-    assert (status.state, status.roles[0].replicas[0].exit_code) == (AppState.CANCELLED, -9)
-    assert _lines(runner, handle) == ["ready", "USR1"]
 
 
 def test_a_cancel_gives_notice_to_elements_that_run(

@@ -17,6 +17,9 @@ class TestLocal(SchedulerConformance):
     """Real processes, in a state folder of the test's own."""
 
     image = "/tmp"
+    notice_seconds = 0.5
+    segment_seconds = 1.5
+    stall_seconds = 0.5
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a local scheduler, as any process of the user would make one."""

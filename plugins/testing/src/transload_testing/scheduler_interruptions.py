@@ -24,6 +24,7 @@ from transload_testing.scheduler_stage import (
 )
 
 _WAIT = "while :; do sleep 0.1; done"
+_STEP = """echo '{{"step": {}}}' > "$TRANSLOAD_PROGRESS_FILE\""""
 
 
 def _needs(stage: SchedulerStage, *names: str) -> None:
@@ -81,6 +82,18 @@ class InterruptionTests(SchedulerSuite):
         assert "noticed\n" in stage.everything(job)
 
     @needs_programs
+    def test_notice_before_the_time_limit(self, stage: SchedulerStage) -> None:
+        """A program has its notice before the time limit, and what ends well in time has."""
+        _needs(stage, "notice", "timeout")
+        notice = replace(self._notice(stage), seconds=self.notice_seconds + 10)
+        command = f"trap 'echo saved; exit 0' {notice.signal}; echo up; {_WAIT}"
+        app = stage.app(Program(command=command), notice=notice, timeout=notice.seconds + 1)
+        job = stage.submit(app)
+        status = stage.ended(job)
+        assert status.state is AppState.SUCCEEDED, status
+        assert stage.everything(job) == ["up\n", "saved\n"]
+
+    @needs_programs
     def test_75_without_a_notice_is_a_failure(self, stage: SchedulerStage) -> None:
         """Exit code 75 leads to another start only after a delivered notice."""
         _needs(stage, "notice", "interruptions")
@@ -129,14 +142,14 @@ class InterruptionTests(SchedulerSuite):
     def test_segment(self, stage: SchedulerStage) -> None:
         """At the end of a segment the job gets its notice, and goes on in the next one.
 
-        No retry is spent.
+        No retry is spent, and the step at which it was interrupted is known.
         """
         _needs(stage, "segment", "notice", "interruptions", "checkpoints")
         notice = self._notice(stage)
         command = (
             'if [ "$TRANSLOAD_INTERRUPTIONS" -ge 1 ]; then cat "$TRANSLOAD_CHECKPOINT_DIR/at"; '
             f"exit 0; fi; trap 'echo noticed; echo saved > $TRANSLOAD_CHECKPOINT_DIR/at; exit 75' "
-            f"{notice.signal}; echo up; {_WAIT}"
+            f"{notice.signal}; {_STEP.format(4200)}; echo up; {_WAIT}"
         )
         app = stage.app(Program(command=command), notice=notice, checkpoints=True)
         app = replace(app, segment=self.segment_seconds, timeout=20 * self.segment_seconds)
@@ -146,7 +159,12 @@ class InterruptionTests(SchedulerSuite):
         assert status.num_restarts == 0
         (replica,) = stage.replicas(status)
         assert replica.interruptions == 1
-        assert [each.cause for each in replica.earlier] == ["segment"]
+        (before,) = replica.earlier
+        assert before.cause == "segment"
+        if stage.offers.progress:
+            assert before.step == 4200
+            assert status.progress is not None
+            assert status.progress.step == 4200
         assert stage.everything(job) == ["up\n", "noticed\n", "saved\n"]
 
     @needs_programs
@@ -236,6 +254,20 @@ class InterruptionTests(SchedulerSuite):
         assert status.progress is not None
         assert (status.progress.step, status.progress.total) == (3, None)
         assert status.progress.fraction is None
+
+    @needs_programs
+    def test_what_is_no_progress(self, stage: SchedulerStage) -> None:
+        """Nonsense, a FIFO or a link in the place of the file is no progress, and stops nothing."""
+        _needs(stage, "progress")
+        commands = (
+            'echo nonsense > "$TRANSLOAD_PROGRESS_FILE"',
+            'mkfifo "$TRANSLOAD_PROGRESS_FILE"',
+            'ln -s /etc/passwd "$TRANSLOAD_PROGRESS_FILE"',
+        )
+        apps = [stage.app(Program(command=f"{command}; sleep 0.2")) for command in commands]
+        for job in [stage.submit(app) for app in apps]:
+            status = stage.ended(job)
+            assert (status.state, status.progress) == (AppState.SUCCEEDED, None), status
 
     @needs_programs
     def test_stalled(self, stage: SchedulerStage) -> None:

@@ -9,9 +9,8 @@ import time
 
 import pytest
 
-from transload.specs import AppState, Notice, Progress
+from transload.specs import AppState, Progress
 
-LOOP = "while :; do sleep 0.02; done"
 REPORT = 'report() { echo "$1" > "$TRANSLOAD_PROGRESS_FILE"; }\n'
 
 
@@ -19,78 +18,6 @@ def progress(status) -> Progress:
     """Return the progress of a job that has reported some."""
     assert status.progress is not None
     return status.progress
-
-
-def test_progress_reaches_the_status(local) -> None:
-    """What is written to the file is in the status within seconds, with the time that is left."""
-    go = local.home / "go"
-    end = local.home / "end"
-    os.mkfifo(go)
-    os.mkfifo(end)
-    script = f"""{REPORT}
-    report '{{"step": 10, "total": 100, "text": "epoch 1"}}'
-    read x < {go}
-    report '{{"step": 60, "total": 100}}'
-    read x < {end}
-    """
-    before = time.time()
-    app_id = local.run(local.sh(script))
-    status = local.wait(app_id, lambda status: status.progress is not None, 10)
-    first = progress(status)
-    assert (first.step, first.total, first.fraction) == (10, 100, 0.1)
-    assert (first.text, first.eta_seconds) == ("epoch 1", None)
-    assert before - 1 < first.at < time.time() + 1
-    go.write_text("go\n")
-    status = local.wait(app_id, lambda status: progress(status).step == 60, 10)
-    second = progress(status)
-    assert second.text is None
-    assert second.eta_seconds == pytest.approx(0.4 * (second.at - first.at) / 0.5, abs=0.2)
-    end.write_text("go\n")
-    assert progress(local.wait(app_id)).step == 60
-
-
-def test_a_file_that_is_renamed_into_place(local) -> None:
-    """Who replaces the file in one step is read, too."""
-    code = (
-        "import os, time\n"
-        "path = os.environ['TRANSLOAD_PROGRESS_FILE']\n"
-        "time.sleep(1.2)\n"
-        "with open(path + '.new', 'w') as file: file.write('{\"fraction\": 0.5}')\n"
-        "os.rename(path + '.new', path)\n"
-        "time.sleep(300)\n"
-    )
-    role = local.sh(f'exec {sys.executable} -c "$1"', "main", code)
-    app_id = local.run(role)
-    assert (
-        progress(local.wait(app_id, lambda status: status.progress is not None, 15)).fraction == 0.5
-    )
-
-
-@pytest.mark.parametrize(
-    ("line", "fraction"),
-    [
-        ('{"fraction": 1.4, "text": "x"}', None),
-        ('{"fraction": NaN, "text": "x"}', None),
-        ('{"step": 3, "total": 0}', None),
-        ('{"step": 30, "total": 20}', 1.0),
-    ],
-)
-def test_values_that_make_no_sense(local, line: str, fraction: float | None) -> None:
-    """Each has a defined answer, and the job goes on."""
-    status = local.wait(local.run(local.sh(f"{REPORT}report '{line}'")))
-    assert status.state is AppState.SUCCEEDED
-    assert progress(status).fraction == fraction
-
-
-def test_what_is_no_progress(local) -> None:
-    """Nonsense, a FIFO or a link in the place of the file is no progress, and stops nothing."""
-    for script in (
-        "echo nonsense > $TRANSLOAD_PROGRESS_FILE",
-        "mkfifo $TRANSLOAD_PROGRESS_FILE",
-        "ln -s /etc/passwd $TRANSLOAD_PROGRESS_FILE",
-    ):
-        status = local.wait(local.run(local.sh(f"{script}; sleep 0.1; echo done")))
-        assert (status.state, status.progress) == (AppState.SUCCEEDED, None), script
 
 
 def test_progress_leaves_the_job_once_a_second_at_most(local) -> None:
@@ -104,24 +31,6 @@ def test_progress_leaves_the_job_once_a_second_at_most(local) -> None:
     states = (local.folder(app_id) / "states.jsonl").read_bytes().splitlines()
     replica = status.roles[0].replicas[0]
     assert len(states) <= 5 + (replica.end_time - replica.start_time)
-
-
-def test_interruption_keeps_progress_and_says_the_step(local) -> None:
-    """The message of an interruption names the step. What was reported stays until the next."""
-    script = f"""{REPORT}
-    [ "$TRANSLOAD_INTERRUPTIONS" = 1 ] && exit 0
-    report '{{"step": 4200, "total": 10000}}'
-    trap 'exit 75' USR1
-    {LOOP}
-    """
-    app = local.app(local.sh(script, notice=Notice(0.5, "USR1")), timeout=60.0)
-    app.segment = 1.5
-    app_id = local.run(app)
-    status = local.wait(app_id)
-    assert status.state is AppState.SUCCEEDED
-    assert status.roles[0].replicas[0].earlier[0].step == 4200
-    states = (local.folder(app_id) / "states.jsonl").read_text()
-    assert "was interrupted (segment) at step 4,200 after" in states
 
 
 # A handler as faulthandler's: written at once, whatever the program is waiting for.
@@ -138,24 +47,6 @@ the_place_where_it_hangs()
 def stuck(local, **fields: object):
     """Return a role that hangs, and writes its stacks when it is asked to."""
     return local.sh(f'exec {sys.executable} -c "$1"', "main", STUCK, **fields)
-
-
-def test_stalled_is_noted(local) -> None:
-    """A replica that shows no sign of life is named in the status, and goes on."""
-    go = local.home / "go"
-    end = local.home / "end"
-    os.mkfifo(go)
-    os.mkfifo(end)
-    app_id = local.run(local.sh(f"read x < {go}; echo on; read x < {end}", stall_after=0.5))
-    status = local.wait(app_id, lambda status: "stalled" in status.msg, 20)
-    assert status.state is AppState.RUNNING
-    assert status.msg == (
-        "role 'main', replica 0 has stalled: no progress, log line or result for 0.5 s"
-    )
-    go.write_text("go\n")
-    local.wait(app_id, lambda status: "stalled" not in status.msg, 20)
-    end.write_text("go\n")
-    assert local.wait(app_id).msg == ""
 
 
 def test_stacks_of_what_has_stalled(local) -> None:
