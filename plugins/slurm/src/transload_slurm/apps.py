@@ -33,7 +33,6 @@ from transload_slurm.environments import Environments, choose_python
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended, to_state
 from transload_slurm.store import AppFolders, last_line, read_json, read_state, write_file
-from transload_slurm.waiting import Never
 from transload_slurm.watch import OVER, SlurmWatch
 
 if TYPE_CHECKING:
@@ -75,7 +74,6 @@ class Apps:
         self.jobs = Jobs(per_minute, shared)
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
-        self._never = Never()
         self._seen: dict[str, tuple[dict[str, Any] | None, float]] = {}
         self.kept_environments = Environments(self.store, self.describe_many)
 
@@ -376,16 +374,12 @@ class Apps:
             decision = read_json(f"{folder}/verdict.json")
             if decision is not None:
                 state = {**(state or {}), "state": "FAILED", "msg": str(decision.get("msg", ""))}
-        never = ""
-        if job is not None:
-            never = self._never.why(record, job)
         return decide(
             record,
             state,
             job,
             cancel_requested=self._cancel_requested(app_id),
             note=note,
-            never=never,
         )
 
     def _lift(self, app_id: str, job: Job | None) -> None:

@@ -38,7 +38,6 @@ def decide(
     *,
     cancel_requested: bool = False,
     note: str = "",
-    never: str = "",
 ) -> AppStatus:
     """Return the status of a job.
 
@@ -52,7 +51,6 @@ def decide(
         job: what Slurm says, or None if it does not know the job.
         cancel_requested: somebody asked for the end through us.
         note: the last line that the job's own log holds.
-        never: why a job that waits can never start, if that is so.
     """
     status = AppStatus(AppState.SUBMITTED)
     if state is not None:
@@ -78,7 +76,7 @@ def decide(
         if job.reason:
             status.msg += f" ({job.reason})"
     elif status.state is AppState.PENDING:
-        _describe_waiting(status, state, job, never)
+        _describe_waiting(status, state, job)
     elif status.state is AppState.UNKNOWN:
         status.msg = f"Slurm job {job.id} is {job.state!r}, which means nothing to this version"
     if is_terminal(status.state):
@@ -105,9 +103,7 @@ def _in_slurm(state: Mapping[str, Any] | None, job: Job | None) -> dict[str, str
     return {name: text for name, text in known.items() if isinstance(text, str) and text}
 
 
-def _describe_waiting(
-    status: AppStatus, state: Mapping[str, Any] | None, job: Job, never: str
-) -> None:
+def _describe_waiting(status: AppStatus, state: Mapping[str, Any] | None, job: Job) -> None:
     """Say in the status why a job waits.
 
     A job whose dependency can never be satisfied has failed.
@@ -122,7 +118,7 @@ def _describe_waiting(
     if clean(job.state) == "SUSPENDED":
         doing = "suspended by Slurm"
     text = f"{doing} as job {job.id}"
-    why = in_words(job, never)
+    why = in_words(job)
     if why:
         text += f": {why}"
     if status.msg and state is not None:

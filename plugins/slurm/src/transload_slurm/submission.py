@@ -552,14 +552,8 @@ def _sbatch(folder: str, request: SlurmRequest, app_id: str, submission: Submiss
     if answer.code != 0 or not job_id:
         text = f"job {app_id!r} was not submitted: sbatch: {answer.complaint}"
         if not answer.unreachable:
-            text = "; ".join(filter(None, (text, _advice(answer.complaint, submission))))
+            partition = str(submission.cfg.get("partition") or "")
+            advice = waiting.remedy(answer.complaint, partition)
+            text = "; ".join(filter(None, (text, advice)))
         raise SubmitError(text, transient=answer.unreachable)
     return job_id
-
-
-def _advice(complaint: str, submission: Submission) -> str:
-    """Return what to do about a refusal of ``sbatch``, or ``""`` if that is not known."""
-    if not waiting.is_refused(complaint):
-        return waiting.remedy(complaint)
-    app = json.loads(submission.app.masked().to_json())
-    return waiting.advice(app, submission.cfg, str(submission.cfg.get("partition") or ""))

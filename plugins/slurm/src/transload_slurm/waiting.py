@@ -5,16 +5,14 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 from transload.errors import SchedulerUnavailable
 from transload_slurm import commands
 from transload_slurm.jobs import Job, epoch_of
 
 _TIMEOUT_S: Final = 30.0
-_KNOWN_FOR_S: Final = 600.0
 _FAR_S: Final = 300 * 86400.0
 """Seconds to a start that is too far away to count, as that of a job behind one without a limit."""
 _ROUGH_S: Final = 3600.0
@@ -106,21 +104,27 @@ NEVER: Final = frozenset(
 )
 """Reasons that last, since the partition has not what the job asks for."""
 
-_REFUSED: Final = (
-    "node configuration is not available",
-    "can not be satisfied",
-    "node count specification invalid",
-    "time limit is invalid",
-    "invalid generic resource",
-)
-"""Parts of what ``sbatch`` says of a request that no node can meet."""
-
-
 _ASSOCIATIONS: Final = (
     "on the cluster, this lists yours: sacctmgr show assoc user=$USER format=account,partition,qos"
 )
 
-_WRONG_NAMES: Final = (
+_ASK_LESS: Final = (
+    "ask for less (--replicas, --cpu, --mem, --gpu, -c time=), for any GPU (-c gpu_type=), or for "
+    "another partition (-c partition=NAME); on the cluster, this lists what their nodes have: "
+    "sinfo -o '%P %c %m %G'"
+)
+
+_REFUSED: Final = (
+    *(
+        (words, _ASK_LESS)
+        for words in (
+            "node configuration is not available",
+            "can not be satisfied",
+            "node count specification invalid",
+            "time limit is invalid",
+            "invalid generic resource",
+        )
+    ),
     ("invalid partition", "name another (-c partition=NAME)"),
     ("invalid account", f"name another (-c account=NAME, -c partition=NAME); {_ASSOCIATIONS}"),
     ("invalid qos", f"name another (-c qos=NAME); {_ASSOCIATIONS}"),
@@ -147,7 +151,7 @@ _WRONG_NAMES: Final = (
         ),
     ),
 )
-"""Part of what ``sbatch`` says of a name that is wrong, or of a limit → what to type."""
+"""Part of what ``sbatch`` says of what it refuses → what to type."""
 
 
 def meaning(job: Job) -> str:
@@ -187,250 +191,72 @@ def expected_start(job: Job, now: float | None = None) -> str:
     return f"{datetime.fromtimestamp(rounded).astimezone():%Y-%m-%d %H:%M %z}"
 
 
-def in_words(job: Job, never: str = "") -> str:
-    """Return in one line why a job waits and when it should start, or ``""`` if that is unknown.
-
-    Args:
-        job: what Slurm says of it.
-        never: why it can never start, if that is so.
-    """
+def in_words(job: Job) -> str:
+    """Return in one line why a job waits and when it should start, or ``""`` if that is unknown."""
     parts = [job.reason]
     known = meaning(job)
     if known:
         parts = [f"{known} ({job.reason})"]
     start = expected_start(job)
-    if never:
-        parts.append(never)
+    if job.reason in NEVER:
+        parts.append(f"it can never start like this: {_ASK_LESS}")
     elif start:
         parts.append(f"expected to start at {start}")
     return "; ".join(filter(None, parts))
 
 
-@dataclass(frozen=True)
-class _Nodes:
-    """Nodes of a partition that are alike.
+def remedy(complaint: str, partition: str = "") -> str:
+    """Return what to type where ``sbatch`` refused a job, or ``""`` if that is not known.
 
     Args:
-        count: how many there are.
-        cpus: CPUs of each.
-        memory: megabytes of each.
-        gpus: GPUs of each.
-        kinds: the types of its GPUs, as far as Slurm names them.
-        works: whether jobs can run there now.
+        complaint: what ``sbatch`` said.
+        partition: the one that was asked for, or ``""`` for the default one.
     """
-
-    count: int
-    cpus: int
-    memory: int
-    gpus: int
-    kinds: Sequence[str]
-    works: bool
-
-
-@dataclass(frozen=True)
-class Partition:
-    """What a partition has.
-
-    Args:
-        name: its name.
-        nodes: its nodes.
-        max_time: the longest limit of time that it gives, as Slurm writes it.
-        max_nodes: how many nodes it gives to a job at most, as Slurm writes it.
-    """
-
-    name: str
-    nodes: Sequence[_Nodes]
-    max_time: str
-    max_nodes: str
-
-    def text(self) -> str:
-        """Return what it has, as one phrase."""
-        count = sum(each.count for each in self.nodes)
-        away = sum(each.count for each in self.nodes if not each.works)
-        text = f"partition {self.name!r} has {count} node(s)"
-        if away:
-            text += f", {away} of them down or drained"
-        if self.nodes:
-            cpus = max(each.cpus for each in self.nodes)
-            memory = max(each.memory for each in self.nodes)
-            gpus = max(each.gpus for each in self.nodes)
-            text += f"; its largest have {cpus} CPUs, {memory} MB of memory, {gpus} GPUs"
-            kinds = sorted({kind for each in self.nodes for kind in each.kinds})
-            if kinds:
-                text += f" ({', '.join(kinds)})"
-        limits = []
-        if self.max_time not in ("", "infinite", "UNLIMITED"):
-            limits.append(f"{self.max_time} of time")
-        if self.max_nodes not in ("", "infinite", "UNLIMITED"):
-            limits.append(f"{self.max_nodes} node(s)")
-        if limits:
-            text += f"; a job may have {' and '.join(limits)} at most"
-        return text
-
-
-def partition(name: str = "") -> Partition | None:
-    """Return what a partition has, or None if it is not known.
-
-    Args:
-        name: its name, or ``""`` for the default partition.
-    """
-    command = ["sinfo", "-h", "-e", "-o", "%P|%D|%c|%m|%G|%T|%l|%s"]
-    if name:
-        command += ["-p", name]
-    try:
-        answer = commands.run(command, _TIMEOUT_S)
-    except SchedulerUnavailable:
-        return None
-    rows = [line.strip().split("|") for line in answer.out.splitlines() if line.count("|") == 7]
-    if not name:
-        rows = [row for row in rows if row[0].endswith("*")]
-    if answer.code != 0 or not rows:
-        return None
-    nodes = [_nodes(row) for row in rows]
-    sizes = rows[0][7]
-    most = sizes.rpartition("-")[2]
-    return Partition(rows[0][0].rstrip("*"), nodes, rows[0][6], most)
-
-
-def _nodes(row: Sequence[str]) -> _Nodes:
-    state = row[5].rstrip("*~#$@+!%^-")
-    return _Nodes(
-        count=_number(row[1]),
-        cpus=_number(row[2]),
-        memory=_number(row[3]),
-        gpus=_gpus(row[4]),
-        kinds=_kinds(row[4]),
-        works=not state.startswith(("down", "drain", "fail", "unknown")) and "*" not in row[5],
-    )
-
-
-def _number(text: str) -> int:
-    digits = text.rstrip("+")
-    if not digits.isdigit():
-        return 0
-    return int(digits)
-
-
-def _gpus(text: str) -> int:
-    """Return the number of GPUs in ``gpu:a100:4(S:0-1),tmpdisk:100``."""
-    count = 0
-    for item in text.split(","):
-        words = item.partition("(")[0].split(":")
-        if words[0] == "gpu":
-            count += _number(words[-1])
-    return count
-
-
-def _kinds(text: str) -> list[str]:
-    """Return the types of GPUs in ``gpu:a100:4(S:0-1),gpu:2``."""
-    items = [item.partition("(")[0].split(":") for item in text.split(",")]
-    return [words[1] for words in items if words[0] == "gpu" and len(words) == 3]
-
-
-_WHAT_TO_TYPE: Final = (
-    "ask for less (--replicas, --cpu, --mem, --gpu, -c time=) or for another partition "
-    "(-c partition=NAME; `sinfo` lists them)"
-)
-
-
-def asked(app: Mapping[str, Any], cfg: Mapping[str, Any]) -> str:
-    """Return what a job asks for, as one phrase.
-
-    Args:
-        app: its definition, as in its record.
-        cfg: its run options.
-    """
-    parts = []
-    for role in app.get("roles", ()):
-        resource = role.get("resource") or {}
-        one = [f"{max(1, int(resource.get('cpu') or 1))} CPU(s)"]
-        if (resource.get("memMB") or 0) > 0:
-            one.append(f"{resource['memMB']} MB")
-        if (resource.get("gpu") or 0) > 0:
-            one.append(f"{resource['gpu']} GPU(s){_of_type(role, cfg)}")
-        parts.append(f"{role.get('num_replicas', 1)} replica(s) of {', '.join(one)}")
-    text = " and ".join(parts)
-    for name in ("nodes", "ntasks_per_node", "constraint", "nodelist", "time"):
-        if cfg.get(name):
-            text += f", {name}={cfg[name]}"
-    return text
-
-
-def _of_type(role: Mapping[str, Any], cfg: Mapping[str, Any]) -> str:
-    """Return which GPUs a role asks for, as the end of a phrase, or ``""`` for any."""
-    kind = (role.get("metadata") or {}).get("slurm.gpu_type", cfg.get("gpu_type"))
-    if not kind:
-        return ""
-    return f" of type {kind!r} (gpu_type; -c gpu_type= takes any)"
-
-
-def advice(app: Mapping[str, Any], cfg: Mapping[str, Any], name: str = "") -> str:
-    """Return what was asked for, what the partition has, and what to type, or ``""`` if not known.
-
-    Args:
-        app: the definition of the job, as in its record.
-        cfg: its run options.
-        name: the partition, or ``""`` for the default one.
-    """
-    found = partition(name)
-    if found is None:
-        return ""
-    return f"asked for: {asked(app, cfg)}; {found.text()}: {_WHAT_TO_TYPE}"
-
-
-def is_refused(complaint: str) -> bool:
-    """Tell whether ``sbatch`` refused a request since nothing of the partition can meet it."""
-    return any(words in complaint.lower() for words in _REFUSED)
-
-
-def remedy(complaint: str) -> str:
-    """Return what to type where ``sbatch`` refused a name or limit, or ``""`` if not known."""
-    for words, advised in _WRONG_NAMES:
-        if words in complaint.lower():
-            if words == "invalid partition":
-                return "; ".join(filter(None, (_partitions(), advised)))
-            return advised
+    for words, advice in _REFUSED:
+        if words not in complaint.lower():
+            continue
+        there = ""
+        if advice is _ASK_LESS:
+            there = _largest(partition)
+        elif words == "invalid partition":
+            there = _partitions()
+        return "; ".join(filter(None, (there, advice)))
     return ""
+
+
+def _largest(partition: str) -> str:
+    """Return what the largest nodes of a partition have, or ``""`` if Slurm does not say."""
+    command = ["sinfo", "-h", "-e", "-o", "%P|%c|%m|%G"]
+    if partition:
+        command += ["-p", partition]
+    rows = []
+    for line in _lines(command):
+        name, _, rest = line.partition("|")
+        if partition or name.endswith("*"):
+            rows.append(rest.split("|"))
+    if not rows:
+        return ""
+    cpus = max(int(row[0]) for row in rows)
+    memory = max(int(row[1]) for row in rows)
+    gres = {re.sub(r"\([^)]*\)", "", row[2]) for row in rows}  # "(null)", "gpu:4(S:0-1)"
+    there = [f"{cpus} CPUs", f"{memory} MB of memory", *sorted(filter(None, gres))]
+    return f"its largest nodes have {', '.join(there)}"
 
 
 def _partitions() -> str:
     """Return which partitions there are, as one phrase, or ``""`` if Slurm does not say."""
-    try:
-        answer = commands.run(["sinfo", "-h", "-o", "%R"], _TIMEOUT_S)
-    except SchedulerUnavailable:
-        return ""
-    names = sorted(set(answer.out.split()))
-    if answer.code != 0 or not names:
+    names = sorted(set(_lines(["sinfo", "-h", "-o", "%R"])))
+    if not names:
         return ""
     return f"there are: {', '.join(names)}"
 
 
-def _partition_of(job: Job) -> str:
-    """Return the partition in which a job waits, or ``""`` if Slurm does not say."""
+def _lines(command: list[str]) -> Sequence[str]:
+    """Return what a tool of Slurm prints, or nothing if it fails."""
     try:
-        answer = commands.run(["squeue", "-h", "-o", "%P", "-j", job.id], _TIMEOUT_S)
+        answer = commands.run(command, _TIMEOUT_S)
     except SchedulerUnavailable:
-        return ""
-    return answer.out.strip().partition("\n")[0]
-
-
-class Never:
-    """What is known of jobs that can never start, so that Slurm is asked once for each."""
-
-    def __init__(self) -> None:
-        self._known: dict[str, tuple[str, float, str]] = {}
-
-    def why(self, record: Mapping[str, Any], job: Job) -> str:
-        """Return why a job that waits can never start, or ``""`` if it may."""
-        if job.reason not in NEVER:
-            return ""
-        reason, at, text = self._known.get(job.id, ("", 0.0, ""))
-        now = time.monotonic()
-        if reason == job.reason and now - at < _KNOWN_FOR_S:
-            return text
-        found = advice(record["app"], record["cfg"], _partition_of(job))
-        if not found:  # Slurm did not answer just now: it is asked again
-            return ""
-        found = f"it can never start like this; {found}"
-        self._known[job.id] = (job.reason, now, found)
-        return found
+        return []
+    if answer.code != 0:
+        return []
+    return answer.out.split()
