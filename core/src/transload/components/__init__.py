@@ -8,10 +8,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from transload.components.call import arguments_of, build, materialize, materialize_appdef
+from transload.components.call import (
+    arguments_of,
+    build,
+    materialize,
+    materialize_appdef,
+    read_argument,
+)
 from transload.components.checks import Finding, check
 from transload.components.command import command_app
-from transload.components.decode import decode_argument, decode_text, decode_value
 from transload.components.errors import (
     ComponentArgumentError,
     ComponentHelpRequested,
@@ -68,9 +73,6 @@ __all__ = [
     "check_names",
     "command_app",
     "component_help",
-    "decode_argument",
-    "decode_text",
-    "decode_value",
     "get_component",
     "get_components",
     "is_batch_script",
@@ -78,6 +80,7 @@ __all__ = [
     "materialize",
     "materialize_appdef",
     "overrides_of",
+    "read_argument",
     "read_component",
     "spelling",
     "split_overrides",

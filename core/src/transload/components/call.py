@@ -13,7 +13,6 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from transload.components.decode import decode_argument, decode_text, decode_value, is_flag
 from transload.components.errors import ComponentArgumentError, ComponentHelpRequested, innermost
 from transload.components.finder import as_component
 from transload.components.signature import HELP, Component, Parameter, function_behind, spelling
@@ -22,6 +21,7 @@ from transload.specs import AppDef
 from transload.specs.checks import nearest, shorten
 from transload.specs.secrets import masked_arguments
 from transload.specs.text import parse_bool
+from transload.specs.values import is_flag, read
 
 Source = str | Component | Callable[..., AppDef]
 
@@ -97,6 +97,25 @@ def arguments_of(
         return _values(component, argv, {}, defaults or {})
 
 
+def read_argument(value: Any, tp: Any, where: str, *, typed: bool = False) -> Any:
+    """Return an argument of a component as its type says. See `transload.specs.values.read`.
+
+    Args:
+        value: a value of JSON or of a program. A text for a type other than str is read as if it
+            was typed.
+        tp: the type.
+        where: names the argument in messages.
+        typed: it is a text of a command line.
+
+    Raises:
+        ComponentArgumentError: if it is no value of the type.
+    """
+    try:
+        return read(value, tp, where, typed=typed)
+    except SpecError as exc:
+        raise ComponentArgumentError(str(exc)) from exc
+
+
 def _values(
     component: Component,
     argv: Sequence[str] | None,
@@ -129,10 +148,10 @@ def _values(
         if item.kind == "varargs":
             found[item.name] = _varargs(item, path, values, rest, defaults)
         elif item.name in values:
-            found[item.name] = decode_value(values[item.name], item.annotation, path)
+            found[item.name] = read_argument(values[item.name], item.annotation, path)
         elif item.name in texts:
             shown = f"{component.name}: {spelling(item)}"
-            found[item.name] = decode_text(texts[item.name], item.annotation, shown)
+            found[item.name] = read_argument(texts[item.name], item.annotation, shown, typed=True)
         elif item.name in defaults:
             found[item.name] = _default(item, path, defaults)
         else:
@@ -152,7 +171,7 @@ def _varargs(
         return _rest(values[item.name], item.annotation, path)
     if rest is not None:
         return [
-            decode_text(text, item.annotation, f"{path}[{index}]")
+            read_argument(text, item.annotation, f"{path}[{index}]", typed=True)
             for index, text in enumerate(rest)
         ]
     if item.name in defaults:
@@ -164,7 +183,8 @@ def _default(item: Parameter, path: str, defaults: Mapping[str, Any]) -> Any:
     """Return the value of a default from the settings or the caller."""
     origin = _source(defaults, item.name)
     where = f" (default, set in {origin})" if origin else " (default)"
-    return decode_argument(defaults[item.name], item.annotation, path + where)
+    value = defaults[item.name]
+    return read_argument(value, item.annotation, path + where, typed=isinstance(value, str))
 
 
 def _source(defaults: Mapping[str, Any], name: str) -> str:
@@ -181,10 +201,13 @@ def _rest(value: Any, tp: Any, path: str) -> list[Any]:
             raise ComponentArgumentError(
                 f"{path}={value!r}: cannot be split into arguments: {exc}"
             ) from exc
-        return [decode_text(part, tp, f"{path}[{index}]") for index, part in enumerate(words)]
+        return [
+            read_argument(word, tp, f"{path}[{index}]", typed=True)
+            for index, word in enumerate(words)
+        ]
     if not isinstance(value, (list, tuple)):
         raise ComponentArgumentError(f"{path}={value!r}: must be a list")
-    return [decode_value(part, tp, f"{path}[{index}]") for index, part in enumerate(value)]
+    return [read_argument(part, tp, f"{path}[{index}]") for index, part in enumerate(value)]
 
 
 def _call(component: Component, values: dict[str, Any]) -> AppDef:

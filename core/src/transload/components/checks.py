@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-from transload.components.decode import SUPPORTED
 from transload.components.errors import ComponentInvalid, ComponentNotFound
 from transload.components.finder import get_component, is_file_reference
 from transload.components.signature import function_behind, parse_docstring
 from transload.errors import TransloadError
 from transload.specs.checks import closest, nearest
+from transload.specs.values import SUPPORTED
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -10,9 +10,9 @@ import typing
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
-from transload.components.decode import type_name, type_problem
 from transload.components.errors import ComponentInvalid
 from transload.specs import AppDef
+from transload.specs.values import type_name, type_problem
 
 if TYPE_CHECKING:
     from transload.components.finder import ImportFolder

@@ -20,11 +20,10 @@ from transload.components import (
     build,
     check_names,
     command_app,
-    decode_text,
-    decode_value,
     is_file_reference,
     materialize,
     overrides_of,
+    read_argument,
 )
 from transload.errors import SpecError
 from transload.runner.config import Defaults
@@ -298,12 +297,11 @@ class Launch:
     def _value(self, item: Parameter, still_open: Mapping[str, Any]) -> Any:
         """Return what one argument of the component is, as `build` reads it."""
         if item.name in self.args and isinstance(self.args, Mapping):
-            return decode_value(self.args[item.name], item.annotation, item.name)
+            return read_argument(self.args[item.name], item.annotation, item.name)
         if item.name not in still_open:
             return item.default
         value = still_open[item.name]
-        decode = decode_text if isinstance(value, str) else decode_value
-        return decode(value, item.annotation, item.name)
+        return read_argument(value, item.annotation, item.name, typed=isinstance(value, str))
 
     def build(
         self,

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from transload.components import Component as ComponentOf
-from transload.components import ComponentArgumentError, decode_value
+from transload.components import ComponentArgumentError, read_argument
 from transload.errors import SpecError
 from transload.pipelines import Launch
 from transload.specs import AppDef
@@ -50,7 +50,7 @@ def check_space(
     declared = {parameter.name: parameter for parameter in found.parameters}
     for name, value in constants.items():
         if declared[name].kind != "varargs":
-            decode_value(value, declared[name].annotation, f"{CONSTANTS}: {found.name}: {name}")
+            read_argument(value, declared[name].annotation, f"{CONSTANTS}: {found.name}: {name}")
     for name, searched_parameter in searched.items():
         for value in _samples(searched_parameter):
             _check_fit(found, declared[name].annotation, name, value, searched_parameter)
@@ -65,7 +65,7 @@ def _check_fit(found: ComponentOf, annotation: Any, name: str, value: Any, param
     if isinstance(value, (int, float)) and annotation is str:
         raise SpecError(f"{problem}: str")
     try:
-        decode_value(value, annotation, name)
+        read_argument(value, annotation, name)
     except ComponentArgumentError as exc:
         raise SpecError(f"{problem}: {exc}") from exc
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack, get_args
 
-from transload.components import ComponentArgumentError, decode_value
+from transload.components import ComponentArgumentError, read_argument
 from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import Launch
 from transload_ax.arguments import CONSTANTS
@@ -88,7 +88,7 @@ def dry_run_trial(
 def _example(argument: Any) -> Any:
     for text in (f"<{argument.name}>", "1", *get_args(argument.annotation)):
         with suppress(ComponentArgumentError):
-            return decode_value(text, argument.annotation, argument.name)
+            return read_argument(text, argument.annotation, argument.name)
     return "1"
 
 

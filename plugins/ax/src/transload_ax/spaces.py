@@ -20,7 +20,7 @@ from ax.core.types import ComparisonOp
 from ax.exceptions.core import AxError
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
-from transload.components import Component, as_component, decode_argument
+from transload.components import Component, as_component, read_argument
 from transload.errors import SpecError
 from transload.specs import AppDef
 from transload_search import Constraint, Objective, Parameter
@@ -108,7 +108,7 @@ def _choice(
     parameter = as_component(component).parameter(name)
     if parameter is None:
         return value
-    decoded = decode_argument(value, parameter.annotation, name)
+    decoded = read_argument(value, parameter.annotation, name, typed=isinstance(value, str))
     return decoded if type(decoded) in _TYPES else value
 
 

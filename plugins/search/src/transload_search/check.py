@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.components import ComponentNotFound, as_component, decode_argument
+from transload.components import ComponentNotFound, as_component, read_argument
 from transload.errors import SpecError
 from transload.specs import AppDef, nearest
 from transload_search.search import get_suggester
@@ -44,7 +44,8 @@ def _check_value(component: Component, name: str, value: Any, place: str) -> Non
     argument = component.parameter(name)
     if argument is None or argument.kind == "varargs":
         return
-    decode_argument(value, argument.annotation, f"{place}: {component.name}: {name}")
+    where = f"{place}: {component.name}: {name}"
+    read_argument(value, argument.annotation, where, typed=isinstance(value, str))
 
 
 def check_early(search: Search, *, more_constants: bool = False) -> None:

@@ -21,7 +21,7 @@ from transload.cli.options import RealNumber, WholeNumber
 from transload.cli.output import emit_json, emit_table, note
 from transload.cli.progress import changing_line
 from transload.cli.screen import show_progress
-from transload.components import as_component, decode_text
+from transload.components import as_component, read_argument
 from transload.errors import (
     ConfigError,
     SchedulerUnavailable,
@@ -603,7 +603,7 @@ def _typed(component: str | Callable[..., Any] | None, name: str, text: str, pat
     parameter = as_component(component).parameter(name)
     if parameter is None or parameter.kind == "varargs":
         return text
-    value = decode_text(text, parameter.annotation, path)
+    value = read_argument(text, parameter.annotation, path, typed=True)
     if type(value) in (int, float, str, bool):
         return value
     return text

@@ -23,6 +23,8 @@ from transload_slurm import __version__
 _ROOT: Final = "transload_slurm.helper"
 _WHOLE: Final = ("transload.specs", "transload_slurm.job")
 """Packages whose modules are imported when they are used, so that all of them are packed."""
+_LEFT_OUT: Final = ("transload.specs.values",)
+"""Modules of these that read what a user gives. That happens before, by a newer Python."""
 _UNCHANGED: Final = (
     "transload_slurm.job.",
     "transload.retries",
@@ -99,7 +101,8 @@ def pack() -> bytes:
 def _modules() -> dict[str, tuple[str, bytes]]:
     """Return the path in the archive and the source of each module that the helper consists of."""
     found: dict[str, tuple[str, bytes]] = {}
-    wanted = [_ROOT, *(f"{package}.{name}" for package in _WHOLE for name in _parts_of(package))]
+    parts = [f"{package}.{name}" for package in _WHOLE for name in _parts_of(package)]
+    wanted = [_ROOT, *(part for part in parts if part not in _LEFT_OUT)]
     while wanted:
         module = wanted.pop()
         package, _, inner = module.partition(".")

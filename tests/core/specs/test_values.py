@@ -1,4 +1,4 @@
-"""Every type that a signature can hold, read from a command line and from JSON."""
+"""Every type that is read, from a text that was typed and from JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.components import ComponentArgumentError, arguments_of
-from transload.components.decode import decode_text, decode_value, type_name, type_problem
+from transload.components import arguments_of
 from transload.specs import AppDef, Resource, RetryPolicy, SpecError
 from transload.specs.text import split_pairs
+from transload.specs.values import Count, Delay, Seconds, Size, read, type_name, type_problem
 
 pytestmark = pytest.mark.unit
 
@@ -112,6 +112,13 @@ SAME: list[tuple[Any, str, Any, Any]] = [
     (pathlib.Path, "/a/b", "/a/b", pathlib.Path("/a/b")),
     (UserId, "5", 5, 5),
     (Annotated[int, "seconds"], "5", 5, 5),
+    (Seconds, "1h30m", "1:30:00", 5400.0),
+    (Delay, "0", 0, 0.0),
+    (Size, "10M", 10 << 20, 10 << 20),
+    (Count, "7", 7, 7),
+    (Seconds | None, "none", None, None),
+    (list[Size], "1M,2M", ["1M", 2 << 20], [1 << 20, 2 << 20]),
+    (tuple[Count, Size] | None, '[1, "1G"]', [1, "1G"], (1, 1 << 30)),
 ]
 
 
@@ -121,7 +128,7 @@ SAME: list[tuple[Any, str, Any, Any]] = [
 def test_text_and_json_mean_the_same(tp: Any, text: str, value: Any, meaning: Any) -> None:
     """A type is read alike from what was typed, from JSON, and from a text inside JSON."""
     assert type_problem(tp) is None
-    for decoded in (decode_text(text, tp, "p"), decode_value(value, tp, "p")):
+    for decoded in (read(text, tp, "p", typed=True), read(value, tp, "p")):
         assert decoded == meaning
         assert type(decoded) is type(meaning)
 
@@ -152,13 +159,21 @@ def test_text_and_json_mean_the_same(tp: Any, text: str, value: Any, meaning: An
         (Optimizer, "name=a,rate=-1", "rate must not be negative"),
         (Optimizer, "name=a,rate=x", r"p\.rate='x'"),
         (Optimizer, "{broken", "key=value"),
-        (Resource, "cpu=-4,gpu=0,memMB=5", "0 or more"),
+        (Resource, "cpu=-4,gpu=0,memMB=5", r"p\.cpu=-4.*0 or more"),
+        (Seconds, "90", "unit"),
+        (Seconds, "0s", "above 0"),
+        (Seconds | None, "soon", "duration such as"),
+        (Delay, "-1s", "duration such as"),
+        (Size, "500", "unit"),
+        (list[Size], "1M,5", r"p\[1\]='5'"),
+        (Count, "-1", "0 or more"),
+        (Count, "1_0", "whole number"),
     ],
 )
 def test_wrong_text_is_one_clear_line(tp: Any, text: str, says: str) -> None:
     """What is wrong is said with its path, its value and what is allowed, in one line."""
     with pytest.raises(SpecError, match=says) as caught:
-        decode_text(text, tp, "p")
+        read(text, tp, "p", typed=True)
     assert "\n" not in str(caught.value)
 
 
@@ -184,34 +199,42 @@ def test_wrong_text_is_one_clear_line(tp: Any, text: str, says: str) -> None:
         (int | str, [1]),
         (pathlib.Path, 1),
         (tuple[int, int], [1, 2, 3]),
+        (Seconds, 90),
+        (Seconds, True),
+        (Delay, 0.5),
+        (Size, 8),
+        (Size, 2.5),
+        (Count, 1.5),
+        (Count, True),
+        (Count | None, [1]),
     ],
 )
 def test_wrong_json_is_refused(tp: Any, value: Any) -> None:
     """A JSON value of another type is refused, never converted behind the user's back."""
-    with pytest.raises(ComponentArgumentError, match="p"):
-        decode_value(value, tp, "p")
+    with pytest.raises(SpecError, match="p"):
+        read(value, tp, "p")
 
 
 def test_json_from_other_tools() -> None:
     """3.0 is 3 where an int is due (some tools know only doubles), and a str is read as if
     typed.
     """
-    assert decode_value(3.0, int, "p") == 3
-    assert isinstance(decode_value(3.0, int, "p"), int)
-    assert decode_value("3", int, "p") == 3
-    assert decode_value("a=1", dict[str, int], "p") == {"a": 1}
-    assert decode_value(["1", 2], list[int], "p") == [1, 2]
-    assert decode_value("5", int | str, "p") == "5"
-    assert decode_value("5", int | None, "p") == 5
+    assert read(3.0, int, "p") == 3
+    assert isinstance(read(3.0, int, "p"), int)
+    assert read("3", int, "p") == 3
+    assert read("a=1", dict[str, int], "p") == {"a": 1}
+    assert read(["1", 2], list[int], "p") == [1, 2]
+    assert read("5", int | str, "p") == "5"
+    assert read("5", int | None, "p") == 5
 
 
 def test_values_of_the_type_pass() -> None:
     """A program may hand over what it has already."""
     optimizer = Optimizer("a")
-    assert decode_value(optimizer, Optimizer, "p") is optimizer
-    assert decode_value(optimizer, Optimizer | None, "p") is optimizer
-    assert decode_value(Color.RED, Color, "p") is Color.RED
-    assert decode_value((1, 2), list[int], "p") == [1, 2]
+    assert read(optimizer, Optimizer, "p") is optimizer
+    assert read(optimizer, Optimizer | None, "p") is optimizer
+    assert read(Color.RED, Color, "p") is Color.RED
+    assert read((1, 2), list[int], "p") == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -240,8 +263,8 @@ def test_secrets_do_not_reach_errors() -> None:
         ("hunter2", int, "c: --api_key"),
         ("API_TOKEN=hunter2,B=1", dict[str, int], "c: --env"),
     ):
-        with pytest.raises(ComponentArgumentError) as caught:
-            decode_text(text, tp, path)
+        with pytest.raises(SpecError) as caught:
+            read(text, tp, path, typed=True)
         assert "hunter2" not in str(caught.value)
 
 
@@ -278,14 +301,14 @@ scalars = st.one_of(st.integers(-(10**9), 10**9), st.booleans(), st.text(max_siz
 def test_json_text_is_the_json_value(value: dict[str, list[int]]) -> None:
     """A JSON literal on the command line is the JSON value."""
     tp = dict[str, list[int]]
-    assert decode_text(json.dumps(value), tp, "p") == decode_value(value, tp, "p") == value
+    assert read(json.dumps(value), tp, "p", typed=True) == read(value, tp, "p") == value
 
 
 @given(st.text(max_size=30), st.sampled_from([case[0] for case in SAME]))
 def test_any_text_is_decoded_or_refused(text: str, tp: Any) -> None:
     """No text makes anything but a value or a SpecError."""
     try:
-        decode_text(text, tp, "p")
+        read(text, tp, "p", typed=True)
     except SpecError as exc:
         assert str(exc).startswith("p")  # noqa: PT017 - most texts are fine
 
@@ -299,7 +322,7 @@ def test_any_text_is_decoded_or_refused(text: str, tp: Any) -> None:
 def test_any_json_is_decoded_or_refused(value: Any, tp: Any) -> None:
     """No JSON value makes anything but a value or a SpecError."""
     try:
-        decode_value(value, tp, "p")
+        read(value, tp, "p")
     except SpecError:
         pass
 
@@ -307,8 +330,8 @@ def test_any_json_is_decoded_or_refused(value: Any, tp: Any) -> None:
 @given(st.floats(allow_nan=False))
 def test_floats_survive(value: float) -> None:
     """A float is the same from its repr and from JSON."""
-    assert decode_text(repr(value), float, "p") == decode_value(value, float, "p") == value
-    assert math.isnan(decode_text("nan", float, "p"))
+    assert read(repr(value), float, "p", typed=True) == read(value, float, "p") == value
+    assert math.isnan(read("nan", float, "p", typed=True))
 
 
 @dataclass
