@@ -36,7 +36,7 @@ def finished(scheduler: Any, eventually: Any, app: Any, **cfg: Any) -> str:
 def files(scheduler: Any, app_id: str) -> dict[str, bytes]:
     """Return all files of an app's results."""
     store = scheduler.results_store(app_id)
-    return {name: store.read(name) for name, folder, _ in store.entries() if not folder}
+    return {name: store.read(name) for name, folder in store.entries() if not folder}
 
 
 def test_results_come_with_the_status(scheduler: Any, eventually: Any, shell: Any) -> None:
@@ -94,7 +94,7 @@ def test_a_helper_hands_over_the_folder(
     store = scheduler.results_store(
         finished(scheduler, eventually, shell(command, max_retries=1), **HELPED)
     )
-    assert sorted(store.entries()) == [("a b", True, None), ("zeros", False, None)]
+    assert sorted(store.entries()) == [("a b", True), ("zeros", False)]
     assert store.read("zeros") == bytes(100_000)
     assert store.read("a b/r") == (b"0\n" if end == "exit 0" else b"1\n")
     with pytest.raises(FileNotFoundError, match="pods of test/none"):
@@ -116,7 +116,7 @@ def test_large_outputs_do_not_keep_results_back(
         """cd $TRANSLOAD_TRACKER_BASE; head -c 300000 /dev/zero > outputs/zeros; echo 1 > 0.json"""
     )
     store = scheduler.results_store(finished(scheduler, eventually, shell(command), **HELPED))
-    assert store.entries() == [("0.json", False, None)]
+    assert store.entries() == [("0.json", False)]
     with pytest.raises(
         TrackingError, match=r"outputs of main/0: 300,000 bytes; .* 262,144; set tracker_base"
     ):
@@ -404,7 +404,7 @@ def test_whatever_is_in_the_file(message: str, error: str) -> None:
     assert (json.loads(said)["message"].strip() if said else "") == error
     store = results.PodStore("here")
     store.take_end(end, "0", "main/0")
-    assert all(name for name, _, _ in store.entries())
+    assert all(name for name, _ in store.entries())
 
 
 def test_a_helper_hands_over_a_long_error(scheduler: Any, eventually: Any, shell: Any) -> None:

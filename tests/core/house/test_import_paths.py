@@ -29,7 +29,7 @@ PATHS = {
     "ENV_TRANSLOAD_TRACKERS Lineage TrackerArtifact TrackerBase TrackerSource app_run_from_env "
     "build_trackers "
     "tracker_config_env_var_name trackers_from_environ",
-    "transload.tracker.backend.fsspec": "FsspecTracker",
+    "transload.tracker.fsspec": "FsspecTracker",
     "transload.errors": "AppFailed TransloadError",
 }
 """Module → its names that users import, separated by blanks."""

@@ -91,12 +91,10 @@ def test_outputs_that_are_refused_cost_no_results() -> None:
     class Pods(Store):
         base = "the pods"
 
-        def entries(
-            self, folder: str = "", *, stamps: bool = False
-        ) -> list[tuple[str, bool, object]]:
+        def entries(self, folder: str = "") -> list[tuple[str, bool]]:
             if folder:
                 raise TrackingError("too large: give tracker_base")
-            return [("0.json", False, None), ("outputs", True, None)]
+            return [("0.json", False), ("outputs", True)]
 
         def read(self, path: str, limit: int = 0) -> bytes:
             return b'{"schema": 1, "results": {"x": 1}}'

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from transload.runtime.tracking.names import (
     MAX_FILE_NAME,
     decode_name,
-    decode_names,
     encode_name,
     is_digest_name,
 )
@@ -52,22 +51,6 @@ def test_decode_takes_only_what_encode_makes(name: str) -> None:
     """A name that was made by hand is taken only if it is the one name of its text."""
     text = decode_name(name)
     assert text is None or encode_name(text) == name
-
-
-@given(st.lists(TEXTS, max_size=8))
-def test_many_names_decode_as_one(texts: list[str]) -> None:
-    """Names decoded together give what they give one by one."""
-    names = [encode_name(text) for text in texts]
-    assert decode_names(names) == [
-        text for text, name in zip(texts, names, strict=True) if "=" not in name
-    ]
-
-
-@given(st.lists(st.text(alphabet="abc%0123456789ABCDEF2E/25.~= é\udcff", max_size=8), max_size=5))
-def test_odd_names_decode_as_one(names: list[str]) -> None:
-    """Names made by hand, right or wrong, give what they give one by one."""
-    wanted = [text for name in names if "/" not in name and (text := decode_name(name)) is not None]
-    assert decode_names([name for name in names if "/" not in name]) == wanted
 
 
 @given(st.sets(st.text(max_size=400, min_size=100), min_size=2, max_size=5))

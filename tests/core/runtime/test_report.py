@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import logging
 import math
@@ -18,7 +17,6 @@ import pytest
 from transload.runtime import report
 from transload.runtime import reporting as _report
 from transload.runtime.tracking import FsspecResultTracker, open_store, read_curves, read_steps
-from transload.runtime.tracking import stores as _stores
 from transload.runtime.tracking.steps import MAX_POINTS, StepLog
 
 
@@ -238,46 +236,18 @@ def test_processes_of_one_replica_meet(job: Callable[..., Path], key: str) -> No
 
 
 def test_processes_that_report_at_once(job: Callable[..., Path]) -> None:
-    """Several processes lose neither results nor steps, and leave no file over."""
+    """Several processes lose no steps and leave no file over. Of their results the last win."""
     base = job()
     base.mkdir()
     children = [reporter(100, f"x{number}", base) for number in range(4)]
     (base / "go").touch()
     assert [child.wait(100) for child in children] == [0] * 4
-    assert FsspecResultTracker(base)["0"] == {f"x{number}": 99 for number in range(4)}
+    assert 99 in FsspecResultTracker(base)["0"].values()
     curves = read_curves(open_store(base))["0"]
     assert {name: len(points) for name, points in curves.items()} == {
         f"x{number}": 100 for number in range(4)
     }
     assert sorted(os.listdir(base)) == ["0.json", "0.steps.jsonl", "go"]
-
-
-def test_processes_that_report_into_one_file(
-    job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where all results are lines of one file."""
-    base = job()
-    base.mkdir()
-    monkeypatch.delenv("TRANSLOAD_TRACKER_BASE")
-    monkeypatch.setenv("TRANSLOAD_RESULT_FILE", str(base / "one"))
-    children = [reporter(50, f"x{number}", base) for number in range(3)]
-    (base / "go").touch()
-    assert [child.wait(100) for child in children] == [0] * 3
-    body = json.loads((base / "one").read_text())
-    assert body["results"] == {f"x{number}": 49 for number in range(3)}
-
-
-def test_a_process_that_holds_the_file(
-    job: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A process that was stopped while it wrote does not stop the others."""
-    base = job()
-    report(a=1)
-    monkeypatch.setattr(_stores, "_LOCK_S", 0.2)
-    with open(base / "0.json") as held:
-        fcntl.flock(held, fcntl.LOCK_EX)
-        report(b=2)
-    assert FsspecResultTracker(base)["0"] == {"a": 1, "b": 2}
 
 
 def test_a_process_of_a_later_attempt_begins_anew(job: Callable[..., Path]) -> None:

@@ -49,7 +49,7 @@ def test_outside_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_in_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A launched process writes to every tracker under its handle, and its parent is a source."""
     roots = [tmp_path / "one", tmp_path / "two"]
-    trackers = {"fsspec": str(roots[0]), "transload.tracker.backend.fsspec:create": str(roots[1])}
+    trackers = {"fsspec": str(roots[0]), "transload.tracker.fsspec:create": str(roots[1])}
     run = _launch(monkeypatch, {**_job(trackers), "TRANSLOAD_PARENT_RUN_ID": "local://s/parent"})
     assert run is AppRun.run_from_env()
     run.add_metadata(lr=0.1, self=1)
@@ -61,10 +61,10 @@ def test_in_a_job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         assert tracker.artifacts("local://s/app")["model"].path == "/m"
         assert tracker.run_ids(parent_run_id="local://s/parent") == ["local://s/app"]
         assert tracker.run_ids(parent_run_id="data") == ["local://s/app"]
-    assert [(s.parent.id, s.artifact_name) for s in run.sources()] == [
+    assert {(s.parent.id, s.artifact_name) for s in run.sources()} == {
         ("local://s/parent", None),
         ("data", "csv"),
-    ]
+    }
     assert [child.id for child in AppRun("data", run.backends).children()] == ["local://s/app"]
 
 

@@ -32,7 +32,7 @@ class TestMotoTracker(TrackerConformance):
     writes = 8
     kills = 4
     longest = 0.05
-    preload = ("transload.tracker.backend.fsspec", "s3fs")
+    preload = ("transload.tracker.fsspec", "s3fs")
 
     @pytest.fixture
     def tracker_config(self, place: str) -> str:
@@ -63,7 +63,7 @@ class TestSeaweedTracker(TrackerConformance):
     writes = 100
     kills = 20
     longest = 0.05
-    preload = ("transload.tracker.backend.fsspec", "s3fs")
+    preload = ("transload.tracker.fsspec", "s3fs")
 
     @pytest.fixture
     def tracker_config(self, place: str) -> str:
@@ -92,7 +92,7 @@ class TestSftpTracker(TrackerConformance):
     writes = 100
     kills = 50
     longest = 0.02
-    preload = ("transload.tracker.backend.fsspec", "paramiko")
+    preload = ("transload.tracker.fsspec", "paramiko")
 
     @pytest.fixture
     def tracker_config(self, sftp_url: str, place: str) -> str:

@@ -7,7 +7,7 @@ BUILTINS: dict[str, dict[str, str]] = {
         "local": "transload.schedulers.local.scheduler:create_local",
         "local_cwd": "transload.schedulers.local.scheduler:create_local_cwd",
     },
-    "trackers": {"fsspec": "transload.tracker.backend.fsspec:create"},
+    "trackers": {"fsspec": "transload.tracker.fsspec:create"},
     "components": {
         "dist.ddp": "transload.components.builtin.dist:ddp",
         "dist.spmd": "transload.components.builtin.dist:spmd",

@@ -311,11 +311,11 @@ def _older_than_attempts(
         return set()
     first = min(starts) - _CLOCK_S
     try:
-        entries = store.entries(stamps=True)
+        with os.scandir(store.base) as listing:
+            written = {entry.name: entry.stat(follow_symlinks=False).st_mtime for entry in listing}
     except OSError:
         return set()
-    times = {name: stamp[2] / 1e9 for name, _, stamp in entries if isinstance(stamp, tuple)}
-    return {decode_name(name, ".json") or "" for name, written in times.items() if written < first}
+    return {decode_name(name, ".json") or "" for name, at in written.items() if at < first}
 
 
 def _start_after_failure(replica: ReplicaStatus) -> float | None:

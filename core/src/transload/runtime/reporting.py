@@ -139,7 +139,7 @@ class Reports:
         fields = self._fields
         values = self._values[name]
         if body is not None and {"run": body.run, "writer": body.writer} == fields:
-            values = {**body.results, **self._fresh[name]}
+            values = {**values, **body.results, **self._fresh[name]}
         if self._writer is not None and name != self._own and not self._writer.alone:
             fields = {**fields, **replaced_by(self._writer, body)}
         return dump(name, values, fields)

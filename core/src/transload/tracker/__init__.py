@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from transload.plugins.lazy import lazy_names
 from transload.tracker import api
 from transload.tracker.api import *
-from transload.tracker.backend.fsspec import FsspecTracker
+from transload.tracker.fsspec import FsspecTracker
 
 if TYPE_CHECKING:
     from transload.compat.torchx import app_run_from_env

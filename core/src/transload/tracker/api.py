@@ -86,8 +86,7 @@ class TrackerBase(ABC):
     """Keeps metadata, artifacts and lineage of runs. There is a subclass for each kind of store.
 
     A run id is any text, usually the handle of a job. A run need not be created, since it exists
-    once something was stored about it. No write is lost. If a name gets two values, the last one
-    counts.
+    once something was stored about it. If a name gets two values, the last one counts.
     """
 
     @abstractmethod

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from transload.retries import read_error
 from transload.runtime.liveness import read_report
-from transload.runtime.tracking import Store, TrackingError
+from transload.runtime.tracking import Entry, Store, TrackingError
 from transload.runtime.tracking.names import OUTPUTS, encode_name
 from transload_kubernetes import names, states
 
@@ -169,7 +169,7 @@ class PodStore(Store):
             raise FileNotFoundError(self.where(path))
         return self.files[path]
 
-    def entries(self, folder: str = "", *, stamps: bool = False) -> list[tuple[str, bool, object]]:
+    def entries(self, folder: str = "") -> list[Entry]:
         """List a folder."""
         if self.refused is not None and folder.strip("/").partition("/")[0] == OUTPUTS:
             raise self.refused
@@ -179,7 +179,7 @@ class PodStore(Store):
             for path in self.files
             if path.startswith(start)
         }
-        return [(name, bool(slash), None) for name, slash in found]
+        return [(name, bool(slash)) for name, slash in found]
 
     def take_log(self, log: bytes, who: str) -> None:
         """Store the files in the log of a replica's helper, once the helper has written them.

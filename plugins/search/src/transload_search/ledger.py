@@ -529,7 +529,7 @@ class SearchLedger:
 
     def _numbers(self, folder: str) -> list[int]:
         """Return the numbers of the records in a folder, such as 12 for ``12.json``."""
-        files = [name for name, is_folder, _ in self._store.entries(folder) if not is_folder]
+        files = [name for name, is_folder in self._store.entries(folder) if not is_folder]
         stems = [name.removesuffix(".json") for name in files]
         return [int(stem) for stem in stems if stem.isdecimal()]
 

@@ -253,18 +253,12 @@ class Helper:
         """List a folder.
 
         Returns:
-            For each entry its name, whether it is a folder, its size in bytes, and a stamp of its
-                content.
+            For each entry its name, and whether it is a folder.
         """
         found = []
         with contextlib.suppress(FileNotFoundError), os.scandir(folder) as listing:
             for entry in listing:
-                with contextlib.suppress(FileNotFoundError):
-                    stat = entry.stat(follow_symlinks=False)
-                    stamp = f"{stat.st_ino}-{stat.st_mtime_ns}"
-                    found.append(
-                        [entry.name, entry.is_dir(follow_symlinks=False), stat.st_size, stamp]
-                    )
+                found.append([entry.name, entry.is_dir(follow_symlinks=False)])
         return found
 
     def do_is_folder(self, path: str) -> bool:

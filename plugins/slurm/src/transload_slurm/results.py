@@ -112,11 +112,7 @@ class RemoteStore(Store):
         files, refused = self._connection.call("walk", folder=self.base, start=folder)
         return files, refused
 
-    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+    def entries(self, folder: str = "") -> list[Entry]:
         """List a folder. A missing folder is empty."""
         found = self._connection.call("entries", folder=self.where(folder))
-        return [
-            (name, is_folder, stamp)
-            for name, is_folder, _, stamp in found
-            if not name.startswith(".")
-        ]
+        return [(name, is_folder) for name, is_folder in found if not name.startswith(".")]

@@ -65,7 +65,7 @@ class TrackerConformance:
     writes: ClassVar[int] = 500
     kills: ClassVar[int] = 200
     longest: ClassVar[float] = 0.002
-    preload: ClassVar[tuple[str, ...]] = ("transload.tracker.backend.fsspec",)
+    preload: ClassVar[tuple[str, ...]] = ("transload.tracker.fsspec",)
 
     @pytest.fixture
     def tracker_config(self) -> str | None:

@@ -22,7 +22,7 @@ MODULES: Final = {
     "torchx.components": "transload.components",
     "torchx.apps": None,
     "torchx.runtime.tracking": "transload.runtime.tracking",
-    "torchx.tracker.backend.fsspec": "transload.tracker.backend.fsspec",
+    "torchx.tracker.backend.fsspec": "transload.tracker.fsspec",
     "torchx.tracker.api": "transload.tracker.api",
     "torchx.tracker.mlflow": None,
     "torchx.tracker": "transload.tracker",

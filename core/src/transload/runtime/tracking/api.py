@@ -277,9 +277,7 @@ def replaced_by(writer: Writer, body: _format.Body | None) -> dict[str, object]:
 
 def _result_files(store: Store) -> list[str]:
     """Return the names of the files in a store that may be results."""
-    return [
-        name for name, is_folder, _ in store.entries() if name.endswith(_SUFFIX) and not is_folder
-    ]
+    return [name for name, is_folder in store.entries() if name.endswith(_SUFFIX) and not is_folder]
 
 
 def open_store(

@@ -31,8 +31,6 @@ A file is written aside there, and then moved.
 _AT_ONCE: Final = 256 << 20
 """Bytes that are asked for together at most."""
 
-_ETAGS: Final = ("ETag", "etag", "md5Hash")
-
 
 class FsspecStore(Store):
     """Files below a path of an fsspec file system.
@@ -162,7 +160,7 @@ class FsspecStore(Store):
                 self.fs.makedirs(folder, exist_ok=True)
             self.fs.pipe_file(target, data)
 
-    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+    def entries(self, folder: str = "") -> list[Entry]:
         """List a folder, as `Store.entries` does."""
         path = (self._root + folder).rstrip("/") or "/"
         self.fs.invalidate_cache(path)  # a listing kept from before would hide what others wrote
@@ -178,13 +176,7 @@ class FsspecStore(Store):
             name = full.rpartition("/")[2]
             if name and not name.startswith(".") and full.strip("/") != path.strip("/"):
                 self._listed[full] = _kind_and_size(entry)
-                # neither size nor a coarse modification time distinguishes two writes, so there is
-                # no stamp without an etag
-                tag = next((entry[each] for each in _ETAGS if entry.get(each)), None)
-                stamp = None
-                if tag is not None:
-                    stamp = (entry.get("size"), str(tag))
-                found.append((name, entry["type"] == "directory", stamp))
+                found.append((name, entry["type"] == "directory"))
         return found
 
 

@@ -32,8 +32,7 @@ MAX_FILE_NAME = 200
 _PREFIX = 120
 _DIGEST = 32
 _UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_ALPHABET = bytes([*_UNRESERVED, ord("%")])
-_UNESCAPED = {b"%02X" % byte: bytes([byte]) for byte in range(256) if byte not in _UNRESERVED}
+_ESCAPE = re.compile(rb"%([0-9A-F]{2})")
 _TABLE = [chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in range(256)]
 
 
@@ -132,47 +131,13 @@ def decode_name(name: str, suffix: str = "") -> str | None:
     Returns:
         The text, or None if ``encode_name`` makes no such name or it holds a digest.
     """
-    if not name.endswith(suffix) or len(name) > MAX_FILE_NAME:
+    if not name.endswith(suffix):
         return None
     encoded = name[: len(name) - len(suffix)]
-    raw = encoded.encode("utf-8", "surrogateescape")
-    if not raw or raw[:1] == b"." or raw.translate(None, _ALPHABET):
-        return None
-    if b"%" not in raw:
-        return encoded
     try:
-        if raw.startswith(b"%2E"):  # only a first dot is escaped
-            return (b"." + _unescape(raw[3:])).decode()
-        return _unescape(raw).decode()
-    except (KeyError, UnicodeDecodeError):
+        text = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), encoded.encode()).decode()
+    except UnicodeError:
         return None
-
-
-def decode_names(names: list[str]) -> list[str]:
-    """Return the texts of those names (without suffix) that `decode_name` can read, in order.
-
-    Thousands of names are decoded as one text, which is faster. An unusual name makes all of them
-    take the slow way.
-    """
-    ordinary = [name for name in names if not is_digest_name(name)]
-    data = ("/" + "/".join(ordinary)).encode("utf-8", "surrogateescape")
-    strange = data.translate(None, _ALPHABET + b"/") or b"/." in data or b"//" in data + b"/"
-    if ordinary and not strange and max(map(len, ordinary)) <= MAX_FILE_NAME:
-        try:  # the byte FF occurs in no text, so it can stand between two whatever they hold
-            data = data[1:].replace(b"/", b"\xff")
-            # a handle has no other escapes than these
-            data = data.replace(b"%3A", b":").replace(b"%2F", b"/")
-            return [text.decode() for text in _unescape(data).split(b"\xff")]
-        except (KeyError, UnicodeDecodeError):
-            pass
-    return [text for name in ordinary if (text := decode_name(name)) is not None]
-
-
-def _unescape(data: bytes) -> bytes:
-    """Return the bytes of an encoded name.
-
-    Raises:
-        KeyError: for an escape that `encode_name` does not write.
-    """
-    head, *escapes = data.split(b"%")
-    return b"".join([head, *[_UNESCAPED[escape[:2]] + escape[2:] for escape in escapes]])
+    if not text or encode_name(text, suffix) != name:
+        return None
+    return text

@@ -92,7 +92,7 @@ def read_curves(
     """
     names = [
         name
-        for name, is_folder, _ in store.entries(folder)
+        for name, is_folder in store.entries(folder)
         if name.endswith(_ENDING) and not is_folder
     ]
     paths = [_under(folder, name) for name in names[:MOST_FILES]]

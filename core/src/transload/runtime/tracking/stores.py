@@ -8,7 +8,6 @@ reader looks at those.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
@@ -17,8 +16,8 @@ from transload.runtime.tracking.format import TrackingError
 from transload.runtime.tracking.names import encode_name
 from transload.runtime.untrusted import RefusedFile
 
-Entry = tuple[str, bool, object]
-"""Name, whether it is a folder, and a stamp that changes with the content (None if unknown)."""
+Entry = tuple[str, bool]
+"""A name in a folder, and whether it is a folder."""
 
 NOWHERE = "nowhere:"
 """The base of what is outside of any job, which is a plain `Store`."""
@@ -34,9 +33,6 @@ LARGEST_LOG = 64 << 20
 
 _MOST_BYTES = 512 << 20  # of all files that are read at once
 _ONE_FILE_LIMIT = 4095  # bytes that come back at most
-_AT_REST = 2.5
-_LOCK_S = 5.0  # the longest that a lock is waited for
-_LOOK_S = 0.002
 
 
 def aside_name() -> str:
@@ -67,14 +63,6 @@ class Store:
             RefusedFile: it is larger, or no regular file.
         """
         raise FileNotFoundError(self.where(path))
-
-    def read_tail(self, path: str, size: int) -> bytes:
-        """Return about the last ``size`` bytes of a file, or all of it where that costs no more.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-        """
-        return self.read(path)
 
     def read_many(
         self, paths: Iterable[str], limit: int = LARGEST, refused: dict[str, str] | None = None
@@ -144,11 +132,11 @@ class Store:
     def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
         """Replace a file by what ``change`` makes of its content, which is empty if there is none.
 
-        Where the storage is a folder, no other process that updates the file does so in between.
+        Of several processes that do so at once, the last one wins.
 
         Args:
             path: its path.
-            change: content → new content. It may be called again.
+            change: content → new content.
             limit: bytes that it may have at most. Of a larger file nothing is taken over.
         """
         try:
@@ -161,13 +149,13 @@ class Store:
         """Add whole lines to the end of a file, as `update` does. A missing file is made."""
         self.update(path, lambda before: whole_lines(before) + data, LARGEST_LOG)
 
-    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+    def entries(self, folder: str = "") -> list[Entry]:
         """List a folder, in no order. A missing folder is empty."""
         return []
 
     def folders(self, folder: str) -> list[str]:
         """List the names of the folders in a folder, in no order."""
-        return [name for name, is_dir, _ in self.entries(folder) if is_dir]
+        return [name for name, is_dir in self.entries(folder) if is_dir]
 
     def walk(self, folder: str) -> tuple[list[str], dict[str, str]]:
         """List the files below a folder, without those whose names begin with a dot.
@@ -184,7 +172,7 @@ class Store:
             if depth > untrusted.MOST_FOLDERS:
                 refused[inner] = f"more than {untrusted.MOST_FOLDERS} folders deep"
                 continue
-            for name, is_folder, _ in self.entries(inner):
+            for name, is_folder in self.entries(inner):
                 left -= 1
                 if left < 0:
                     refused[inner] = (
@@ -199,10 +187,6 @@ class Store:
                 elif not name.startswith("."):
                     files.append(path)
         return sorted(files), refused
-
-    def listing_stamp(self, folder: str) -> object:
-        """Return a stamp that changes with the names in a folder, or None if it is not known."""
-        return None
 
     def is_missing(self) -> bool:
         """Tell whether the base is certainly not there, which a storage without folders never says."""
@@ -228,10 +212,6 @@ class LocalStore(Store):
         """Return the content of a file, as `Store.read` does."""
         return untrusted.read_file(self._root, path, limit)
 
-    def read_tail(self, path: str, size: int) -> bytes:
-        """Return the end of a file, as `Store.read_tail` does."""
-        return untrusted.read_end(self._root, path, size)
-
     def pieces(self, path: str) -> Iterator[bytes]:
         """Yield a file piece by piece, as `Store.pieces` does."""
         return untrusted.pieces(self._root, path)
@@ -254,120 +234,28 @@ class LocalStore(Store):
             _remove(aside)
             raise
 
-    def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
-        """Replace a file by what is made of its content, as `Store.update` does."""
-
-        def replace(fd: int) -> None:
-            size = os.fstat(fd).st_size
-            before = b""
-            if size <= limit:
-                before = os.pread(fd, size, 0)
-            self.write(path, change(before))
-
-        self._with_lock(path, replace, lambda: change(b""))
-
     def extend(self, path: str, data: bytes) -> None:
         """Add lines to the end of a file, as `Store.extend` does."""
-
-        def add(fd: int) -> None:
+        os.makedirs(os.path.dirname(self._root + path), exist_ok=True)
+        try:
+            fd = untrusted.open_file(self._root, path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
+        except RefusedFile:  # the job itself did that, so its results go on in a new file
+            self.write(path, data)
+            return
+        try:
             size = os.fstat(fd).st_size
-            is_torn = size and os.pread(fd, 1, size - 1) != b"\n"  # by a writer that was killed
-            os.lseek(fd, 0, os.SEEK_END)
-            if is_torn:
-                _write_all(fd, b"\n" + data)
-            else:
-                _write_all(fd, data)
-
-        self._with_lock(path, add, lambda: data)
-
-    def _with_lock(self, path: str, do: Callable[[int], None], new: Callable[[], bytes]) -> None:
-        """Call ``do`` with a file that no other process holds.
-
-        A file that is not there is made with the content ``new()``.
-        """
-        until = time.monotonic() + _LOCK_S
-        while True:
-            try:
-                fd = untrusted.open_file(self._root, path, os.O_RDWR)
-            except FileNotFoundError:
-                if self._make(path, new()):
-                    return
-                continue  # another process was first
-            except RefusedFile:  # the job itself did that, so its results go on in a new file
-                self.write(path, new())
-                return
-            try:
-                _lock(fd, until)
-                # who had it before may have put another file in its place
-                if self._is_there(path, fd) or time.monotonic() >= until:
-                    do(fd)
-                    return
-            finally:
-                os.close(fd)
-
-    def _is_there(self, path: str, fd: int) -> bool:
-        mine = os.fstat(fd)
-        try:
-            there = os.lstat(self._root + path)
-        except FileNotFoundError:
-            return False
-        return (mine.st_dev, mine.st_ino) == (there.st_dev, there.st_ino)
-
-    def _make(self, path: str, data: bytes) -> bool:
-        """Make a file, whole, and return False if there is one."""
-        target = self._root + path
-        aside = target[: target.rindex("/") + 1] + aside_name()
-        self._create(aside, data)
-        try:
-            os.link(aside, target)
-        except FileExistsError:
-            return False
-        except OSError:  # a file system without links
-            os.rename(aside, target)
-        finally:
-            _remove(aside)
-        return True
-
-    def append(self, path: str, data: bytes) -> None:
-        """Add to the end of an existing file.
-
-        Raises:
-            OSError: the file is gone, or the data could not be written whole (its part must be
-                expected).
-        """
-        fd = untrusted.open_file(self._root, path, os.O_WRONLY | os.O_APPEND)
-        try:
+            if size and os.pread(fd, 1, size - 1) != b"\n":  # of a writer that was killed
+                data = b"\n" + data
             _write_all(fd, data)
         finally:
             os.close(fd)
 
-    def write_in_new_folder(self, folder: str, name: str, data: bytes) -> None:
-        """Write ``folder/name``.
-
-        A new folder appears together with its first file, never empty.
-        """
-        target = self._root + folder
-        if os.path.isdir(target):
-            return self.write(f"{folder}/{name}", data)
-        aside = target[: target.rindex("/") + 1] + aside_name()
-        self._create(f"{aside}/{name}", data)
-        try:
-            os.rename(aside, target)
-        except OSError:  # another process was first, so our file goes into its folder
-            os.rename(f"{aside}/{name}", f"{target}/{name}")
-            os.rmdir(aside)
-        return None
-
-    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+    def entries(self, folder: str = "") -> list[Entry]:
         """List a folder, as `Store.entries` does."""
         try:
             with os.scandir(self._root + folder) as listing:
                 return [
-                    (
-                        entry.name,
-                        entry.is_dir(follow_symlinks=False),
-                        _stamp(entry) if stamps else None,
-                    )
+                    (entry.name, entry.is_dir(follow_symlinks=False))
                     for entry in listing
                     if entry.name[0] != "."
                 ]
@@ -377,17 +265,6 @@ class LocalStore(Store):
     def is_missing(self) -> bool:
         """Tell whether the folder is not there."""
         return not os.path.isdir(self._root)
-
-    def listing_stamp(self, folder: str) -> object:
-        """Return what changes with the names in a folder, as `Store.listing_stamp` does."""
-        try:
-            stat = os.stat(self._root + folder)
-        except FileNotFoundError:
-            return None
-        # times are coarse, so a folder that changed just now may change again and look the same
-        if abs(time.time() - stat.st_mtime) < _AT_REST:
-            return None
-        return stat.st_ino, stat.st_mtime_ns, stat.st_nlink, stat.st_size
 
     def _create(self, path: str, data: bytes) -> None:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
@@ -422,11 +299,9 @@ class OneFileStore(Store):
                 return line
         raise FileNotFoundError(self.where(path))
 
-    def entries(self, folder: str = "", *, stamps: bool = False) -> list[Entry]:
+    def entries(self, folder: str = "") -> list[Entry]:
         """List a folder, as `Store.entries` does."""
-        return [
-            (name, False, None) for name in {name for name, _ in self._lines(self._text())} if name
-        ]
+        return [(name, False) for name in {name for name, _ in self._lines(self._text())} if name]
 
     def write(self, path: str, data: bytes) -> None:
         """Put a line in place of the one of the same key.
@@ -440,7 +315,6 @@ class OneFileStore(Store):
         """Replace the line of a key by what ``change`` makes of it, with the errors of `write`."""
         fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            _lock(fd, time.monotonic() + _LOCK_S)
             lines = list(self._lines(os.pread(fd, 1 << 20, 0)))
             mine = [line for name, line in lines if name == path]
             text = b"".join(line + b"\n" for name, line in lines if name != path)
@@ -489,39 +363,11 @@ def whole_lines(text: bytes) -> bytes:
     return text + b"\n"
 
 
-def _lock(fd: int, until: float) -> None:
-    """Lock a file against other processes that do.
-
-    It stays without a lock after a time, or where there are no locks.
-    """
-    import fcntl
-
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if time.monotonic() >= until:  # its owner was stopped, and a report must not block
-                return
-            time.sleep(_LOOK_S)
-        except OSError:
-            return
-        else:
-            return
-
-
 def _remove(path: str) -> None:
     try:
         os.unlink(path)
     except OSError:
         pass  # litter does no harm, and must not hide why the write failed
-
-
-def _stamp(entry: os.DirEntry[str]) -> object:
-    try:
-        stat = entry.stat(follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-    return stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _write_all(fd: int, data: bytes) -> None:

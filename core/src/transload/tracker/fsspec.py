@@ -8,34 +8,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
-import time
-import weakref
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import ConfigError
 from transload.runtime.tracking import Store, TrackingError, open_store
-from transload.runtime.tracking.names import (
-    decode_name,
-    decode_names,
-    encode_name,
-    is_digest_name,
-    local_path,
-)
-from transload.runtime.tracking.stores import LARGEST_LOG
+from transload.runtime.tracking.names import decode_name, encode_name, is_digest_name, local_path
 from transload.tracker.api import TrackerBase
-from transload.tracker.backend.records import (
-    RUNS,
-    SUFFIX,
-    Record,
-    Writer,
-    encode,
-    merge,
-    run_folder,
-    run_id_of,
-)
 from transload.tracker.checks import check_run_id, check_text, check_values
 from transload.tracker.lineage import Lineage, TrackerArtifact, TrackerSource, trace_lineage
 
@@ -44,19 +24,17 @@ if TYPE_CHECKING:
 
 __all__ = ["FsspecTracker", "create"]
 
+_SCHEMA = 1
+_RUNS = "runs"
 _CHILDREN = "children"
-_LINK_SUFFIX = ".json"
-_MAX_WRITERS = 512
+_SUFFIX = ".json"
 
 
 class FsspecTracker(TrackerBase):
     """Keeps runs in files below a root folder, which the first write creates.
 
-    Each writer (a tracker object in a process) has its own file in each run, so that writers do not
-    conflict and no write is lost. A killed writer leaves at most an incomplete last line, which
-    readers ignore. The last write counts. This is exact for the writes of one process, and for a
-    write that began after another one had ended, even if clocks differ. Writes at the same time
-    have the same order for every reader.
+    Each value of a run, each artifact and each source has a file of its own, which a write replaces
+    in one step. So the last writer wins, and a killed one leaves the old value or the new one.
 
     Args:
         fs: an fsspec file system, or None if ``root_dir`` is a URL or a local path.
@@ -77,125 +55,68 @@ class FsspecTracker(TrackerBase):
     ) -> None:
         self._arguments = (fs, os.fspath(root_dir)), dict(storage_options or {})
         self._store = _open(fs, os.fspath(root_dir), storage_options)
-        self._known_ids: dict[str, str] = {}
-        self._listed: tuple[object, list[str]] = (None, [])
-        self._begin()
-        _trackers.add(self)
-
-    def _begin(self) -> None:
-        """Start as a new writer.
-
-        This is also done in a forked child, which must not share its parent's files.
-        """
-        self._lock = threading.Lock()
-        self._writers: dict[str, Writer] = {}
-        self._time = 0
-        self._linked: set[tuple[str, str]] = set()
-
-    def _write(self, run_id: str, record: Record) -> None:
-        """Add a record to a run, after all records that are visible there now."""
-        with self._lock:
-            writer = self._writers.pop(run_id, None) or Writer(self._store, run_id)
-            self._time = max(time.time_ns(), self._time + 1, writer.latest_of_others() + 1)
-            writer.write(encode({"t": self._time, **record}))
-            # a writer that failed is not kept, because nothing may follow an incomplete line. The
-            # run then gets one more file. This also happens if the writer is dropped here because
-            # it was not used for the longest time
-            self._writers[run_id] = writer
-            if len(self._writers) > _MAX_WRITERS:
-                del self._writers[next(iter(self._writers))]
-
-    def _records(self, run_id: str) -> list[Record]:
-        folder = run_folder(check_run_id(run_id))
-        entries = self._store.entries(folder)
-        paths = [
-            f"{folder}/{name}"
-            for name, is_dir, _ in entries
-            if not is_dir and name.endswith(SUFFIX)
-        ]
-        refused: dict[str, str] = {}
-        files = self._store.read_many(paths, LARGEST_LOG, refused)
-        for path, reason in refused.items():
-            logging.getLogger("transload.tracker").warning(
-                "not read: %s: %s", self._store.where(path), reason
-            )
-        return merge(run_id, ((self._store.where(path), data) for path, data in files.items()))
 
     def add_artifact(
         self, run_id: str, name: str, path: str, metadata: Mapping[str, object] | None = None
     ) -> None:
         """Record an artifact of a run, like ``TrackerBase.add_artifact``."""
-        artifact = {
-            "name": check_text(name, "name"),
-            "path": check_text(os.fspath(path), "path"),
-            "metadata": None
-            if metadata is None
-            else check_values(metadata, f"metadata of artifact {name!r}"),
-        }
-        self._write(check_run_id(run_id), {"artifact": artifact})
+        check_run_id(run_id)
+        check_text(name, "name")
+        checked = None
+        if metadata is not None:
+            checked = check_values(metadata, f"metadata of artifact {name!r}")
+        body = {"name": name, "path": check_text(os.fspath(path), "path"), "metadata": checked}
+        self._write(_file_of(run_id, "artifact", name), run_id, body)
 
     def artifacts(self, run_id: str) -> dict[str, TrackerArtifact]:
         """Return the artifacts of a run by name, which are none for an unknown run."""
-        found = {}
-        for record in self._records(run_id):
-            item = record.get("artifact")
-            if type(item) is dict:
-                found[item["name"]] = TrackerArtifact(
-                    item["name"], item["path"], item.get("metadata")
-                )
-        return found
+        return {
+            body["name"]: TrackerArtifact(body["name"], body["path"], body.get("metadata"))
+            for body in self._bodies(run_id, "artifact", "name", "path")
+        }
 
     def add_metadata(self, run_id: str, /, **kwargs: object) -> None:
-        """Record metadata of a run in one write. Names not given now keep their values.
+        """Record metadata of a run, one write for each name. Names not given keep their values.
 
         Raises:
-            TrackingError: if a value cannot be stored. The message names it.
+            TrackingError: if a value cannot be stored. The message names it, and none is stored.
         """
-        self._write(check_run_id(run_id), {"metadata": check_values(kwargs)})
+        check_run_id(run_id)
+        values = {check_text(name, "name"): value for name, value in check_values(kwargs).items()}
+        for name, value in values.items():
+            self._write(_file_of(run_id, "metadata", name), run_id, {"name": name, "value": value})
 
     def metadata(self, run_id: str) -> dict[str, object]:
         """Return the metadata of a run by name, which are none for an unknown run."""
-        found: dict[str, object] = {}
-        for record in self._records(run_id):
-            values = record.get("metadata")
-            if type(values) is dict:
-                found.update(values)
-        return found
+        return {
+            body["name"]: body.get("value") for body in self._bodies(run_id, "metadata", "name")
+        }
 
     def add_source(self, run_id: str, source_id: str, artifact_name: str | None = None) -> None:
         """Record that a run came from another one, like ``TrackerBase.add_source``."""
         check_run_id(run_id)
         check_run_id(source_id, "source_id")
-        name = None if not artifact_name else check_text(artifact_name, "artifact_name")
-        # The link from the source to the run is written first. It is only a hint for readers, so
-        # after a kill between the two writes it does not contradict the run itself.
-        if (source_id, run_id) not in self._linked:
-            body = json.dumps({"schema": 1, "run_id": run_id, "source_id": source_id}).encode()
-            self._store.write(
-                f"{_children_folder(source_id)}/{encode_name(run_id, _LINK_SUFFIX)}", body
-            )
-            self._linked.add((source_id, run_id))
-        self._write(run_id, {"source": {"run_id": source_id, "artifact_name": name}})
+        name = check_text(artifact_name, "artifact_name") if artifact_name else None
+        # the link from the source to the run only says where to look. It is written first, so a
+        # writer that is killed in between has added the source in neither direction
+        self._write(f"{_children_folder(source_id)}/{encode_name(run_id, _SUFFIX)}", run_id, {})
+        body = {"source_id": source_id, "artifact_name": name}
+        self._write(_file_of(run_id, "source", json.dumps([source_id, name])), run_id, body)
 
     def sources(self, run_id: str, artifact_name: str | None = None) -> list[TrackerSource]:
         """Return the direct sources of a run, with ``artifact_name`` only those of that name."""
-        found: dict[tuple[str, str | None], None] = {}
-        for record in self._records(run_id):
-            item = record.get("source")
-            if type(item) is dict and (
-                not artifact_name or item.get("artifact_name") == artifact_name
-            ):
-                found[item["run_id"], item.get("artifact_name")] = None
-        return [TrackerSource(source, name) for source, name in found]
+        found = [
+            TrackerSource(body["source_id"], body.get("artifact_name"))
+            for body in self._bodies(run_id, "source", "source_id")
+        ]
+        return [each for each in found if not artifact_name or each.artifact_name == artifact_name]
 
     def lineage(self, run_id: str) -> Lineage:
         """Return all runs from which a run came or that came from it, with their artifacts."""
         return trace_lineage(self, check_run_id(run_id))
 
     def run_ids(self, parent_run_id: str | None = None, **kwargs: str) -> list[str]:
-        """Return the sorted ids of all runs.
-
-        This takes one listing, or none if no run was added since the last one.
+        """Return the sorted ids of all runs. This takes one listing.
 
         Args:
             parent_run_id: only runs that have this one as a direct source. This takes one listing,
@@ -211,49 +132,53 @@ class FsspecTracker(TrackerBase):
             )
         if parent_run_id:
             return sorted(self._children(check_run_id(parent_run_id, "parent_run_id")))
-        stamp = self._store.listing_stamp(RUNS)
-        if stamp is None or self._listed[0] != stamp:
-            self._listed = stamp, self._list_runs()
-        return list(self._listed[1])
+        found = [self._run_id_of_folder(name) for name in self._store.folders(_RUNS)]
+        return sorted(run_id for run_id in found if run_id is not None)
 
-    def _list_runs(self) -> list[str]:
-        folders = self._store.folders(RUNS)
-        found = decode_names(folders)
-        long_ones = (self._run_id_of_folder(name) for name in folders if is_digest_name(name))
-        found += [run_id for run_id in long_ones if run_id is not None]
-        return sorted(found)
+    def _write(self, path: str, run_id: str, body: Mapping[str, object]) -> None:
+        data = json.dumps({"schema": _SCHEMA, "run_id": run_id, **body})
+        self._store.write(path, data.encode())
+
+    def _bodies(self, run_id: str, kind: str, *texts: str) -> list[dict[str, Any]]:
+        """Return the files of one kind of a run that have those texts, in the order of their names."""
+        folder = _run_folder(check_run_id(run_id))
+        bodies = self._read(folder, f"{kind}.")
+        return [
+            body
+            for body in bodies
+            if body["run_id"] == run_id and all(isinstance(body.get(text), str) for text in texts)
+        ]
+
+    def _read(self, folder: str, prefix: str = "") -> list[dict[str, Any]]:
+        """Return what our files in a folder hold whose names begin so, in the order of their names."""
+        paths = [
+            f"{folder}/{name}"
+            for name, is_folder in sorted(self._store.entries(folder))
+            if not is_folder and name.startswith(prefix) and name.endswith(_SUFFIX)
+        ]
+        refused: dict[str, str] = {}
+        files = self._store.read_many(paths, refused=refused)
+        for path, reason in refused.items():
+            logging.getLogger("transload.tracker").warning(
+                "not read: %s: %s", self._store.where(path), reason
+            )
+        bodies = [_body(data, self._store.where(path)) for path, data in files.items()]
+        return [body for body in bodies if body is not None]
 
     def _children(self, parent: str) -> list[str]:
-        folder = _children_folder(parent)
-        names = [
-            name
-            for name, is_dir, _ in self._store.entries(folder)
-            if not is_dir and name.endswith(_LINK_SUFFIX)
-        ]
-        children = {decode_name(name, _LINK_SUFFIX) for name in names if not is_digest_name(name)}
-        long_names = [f"{folder}/{name}" for name in names if is_digest_name(name)]
-        children |= {
-            _linked_run(data) for data in self._store.read_many(long_names, refused={}).values()
-        }
+        linked = {body["run_id"] for body in self._read(_children_folder(parent))}
         return [
-            child
-            for child in children
-            if child and any(s.source_run_id == parent for s in self.sources(child))
+            run_id
+            for run_id in linked
+            if any(each.source_run_id == parent for each in self.sources(run_id))
         ]
 
     def _run_id_of_folder(self, name: str) -> str | None:
-        """Return the run of a folder whose name is a digest. Its files have the run id."""
-        if name not in self._known_ids:
-            for file, _, _ in self._store.entries(f"{RUNS}/{name}"):
-                path = f"{RUNS}/{name}/{file}"
-                found = run_id_of(
-                    self._store.read_many([path], LARGEST_LOG, {}).get(path, b""),
-                    self._store.where(path),
-                )
-                if found is not None and encode_name(found) == name:
-                    self._known_ids[name] = found
-                    break
-        return self._known_ids.get(name)
+        """Return the run of a folder. Where its name is a digest, its files have the run id."""
+        if not is_digest_name(name):
+            return decode_name(name)
+        run_ids = [body["run_id"] for body in self._read(f"{_RUNS}/{name}")]
+        return next((run_id for run_id in run_ids if encode_name(run_id) == name), None)
 
     def __reduce__(self) -> tuple[object, ...]:
         positional, options = self._arguments
@@ -271,22 +196,38 @@ def _open(fs: Any, root_dir: str, storage_options: Mapping[str, object] | None) 
     return store_of(fs, root_dir)
 
 
+def _run_folder(run_id: str) -> str:
+    return f"{_RUNS}/{encode_name(run_id)}"
+
+
 def _children_folder(source_id: str) -> str:
     return f"{_CHILDREN}/{encode_name(source_id)}"
 
 
-def _linked_run(data: bytes) -> str | None:
+def _file_of(run_id: str, kind: str, text: str) -> str:
+    return f"{_run_folder(run_id)}/{encode_name(f'{kind}.{text}', _SUFFIX)}"
+
+
+def _body(data: bytes, where: str) -> dict[str, Any] | None:
+    """Return what a file holds, or None if it is not one of ours.
+
+    Raises:
+        TrackingError: if it has a newer schema.
+    """
     try:
-        run_id = json.loads(data)["run_id"]
-    except (ValueError, TypeError, KeyError):
+        body = json.loads(data)
+    except (ValueError, RecursionError):
         return None
-    return run_id if isinstance(run_id, str) else None
-
-
-_trackers: weakref.WeakSet[FsspecTracker] = weakref.WeakSet()
-
-
-os.register_at_fork(after_in_child=lambda: list(map(FsspecTracker._begin, list(_trackers))))
+    if type(body) is not dict or type(body.get("run_id")) is not str:
+        return None
+    schema = body.get("schema")
+    if type(schema) is not int:
+        return None
+    if schema > _SCHEMA:
+        raise TrackingError(
+            f"{where}: schema {schema}; this version reads up to {_SCHEMA}: use a newer transload"
+        )
+    return body
 
 
 def create(config: str | None) -> FsspecTracker:
