@@ -82,12 +82,8 @@ def _says(runner: Runner, handle: str, line: str, eventually: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("requeue", [None, False])
-def test_longer_than_a_segment(runner: Runner, shell_app: ShellApp, requeue: bool | None) -> None:
-    """Work goes on in the next segment with one handle, one log and no retry, never two at once.
-
-    This holds by Slurm's requeue, and by a successor where that is not allowed.
-    """
+def test_longer_than_a_segment(runner: Runner, shell_app: ShellApp) -> None:
+    """Work goes on in the next segment with one handle, one log and no retry, never two at once."""
     app = shell_app(
         STEPS.format(signal="USR1", steps=40),
         checkpoints=True,
@@ -95,12 +91,9 @@ def test_longer_than_a_segment(runner: Runner, shell_app: ShellApp, requeue: boo
         timeout=120.0,
     )
     app.segment = 9.0
-    cfg = {} if requeue is None else {"requeue": requeue}
-    handle = runner.run(app, "slurm", cfg)
-    first = _job(runner, handle)
+    handle = runner.run(app, "slurm")
     status = _end(runner, handle)
     assert status.state is AppState.SUCCEEDED, status
-    assert (_job(runner, handle) != first) == (requeue is False)
     lines = _lines(runner, handle)
     attempts = [line for line in lines if line.startswith("attempt")]
     times = len(attempts) - 1  # on a slow machine more
@@ -176,36 +169,6 @@ def test_a_cancel_between_two_segments(
     assert [line for line in _lines(runner, handle) if line.startswith("attempt")] == [
         "attempt 0 0"
     ]
-
-
-@pytest.mark.parametrize("handed_over", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_a_plain_scancel_as_a_successor_is_submitted(
-    runner: Runner, cluster: Any, shell_app: ShellApp, tmp_path: Path, handed_over: bool
-) -> None:
-    """A cancel of the job that hands over cancels its work. The successor starts nothing."""
-    ignored = "trap '' TERM\n" if handed_over else ""
-    tool = tmp_path / "bin" / "sbatch"
-    tool.parent.mkdir()
-    tool.write_text(
-        f"#!/bin/sh\n{ignored}"
-        'PATH=${PATH#*:} sbatch "$@" || exit\n'
-        'for word in "$@"; do case $word in --dependency=*) scancel "${word##*:}";; esac; done\n'
-    )
-    tool.chmod(0o755)
-    app = shell_app(STEPS.format(signal="TERM", steps=999), checkpoints=True, notice=Notice(2))
-    app.segment = 4.0
-    cfg = {"requeue": False, "prologue": f"export PATH={tool.parent}:$PATH"}
-    handle = runner.run(app, "slurm", cfg)
-    first = _job(runner, handle)
-    status = _end(runner, handle)
-    assert (status.state, status.msg) == (
-        AppState.CANCELLED,
-        f"Slurm job {first} was cancelled",
-    )
-    assert _job(runner, handle) != first or not handed_over
-    cluster.until(lambda: not cluster.tool("squeue", "-h").strip(), "no job is left", 30)
-    attempts = [line for line in _lines(runner, handle) if line.startswith("attempt")]
-    assert attempts in ([], ["attempt 0 0"])  # a busy machine starts none within the segment
 
 
 @pytest.mark.slow
@@ -398,5 +361,5 @@ def test_bad_combinations(runner: Runner, shell_app: ShellApp) -> None:
     app.segment = 60.0
     with pytest.raises(ConfigError, match="run option time=10: not with a segment"):
         runner.dryrun(app, "slurm", {"time": "10"})
-    with pytest.raises(ConfigError, match="requeue=false: not with gang=false and a segment"):
-        runner.dryrun(app, "slurm", {"gang": False, "requeue": False})
+    with pytest.raises(ConfigError, match="run option requeue=false: not with a segment"):
+        runner.dryrun(app, "slurm", {"requeue": False})

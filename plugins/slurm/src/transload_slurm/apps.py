@@ -315,9 +315,9 @@ class Apps:
         state = self.store.state(
             app_id, record
         )  # read after Slurm was asked: its end may have come meanwhile
-        successor = self.store.job_id(app_id)
-        if job is not None and successor not in (job_id, None):  # that one goes on with it
-            job = replace(job, id=str(successor), state="PENDING", reason="Dependency", parts={})
+        present = self.store.job_id(app_id)
+        if job is not None and present not in (job_id, None):  # it was submitted again meanwhile
+            job = replace(job, id=str(present), state="PENDING", reason="", parts={})
         elif job is not None and _runs(state) and asked < self._seen_at(app_id, state):
             # Slurm was asked before the replicas started: that the job waits is out of date
             job = replace(job, state=_not_waiting(job.state))

@@ -200,7 +200,7 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     refuse_unsupported(app, CAPABILITIES._replace(mounts=mounts), "slurm")
     gang = cfg.get("gang") is not False
     if app.segment is not None:
-        _check_segment(cfg, gang=gang)
+        _check_segment(cfg)
     if not gang:
         _refuse_array(app)
     elif cfg.get("array_parallel") is not None:
@@ -246,22 +246,22 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     )
 
 
-def _check_segment(cfg: Mapping[str, CfgVal], *, gang: bool) -> None:
+def _check_segment(cfg: Mapping[str, CfgVal]) -> None:
     """Refuse options that cannot go with a job in segments.
 
     Raises:
-        ConfigError: for a limit of time beside the segment's, and for elements of an array that
-            Slurm may not start again.
+        ConfigError: for a limit of time beside the segment's, and for a job that Slurm may not
+            start again.
     """
     if cfg.get("time"):
         raise ConfigError(
             f"run option time={cfg['time']}: not with a segment, which is what Slurm is asked for: "
             "leave one of them out"
         )
-    if not gang and cfg.get("requeue") is False:
+    if cfg.get("requeue") is False:
         raise ConfigError(
-            "run option requeue=false: not with gang=false and a segment: an element of an array "
-            "goes on only if Slurm may start it again"
+            "run option requeue=false: not with a segment: the job goes on only if Slurm may start "
+            "it again"
         )
 
 

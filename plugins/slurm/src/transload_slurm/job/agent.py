@@ -808,12 +808,8 @@ def _reap_orphans(spare: int) -> None:
 
 
 def start_number() -> int:
-    """Return how many starts of the job there were before this one.
-
-    A job that succeeds another one counts on.
-    """
-    earlier = int(os.environ.get("TRANSLOAD_START_BASE", "0"))
-    return earlier + int(os.environ.get("SLURM_RESTART_COUNT", "0"))
+    """Return how many starts of the job there were before this one."""
+    return int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
 def main(folder: str, role: str, k: str = "") -> None:

@@ -189,14 +189,9 @@ class JobNow:
         self.preempted = preempted
 
 
-def job_now(role: int, job: str = "") -> JobNow:
-    """Return what Slurm says of a job, of several roles of that one's component.
-
-    Args:
-        role: number of the role.
-        job: id of the job, or "" for this one.
-    """
-    command = ["scontrol", "-o", "show", "job", job or os.environ.get("SLURM_JOB_ID", "")]
+def job_now(role: int) -> JobNow:
+    """Return what Slurm says of this job, of several roles of that one's component."""
+    command = ["scontrol", "-o", "show", "job", os.environ.get("SLURM_JOB_ID", "")]
     try:
         done = subprocess.run(command, stdout=subprocess.PIPE, timeout=_ASK_S, check=False)
     except (OSError, subprocess.TimeoutExpired):

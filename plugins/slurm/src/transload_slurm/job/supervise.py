@@ -35,7 +35,7 @@ from transload.runtime.liveness import (
 from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently, start_number
 from .limits import SlurmLimit
 from .rank0 import Rank0
-from .requeue import cancelled_before, cause_of, go_on, run_tool
+from .requeue import cause_of, go_on, run_tool
 from .starts import Start, claim, job_id
 from .steps import Step, complain, job_now
 
@@ -95,7 +95,6 @@ class Supervisor:
         self.only = only
         self.start = start
         self.prologue = prologue
-        self.cancelled_before = cancelled_before(before)
         cause = cause_of(before, folder)
         self.app = Gang(
             _rules(plan),
@@ -151,8 +150,6 @@ class Supervisor:
             refused = self.app.why_not_again()
         if self._is_cancelled():
             self._finish("CANCELLED", Gang.ON_REQUEST)
-        elif self.cancelled_before:
-            self._finish("CANCELLED", f"Slurm job {self.cancelled_before} was cancelled")
         elif refused:
             again = "Slurm started the job again (a node was lost, or it was pre-empted)"
             self._finish("FAILED", f"{again}, and {refused}")
@@ -660,8 +657,9 @@ class Supervisor:
             time.sleep(1.0)
         if not self._is_cancelled():
             complain(f"this allocation ends ({self.leaving}); the job goes on in the next one")
-            refused = go_on(self.folder)
-            self._note_signals(wait=bool(refused))
+            refused = go_on()
+        if refused:
+            self._await_signal()
         if self._is_cancelled():
             self.leaving = ""
             self.app.end("CANCELLED", Gang.ON_REQUEST)
@@ -671,19 +669,11 @@ class Supervisor:
             self.leaving = ""
             self.app.end("FAILED", f"{self.app.msg}: it cannot go on: {refused}")
 
-    def _note_signals(self, wait: bool) -> None:
-        """Write down whether Slurm has signalled this job while it handed over.
-
-        Its successor finds out why.
-
-        Args:
-            wait: give Slurm a moment, since its signal may have ended the tool that hands over.
-        """
-        if wait:
-            select.select([self.wake], [], [], _SIGNAL_S)
+    def _await_signal(self) -> None:
+        """Give Slurm a moment: if it is ending this job, its signal has ended the tool as well."""
+        select.select([self.wake], [], [], _SIGNAL_S)
         if signal.SIGTERM in self._received():
             self.app.interrupt()
-            self._write()
 
     def _end_array(self) -> None:
         """End the other elements if too many have failed for good."""
