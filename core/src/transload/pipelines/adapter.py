@@ -273,7 +273,10 @@ class Adapter(ABC, Generic[Context]):
         *,
         asked: bool = False,
     ) -> AppStatus:
-        """Look once at the job of a step, and never wait. Return what was seen.
+        """Look once at the job of a step, and return what was seen.
+
+        It waits only for the last lines of a job that has failed, through an outage, for as long as
+        the patience of its options says.
 
         Args:
             context: the step.
@@ -293,7 +296,7 @@ class Adapter(ABC, Generic[Context]):
             if seen.exhausted:
                 raise StateUnknown(seen.handle, seen.unknown_for, seen.status.msg)
             if seen.status.is_terminal() and seen.status.state is not AppState.SUCCEEDED:
-                driver.collect(seen.status, patience=0.0)
+                driver.collect(seen.status)
             return seen.status
 
     @contextmanager
