@@ -77,28 +77,33 @@ echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential
     assert tokens == ["Bearer token-2"] * 3, "the first was over before it was used"
 
 
-def test_inside_of_a_cluster(fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a configuration the pod's service account is used. Without that, one line says so."""
-    from kubernetes import config
-    from kubernetes.config import incluster_config
+def test_inside_of_a_cluster(
+    fake: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: list[Any]
+) -> None:
+    """Without a configuration the pod's service account is used. Without that, one line says so.
 
-    monkeypatch.delenv("KUBECONFIG")
-    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(tmp_path / "none"))
+    The account's token is exchanged now and then. A context needs a file.
+    """
+    from transload_kubernetes import access
+
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="no Kubernetes cluster is configured"):
         Cluster().version()
-    (tmp_path / "token").write_text("of-the-pod")
-    (tmp_path / "ca.crt").write_text("-")
-    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
-    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", str(tmp_path / "ca.crt"))
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(fake.port))
+    variables = fake.account(tmp_path / "account", "team")
+    monkeypatch.setattr(access, "ACCOUNT", str(tmp_path / "account"))
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
     cluster = Cluster()
-    assert cluster.url == f"https://127.0.0.1:{fake.port}"
-    (found,) = (
-        cluster.client().configuration.auth_settings().values()
-    )  # the fake speaks no TLS: nothing is sent
-    assert found["value"].lower() == "bearer of-the-pod"
+    assert cluster.version()["major"] == "1"
+    assert cluster.url == f"https://127.0.0.1:{variables['KUBERNETES_SERVICE_PORT']}"
+    (tmp_path / "account" / "token").write_text("exchanged")
+    cluster.version()
+    assert [each["Authorization"] for each in seen] == ["Bearer a-token", "Bearer exchanged"]
     cluster.close()
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "::1")
+    assert Cluster().url.startswith("https://[::1]:")
+    with pytest.raises(ConfigError, match="there is no file"):
+        Cluster("eu").version()
 
 
 def test_a_text_that_is_no_configuration() -> None:
@@ -217,10 +222,7 @@ def test_the_account_of_a_pod(
 
     With a configuration file, it goes to the default namespace.
     """
-    from kubernetes import config
-    from kubernetes.config import incluster_config
-
-    from transload_kubernetes import cluster
+    from transload_kubernetes import access
 
     variables = fake.account(tmp_path / "account", "team")
     elsewhere = runner.run(shell("true"), "kubernetes")
@@ -229,10 +231,7 @@ def test_the_account_of_a_pod(
         monkeypatch.setenv(name, value)
     monkeypatch.delenv("KUBECONFIG")
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", "~/.kube/config")
-    monkeypatch.setattr(cluster, "ACCOUNT", str(tmp_path / "account"))
-    for name, file in (("SERVICE_TOKEN_FILENAME", "token"), ("SERVICE_CERT_FILENAME", "ca.crt")):
-        monkeypatch.setattr(incluster_config, name, str(tmp_path / "account" / file))
+    monkeypatch.setattr(access, "ACCOUNT", str(tmp_path / "account"))
     fake.cluster.only = "team"
     with Runner("pod") as of_pod:
         handle = of_pod.run(shell("true"), "kubernetes")

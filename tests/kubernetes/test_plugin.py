@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,6 +40,36 @@ def test_dry_run_imports_no_client() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
     )
     assert (done.stdout.strip(), done.stderr) == ("network", "")
+
+
+IN_A_POD = """
+import sys
+from transload_kubernetes import access
+access.ACCOUNT = sys.argv[1]
+from transload.runner import Runner
+from transload.specs import AppDef, Role
+job = AppDef("a", [Role("r", "i", entrypoint="true")])
+with Runner("pod") as runner:
+    ended = runner.wait(runner.run(job, "kubernetes"), timeout=60)
+print(ended.state, "kubernetes" in sys.modules)
+"""
+
+
+def test_a_pods_own_account_imports_no_client(
+    fake: Any, tmp_path: Path, transload_home: Path
+) -> None:
+    """In a pod a job is submitted and followed without the client, whose import takes long."""
+    variables = {**os.environ, **fake.account(tmp_path / "account", "default")}
+    del variables["KUBECONFIG"]
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_POD, str(tmp_path / "account")],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+        env={**variables, "HOME": str(tmp_path)},
+    )
+    assert done.stdout.strip() == "SUCCEEDED False", done.stderr
 
 
 def test_ids_carry_the_namespace() -> None:

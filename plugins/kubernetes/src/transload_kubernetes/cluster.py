@@ -1,4 +1,4 @@
-"""Send requests to a cluster through the official client.
+"""Send requests to a cluster.
 
 Objects are plain mappings, in the form of the API.
 """
@@ -6,9 +6,7 @@ Objects are plain mappings, in the form of the API.
 from __future__ import annotations
 
 import contextlib
-import io
 import json
-import os
 import socket
 import threading
 import time
@@ -17,11 +15,10 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 from urllib.parse import urlencode
 
-from transload.errors import ConfigError, SchedulerUnavailable
+from transload.errors import SchedulerUnavailable
 from transload_kubernetes import names
+from transload_kubernetes.access import Access, Configuration
 
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
-"""The folder of a pod's own account."""
 _CONNECT_S: Final = 5
 _READ_S: Final = 30
 _CLOCKS_AGREE_S: Final = 2.0  # a server gives its time in whole seconds
@@ -73,89 +70,28 @@ class Cluster:
     """
 
     def __init__(self, context: str | None = None, kubeconfig: str | None = None) -> None:
-        self._context = context
-        self._kubeconfig = kubeconfig
-        text = kubeconfig or ""
-        self._is_text = "\n" in text or text.startswith("{")
+        self._configuration = Configuration(context, kubeconfig)
         self._lock = threading.Lock()
-        self._client: Any = None
+        self._access: Access | None = None
         self._jobsets: dict[str, bool] = {}
         self._ahead = 0.0  # seconds by which the server's clock is ahead of this machine's
 
-    def client(self) -> Any:
-        """Return the official client, without connecting.
+    def access(self) -> Access:
+        """Return how the cluster is asked, without connecting.
 
         Raises:
             ConfigError: if no cluster is configured.
-            SchedulerUnavailable: if the client cannot be imported.
+            SchedulerUnavailable: if the official client is needed, and cannot be imported.
         """
-        try:
-            from kubernetes import client
-        except ImportError as exc:
-            raise SchedulerUnavailable(
-                f"the Python client of kubernetes cannot be imported: {exc} (pip install "
-                "kubernetes)"
-            ) from exc
         with self._lock:
-            if self._client is None:
-                configuration, user = self._configuration()
-                made = client.ApiClient(configuration)
-                made.default_headers.update(self._impersonation(user))
-                self._client = made
-            return self._client
-
-    def _configuration(self) -> tuple[Any, Mapping[str, Any]]:
-        """Return the client's configuration, and its user as the file has it."""
-        from kubernetes import client, config
-        from kubernetes.config import kube_config
-        from urllib3.util.retry import Retry
-
-        made = client.Configuration()
-        # one retry, because a kept connection may be stale. The caller decides about more.
-        made.retries = Retry(total=1, connect=0)
-        # the client reads the variable only once, when it is imported
-        path = self._kubeconfig or os.environ.get("KUBECONFIG")
-        path = path or config.KUBE_CONFIG_DEFAULT_LOCATION
-        source: Any = io.StringIO(path) if self._is_text else path
-        try:
-            found: Any = kube_config.KubeConfigMerger(source).config  # type: ignore[no-untyped-call,unused-ignore]
-            if found is None:
-                raise config.ConfigException(f"there is no file {path}")
-            loader: Any = kube_config.KubeConfigLoader(found, self._context, config_base_path=None)  # type: ignore[no-untyped-call,unused-ignore]
-            loader.load_and_set(made)
-            user = loader._user
-            return made, user.value if user else {}
-        except config.ConfigException as exc:
-            try:
-                config.load_incluster_config(made)  # type: ignore[no-untyped-call,unused-ignore]
-            except config.ConfigException:
-                raise ConfigError(f"no Kubernetes cluster is configured: {exc}") from exc
-            return made, {}
-        except Exception as exc:
-            # the client raises errors of any kind for a file that is not a configuration
-            text = " ".join(str(exc).split())
-            if self._is_text:
-                text = type(exc).__name__  # the message may hold secrets
-            raise ConfigError(f"{self.location}: cannot be read: {text}") from exc
-
-    def _impersonation(self, user: Mapping[str, Any]) -> dict[str, str]:
-        """Return the headers for a user's ``as`` setting, which the official client ignores."""
-        groups = user.get("as-groups") or []
-        if len(groups) > 1 or user.get("as-user-extra"):
-            raise ConfigError(
-                f"{self.location}: as-user-extra and more than one as-groups are not supported"
-            )
-        values = {"User": user.get("as"), "Uid": user.get("as-uid"), "Group": "".join(groups)}
-        return {f"Impersonate-{word}": str(value) for word, value in values.items() if value}
+            if self._access is None:
+                self._access = self._configuration.access()
+            return self._access
 
     @property
     def location(self) -> str:
         """The context and the configuration file that select the cluster."""
-        context = f"context {self._context}" if self._context else "the current context"
-        if self._is_text:
-            return f"{context} of a configuration that was given as text"
-        path = self._kubeconfig or os.environ.get("KUBECONFIG")
-        return f"{context} of {path or '~/.kube/config, or inside of a cluster'}"
+        return self._configuration.location
 
     @property
     def namespace(self) -> str:
@@ -164,21 +100,15 @@ class Cluster:
         Where this process uses the account of its own pod, it is the pod's namespace, in which that
         account has its rights.
         """
-        path = self._kubeconfig or os.environ.get("KUBECONFIG")
-        if path or os.path.exists(os.path.expanduser("~/.kube/config")):
-            return names.DEFAULT_NAMESPACE
-        if not os.environ.get("KUBERNETES_SERVICE_HOST"):
-            return names.DEFAULT_NAMESPACE
         try:
-            with open(os.path.join(ACCOUNT, "namespace"), encoding="ascii") as file:
-                return file.read().strip() or names.DEFAULT_NAMESPACE
+            return self._configuration.namespace or names.DEFAULT_NAMESPACE
         except OSError:
             return names.DEFAULT_NAMESPACE
 
     @property
     def url(self) -> str:
         """Address of the API server."""
-        return str(self.client().configuration.host)
+        return self.access().url
 
     def _call(
         self,
@@ -206,21 +136,17 @@ class Cluster:
         from urllib3 import Timeout
         from urllib3.exceptions import HTTPError
 
-        api = self.client()
+        access = self.access()
         given = {name: value for name, value in (query or {}).items() if value is not None}
-        url = f"{self.url}{path}"
+        url = f"{access.url}{path}"
         if given:
             url += f"?{urlencode(given)}"
         kinds = {"Accept": "application/json", "Content-Type": f"application/{content}"}
         try:
-            credentials = api.configuration.auth_settings().values()
-            keys = {each["key"]: each["value"] for each in credentials}
-            # how the client's methods are called changed with its release 37, but not its pool of
-            # connections
-            response = api.rest_client.pool_manager.request(
+            response = access.pool.request(
                 verb,
                 url,
-                headers={**api.default_headers, **kinds, **keys},
+                headers={**access.headers(), **kinds},
                 body=None if body is None else json.dumps(body),
                 preload_content=False,
                 timeout=Timeout(connect=_CONNECT_S, read=seconds),
@@ -439,10 +365,10 @@ class Cluster:
     def close(self) -> None:
         """Close connections."""
         with self._lock:
-            made = self._client
-            self._client = None
+            made = self._access
+            self._access = None
         if made is not None:
-            made.rest_client.pool_manager.clear()
+            made.pool.clear()
 
 
 def _path(kind: str, namespace: str | None, name: str = "") -> str:
