@@ -271,7 +271,7 @@ def test_the_exception_of_a_program() -> None:
     )
     torchrun = (
         "\nTraceback (most recent call last):\n  File t\n"
-        "torch.errors.ChildFailedError: \n=====\ntrain.py FAILED\n"
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n=====\ntrain.py FAILED\n"
     )
     assert error_frames(traceback_error((ranks + torchrun).encode())) == frames
     assert (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 import transload
 from transload.errors import AppFailed
 from transload.runner import get_runner
+from transload.specs import AppDef, Role, macros
 
 pytest.importorskip("torch")
 
@@ -104,3 +106,27 @@ def test_a_process_that_says_nothing_is_named(
         if line.startswith("Traceback") or "def start" in line or "SIGTERM)" in line
     ]
     assert len(lines) < 60
+
+
+@pytest.mark.timeout(300)
+def test_torchrun_as_a_command(transload_home: Path, tmp_path: Path) -> None:
+    """Without `dist.ddp` the error is the killed process, too, and not the one that lost it."""
+    script = tmp_path / "train.py"
+    source = "import os, signal, torch.distributed as dist\ndist.init_process_group('gloo')\n"
+    source += "if os.environ['RANK'] == '0':\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    script.write_text(f"{source}dist.barrier()\n", encoding="utf-8")
+    with socket.create_server(("localhost", 0)) as free:
+        port = free.getsockname()[1]
+    where = ["--nnodes", "2", "--node_rank", macros.replica_id, "--master_addr", "localhost"]
+    role = Role(
+        "train",
+        "",
+        entrypoint="torchrun",
+        args=[*where, "--master_port", str(port), "--tee", "3", str(script)],
+        env={"TMPDIR": str(tmp_path)},
+        num_replicas=2,
+    )
+    with get_runner() as runner:
+        status = runner.wait(runner.run(AppDef("train", [role]), "local"), timeout=240)
+    assert status is not None
+    assert "replica 0 failed (exit code 1): rank 0 killed by SIGKILL" in status.msg

@@ -26,6 +26,7 @@ __all__ = [
     "cancelled_for",
     "error_line",
     "exit_text",
+    "is_about_peer",
     "needed_replicas",
     "read_error",
     "total_usage",
@@ -55,7 +56,16 @@ Only those that a program asked for count, and ends of segments."""
 _KILLED = ": transload did not send it; perhaps the system was out of memory"
 _LONGEST_LINE = 300
 _TRACEBACK = "Traceback (most recent call last):"
-_CHILD_FAILED = ".ChildFailedError:"
+_OF_TORCHRUN = "torch.distributed.elastic."
+_ABOUT_A_PEER = (
+    "Connection closed by peer",
+    "Connection reset by peer",
+    "DistBackendError",
+    "DistNetworkError",
+)
+_FOLLOWS = (1, -15)  # exit codes of what an exception, or torchrun itself, has ended
+PEER_S = 3.0
+"""Seconds for which a failure that is about a lost replica waits for the failure of that one."""
 _IGNORED = "Exception ignored "
 _KEPT_ATTEMPTS = 8  # of each replica, since the status is written anew at each change
 
@@ -159,20 +169,93 @@ def traceback_error(tail: bytes, mixed: bool = False) -> str:
     if not found:
         return ""
     last = found[-1]
-    if _CHILD_FAILED in last.line:
-        # this is torchrun's own exception, and that of its first process comes before it
-        own = [
-            each
-            for each in found
-            if each.prefix == found[0].prefix and _CHILD_FAILED not in each.line
-        ]
-        last = own[-1] if own else last
-    elif not mixed and _went_on(text[last.end :]):
+    if last.is_of_torchrun():
+        return _error_of_processes(found, _report_of_torchrun(text[last.end :]))
+    if not mixed and _went_on(text[last.end :]):
         return ""
+    return last.as_error()
+
+
+def is_about_peer(error: str) -> bool:
+    """Tell whether an error says that another process of a training was lost, which is the cause.
+
+    Args:
+        error: as `read_error` or `traceback_error` returned it.
+    """
+    return any(word in error for word in _ABOUT_A_PEER)
+
+
+def _error_of_processes(found: Sequence[_Traceback], report: Sequence[_Process]) -> str:
+    """Return why the processes of torchrun failed, which ends with a traceback of its own.
+
+    That is the first exception that ended one of them, unless it says that another one was lost.
+    Without any it is a process that a signal has killed, or with an exit code of its own.
+
+    Args:
+        found: the tracebacks in the output.
+        report: the processes that torchrun itself says have failed.
+    """
+    # the last of each process, since it may have gone on after those before
+    ends: dict[str, _Traceback] = {}
+    for each in found:
+        if not each.is_of_torchrun():
+            ends[each.prefix.partition("[rank")[0] or each.prefix] = each
+    raised = []
+    for each in sorted(ends.values(), key=lambda each: each.start):
+        names = [process for process in report if process.wrote(each.prefix)]
+        if names or not report or not each.prefix:
+            raised.append(each.as_error(names[0].rank if names else ""))
+    own = [error for error in raised if not is_about_peer(error)]
+    if own:
+        return own[0]
+    for process in report:
+        if process.code not in _FOLLOWS:
+            return _as_error(f"rank {process.rank} {exit_text(process.code)}")
+    if raised:
+        return raised[0]
+    return found[-1].as_error()
+
+
+def _as_error(line: str, callstack: str = "") -> str:
+    """Return an error in the form of `read_error`."""
     import json
 
-    callstack = "\n".join([*last.frames, last.line])
-    return json.dumps({"message": {"message": last.line, "extraInfo": {"py_callstack": callstack}}})
+    more = {"py_callstack": callstack} if callstack else {}
+    return json.dumps({"message": {"message": line, "extraInfo": more}})
+
+
+class _Process:
+    """A failed process in the report of torchrun."""
+
+    def __init__(self) -> None:
+        self.rank = ""
+        self.local = ""
+        self.code = 1
+
+    def wrote(self, prefix: str) -> bool:
+        """Tell whether lines with this prefix are the process's own."""
+        if "[rank" in prefix:
+            return f"[rank{self.rank}]:" in prefix
+        named = prefix.partition("]:")[0]  # by torchrun: its role and the local rank
+        return named[len(named.rstrip("0123456789")) :] == self.local
+
+
+def _report_of_torchrun(text: Sequence[str]) -> list[_Process]:
+    """Return the processes that torchrun says have failed, from the lines after its exception."""
+    found: list[_Process] = []
+    for line in text:
+        name, _, value = line.partition(":")
+        word = value.split()[:1]
+        if name.strip() == "rank" and word:
+            found.append(_Process())
+            found[-1].rank = word[0]
+            found[-1].local = value.rpartition(":")[2].strip(" )")
+        elif name.strip() == "exitcode" and word and found:
+            try:
+                found[-1].code = int(word[0])
+            except ValueError:
+                continue
+    return found
 
 
 def _starts(text: Sequence[str]) -> Iterator[int]:
@@ -222,6 +305,19 @@ class _Traceback:
         self.prefix = ""  # each of torchrun's processes has another one
         self.frames: list[str] = []
         self.line = ""  # its exception
+
+    def is_of_torchrun(self) -> bool:
+        """Tell whether it is torchrun's own, and not that of one of its processes."""
+        return self.line.startswith(_OF_TORCHRUN)
+
+    def as_error(self, rank: str = "") -> str:
+        """Return it in the form of `read_error`.
+
+        Args:
+            rank: the rank of the process, if it is one of torchrun's.
+        """
+        line = f"rank {rank}: {self.line}" if rank else self.line
+        return _as_error(line, "\n".join([*self.frames, self.line]))
 
     def read(self, text: Sequence[str]) -> bool:
         """Read it from these lines, and return False if it has no end."""
@@ -776,9 +872,7 @@ class Gang:
         Args:
             now: the caller's clock. None means that limits of time are not looked at.
         """
-        failures = self._failures
-        self._failures = []
-        for failure in failures:
+        for failure in self._take_failures(now):
             if failure.cause:
                 self._judge_interruption(failure)
             else:
@@ -793,6 +887,23 @@ class Gang:
             self.end("FAILED", self._timed_out())
         elif self.segment_end is not None and now >= self.segment_end:
             self._end_segment(now)
+
+    def _take_failures(self, now: float | None) -> list[_Ended]:
+        """Return the failures that are to be judged now.
+
+        One that is about a lost replica waits a while for the failure of that one, which is the
+        cause.
+        """
+        failures = [each for each in self._failures if not each.cause]
+        waiting = [each for each in failures if is_about_peer(each.replica.error)]
+        taken = [each for each in self._failures if each not in waiting]
+        goes_on = any(replica.alive for replica in self.replicas)
+        due = self.failure_due()
+        if taken or not goes_on or now is None or due is None or now >= due:
+            taken += waiting
+            waiting = []
+        self._failures = waiting
+        return taken
 
     def _end_idle(self) -> None:
         """End the job, since nothing of it runs or is to be started again."""
@@ -1092,10 +1203,12 @@ class Gang:
             for each in self.restarts
             if not any(replica.alive for replica in each.replicas)
         ]
-        end = self.next_end()
-        if end is not None:
-            dues.append(end)
+        dues += [due for due in (self.next_end(), self.failure_due()) if due is not None]
         return min(dues) if dues else None
+
+    def failure_due(self) -> float | None:
+        """Return when a failure that is about a lost replica counts, or None if there is none."""
+        return min((each.now + PEER_S for each in self._failures), default=None)
 
     def name(self, replica: Replica) -> str:
         """Return ``role 'trainer', replica 2``."""

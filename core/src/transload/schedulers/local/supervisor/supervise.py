@@ -456,9 +456,7 @@ class Supervisor:
             for restart, ending in self.endings.items()
         ]
         dues += [self.load, self.look_at, now + _LONGEST_SLEEP_S]
-        next_end = self.app.next_end()
-        if next_end is not None:
-            dues.append(next_end)
+        dues += [due for due in (self.app.next_end(), self.app.failure_due()) if due is not None]
         if self.app.final is None:
             dues.append(self.signs.due)
         if self.logs.due is not None:

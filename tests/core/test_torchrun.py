@@ -1,0 +1,101 @@
+"""The error of a training is the first exception of its processes, or the one that was killed.
+
+`torchrun/VERSION` has what torchrun of that version wrote to standard error, of each node where
+there are two.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from transload.retries import Gang, error_line, is_about_peer, traceback_error
+from transload.runner.failures import error_frames
+
+pytestmark = pytest.mark.unit
+
+RECORDED = sorted((Path(__file__).parent / "torchrun").glob("*/*.txt"))
+RAISED = "rank 1: ValueError: no such batch"
+ERRORS = {
+    "before": RAISED,
+    "after": RAISED,
+    "record": RAISED,
+    "killed": "rank 1 killed by SIGKILL",
+    "exit": "rank 1 exit code 7",
+    "killed-rank-0-of-two-nodes.0": "rank 0 killed by SIGKILL",
+    "killed-rank-1-of-two-nodes.1": "rank 1 killed by SIGKILL",
+    "after-on-two-nodes.1": RAISED,
+}
+"""What is recorded → the error, where the cause is on that node."""
+OTHERS = {
+    "killed-rank-0-of-two-nodes.1": "rank 1: ",
+    "killed-rank-1-of-two-nodes.0": "rank 0: ",
+    "after-on-two-nodes.0": "rank 0: ",
+}
+"""What is recorded → how the error begins, where the cause is on the other node."""
+
+
+@pytest.mark.parametrize("file", RECORDED, ids=lambda file: f"{file.parent.name}-{file.stem}")
+def test_the_error_of_a_node(file: Path) -> None:
+    """Neither torchrun's own exception nor one about a lost process is the error of its node."""
+    error = traceback_error(file.read_bytes())
+    line = error_line(error)
+    if file.stem in OTHERS:
+        assert line.startswith(OTHERS[file.stem])
+        assert is_about_peer(error)
+        return
+    assert line == ERRORS[file.stem]
+    assert not is_about_peer(error)
+    if line == RAISED:
+        assert error_frames(error)[-2].endswith(", in train")
+
+
+def test_a_handled_exception_is_not_the_error() -> None:
+    """What a process went on after, as before it met the others, is not what ended it."""
+    handled = b"[1]:Traceback (most recent call last):\n[1]:  File x\n[1]:ImportError: no flash\n"
+    (file,) = [each for each in RECORDED if each.match("2.13/after.txt")]
+    assert error_line(traceback_error(handled + file.read_bytes())) == RAISED
+
+
+def gang(retries: int) -> Gang:
+    """Return a training of two nodes, which runs."""
+    role = {"name": "train", "num_replicas": 2, "min_replicas": None, "max_retries": retries}
+    made = Gang([{**role, "retry_policy": "APPLICATION"}])
+    made.begin(0.0)
+    for replica in made.replicas:
+        made.started(replica, 0.0)
+    return made
+
+
+def recorded(name: str, node: int) -> dict[str, Any]:
+    """Return what a supervisor says of a node of the newest torchrun."""
+    (file,) = [each for each in RECORDED if each.match(f"2.13/{name}.{node}.txt")]
+    return {"code": 1, "error": traceback_error(file.read_bytes())}
+
+
+@pytest.mark.parametrize("retries", [0, 1])
+def test_the_node_that_lost_another_waits_for_the_cause(retries: int) -> None:
+    """Whichever node ends first, the job's message is about the process that was killed."""
+    training = gang(retries)
+    first, second = training.replicas
+    training.ended(second, at=5.0, **recorded("killed-rank-0-of-two-nodes", 1))
+    training.decide(5.0)
+    assert (training.final, training.restarts) == (None, [])
+    assert training.due() == 8.0
+    training.ended(first, at=6.0, **recorded("killed-rank-0-of-two-nodes", 0))
+    training.decide(6.0)
+    assert "replica 0 failed (exit code 1): rank 0 killed by SIGKILL" in training.msg
+    assert bool(training.restarts) == bool(retries)
+
+
+def test_a_node_that_lost_another_does_not_wait_for_long() -> None:
+    """Where the other node goes on, as it may hang, the failure counts after some seconds."""
+    training = gang(0)
+    training.ended(training.replicas[1], at=5.0, **recorded("killed-rank-0-of-two-nodes", 1))
+    training.decide(7.9)
+    assert training.final is None
+    training.decide(8.0)
+    assert training.final is not None
+    assert "replica 1 failed (exit code 1): rank 1: " in training.msg
