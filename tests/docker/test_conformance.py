@@ -23,6 +23,9 @@ class TestDocker(SchedulerConformance):
 
     image: ClassVar[str] = "transload-test/busybox:1"
     inherits_environment: ClassVar[bool] = False  # a container has its image's environment
+    cannot: ClassVar[Mapping[str, str]] = {
+        "test_packages_of_a_file": "its image has no Python; see test_environments"
+    }
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
         """Return a scheduler on the test engine, with its state in the test's TRANSLOAD_HOME."""

@@ -53,6 +53,7 @@ class TestJobs(SchedulerConformance):
     longest_pause: ClassVar[float] = 0.5
     cannot: ClassVar[Mapping[str, str]] = {
         **_GONE,
+        "test_packages_of_a_file": "pods do not reach an index of this machine",
         **_NO_HELPER,
         **_NO_CLAIM,
         **_NO_FOLDER,

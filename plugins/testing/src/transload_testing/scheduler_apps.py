@@ -15,6 +15,7 @@ from transload.components.builtin import utils
 from transload.errors import SpecError, SubmitError, UnsupportedFeature
 from transload.runner import tail
 from transload.specs import AppState, Resource, RetryPolicy, macros
+from transload_testing.packages import package_index
 from transload_testing.scheduler_stage import (
     Program,
     SchedulerStage,
@@ -265,6 +266,26 @@ class AppTests(SchedulerSuite):
         assert stage.ended(job).state is AppState.SUCCEEDED
         assert stage.everything(job) == ["plain value value\n"]
         assert "hunter3-value" not in repr(job.description())
+
+    @needs_programs
+    def test_packages_of_a_file(
+        self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A program finds the packages that a file names, from the index that the file names."""
+        if not stage.offers.environments:
+            pytest.skip("not offered: environments")
+        folder = stage.folder / "index"
+        folder.mkdir()
+        with package_index(folder) as index:
+            index.add("tiny", "1.5")
+            index.be_the_only_one(monkeypatch)
+            file = stage.folder / "packages.txt"
+            file.write_text(f"--index-url {index.url}\ntiny==1.5\n")
+            command = "python3 -c 'import tiny; print(tiny.VERSION)'"
+            job = stage.submit(stage.app(Program(command=command)), environment=str(file))
+            status = stage.ended(job)
+        assert status.state is AppState.SUCCEEDED, status
+        assert stage.everything(job)[-1] == "1.5\n"
 
     @needs_programs
     def test_results_are_read_from_outside(self, stage: SchedulerStage) -> None:
