@@ -34,52 +34,6 @@ def waiting(x: float, folder: str = "/tmp") -> AppDef:
     return AppDef("waiting", [Role("main", "/tmp", entrypoint="sh", args=["-c", text])])
 
 
-def lost_sight_of(x: float, trial_idx: int = 0) -> AppDef:
-    """Run, and then be out of sight for ever, on the scripted scheduler.
-
-    Args:
-        x: nothing
-        trial_idx: number of the trial
-    """
-    from transload_testing import scripted_app
-
-    return scripted_app(
-        "lost",
-        {"steps": [{"state": "RUNNING", "seconds": 0.1}, {"state": "UNKNOWN", "seconds": 600}]},
-    )
-
-
-def stepping(
-    x: float, trial_idx: int, tracker_base: str, folder: str = "/tmp", bad: int = -1
-) -> AppDef:
-    """Report two steps and end well.
-
-    The bad trial's steps are worse, and it goes on for ever.
-
-    Args:
-        x: where
-        trial_idx: number of the trial
-        tracker_base: where it reports
-        folder: where starts are counted
-        bad: the trial that is worse
-    """
-    loss = 100 if trial_idx == bad else x
-    steps = "".join(
-        f'{{"step": {step}, "results": {{"loss": {loss + step}}}}}\\n' for step in (1, 2)
-    )
-    text = f"echo {trial_idx} >> {folder}/starts; mkdir -p $1; printf '{steps}' > $1/final.steps.jsonl; "
-    text += (
-        "exec sleep 600"
-        if trial_idx == bad
-        else "printf '{}' > $1/final.json".format(
-            f'{{"schema": 1, "key": "final", "results": {{"loss": {loss}}}}}'
-        )
-    )
-    return AppDef(
-        "stepping", [Role("main", "/tmp", entrypoint="sh", args=["-c", text, "sh", tracker_base])]
-    )
-
-
 def told(x: float, trial_idx: int = 0) -> AppDef:
     """Report the loss that a variable says.
 

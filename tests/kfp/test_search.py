@@ -5,10 +5,6 @@
 
 import json
 import os
-import signal
-import subprocess
-import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +13,12 @@ import search_jobs
 from kfp import dsl, local
 from test_convert import compiled
 
-from transload.errors import ConfigError, SpecError, StateUnknown
+from transload.errors import ConfigError, SpecError
 from transload.pipelines import get_adapter, host_runner
-from transload.runner import Runner
 from transload.runtime.tracking import FsspecResultTracker
-from transload.specs import AppState
-from transload_kfp import EXIT_CANCELLED, search_component, search_pipeline
-from transload_kfp.search_steps import Steps, encode_search
-from transload_search import EarlyStopping, Objective, Parameter, Search, SearchLedger
-from transload_testing import ScriptedControl
+from transload_kfp import search_component, search_pipeline
+from transload_kfp.search_steps import Steps
+from transload_search import Objective, Parameter, Search, SearchLedger
 
 pytestmark = [
     pytest.mark.timeout(300),
@@ -86,20 +79,6 @@ def test_rounds_as_a_pipeline(run_kfp: Path, tmp_path: Path) -> None:
     assert len(tasks) == 4
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-def test_ax_suggests_between_rounds(run_kfp: Path, tmp_path: Path) -> None:
-    """With Ax's suggester, each round's task asks Ax. Without Ax there is nothing to test."""
-    pytest.importorskip("transload_ax")
-    base = tmp_path / "base"
-    wanted = replace(search(tmp_path, trials=8), suggester="ax")
-    found = json.loads(search_pipeline(wanted, str(base), image=IMAGE)().outputs["Output"])
-    assert starts(tmp_path) == list(range(8))
-    assert found["value"] < 1.0
-    record = json.loads(next(base.rglob("rounds/*.json")).read_text())
-    assert record["state"]["suggester"] == "ax"
-
-
 def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:
     """The launcher form runs all rounds in one task. Continuing runs only what is new."""
     base = tmp_path / "base"
@@ -116,110 +95,6 @@ def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:
     best = SearchLedger(search(tmp_path, trials=5), str(base)).best()
     assert best is not None
     assert (best[0].index, best[1]) == (found["index"], found["value"])
-
-
-@pytest.mark.parametrize("form", [search_pipeline, search_component])
-def test_a_trial_is_stopped_early(run_kfp: Path, tmp_path: Path, form: Any) -> None:
-    """A trial whose steps are worse than the others' is ended. Its task and the search end well."""
-    wanted = replace(
-        search(tmp_path, trials=5, parallelism=4, bad=4),
-        component=search_jobs.stepping,
-        early_stopping=EarlyStopping(),
-    )
-    base = tmp_path / "base"
-    made = form(wanted, str(base), own=False, image=IMAGE)
-
-    @dsl.pipeline(name="p")
-    def pipeline():
-        made()
-
-    pipeline()
-    rows = SearchLedger(wanted, str(base)).summary()["trials"]
-    assert [row["state"] for row in rows] == [*["SUCCEEDED"] * 4, "STOPPED"]
-    assert (rows[4]["value"], rows[4]["reason"]) == (102.0, "it was stopped early, at step 2")
-    with Runner("kfp") as runner:
-        states = [row.state.name for row in runner.list("local")]
-    assert sorted(states) == ["CANCELLED", *["SUCCEEDED"] * 4]
-
-
-def test_steps_run_again(tmp_path: Path, transload_home: Path) -> None:
-    """A trial whose task is run again, after its end or its pod's, is not started a second time."""
-    text = encode_search(search(tmp_path, trials=2), {})
-    try:
-        items = Steps(text, str(tmp_path / "base")).suggest(0)
-        first = Steps(text, str(tmp_path / "base")).run_trial(0, items[0])
-        assert Steps(text, str(tmp_path / "base")).suggest(0) == items
-        again = Steps(text, str(tmp_path / "base")).run_trial(0, items[0])
-        assert first == again
-        assert starts(tmp_path) == [0]
-        assert Steps(text, str(tmp_path / "base")).suggest(1) == [f"none@{tmp_path / 'base'}"]
-        assert Steps(text, str(tmp_path / "base")).run_trial(1, f"none@{tmp_path / 'base'}") == {
-            "base": str(tmp_path / "base")
-        }
-    finally:
-        host_runner("kfp").close()
-
-
-@pytest.mark.parametrize(
-    "step",
-    ["lambda s: s.run_all()", "lambda s: s.run_trial(0, s.suggest(0)[0])"],
-    ids=["all", "trial"],
-)
-def test_sigterm_ends_the_trials(
-    step: str, tmp_path: Path, transload_home: Path, eventually: Any
-) -> None:
-    """SIGTERM to the task of a search or trial cancels what runs, and nothing counts as failed."""
-    wanted = Search(
-        search_jobs.waiting,
-        [Parameter("x", "float", 0, 1)],
-        Objective("loss"),
-        trials=1,
-        constants={"folder": str(tmp_path)},
-    )
-    text, base = encode_search(wanted, {}), str(tmp_path / "base")
-    code = f"from transload_kfp.search_steps import *\nending(lambda: ({step})(Steps({text!r}, {base!r})))"
-    environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-c", code], env=environment, stderr=subprocess.PIPE, text=True
-    )
-    eventually(lambda: (tmp_path / "starts").exists(), 60)
-    process.send_signal(signal.SIGTERM)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == EXIT_CANCELLED, said
-    with Runner("kfp") as runner:
-        (row,) = runner.list("local")
-        ended = runner.wait(row.app_handle, timeout=60)
-    assert ended is not None and ended.state is AppState.CANCELLED
-    assert SearchLedger(wanted, base).ended(0) is None
-
-
-@pytest.mark.parametrize("whole", [False, True], ids=["trial", "all"])
-def test_an_outage_is_no_failed_trial(
-    whole: bool, transload_home: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
-    """A silent scheduler fails the task of a trial, which goes on when it is run again."""
-    control = ScriptedControl(tmp_path / "scripted")
-    for name, value in control.environment().items():
-        monkeypatch.setenv(name, value)
-    wanted = Search(
-        search_jobs.lost_sight_of,
-        [Parameter("x", "float", 0, 1)],
-        Objective("loss"),
-        trials=1,
-        scheduler="scripted",
-    )
-    text = encode_search(wanted, {"patience": 0.2, "poll_interval": 0.1})
-    steps = Steps(text, str(tmp_path / "base"))
-    try:
-        for _ in range(2):
-            with pytest.raises(StateUnknown):
-                steps.run_all() if whole else steps.run_trial(0, steps.suggest(0)[0])
-            assert steps.ledger.ended(0) is None
-        assert len(control.started()) == 1, "the second task has attached"
-    finally:
-        host_runner("kfp").close()
 
 
 def test_compiled(tmp_path: Path) -> None:

@@ -88,16 +88,6 @@ def quadratic(x: float, offset: float = 0.0, gate: str = "", least: float = -10.
     return AppDef("quadratic", [Role("main", "", entrypoint=sys.executable, args=args)])
 
 
-def two_results(x: float) -> AppDef:
-    """Report a number and its square.
-
-    Args:
-        x: the number
-    """
-    code = "import sys; from transload.runtime import report; x = float(sys.argv[1]); report(loss=x**2, gain=x)"
-    return AppDef("two", [Role("main", "", entrypoint=sys.executable, args=["-c", code, str(x)])])
-
-
 _ARTIFACT = """
 import sys
 from transload.tracker import AppRun
@@ -116,28 +106,6 @@ def artifact(path: str) -> AppDef:
     return AppDef(
         "artifact", [Role("main", "", entrypoint=sys.executable, args=["-c", _ARTIFACT, path])]
     )
-
-
-def stepping(x: float, trial_idx: int, tracker_base: str, gate: str) -> AppDef:
-    """Report two steps, which are bad in the fifth trial.
-
-    That one then waits for a file, and the others report their loss.
-
-    Args:
-        x: value
-        trial_idx: number of the trial
-        tracker_base: where to report
-        gate: the file
-    """
-    script = (
-        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"loss": '
-        "%s}}\\n' $s $2; done "
-        '> "$1/final.steps.jsonl"; while [ $3 = 1 ] && [ ! -e "$4" ]; do sleep 0.02; done; '
-        'printf \'{"schema": 1, "key": "final", "results": {"loss": %s}}\' $2 > "$1/final.json"'
-    )
-    bad = int(trial_idx == 4)
-    args = ["-c", script, "sh", tracker_base, str(x + 100 * bad), str(bad), gate]
-    return AppDef("trial", [Role("main", "", entrypoint="sh", args=args)])
 
 
 _TRAINING = """

@@ -96,26 +96,3 @@ def traced(ends: int) -> AppDef:
         "traced",
         [Role("main", image=HERE, entrypoint=sys.executable, args=["-c", code, str(ends)])],
     )
-
-
-def stepping(x: float, trial_idx: int, tracker_base: str) -> AppDef:
-    """Report two steps, which are bad in the fourth trial.
-
-    That one then goes on for ever, and the others end.
-
-    Args:
-        x: not used
-        trial_idx: number of the trial
-        tracker_base: where to report
-    """
-    script = (
-        'mkdir -p "$1"; for s in 1 2; do printf \'{"schema": 1, "step": %s, "results": {"far": '
-        "%s}}\\n' $s $2; done "
-        '> "$1/final.steps.jsonl"; [ $2 = 9 ] && exec sleep 600; '
-        'printf \'{"schema": 1, "key": "final", "results": {"far": %s}}\' $2 > "$1/final.json"'
-    )
-    far = 9 if trial_idx == 3 else 1
-    role = Role(
-        "main", image="", entrypoint="sh", args=["-c", script, "sh", tracker_base, str(far)]
-    )
-    return AppDef("stepping", [role])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import os
 import sys
-from dataclasses import replace
 
 from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 from airflow.sdk import DAG, Asset, AssetAlias, Variable, get_current_context, task, task_group
@@ -34,7 +33,6 @@ def app_of(dag_run):
 VARIANTS = {
     "plain": {},
     "retry": {"retries": 1, "retry_delay": SHORT},
-    "retry_patience": {"retries": 1, "retry_delay": SHORT, "patience": 1.5},
     "detach": {"on_kill": "detach"},
     "detach_retry": {"on_kill": "detach", "retries": 1, "retry_delay": SHORT},
     "timeout": {"execution_timeout": dt.timedelta(seconds=20)},
@@ -56,23 +54,6 @@ for mode, deferrable in (("sync", False), ("deferrable", True)):
             task_id="after", command=["echo", "after", "{{ dag.dag_id }}"], deferrable=deferrable
         )
         first >> after
-    globals()[made.dag_id] = made
-
-
-class Broken(TransloadOperator):
-    """An operator whose trigger fails in the triggerer."""
-
-    def defer(self, *, trigger, **more):
-        """Defer with a state that no trigger understands."""
-        trigger.state["options"] = {"patience": "broken"}
-        super().defer(trigger=trigger, **more)
-
-
-for durable in (True, False):
-    with DAG(
-        f"broken_{'durable' if durable else 'not_durable'}", schedule=None, start_date=START
-    ) as made:
-        Broken(task_id="job", app=app_of, deferrable=True, durable=durable, **QUICK)
     globals()[made.dag_id] = made
 
 
@@ -455,28 +436,21 @@ SEARCH = Search(
     f"{HERE}/parts.py:scored",
     [Parameter("x", "float", 0, 10)],
     Objective("far"),
-    trials=5,
+    trials=3,
     parallelism=2,
     constants={"gate": "{{ dag_run.conf.get('gate', '') }}"},
     scheduler="scripted",
 )
 
-for mode, deferrable in (("sync", False), ("deferrable", True)):
-    with DAG(f"search_{mode}", schedule=None, start_date=START) as made:
-        group = search_group(
-            SEARCH, deferrable=deferrable, retries=1, retry_delay=SHORT, poll_interval=0.5
-        )
+with DAG("search_deferrable", schedule=None, start_date=START) as search_deferrable:
+    group = search_group(SEARCH, deferrable=True, retries=1, retry_delay=SHORT, poll_interval=0.5)
 
-        @task
-        def told(best):
-            """Show that the best trial can be an argument."""
-            return best["parameters"]
+    @task
+    def told(best):
+        """Show that the best trial can be an argument."""
+        return best["parameters"]
 
-        told(group.get_child_by_label("best").output["best"])
-    globals()[made.dag_id] = made
-
-with DAG("search_wrong", schedule=None, start_date=START) as search_wrong:
-    search_group(replace(SEARCH, suggester="randon"), retries=2, retry_delay=SHORT)
+    told(group.get_child_by_label("best").output["best"])
 
 with DAG("lineage", schedule=None, start_date=START) as lineage:
     model = Asset("file:///models/1.pt")
