@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import threading
-import warnings
-from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -31,23 +27,6 @@ def plain_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.M
     folder = tmp_path_factory.mktemp("cwd")
     monkeypatch.chdir(folder)
     return str(folder)
-
-
-@pytest.fixture(scope="session")
-def torchx() -> Callable[[str], Any]:
-    """Import a module of TorchX 0.7.0 by ``torchx(module)``, or skip where it is missing."""
-    try:
-        if version("torchx") != "0.7.0":
-            pytest.skip("not run: torchx: another version than 0.7.0 is installed")
-    except PackageNotFoundError:
-        pytest.skip("not run: torchx: not installed")
-
-    def load(module: str) -> Any:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return importlib.import_module(module)
-
-    return load
 
 
 @pytest.fixture
