@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from transload_slurm import SlurmScheduler, create_slurm
 from transload_testing import SchedulerConformance
@@ -33,26 +31,6 @@ class TestBySsh(SchedulerConformance):
     timeout = 60.0
     longest_pause = 0.25  # each question is a process
     inherits_environment = False
-    proven_elsewhere: ClassVar[Sequence[str]] = (
-        "transload_testing.scheduler_refusals",
-        "test_75_without_a_notice_is_a_failure",
-        "test_death_by_signal",
-        "test_environment_counts_failures_and_interruptions_apart",
-        "test_exit_code",
-        "test_macros",
-        "test_min_replicas",
-        "test_one_replica_fails_all_end",
-        "test_out_of_memory_is_named",
-        "test_progress_that_makes_no_sense",
-        "test_retries",
-        "test_retries_used_up",
-        "test_retry_delay",
-        "test_segment",
-        "test_timeout",
-        "test_usage",
-        "test_what_does_not_heed_its_notice_is_killed",
-    )
-    """Tests of what happens on the cluster alone, which quick runs leave out."""
 
     def make_scheduler(self, folder: Path) -> SlurmScheduler:
         """Return a scheduler at the end of an ssh."""

@@ -296,6 +296,7 @@ def slow_way(login: Any) -> Iterator[str]:
     way.close()
 
 
+@pytest.mark.slow
 def test_round_trips_of_a_submit(
     login: Any, slow_way: str, shell_app: Callable[..., AppDef]
 ) -> None:

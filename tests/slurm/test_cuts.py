@@ -125,7 +125,7 @@ def _again(do: Callable[[], Any], told: list[str] | None = None) -> Any:
 @pytest.mark.parametrize(
     ("cuts", "longest", "apps"),
     [
-        pytest.param(6, 2.0, 4, id="few", marks=pytest.mark.timeout(110)),
+        pytest.param(6, 2.0, 4, id="few", marks=[pytest.mark.slow, pytest.mark.timeout(110)]),
         pytest.param(
             100, 60.0, 40, id="a hundred", marks=[pytest.mark.slow, pytest.mark.timeout(3000)]
         ),

@@ -13,12 +13,10 @@ import pytest
 _OPTIONS = ("-q", "-x", "-n", "4", "-p", "no:cacheprovider", "--timeout=200")
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(500)
-@pytest.mark.parametrize("which", ["not slow", pytest.param("", id="all", marks=pytest.mark.slow)])
-def test_scheduler_suite(
-    which: str, cluster: Any, login_at: Any, outside: Any, tmp_path: Path
-) -> None:
-    """The suite for schedulers passes there, in part in any run and whole in slow ones."""
+def test_scheduler_suite(cluster: Any, login_at: Any, outside: Any, tmp_path: Path) -> None:
+    """The suite for schedulers passes there."""
     login = login_at(outside.address)
     hidden = [str(cluster.base), str(login.home)]
     suite = str(Path(__file__).with_name("elsewhere.py"))
@@ -40,8 +38,6 @@ def test_scheduler_suite(
             "pytest",
             suite,
             *_OPTIONS,
-            "-m",
-            which,
             f"--basetemp={tmp_path}/suite",
         ],
         env=env,

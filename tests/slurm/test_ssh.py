@@ -141,7 +141,7 @@ def _words(runner: Runner, handle: str, role: str = "main") -> list[str]:
     return [line.rstrip("\n") for line in runner.log_lines(handle, role)]
 
 
-@pytest.mark.parametrize("where", ["default", "tracker_base", "job_dir"])
+@pytest.mark.parametrize("where", ["default", "tracker_base"])
 def test_no_job_sees_a_tilde(far: Runner, login: Any, where: str, tmp_path: Path) -> None:
     """Every placeholder in arguments, variables and metadata is a path that is there on the cluster.
 
@@ -516,6 +516,7 @@ def test_schedulers_of_a_process_share_one(login: Any, eventually: Eventually) -
     eventually(lambda: not login.helpers(), timeout=10)
 
 
+@pytest.mark.slow
 def test_helpers_of_a_machine_share_what_slurm_says(
     far: Runner, login: Any, shell_app: Callable[..., AppDef]
 ) -> None:

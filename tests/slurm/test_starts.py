@@ -31,7 +31,7 @@ def job_of(runner: Runner, handle: str) -> str:
     return job
 
 
-@pytest.mark.parametrize(("code", "gang"), [(0, True), (3, True), (0, False)])
+@pytest.mark.parametrize(("code", "gang"), [(3, True), (0, False)])
 def test_requeue_after_the_end(
     runner: Runner,
     cluster: Any,
@@ -110,6 +110,7 @@ def test_requeue_after_an_end_that_slurm_alone_saw(
     assert runner.status(handle) == first
 
 
+@pytest.mark.slow
 def test_old_start_has_no_say(
     runner: Runner,
     cluster: Any,

@@ -77,6 +77,7 @@ def test_retry_after_the_job_replaced_its_log(
         assert "stdout.log" in status.msg and "it is not a regular file any more" in status.msg
 
 
+@pytest.mark.slow
 def test_removed_folder_ends_the_job(
     runner: Runner,
     cluster: Any,

@@ -126,10 +126,8 @@ def of_kind(
 ) -> tuple[AppDef, dict[str, Any], list[Any]]:
     """Return a job of a kind, its run options, and its replicas as (role, number).
 
-    The kinds are a plain job, two components and an array.
+    The kinds are two components and an array.
     """
-    if kind == "one role":
-        return shell_app(command, **fields), {}, [("main", 0)]
     if kind == "array":
         fields["retry_policy"] = RetryPolicy.REPLICA
         return (
@@ -142,15 +140,12 @@ def of_kind(
     return AppDef("pair", [first, second]), {}, [("main", 0), ("second", 0)]
 
 
-KINDS = pytest.mark.parametrize("kind", ["one role", "two roles", "array"])
-
-
-@KINDS
 def test_requeue_beyond_the_retries_is_final(
-    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, kind: str
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
 ) -> None:
     """Each new start by Slurm counts as a retry, and one too many ends the job."""
-    app, cfg, replicas = of_kind(kind, shell_app, "echo $TRANSLOAD_RETRY; sleep 200", max_retries=1)
+    line = "echo $TRANSLOAD_RETRY; sleep 200"
+    app, cfg, replicas = of_kind("two roles", shell_app, line, max_retries=1)
     handle = runner.run(app, "slurm", cfg)
     scheduler: Any = runner.scheduler("slurm")
     job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)

@@ -221,9 +221,9 @@ def test_stale_and_right_job_claim_at_once(tmp_path: Path, monkeypatch: pytest.M
     with ThreadPoolExecutor(
         10
     ) as at_once:  # the one that comes too early waits for most of the time
-        found = list(at_once.map(race, range(200)))
-    assert found[::2] == [{"1": False, "2": True}] * 100
-    assert {(tmp_path / str(number) / "claim").read_text() for number in range(0, 200, 2)} == {"2"}
+        found = list(at_once.map(race, range(40)))
+    assert found[::2] == [{"1": False, "2": True}] * 20
+    assert {(tmp_path / str(number) / "claim").read_text() for number in range(0, 40, 2)} == {"2"}
     for got in found[1::2]:  # the submitter looks for a claim after it has written the token
         assert not (got["1"] and got["2"])
 
