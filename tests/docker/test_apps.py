@@ -6,7 +6,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from transload.specs import (
     BindMount,
     DeviceMount,
     JobMount,
-    Notice,
     Resource,
     VolumeMount,
     macros,
@@ -53,7 +51,7 @@ def test_both_names(runner: Runner, shell: Any, scheduler: str) -> None:
     assert sorted(lines(runner, handle)) == ["hello\n", "oops\n"]
 
 
-@pytest.mark.parametrize("left", ["ln -s /etc/shadow", "mkfifo", "mkdir", "ln -s /dev/zero"])
+@pytest.mark.parametrize("left", ["ln -s /etc/shadow", "mkfifo"])
 def test_error_file_that_is_none(runner: Runner, shell: Any, left: str) -> None:
     """A link, a FIFO or a folder in the place of the error file costs the app its reason, and its
     end nothing.
@@ -110,6 +108,7 @@ def test_network_is_removed_at_the_end(
     assert lines(runner, handle, "main", 1) == ["x\n"]
 
 
+@pytest.mark.slow
 def test_more_networks_than_the_engine_has_pools(
     engine: Any, runner: Runner, shell: Any, transload_home: Path
 ) -> None:
@@ -130,15 +129,6 @@ def test_more_networks_than_the_engine_has_pools(
         for name in names:
             own.remove_network(name)
         own.close()
-
-
-def test_memory_limit(runner: Runner, shell: Any) -> None:
-    """A replica that takes too much is killed, and told apart from other kills."""
-    eat = "x=$(head -c 200000000 /dev/zero | tr '\\0' x); echo ${#x}"
-    handle = runner.run(shell(eat, resource=Resource(cpu=-1, gpu=-1, memMB=32)), "docker")
-    status = ends(runner, handle, AppState.FAILED)
-    assert "out of memory" in status.msg
-    assert status.roles[0].replicas[0].exit_code in (-9, 2, 1)
 
 
 def test_cpu_limit_reaches_the_engine(runner: Runner, shell: Any, engine: Any) -> None:
@@ -390,19 +380,6 @@ def test_user(runner: Runner, shell: Any) -> None:
     assert "1234" in lines(runner, handle)[0]
 
 
-def test_results(runner: Runner, shell: Any) -> None:
-    """Results written inside reach the runner, and deleting the job removes the folder."""
-    result = json.dumps({"schema": 1, "key": "final", "results": {"accuracy": 0.5}})
-    handle = runner.run(
-        shell(f"printf %s '{result}' > $TRANSLOAD_TRACKER_BASE/final.json"), "docker"
-    )
-    ends(runner, handle)
-    results = runner.results(handle)
-    assert results.value("accuracy") == 0.5
-    runner.delete(handle)
-    assert not os.path.exists(results.looked_in[0])
-
-
 def test_given_tracker_base_is_mounted(runner: Runner, shell: Any, tmp_path: Path) -> None:
     """A folder of this machine given for results is visible in the job, and kept when the app is
     deleted.
@@ -441,26 +418,6 @@ def test_secrets_and_labels(
         )
 
 
-def test_description(runner: Runner, shell: Any) -> None:
-    """All that went with the submit is told, from the engine alone."""
-    app = shell("true")
-    handle = runner.run(app, "docker", {"publish": "random"}, app_id="described-1")
-    found = runner.description(handle)
-    assert found is not None and found.app is not None
-    assert found.app.to_json() == app.to_json()
-    assert (found.digest, found.session, found.cfg["publish"]) == (app.digest(), "tests", "random")
-    assert found.tracker_base and found.created and abs(found.created - time.time()) < 60
-
-
-def test_timestamps_and_container_name(runner: Runner, shell: Any) -> None:
-    """A replica's status tells when it ran, and in which container."""
-    handle = runner.run(shell("sleep 1"), "docker")
-    (replica,) = ends(runner, handle).roles[0].replicas
-    # the engine notes the start when the program runs already, under load noticeably so
-    assert time.time() - 300 < replica.start_time < replica.end_time
-    assert replica.hostname == f"{parse_app_handle(handle).app_id}.main.0.0"
-
-
 def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
     """A paused container has not ended, and a cancel ends it all the same."""
     handle = runner.run(shell("sleep 60"), "docker")
@@ -470,21 +427,6 @@ def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
     assert status is not None and status.state is AppState.RUNNING
     runner.cancel(handle)
     assert ends(runner, handle, AppState.CANCELLED).cancel_requested
-
-
-def test_cancel_kills_what_ignores_it(runner: Runner, shell: Any) -> None:
-    """A cancel returns at once, and what ignores SIGTERM is killed after the time of its notice."""
-    handle = runner.run(
-        shell("trap '' TERM; echo up; while true; do sleep 1; done", notice=Notice(3)), "docker"
-    )
-    tail = runner.log_lines(handle, "main", should_tail=True)
-    assert next(tail) == "up\n"
-    runner.cancel(handle)
-    found = runner.status(handle)
-    assert found is not None and not found.is_terminal()  # the cancel did not wait for the end
-    status = ends(runner, handle, AppState.CANCELLED)
-    assert (status.msg, status.roles[0].replicas[0].exit_code) == ("cancelled on request", -9)
-    assert list(tail) == []
 
 
 def test_a_failure_names_one_replica_once_with_its_last_lines(runner: Runner, shell: Any) -> None:
@@ -504,25 +446,6 @@ def test_a_failure_names_one_replica_once_with_its_last_lines(runner: Runner, sh
     for stream in ("out", "err"):
         numbers = [int(line.split()[1]) for line in shown if line.split()[0] == stream]
         assert numbers and numbers == list(range(13 - len(numbers), 13))
-
-
-def test_restart_count_is_told_to_the_replica(runner: Runner, shell: Any) -> None:
-    """TRANSLOAD_RETRY counts up, one log has all attempts, and the status is that of the last."""
-    from transload.specs import RetryPolicy
-
-    app = shell(
-        'echo "try $TRANSLOAD_RETRY"; test "$TRANSLOAD_RETRY" = 2 || exit 4',
-        replicas=2,
-        max_retries=2,
-        retry_policy=RetryPolicy.ROLE,
-        secrets={"S": "env:PATH"},
-    )
-    handle = runner.run(app, "docker")
-    tail = list(runner.log_lines(handle, "main", 1, should_tail=True))
-    status = ends(runner, handle)
-    assert tail == ["try 0\n", "try 1\n", "try 2\n"]
-    assert status.num_restarts == 2
-    assert [r.restarts for r in status.roles[0].replicas] == [2, 2]
 
 
 def test_existing_network(runner: Runner, shell: Any, engine: Any) -> None:

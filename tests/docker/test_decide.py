@@ -66,53 +66,10 @@ def test_state(containers: list[Container], state: AppState) -> None:
     assert look(Facts(plan(), containers)).status.state is state
 
 
-def test_final_failure_of_one_ends_the_others() -> None:
-    """A gang is not over before the other replicas are, and it says who failed first."""
-    facts = Facts(plan(), [box(0, code=3), box(1)])
-    decision = look(facts)
-    assert decision.status.state is AppState.RUNNING
-    assert decision.stop == ("failure", "role 'main', replica 0 failed (exit code 3)")
-    facts.stop = {"reason": "failure", "msg": decision.stop[1], "time": 111.0}
-    assert [c.replica for c in look(facts).end] == [1]
-    facts.containers[1] = box(1, code=143, finished=112.0)
-    ended = look(facts)
-    assert ended.note and ended.status.state is AppState.FAILED
-    assert [r.state for r in ended.status.roles[0].replicas] == [
-        AppState.FAILED,
-        AppState.CANCELLED,
-    ]
-    assert ended.status.msg == "role 'main', replica 0 failed (exit code 3)"
-
-
 def test_who_failed_first_is_blamed() -> None:
     """Of several failures the earliest is the reason."""
     decision = look(Facts(plan(), [box(0, code=1, finished=120.0), box(1, code=2, finished=119.0)]))
     assert "replica 1" in decision.status.msg
-
-
-def test_min_replicas() -> None:
-    """Failures are borne while enough replicas are left."""
-    role = RolePlan("main", 3, 2, 0, "REPLICA")
-    facts = Facts(plan(role), [box(0, code=1), box(1), box(2)])
-    assert look(facts).stop is None
-    facts.containers[1:] = [box(1, code=0), box(2, code=0)]
-    assert look(facts).status.state is AppState.SUCCEEDED
-    facts.containers[2] = box(2, code=1)
-    assert look(facts).status.state is AppState.FAILED
-
-
-def test_replica_is_started_again_alone() -> None:
-    """With REPLICA only the failed one is started again, as often as it may."""
-    role = RolePlan("main", 2, 2, 1, "REPLICA")
-    facts = Facts(plan(role), [box(0, code=1), box(1)])
-    decision = look(facts)
-    ((renewal,), end) = (decision.renew, decision.end)
-    assert (renewal.attempt, renewal.restarts, end) == (1, Restarts(0, 0, 1, 1), [])
-    facts.containers.append(box(0, "created", attempt=1, restarts=Restarts(0, 0, 1), started=None))
-    again = look(facts)
-    assert [c.attempt for c in again.start] == [1]
-    facts.containers[2] = box(0, code=1, attempt=1, restarts=Restarts(0, 0, 1))
-    assert look(facts).stop is not None
 
 
 def test_the_next_attempt_waits() -> None:
@@ -131,48 +88,6 @@ def test_the_next_attempt_waits() -> None:
     assert Restarts.from_text(renewal.restarts.to_text()) == renewal.restarts
 
 
-def test_application_is_started_again_as_a_whole() -> None:
-    """With APPLICATION all are ended, then made, then started, which counts as one restart."""
-    roles = (RolePlan("a", 1, 1, 1, "APPLICATION"), RolePlan("b", 2, 2, 0, "REPLICA"))
-    facts = Facts(
-        plan(*roles),
-        [box(0, code=1, role="a"), box(0, role="b"), box(1, role="b", code=0, finished=101.0)],
-    )
-    decision = look(facts)
-    assert [c.role for c in decision.end] == ["b"] and not decision.renew and decision.stop is None
-    facts.containers[1] = box(0, role="b", code=137, finished=130.0)
-    decision = look(facts)
-    assert decision.status.state is AppState.PENDING
-    assert [(r.last.role, r.attempt, r.restarts.app) for r in decision.renew] == [
-        ("a", 1, 1),
-        ("b", 1, 1),
-        ("b", 1, 1),
-    ]
-    # the supervisor dies when one of three is made: the next one goes on, nothing is counted twice
-    facts.containers.append(
-        box(0, "created", role="a", attempt=1, restarts=Restarts(1), started=None)
-    )
-    decision = look(facts)
-    assert [(r.last.role, r.restarts.app) for r in decision.renew] == [
-        ("b", 1),
-        ("b", 1),
-    ] and not decision.start
-    facts.containers += [
-        box(k, "created", role="b", attempt=1, restarts=Restarts(1), started=None) for k in (0, 1)
-    ]
-    decision = look(facts)
-    assert len(decision.start) == 3 and decision.status.num_restarts == 1
-
-
-def test_role_is_started_again_as_a_whole() -> None:
-    """With ROLE the other roles stay."""
-    roles = (RolePlan("a", 2, 2, 1, "ROLE"), RolePlan("b", 1, 1, 0, "REPLICA"))
-    facts = Facts(plan(*roles), [box(0, code=1, role="a"), box(1, role="a"), box(0, role="b")])
-    assert [(c.role, c.replica) for c in look(facts).end] == [("a", 1)]
-    facts.containers[1] = box(1, code=143, role="a")
-    assert {(r.last.role, r.restarts.role) for r in look(facts).renew} == {("a", 1)}
-
-
 def test_lost_container_is_a_failure_never_a_success() -> None:
     """What was removed behind our back has failed, retries or not."""
     decision = look(Facts(plan(RolePlan("main", 2, 2, 5, "REPLICA")), [box(0, code=0)]))
@@ -186,27 +101,6 @@ def test_the_limit_is_told() -> None:
     assert (limited.time_limit, limited.ends_by) == (500.0, 600.0)
     free = look(Facts(plan(), [box(0), box(1)])).status
     assert (free.time_limit, free.ends_by) == (None, None)
-
-
-def test_timeout() -> None:
-    """Time runs out for what is still open, not for what has ended."""
-    facts = Facts(plan(timeout=50.0), [box(0), box(1, code=0)])
-    assert look(facts, now=149.0).due == 150.0
-    decision = look(facts, now=150.0)
-    assert decision.stop == ("failure", "timed out after 50 s")
-    facts.containers[0] = box(0, code=0)
-    assert look(facts, now=1000.0).status.state is AppState.SUCCEEDED
-
-
-def test_cancel() -> None:
-    """A cancelled app is CANCELLED when nothing runs any more, unless it had succeeded before."""
-    facts = Facts(plan(), [box(0), box(1, code=0)], stop={"reason": "cancel", "time": 150.0})
-    decision = look(facts)
-    assert decision.status.state is AppState.RUNNING and decision.status.cancel_requested
-    facts.containers[0] = box(0, code=0, finished=151.0)
-    assert look(facts).status.state is AppState.CANCELLED
-    facts.containers[0] = box(0, code=0, finished=149.0)
-    assert look(facts).status.state is AppState.SUCCEEDED
 
 
 def test_cancel_before_the_start() -> None:

@@ -288,14 +288,11 @@ def test_cancel_on_an_engine_without_room(runner: Runner, shell: Any, engine: An
     assert ends(runner, handle).state is AppState.CANCELLED
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-def test_engine_restarted_under_a_running_app(
-    runner: Runner, shell: Any, engine: Any, number: int
-) -> None:
+def test_engine_restarted_under_a_running_app(runner: Runner, shell: Any, engine: Any) -> None:
     """A job is UNKNOWN while the engine is away, then FAILED, as its containers ended, too."""
     handle = runner.run(shell("sleep 60"), "docker")
     try:
-        engine.stop(number)
+        engine.stop(signal.SIGKILL)
         status = runner.status(handle)
         assert status is not None and status.state is AppState.UNKNOWN
         assert "cannot be reached" in status.msg
@@ -307,6 +304,7 @@ def test_engine_restarted_under_a_running_app(
     assert "the engine went away" in status.msg
 
 
+@pytest.mark.slow
 def test_a_supervisor_does_not_spin_while_the_engine_is_away(
     runner: Runner, shell: Any, engine: Any, transload_home: Path, eventually: Any
 ) -> None:
@@ -504,12 +502,6 @@ def test_waiting_is_woken(runner: Runner, shell: Any) -> None:
         assert looks < 20  # and not told of nothing again and again
     finally:
         watch.close()
-
-
-async def test_wait_async(runner: Runner, shell: Any) -> None:
-    """The asynchronous wait is told of the end, too."""
-    status = await runner.wait_async(runner.run(shell("sleep 0.5"), "docker"), timeout=60)
-    assert status is not None and status.state is AppState.SUCCEEDED
 
 
 def test_submit_that_gave_up_is_withdrawn(

@@ -75,6 +75,7 @@ def strike_supervisor(home: Path) -> None:
             os.kill(int(entry), signal.SIGKILL)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("supervisor_dies", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_stopped_twice(
     runner: Runner,

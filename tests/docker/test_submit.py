@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from transload.errors import AppExists, SchedulerUnavailable, SubmitError
+from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import Cluster, Runner
 from transload.specs import AppDef, AppState, Role, parse_app_handle
 
@@ -138,16 +138,6 @@ def test_many_submits_of_one_id(runner: Runner, shell: Any, engine: Any) -> None
     assert len(results) == 10 and len(set(results)) == 1
     assert len(engine.client.containers(all=True)) == 2
     assert ends(runner, results[0]) is AppState.SUCCEEDED
-
-
-def test_deleted_id_is_not_taken_again(runner: Runner, shell: Any) -> None:
-    """An id that was used and deleted is remembered on the engine."""
-    handle = runner.run(shell("true"), "docker", app_id="used-1")
-    ends(runner, handle)
-    runner.delete(handle)
-    assert runner.scheduler("docker").existed("used-1") and runner.status(handle) is None
-    with pytest.raises(AppExists, match="deleted"):
-        runner.run(shell("true"), "docker", app_id="used-1")
 
 
 def test_own_id_leaves_nothing(runner: Runner, shell: Any, engine: Any) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from transload.runner import Runner
 from transload_docker.usage import Meter, usage
 
 VERSION_2 = {
@@ -81,18 +80,3 @@ def test_a_container_is_read_when_its_program_ends(
         program.kill()
         eventually(lambda: not meter._watched)
     assert meter.used == found
-
-
-def test_usage_of_replicas(runner: Runner, shell: Callable[..., Any]) -> None:
-    """What each replica used is in the status, and what one took is not the other's."""
-    command = (
-        'test "$TRANSLOAD_REPLICA_ID" = 0 && dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 5'
-    )
-    status = runner.wait(runner.run(shell(command, replicas=2), "docker"), timeout=60)
-    assert status is not None
-    first, second = (replica.usage for replica in status.roles[0].replicas)
-    assert first is not None and first.peak_memory is not None
-    assert second is not None and second.peak_memory is not None
-    assert 60 << 20 < first.peak_memory < 200 << 20
-    assert 0 < second.peak_memory < 50 << 20
-    assert (first.cpu_seconds or 0) > 0.01
