@@ -12,7 +12,7 @@ from transload.errors import SubmitError
 from transload.runner import Job, Launch, Runner
 from transload.specs import AppDef, AppState, Environment, Role
 from transload_kubernetes import environments
-from transload_kubernetes.convert import convert, format_request
+from transload_kubernetes.convert import convert
 from transload_testing.packages import PackageIndex, package_index
 
 IMAGE = "registry.example/shell:1"
@@ -88,15 +88,6 @@ def test_an_image_without_python(runner: Runner, index: PackageIndex, tmp_path: 
     assert status.state is AppState.FAILED
     assert f"image {image!r} has no python3" in status.msg
     assert "--environment none" in status.msg
-
-
-def test_a_dry_run_names_the_packages() -> None:
-    """The manifest has the init container, with a placeholder for what travels."""
-    wanted = Environment("requirements.txt", "packages.txt", "0123456789abcdef" * 4)
-    role = Role("main", IMAGE, entrypoint="sh", args=["-c", "true"], environment=wanted)
-    text = format_request(convert(AppDef("a", [role]), {}, "kubernetes", "a"))
-    assert "packages.txt sha256:0123456789abcdef" in text
-    assert "<what is installed>" in text
 
 
 def test_a_role_without_an_image() -> None:

@@ -11,7 +11,6 @@ import pytest
 import yaml
 
 from transload.errors import SubmitError, UnsupportedFeature
-from transload.runner import log_lines
 from transload.schedulers.api import Submission, reconcile
 from transload.specs import AppDef, AppState, CfgVal, RetryPolicy, Role
 from transload_kubernetes.convert import KubernetesRequest, convert, format_request
@@ -233,71 +232,6 @@ def test_what_a_jobset_cannot_say_is_refused(fields: dict[str, Any], field: str)
     assert caught.value.field == field and field in str(caught.value)
 
 
-def test_roles_run_and_end(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """Every replica has its number, logs and the name of rank 0.
-
-    Deleting leaves only the record.
-    """
-    command = 'echo "$TRANSLOAD_ROLE $TRANSLOAD_REPLICA_ID $TRANSLOAD_RANK0_HOST $TRANSLOAD_RETRY"'
-    start(scheduler, shell({"lead": command, "work": command}, replicas=2))
-    found = reaches(scheduler, eventually, AppState.SUCCEEDED)
-    assert [replica.exit_code for each in found.roles for replica in each.replicas] == [0] * 4
-    assert list(log_lines(scheduler, "set", "work", 1)) == ["work 1 set-lead-0-0.set 0\n"]
-    hosts = {
-        f"{pod['spec']['hostname']}.{pod['spec']['subdomain']}"
-        for pod in fake.cluster.items("pods")
-    }
-    assert "set-lead-0-0.set" in hosts
-    assert kinds(fake) == ["Job", "JobSet", "Pod", "Service"]
-    scheduler.delete("set")
-    eventually(lambda: kinds(fake) == [], 30)
-    assert scheduler.existed("set")
-
-
-def test_a_failure_starts_all_roles_again(
-    scheduler: Any, shell: Any, eventually: Any, tmp_path: Any
-) -> None:
-    """With APPLICATION the controller makes all Jobs again, whether anybody looks or not."""
-    mark = tmp_path / "failed"
-    bad = f"test -e {mark} && exit 0; touch {mark}; exit 3"
-    good = 'test "$TRANSLOAD_RETRY" = 1 && echo again && exit 0; sleep 300'
-    app = shell({"bad": bad, "good": good}, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
-    start(scheduler, app)
-    found = reaches(scheduler, eventually, AppState.SUCCEEDED)
-    assert found.num_restarts == 1
-    assert list(log_lines(scheduler, "set", "good", 0)) == ["again\n"]
-
-
-def test_the_last_failure_ends_all_roles(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any
-) -> None:
-    """Without retries the job fails with the exit code of the failed role. Others are CANCELLED."""
-    app = shell(
-        {"bad": "exit 3", "good": "sleep 300"}, max_retries=1, retry_policy=RetryPolicy.APPLICATION
-    )
-    start(scheduler, app)
-    found = reaches(scheduler, eventually, AppState.FAILED)
-    bad, good = (each.replicas[0] for each in found.roles)
-    assert (bad.exit_code, good.state, found.num_restarts) == (3, AppState.CANCELLED, 1)
-    assert "bad/0" in found.msg
-    eventually(lambda: not fake.cluster.processes, 30)
-
-
-def test_a_watch_tells_of_the_end(scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A last change of the JobSet alone is pushed too."""
-    app = shell({"bad": "sleep 1; exit 3"}, replicas=2)
-    watch = scheduler.watch()
-    try:
-        start(scheduler, app)
-        watch.update(["set"])
-        changed = watch.wait(30)
-        while changed and not status(scheduler).is_terminal():
-            changed = watch.wait(30)  # sooner than the minute after which everything is asked again
-        assert status(scheduler).state is AppState.FAILED
-    finally:
-        watch.close()
-
-
 def test_cancel_leaves_nothing_running(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
@@ -312,16 +246,6 @@ def test_cancel_leaves_nothing_running(
     assert found.cancel_requested
     assert not fake.cluster.processes
     eventually(lambda: not fake.cluster.items("pods"))
-
-
-def test_a_timeout_is_final(scheduler: Any, shell: Any, eventually: Any) -> None:
-    """A Job that took too long is not started again, though there are retries."""
-    app = shell(
-        "sleep 300", replicas=2, timeout=1.0, max_retries=3, retry_policy=RetryPolicy.APPLICATION
-    )
-    start(scheduler, app)
-    found = reaches(scheduler, eventually, AppState.FAILED)
-    assert "timeout" in found.msg and found.num_restarts == 0
 
 
 def test_a_queue_holds_all_of_it(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:

@@ -259,8 +259,7 @@ def test_what_ends_from_outside_hands_over(runner: Any, jobset: str) -> None:
     assert runner.results(handle).value("loss") == 0.5
 
 
-@pytest.mark.parametrize("jobset", ["never", "always"])
-@pytest.mark.parametrize("end", ["by itself", "in its notice"])
+@pytest.mark.parametrize(("end", "jobset"), [("by itself", "always"), ("in its notice", "never")])
 def test_a_cancel_that_comes_after_the_end(runner: Any, fake: Any, jobset: str, end: str) -> None:
     """What ended well before its kubelet ended it has SUCCEEDED.
 

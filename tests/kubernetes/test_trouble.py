@@ -19,7 +19,7 @@ from transload.errors import (
 from transload.runner import Runner, log_lines
 from transload.schedulers import Change
 from transload.schedulers.api import LogQuery, Stream, Submission, reconcile
-from transload.specs import AppState, AppStatus, RetryPolicy, VolumeMount
+from transload.specs import AppState, AppStatus, VolumeMount
 from transload_kubernetes import logs
 from transload_kubernetes.cluster import Cluster
 
@@ -133,20 +133,6 @@ def test_a_job_deleted_by_somebody_is_lost(
     found = ended(scheduler, eventually)
     assert found.state is AppState.FAILED and "another user or program deleted" in found.msg
     eventually(lambda: not fake.cluster.processes, 60)
-
-
-def test_whole_app_starts_again(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any, tmp_path: Any
-) -> None:
-    """With APPLICATION one failure starts the Jobs of all roles again. Rank 0 keeps its name."""
-    mark = tmp_path / "failed"
-    bad = f"test -e {mark} && exit 0; touch {mark}; exit 3"
-    good = 'test "$TRANSLOAD_RETRY" = 1 && echo "$TRANSLOAD_RANK0_HOST" && exit 0; sleep 300'
-    app = shell({"bad": bad, "good": good}, max_retries=1, retry_policy=RetryPolicy.APPLICATION)
-    start(scheduler, app)
-    found = ended(scheduler, eventually)
-    assert (found.state, found.num_restarts) == (AppState.SUCCEEDED, 1)
-    assert list(log_lines(scheduler, "trouble", "good", 0)) == ["trouble-rank0\n"]
 
 
 def test_final_state_outlives_the_jobs(
@@ -291,16 +277,6 @@ def test_a_submitter_that_fails_late_leaves_what_another_has_completed(
     with pytest.raises(KeyboardInterrupt):
         start(scheduler, app)
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
-
-
-def test_a_deleted_id_is_not_used_again(scheduler: Any, shell: Any, eventually: Any) -> None:
-    """The record of a given id outlives the app, and nothing else does."""
-    start(scheduler, shell("true"))
-    ended(scheduler, eventually)
-    scheduler.delete("trouble")
-    assert scheduler.existed("trouble")
-    with pytest.raises(AppExists, match="deleted"):
-        start(scheduler, shell("true"))
 
 
 def test_watch_survives_breaks_and_a_forgotten_past(

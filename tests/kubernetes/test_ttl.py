@@ -16,8 +16,9 @@ def left(fake: Any) -> list[str]:
     return [item["metadata"]["name"] for kind in kinds for item in fake.cluster.items(kind)]
 
 
-@pytest.mark.parametrize("jobset", ["never", "always"])
-@pytest.mark.parametrize("command", ["sleep 300", "trap '' TERM; sleep 300"])
+@pytest.mark.parametrize(
+    ("command", "jobset"), [("sleep 300", "always"), ("trap '' TERM; sleep 300", "never")]
+)
 def test_a_cancelled_job_goes_too(
     fake: Any, runner: Runner, shell: Any, eventually: Any, jobset: str, command: str
 ) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import log_lines
-from transload.schedulers.api import LogQuery, Stream, Submission, reconcile
-from transload.specs import AppDef, AppState, AppStatus, Notice, Resource, Role
+from transload.schedulers.api import Submission, reconcile
+from transload.specs import AppDef, AppState, AppStatus, Role
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 CFG: dict[str, Any] = {"image_pull_policy": "IfNotPresent"}
@@ -107,74 +107,6 @@ def test_pod_security(
     assert scheduler.results_store(app_id).read("x") == b"1\n"
 
 
-def test_an_evicted_pod_is_started_again(
-    cluster: Any, namespace: str, scheduler: Any, eventually: Any
-) -> None:
-    """An evicted replica starts again without retries, and every log line is there once."""
-    app_id = start(scheduler, namespace, shell("echo up; sleep 20; echo done"))
-    reaches(scheduler, eventually, app_id, AppState.RUNNING)
-    pod = cluster.items(namespace, "pods")[0]["metadata"]["name"]
-    eviction = {
-        "apiVersion": "policy/v1",
-        "kind": "Eviction",
-        "metadata": {"name": pod, "namespace": namespace},
-    }
-    cluster.ask("POST", f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction", eviction)
-    found = reaches(scheduler, eventually, app_id, AppState.SUCCEEDED)
-    assert (found.num_restarts, found.interruptions) == (0, 1)
-    lines: list[str] = []
-    cursor = None
-    while True:
-        page = scheduler.log_read(app_id, LogQuery("main", 0, Stream.COMBINED, cursor, 4))
-        lines += page.lines
-        cursor = page.cursor
-        if page.complete:
-            break
-    assert lines[-2:] == ["up\n", "done\n"]
-
-
-def test_a_cancel_keeps_what_has_ended(namespace: str, scheduler: Any, eventually: Any) -> None:
-    """A replica that had ended keeps state, exit code and log. The other ends within its time."""
-    command = 'test "$TRANSLOAD_REPLICA_ID" = 0 && echo done && exit 0; sleep 300'
-    for jobset in ("never", "always"):
-        app_id = start(
-            scheduler,
-            namespace,
-            shell(command, 2, notice=Notice(30)),
-            f"cancel-{jobset}",
-            jobset=jobset,
-        )
-        eventually(
-            lambda app_id=app_id: status(scheduler, app_id).roles[0].replicas[0].exit_code == 0, 60
-        )
-        eventually(
-            lambda app_id=app_id: (
-                status(scheduler, app_id).roles[0].replicas[1].state is AppState.RUNNING
-            ),
-            60,
-        )
-        scheduler.cancel(app_id)
-        # far less than the grace period: the program is not process 1, so that SIGTERM ends it
-        eventually(lambda app_id=app_id: status(scheduler, app_id).is_terminal(), 20)
-        first, second = status(scheduler, app_id).roles[0].replicas
-        assert (first.state, first.exit_code, second.state) == (
-            AppState.SUCCEEDED,
-            0,
-            AppState.CANCELLED,
-        )
-        assert list(log_lines(scheduler, app_id, "main", 0)) == ["done\n"]
-
-
-def test_roles_end_together_though_nobody_waits(
-    namespace: str, scheduler: Any, eventually: Any
-) -> None:
-    """Where JobSets are installed, their controller ends the other roles, and readers see it."""
-    app_id = start(scheduler, namespace, shell({"bad": "sleep 1; exit 3", "good": "sleep 300"}))
-    found = eventually(lambda: (it := scheduler.describe(app_id)).status.is_terminal() and it, 60)
-    assert found.needs_reconcile, "the end is for an owner to note"
-    assert found.status.state is AppState.FAILED and "bad/0" in found.status.msg
-
-
 def test_a_readers_rights(
     cluster: Any,
     namespace: str,
@@ -207,20 +139,6 @@ def test_a_readers_rights(
         reader.cancel(app_id)
     reader.close()
     assert reaches(scheduler, eventually, app_id, AppState.FAILED).msg.startswith("bad/0")
-
-
-def test_a_job_that_somebody_deletes(
-    cluster: Any, namespace: str, scheduler: Any, eventually: Any
-) -> None:
-    """It is lost, and never a success."""
-    app_id = start(scheduler, namespace, shell("sleep 300"))
-    reaches(scheduler, eventually, app_id, AppState.RUNNING)
-    cluster.ask(
-        "DELETE",
-        f"/apis/batch/v1/namespaces/{namespace}/jobs/fault-main",
-        propagationPolicy="Background",
-    )
-    assert "lost" in reaches(scheduler, eventually, app_id, AppState.FAILED).msg
 
 
 def test_a_node_that_is_drained(
@@ -284,12 +202,3 @@ def test_a_place_that_the_server_has_forgotten(
         )
     finally:
         watch.close()
-
-
-def test_out_of_memory_is_named(namespace: str, scheduler: Any, eventually: Any) -> None:
-    """The kubelet's own word for it is in the message, and death by SIGKILL is the exit code."""
-    app = shell(
-        "exec python3 -c \"x = 'a' * 200_000_000\"", resource=Resource(cpu=0, gpu=0, memMB=64)
-    )
-    found = reaches(scheduler, eventually, start(scheduler, namespace, app), AppState.FAILED)
-    assert "memory limit (OOMKilled)" in found.msg and found.roles[0].replicas[0].exit_code == -9

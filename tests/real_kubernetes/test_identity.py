@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from transload.errors import SchedulerUnavailable, SubmitError
-from transload.runner import Runner, load_settings, log_lines
+from transload.runner import log_lines
 from transload.schedulers.api import Submission
 from transload.specs import AppDef, AppState, BindMount, Role
 
@@ -66,104 +65,6 @@ def test_inside_of_a_pod(
     assert (found.state, lines) == (AppState.SUCCEEDED, ["SUCCEEDED from within\n", "\n"]), "".join(
         lines
     )
-
-
-def test_for_somebody_else(
-    cluster: Any, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who acts for a reader can do what that one can, though one could do everything oneself."""
-    from transload_kubernetes.scheduler import create_scheduler
-
-    cluster.user(namespace, tmp_path, "transload-observe")
-    configuration = yaml.safe_load(Path(cluster.kubeconfig).read_text())
-    configuration["users"][0]["user"]["as"] = f"system:serviceaccount:{namespace}:transload-observe"
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "as"))
-    (tmp_path / "as").write_text(yaml.safe_dump(configuration))
-    reader = create_scheduler("reader")
-    assert reader.list() == []
-    checks = {name: (ok, text) for name, ok, text in reader.diagnose()}
-    assert (
-        checks["user"][1].endswith(f"{namespace}:transload-observe")
-        and checks["observe"][0]
-        and not checks["submit"][0]
-    )
-    cfg = reader.run_opts().resolve({**CFG, "namespace": namespace})
-    app = AppDef("a", [Role("main", IMAGE, entrypoint="true")])
-    with pytest.raises(Exception, match="cannot create") as caught:
-        reader.submit(
-            reader.convert(app, cfg), f"{namespace}:a", Submission(app, app.digest(), "tests", cfg)
-        )
-    assert not isinstance(caught.value, SchedulerUnavailable)
-    reader.close()
-
-
-def test_a_credential_plugin(
-    cluster: Any, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The token of a plugin (``exec``) is what the cluster takes, and it is asked again when the
-    token is over.
-    """
-    from transload_kubernetes.scheduler import create_scheduler
-
-    configuration = yaml.safe_load(
-        cluster.user(namespace, tmp_path, "transload-observe").read_text()
-    )
-    token = configuration["users"][0]["user"]["token"]
-    (tmp_path / "plugin").write_text(f"""#!/bin/sh
-echo x >> {tmp_path}/asked
-[ $(wc -l < {tmp_path}/asked) = 1 ] && until=2000-01-01T00:00:00Z || until=2100-01-01T00:00:00Z
-echo '{{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
-  "status": {{"token": "{token}", "expirationTimestamp": "'$until'"}}}}'
-""")
-    (tmp_path / "plugin").chmod(0o755)
-    plugin = {"command": str(tmp_path / "plugin"), "interactiveMode": "Never"}
-    plugin["apiVersion"] = "client.authentication.k8s.io/v1"
-    configuration["users"][0]["user"] = {"exec": plugin}
-    monkeypatch.delenv("KUBECONFIG")
-    reader = create_scheduler("reader")
-    reader.connect({"kubeconfig": yaml.safe_dump(configuration)})
-    checks = {name: (ok, text) for name, ok, text in reader.diagnose()}
-    assert checks["user"][1].endswith(f"{namespace}:transload-observe") and checks["observe"][0]
-    assert (tmp_path / "asked").read_text() == "x\nx\n"
-    reader.close()
-
-
-def test_several_users_at_once(
-    cluster: Any,
-    namespace: str,
-    transload_home: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Two contexts of one file are two clusters by name, with other users in one process."""
-    owner, reader = (yaml.safe_load(Path(each).read_text()) for each in (
-        os.environ["KUBECONFIG"], cluster.user(namespace, tmp_path, "transload-observe")
-    ))  # fmt: skip
-    both = {**owner, "users": [*owner["users"], *reader["users"]], "contexts": []}
-    cluster_name = owner["clusters"][0]["name"]
-    for name, user in (("east", owner), ("west", reader)):
-        context = {"cluster": cluster_name, "user": user["users"][0]["name"]}
-        both["contexts"].append({"name": name, "context": context})
-    (tmp_path / "both").write_text(yaml.safe_dump({**both, "current-context": "west"}))
-    tables = (
-        f'[schedulers.{name}]\nkind = "kubernetes"\ncontext = "{name}"\nnamespace = "{namespace}"\n'
-        'image_pull_policy = "IfNotPresent"\n'
-        for name in ("east", "west")
-    )
-    (tmp_path / "settings.toml").write_text("".join(tables))
-    monkeypatch.setenv("TRANSLOAD_CONFIG", str(tmp_path / "settings.toml"))
-    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "both"))
-    app = AppDef("a", [Role("main", IMAGE, entrypoint="sleep", args=["300"])])
-    with Runner("tests", settings=load_settings()) as runner:
-        handle = runner.run(app, "east")
-        seen = handle.replace("east://", "west://")
-        with pytest.raises(SchedulerUnavailable, match="cannot patch"):
-            runner.cancel(seen)
-        with pytest.raises(SubmitError, match="cannot create"):
-            runner.run(app, "west")
-        runner.cancel(handle)
-        assert runner.wait(handle, timeout=60).state is AppState.CANCELLED  # type: ignore[union-attr]
-        assert runner.status(seen).state is AppState.CANCELLED  # type: ignore[union-attr]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
