@@ -9,57 +9,6 @@ import pytest
 from airflow_server import AirflowServer, Run
 from scripts import Stage, held, kill_task
 
-STRIKES = {
-    "task, SIGTERM": (signal.SIGTERM, "task"),
-    "supervisor, SIGTERM": (signal.SIGTERM, "supervisor"),
-    "both, SIGKILL": (signal.SIGKILL, "supervisor", "task"),
-    "supervisor, SIGKILL": (signal.SIGKILL, "supervisor"),
-}
-"""Signal, and which processes of a task that waits in place get it."""
-
-
-@pytest.mark.slow  # Airflow takes a minute to miss a supervisor
-@pytest.mark.timeout(600)
-def test_ends_that_nobody_asked_for(stage: Stage) -> None:
-    """Whichever of a task's processes is stopped or killed, its app goes on, and the retry attaches
-    to it.
-    """
-    runs = {name: stage.run("sync_retry", held(results={"0": {"x": 1}})) for name in STRIKES}
-    for name, (number, *which) in STRIKES.items():
-        app_id = stage.app_id(runs[name])
-        stage.handle(runs[name])
-        stage.watched(app_id)
-        task = stage.control.calls("submit", app_id)[0]["pid"]
-        pids = {"task": task, "supervisor": parent_of(task)}
-        for each in which:
-            os.kill(pids[each], number)
-    for name, run in runs.items():
-        stage.server.until(
-            lambda run=run: run.task()["try_number"] == 2 and "attached to" in run.log(),
-            f"the retry: {name}",
-            300,
-        )
-        assert not stage.cancelled(stage.app_id(run)), name
-        stage.go(run)
-        run.wait("success")
-        assert run.xcom()["results"] == {"0": {"x": 1}}
-        assert len(stage.started(run)) == 1, name
-
-
-@pytest.mark.slow  # the conformance suite dies at each of these points
-def test_killed_between_submit_and_store(stage: Stage) -> None:
-    """A retry finds the job of a process that died before it learnt of the submit."""
-    runs = [
-        stage.run(f"{mode}_retry", held(crash="after", results={"0": {"x": 1}}))
-        for mode in ("sync", "deferrable")
-    ]
-    for run in runs:
-        stage.go(run)
-        run.wait("success")
-        assert run.task()["try_number"] == 2
-        assert run.xcom()["results"] == {"0": {"x": 1}}
-        assert len(stage.started(run)) == 1
-
 
 @pytest.mark.usefixtures("alone")
 def test_triggerer_restarts(airflow: AirflowServer, stage: Stage) -> None:
@@ -130,39 +79,6 @@ def end_tasks_without_a_triggerer(stage: Stage) -> tuple[list[Run], Run]:
     return [marked, timed_out], detached
 
 
-def test_unreachable_scheduler_is_no_failed_app(stage: Stage) -> None:
-    """A scheduler silent for longer than patience is up_for_retry, which reattaches."""
-    gap = [
-        {"state": "RUNNING", "seconds": 0.5},
-        {"state": "UNAVAILABLE", "until": "back"},
-        "SUCCEEDED",
-    ]
-    runs = [stage.run(f"{mode}_retry_patience", {"steps": gap}) for mode in ("sync", "deferrable")]
-    short = stage.run(
-        "deferrable_plain", {"steps": [gap[0], {"state": "UNAVAILABLE", "seconds": 2}, "SUCCEEDED"]}
-    )
-
-    def again(run: Run) -> bool:
-        if run.task()["try_number"] < 2:
-            return False
-        stage.control.open(
-            "back", stage.app_id(run)
-        )  # at once: the retry has no more patience than the first try
-        return True
-
-    stage.server.until(
-        lambda: sum(map(again, runs)) == len(runs), "patience is exhausted, and a retry begins"
-    )
-    for run in runs:
-        run.wait("success")
-        assert run.task()["try_number"] == 2
-        assert "is unknown for" in run.log(attempt=1)
-        assert not stage.cancelled(stage.app_id(run))
-        assert len(stage.started(run)) == 1
-    short.wait("success")
-    assert short.task()["try_number"] == 1
-
-
 @pytest.mark.slow  # test_task_that_airflow_forgot has the rule
 def test_a_scheduler_begins_the_task_again(airflow: AirflowServer, stage: Stage) -> None:
     """A scheduler takes a running task for that of a dead one, and has it begun again.
@@ -187,26 +103,6 @@ def test_a_scheduler_begins_the_task_again(airflow: AirflowServer, stage: Stage)
     run.wait("success")
     assert run.xcom()["results"] == {"0": {"x": 1}}
     assert stage.started(run) == [app_id]
-
-
-def test_broken_trigger_is_no_second_app(stage: Stage) -> None:
-    """A trigger that fails hands the task back to a worker, which waits for the same job.
-
-    That needs no store.
-    """
-    runs = [
-        stage.run(f"broken_{word}", held(results={"0": {"x": 1}}))
-        for word in ("durable", "not_durable")
-    ]
-    for run in runs:
-        stage.server.until(
-            lambda run=run: "in place" in run.log(), "the task is back, and waits in place"
-        )
-        stage.go(run)
-        run.wait("success")
-        assert run.xcom()["results"] == {"0": {"x": 1}}
-        assert run.task()["try_number"] == 1
-        assert len(stage.started(run)) == 1
 
 
 def parent_of(pid: int) -> int:

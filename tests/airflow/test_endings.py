@@ -11,23 +11,10 @@ import pytest
 from airflow_server import AirflowServer
 from scripts import Stage, held
 
-from transload.specs import AppDef, Role
 from transload.tracker import FsspecTracker
 
 MODES = ("sync", "deferrable")
 EXAMPLES = Path(__file__).parents[2] / "examples"
-PROGRAM = """
-import os, pathlib, sys
-kept = pathlib.Path(os.environ["TRANSLOAD_CHECKPOINT_DIR"], "kept")
-with open(os.environ["TRANSLOAD_PROGRESS_FILE"], "a") as progress:
-    progress.write('{"fraction": %s}\\n' % float(kept.exists()))
-if not kept.exists():
-    kept.write_text("kept by try 1")
-    sys.exit("nothing is kept yet")
-print("found:", kept.read_text())
-"""
-GOES_ON = Role("main", "", entrypoint=sys.executable, args=["-c", PROGRAM], checkpoints=True)
-"""Fails the first time, and goes on from its checkpoint."""
 
 
 def test_endings(stage: Stage) -> None:
@@ -75,26 +62,7 @@ def test_endings(stage: Stage) -> None:
         good.wait("success", task_id="after")
 
 
-def test_retry_is_a_new_attempt(stage: Stage) -> None:
-    """A second job with another id goes on from the checkpoints of a failed one.
-
-    With retries_by="scheduler" there is only one.
-    """
-    runs = [stage.run(f"{mode}_retry", {"steps": ["FAILED"]}) for mode in MODES]
-    final = stage.run("sync_by_scheduler", {"steps": ["FAILED"]})
-    going_on = stage.run("deferrable_retry", AppDef("goes-on", [GOES_ON]))
-    for run in runs:
-        run.wait("failed")
-        assert run.task()["try_number"] == 2
-        assert len(stage.started(run)) == 2
-    final.wait("failed")
-    assert final.task()["try_number"] == 1
-    assert len(stage.started(final)) == 1
-    going_on.wait("success")
-    assert "main/0 found: kept by try 1" in going_on.log()
-    assert going_on.xcom("progress")["fraction"] == 1.0
-
-
+@pytest.mark.slow
 def test_logs_of_roles_and_replicas_live_and_once(stage: Stage) -> None:
     """Two roles of three replicas are one task, whose log has each line once, and early."""
     lines = [
@@ -117,6 +85,7 @@ def test_logs_of_roles_and_replicas_live_and_once(stage: Stage) -> None:
         assert len(stage.started(run)) == 1
 
 
+@pytest.mark.slow
 def test_mapped_tasks_wait_side_by_side(airflow: AirflowServer, stage: Stage) -> None:
     """Five mapped tasks are all deferred at the same time, each with an app of its own."""
     run = airflow.trigger("mapped")

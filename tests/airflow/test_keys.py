@@ -131,6 +131,7 @@ def test_operators_inside_another_task(control: ScriptedControl) -> None:
     assert len(control.started()) == 3
 
 
+@pytest.mark.slow
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
     """A retry of a task with two jobs, deferred or not, or two operators, runs no job again."""
     run = airflow.trigger("several")

@@ -95,6 +95,7 @@ def test_mark_failed_cancels_soon(stage: Stage, mode: str) -> None:
     assert time.monotonic() - began < CANCEL_S[mode] * max(1.0, crowd)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", DEFERRED)
 def test_nothing_is_left_of_a_real_app(stage: Stage, mode: str) -> None:
     """Marking a waiting task as failed ends every process of its app, also those in sessions of
@@ -120,32 +121,6 @@ def test_nothing_is_left_of_a_real_app(stage: Stage, mode: str) -> None:
     run.mark("failed")
     stage.server.until(lambda: not processes_with(mark), "all processes have ended")
     assert run.state() == "failed"
-
-
-@pytest.mark.parametrize("mode", DEFERRED)
-def test_clear_with_detach_leaves_the_app(stage: Stage, mode: str) -> None:
-    """With on_kill="detach", clearing leaves the job.
-
-    The new generation waits for its end, then starts its own.
-    """
-    run = stage.run(f"{mode}_detach", held())
-    run.wait(WAITING[mode])
-    stage.handle(run)
-    first = stage.app_id(run)
-    if mode == "deferrable":
-        stage.server.until(lambda: "starting" in run.log(), "the trigger runs")
-    run.clear("job")
-    stage.server.until(
-        lambda: run.task()["try_number"] == 2 and "waiting for its end" in run.log(), "it waits"
-    )
-    assert not stage.cancelled(first)
-    assert stage.started(run) == [first]
-    stage.control.open("go", first)
-    second = stage.app_id(run, 2)
-    stage.control.open("go", second)
-    run.wait("success")
-    assert run.xcom("handle").endswith(second)
-    assert not stage.cancelled(first)
 
 
 @pytest.mark.slow

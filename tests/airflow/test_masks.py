@@ -75,6 +75,7 @@ async def test_what_cannot_be_read_stops_no_trigger(
     assert "no answer" in caplog.text
 
 
+@pytest.mark.slow
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
     """Secrets of templates and of the job are hidden, in the worker and in the triggerer.
 

@@ -110,6 +110,7 @@ def test_function_returns_an_app_through_the_decorator() -> None:
     assert made._launch({}).build().roles[0].args == ["0.5"]
 
 
+@pytest.mark.slow
 def test_on_a_real_airflow(airflow: AirflowServer) -> None:
     """Upstream's jobs run, mapped ones too.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, NoReturn
 
 
@@ -15,8 +14,8 @@ def die() -> NoReturn:
     raise SystemExit
 
 
-def dies_at_submit(moment: str, number: int) -> None:
-    """Die before or after the app of that number was taken."""
+def dies_after_submit(number: int) -> None:
+    """Die after the app of that number was taken."""
     from transload.pipelines import host_runner
 
     runner = host_runner("ax")
@@ -24,10 +23,8 @@ def dies_at_submit(moment: str, number: int) -> None:
 
     def deadly(info: Any) -> Any:
         calls[0] += 1
-        if calls[0] == number and moment == "before submit":
-            die()
         handle = schedule(info)
-        if calls[0] == number and moment == "after submit":
+        if calls[0] == number:
             die()
         return handle
 
@@ -50,38 +47,16 @@ def dies_while_it_stores(number: int) -> None:
     os.replace = deadly
 
 
-def dies_while_it_adds() -> None:
-    """Die with half a line of a new trial."""
-    write = os.write
-
-    def deadly(descriptor: int, data: bytes) -> int:
-        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".trials"):
-            write(descriptor, data[: len(data) // 2])
-            die()
-        return write(descriptor, data)
-
-    os.write = deadly  # type: ignore[assignment]
-
-
-def dies_while_trials_run(wanted: int, gate: str | None) -> None:
-    """Die once that many trials run, or with a gate, once a trial has completed behind it."""
+def dies_while_trials_run(wanted: int) -> None:
+    """Die once that many trials run."""
     from transload_ax.runner import TransloadRunner
 
     poll = TransloadRunner.poll_trial_status
 
     def deadly(self: Any, trials: Any) -> Any:
         found = poll(self, trials)
-        if (
-            gate is None
-            and sum(len(each) for status, each in found.items() if status.name == "RUNNING")
-            >= wanted
-        ):
+        if sum(len(each) for status, each in found.items() if status.name == "RUNNING") >= wanted:
             die()
-        if gate is not None:
-            if any(status.name == "COMPLETED" for status in found):
-                die()
-            if len(list(trials)) >= wanted:
-                Path(gate).touch()
         return found
 
     TransloadRunner.poll_trial_status = deadly  # type: ignore[method-assign]
@@ -121,18 +96,16 @@ def run(request: Mapping[str, Any], environment: Mapping[str, str]) -> None:
 def search(request: Mapping[str, Any]) -> None:
     """Run the search of the request until it dies."""
     moment = request["moment"]
-    if moment in ("before submit", "after submit"):
-        dies_at_submit(moment, 3)
+    if moment == "after submit":
+        dies_after_submit(3)
     elif moment == "while it stores":
         dies_while_it_stores(2)
-    elif moment == "while it adds":
-        dies_while_it_adds()
-    elif moment.startswith(("told to end", "interrupted")):
-        told_to_end_while_trials_run(
-            3, signal.SIGTERM if moment.startswith("told") else signal.SIGINT
-        )
+    elif moment == "told to end":
+        told_to_end_while_trials_run(3, signal.SIGTERM)
+    elif moment == "interrupted":
+        told_to_end_while_trials_run(3, signal.SIGINT)
     else:
-        dies_while_trials_run(3, request["gate"] if moment == "after an end" else None)
+        dies_while_trials_run(3)
     from transload_ax import make_experiment, registry_bundle, run_experiment
     from transload_ax.spaces import strategy
 
@@ -144,11 +117,6 @@ def search(request: Mapping[str, Any]) -> None:
         constants={"gate": request["gate"], "marks": request["marks"]},
     )
     plan = strategy("random_search", 1)
-    if moment.endswith("in Ax's loop"):
-        from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
-
-        with made.runner:
-            Orchestrator(made, plan, OrchestratorOptions(max_pending_trials=3)).run_n_trials(4)
     if request["sql"] is None:
         run_experiment(made, 4, 3, generation_strategy=plan, snapshot=request["snapshot"])
         return

@@ -76,12 +76,9 @@ def scene(tmp_path: Path, transload_home: Path) -> Any:
 @pytest.mark.parametrize(
     "moment",
     [
-        "before submit",
         "after submit",
         "while it stores",
-        "while it adds",
         "while trials run",
-        "after an end",
     ],
 )
 def test_killed_and_gone_on_with(moment: str, scene: Scene) -> None:
@@ -102,30 +99,26 @@ def test_killed_and_gone_on_with(moment: str, scene: Scene) -> None:
     assert len(host_runner("ax").list("local")) == 4
 
 
-@pytest.mark.parametrize("loop", ["", " in Ax's loop"])
-def test_sigterm_leaves_the_jobs(scene: Scene, loop: str) -> None:
+def test_sigterm_leaves_the_jobs(scene: Scene) -> None:
     """A program that gets SIGTERM leaves its jobs and exits with 143.
 
     A later one finds each once.
     """
     from transload_ax import run_experiment
 
-    scene.kill(f"told to end{loop}", code=128 + signal.SIGTERM)
+    scene.kill("told to end", code=128 + signal.SIGTERM)
     assert [row.state.name for row in host_runner("ax").list("local")] == ["RUNNING"] * 3
     scene.gate.touch()
-    if loop:  # it stored nothing
-        return
     run_experiment(None, 4, 3, snapshot=scene.snapshot)
     assert scene.starts == {"0": 1, "1": 1, "2": 1, "3": 1}
     assert len(host_runner("ax").list("local")) == 4
 
 
-@pytest.mark.parametrize("loop", ["", " in Ax's loop"])
-def test_ctrl_c_ends_the_jobs(scene: Scene, loop: str) -> None:
+def test_ctrl_c_ends_the_jobs(scene: Scene) -> None:
     """A program that a person ends by Ctrl-C ends its jobs, and leaves a snapshot."""
-    scene.kill(f"interrupted{loop}", code=-signal.SIGINT)
+    scene.kill("interrupted", code=-signal.SIGINT)
     assert [row.state.name for row in host_runner("ax").list("local")] == ["CANCELLED"] * 3
-    assert scene.snapshot.exists() is not bool(loop)
+    assert scene.snapshot.exists()
 
 
 @pytest.fixture
@@ -162,17 +155,8 @@ def test_killed_and_loaded_from_sql(scene: Scene, settings: Any) -> None:
     assert orchestrator.experiment.metrics["loss"].lower_is_better is True
 
 
-# the snapshot is tested at each of these moments, and SQL storage by the test above
-@pytest.mark.parametrize(
-    "moment",
-    [
-        pytest.param("before submit", marks=pytest.mark.slow),
-        "after submit",
-        pytest.param("after an end", marks=pytest.mark.slow),
-    ],
-)
-def test_killed_and_gone_on_with_from_sql(moment: str, scene: Scene, settings: Any) -> None:
-    """At other moments, too, run_experiment continues from SQL storage with one job per trial."""
+def test_killed_and_gone_on_with_from_sql(scene: Scene, settings: Any) -> None:
+    """At another moment, too, run_experiment continues from SQL storage with one job per trial."""
     from ax.storage.sqa_store.load import (
         load_experiment,
         load_generation_strategy_by_experiment_name,
@@ -180,7 +164,7 @@ def test_killed_and_gone_on_with_from_sql(moment: str, scene: Scene, settings: A
 
     from transload_ax import make_experiment, run_experiment
 
-    scene.kill(moment, sql=True)
+    scene.kill("after submit", sql=True)
     scene.gate.touch()
     other = make_experiment(
         "ax_components:square", ["x:float:-1:3"], "loss", scene.folder / "other"

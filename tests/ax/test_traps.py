@@ -130,30 +130,6 @@ class TestPreemption:
 class TestIdempotence:
     """run() is called up to three times (trap 2)."""
 
-    def test_run_twice_submits_once(self, experiment: Callable[..., Any], gate: Path) -> None:
-        """A second run() of a trial gives the same app."""
-        made = experiment("ax_components:waits", constants={"gate": str(gate)})
-        trial = new_trial(made)
-        first = made.runner.run(trial)
-        assert made.runner.run(trial) == first
-        assert set(first) == {"transload_app_handle", "transload_tracker_base"}
-        assert len(host_runner("ax").list("local")) == 1
-
-    def test_run_in_another_process_object_submits_once(
-        self, experiment: Callable[..., Any], gate: Path
-    ) -> None:
-        """A runner that knows nothing yet, of the same namespace, finds the app by its id."""
-        made = experiment("ax_components:waits", constants={"gate": str(gate)})
-        trial = new_trial(made)
-        first = made.runner.run(trial)
-        forget(made.runner)
-        again = made.runner.clone()
-        assert again.trials.jobs.live == {}
-        trial.run_metadata.clear()
-        assert again.namespace == made.runner.namespace
-        assert again.run(trial) == first
-        assert len(host_runner("ax").list("local")) == 1
-
     def test_run_multiple_finds_what_was_submitted(
         self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -176,31 +152,6 @@ class TestIdempotence:
         assert sorted(found) == [0, 1, 2]
         assert len({each["transload_app_handle"] for each in found.values()}) == 3
         assert len(runner.list("local")) == 3
-
-    def test_failed_submit_is_retried_by_ax_without_a_second_job(
-        self,
-        experiment: Callable[..., Any],
-        orchestrate: Callable[..., Any],
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """An exception after the app was taken, as on a lost connection, does not start it
-        twice.
-        """
-        made = experiment()
-        runner = host_runner("ax")
-        schedule, fails = runner.schedule, [True]
-
-        def lossy(info: Any) -> Any:
-            handle = schedule(info)
-            if fails:
-                fails.pop()
-                raise SubmitError("connection lost", transient=True)
-            return handle
-
-        monkeypatch.setattr(runner, "schedule", lossy)
-        orchestrate(made).run_n_trials(1)
-        assert statuses(made) == {0: "COMPLETED"}
-        assert len(runner.list("local")) == 1
 
     def test_failure_that_was_never_stored(
         self, experiment: Callable[..., Any], eventually: Any
@@ -282,29 +233,6 @@ class TestIdempotence:
 class TestPolling:
     """A look never raises, and never gives up a job that lives (traps 3 and 4)."""
 
-    @pytest.mark.parametrize("error", [SchedulerUnavailable("away"), RuntimeError("bug")])
-    def test_errors_leave_the_status(
-        self,
-        error: Exception,
-        experiment: Callable[..., Any],
-        gate: Path,
-        monkeypatch: pytest.MonkeyPatch,
-    ) -> None:
-        """What a scheduler raises leaves a running trial RUNNING, and its job alone."""
-        made = experiment("ax_components:waits", constants={"gate": str(gate)})
-        trial = new_trial(made).run()
-        trial.mark_running()
-        backend = host_runner("ax").scheduler("local")
-
-        def broken(ids: Any) -> Any:
-            raise error
-
-        with monkeypatch.context() as patch:
-            patch.setattr(backend, "describe_many", broken)
-            found = made.runner.poll_trial_status([trial])
-        assert {status.name for status in found} == {"RUNNING"}
-        assert not host_runner("ax").status(handle_of(made)).is_terminal()  # type: ignore[union-attr]
-
     def test_a_defect_leaves_the_status(
         self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -320,31 +248,6 @@ class TestPolling:
             patch.setattr(made.runner.trials.jobs, "poll", broken)
             found = made.runner.poll_trial_status([trial])
         assert {status.name for status in found} == {"RUNNING"}
-
-    def test_patience_ends_in_failed_with_the_reason(
-        self,
-        experiment: Callable[..., Any],
-        gate: Path,
-        monkeypatch: pytest.MonkeyPatch,
-        eventually: Any,
-    ) -> None:
-        """UNKNOWN for longer than patience is FAILED, and the job is never touched."""
-        made = experiment("ax_components:waits", constants={"gate": str(gate)}, patience=0.2)
-        trial = new_trial(made).run()
-        trial.mark_running()
-        backend = host_runner("ax").scheduler("local")
-
-        def away(ids: Any) -> Any:
-            raise SchedulerUnavailable("the network is down")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(backend, "describe_many", away)
-            eventually(lambda: "FAILED" in {s.name for s in made.runner.poll_trial_status([trial])})
-        assert "the network is down" in made.runner.poll_exception(trial)
-        trial.mark_failed(unsafe=True)
-        made.runner.poll_trial_status([new_trial(made).run()])
-        assert host_runner("ax").status(handle_of(made)).state is AppState.RUNNING  # type: ignore[union-attr]
-        gate.touch()
 
     @pytest.mark.parametrize("tolerated", [0.6, 0.4])
     def test_an_outage_is_not_learned_from(
@@ -419,28 +322,6 @@ class TestPolling:
         made.runner.poll_trial_status(trials)
         assert lines()[1:] == ["jobs on local can be reached again"]
 
-    def test_an_outage_at_a_submit_is_told_once(
-        self, experiment: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, caplog: Any
-    ) -> None:
-        """A submit that waits for its scheduler says so."""
-        made = experiment()
-        backend, calls = host_runner("ax").scheduler("local"), [0]
-        chain = backend.chain
-
-        def away(prefix: str) -> Any:
-            calls[0] += 1
-            if calls[0] <= 3:
-                raise SchedulerUnavailable("the network is down")
-            return chain(prefix)
-
-        monkeypatch.setattr(backend, "chain", away)
-        new_trial(made).run()
-        lines = [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
-        assert lines == [
-            "local cannot be reached, waiting: the network is down",
-            "jobs on local can be reached again",
-        ]
-
     @pytest.mark.parametrize(
         "handle", ["", "nonsense", "nowhere://ax/x", "local://ax/never-was", None, 7]
     )
@@ -466,14 +347,6 @@ class TestPolling:
         forget(made.runner)
         found = made.runner.poll_trial_status([trial])
         assert {status.name for status in found} == {"RUNNING"}
-
-    def test_gone_app_is_failed(self, experiment: Callable[..., Any], gate: Path) -> None:
-        """A job that was deleted under way is lost, which is FAILED, and not started again."""
-        made = experiment("ax_components:waits", constants={"gate": str(gate)})
-        trial = new_trial(made).run()
-        host_runner("ax").delete(handle_of(made))
-        assert {s.name for s in made.runner.poll_trial_status([trial])} == {"FAILED"}
-        assert "lost" in made.runner.poll_exception(trial)
 
     def test_a_loop_without_pause_asks_seldom(
         self, experiment: Callable[..., Any], gate: Path, monkeypatch: pytest.MonkeyPatch
@@ -515,20 +388,6 @@ class TestNumbers:
 
 class TestEndings:
     """Trials end with statuses and reasons (traps 6, 7, 10, 12)."""
-
-    def test_failure_has_a_reason(
-        self, experiment: Callable[..., Any], orchestrate: Callable[..., Any]
-    ) -> None:
-        """A FAILED trial's reason has replica, exit code and last lines (trap 10)."""
-        from ax.exceptions.core import AxError
-
-        made = experiment("ax_components:ends", constants={"how": "fail"})
-        with pytest.raises(AxError):
-            orchestrate(made, tolerated_trial_failure_rate=0.1).run_n_trials(1)
-        trial = made.trials[0]
-        assert trial.status.name == "FAILED"
-        for part in ("trial/0", "exit code 3", "that went wrong"):
-            assert part in trial.status_reason
 
     @pytest.mark.parametrize(
         ("how", "word"),

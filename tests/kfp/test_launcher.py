@@ -327,21 +327,20 @@ def starts(tmp_path: Path) -> int:
     return len(path.read_text().splitlines()) if path.exists() else 0
 
 
-@pytest.mark.parametrize("form", ["container", "python"])
 def test_sigterm_cancels_and_stays_cancelled(
-    tmp_path: Path, transload_home: Path, eventually: Any, form: str
+    tmp_path: Path, transload_home: Path, eventually: Any
 ) -> None:
     """SIGTERM ends the job, and the launcher exits with 79.
 
     Started again, it exits with 79 again and submits nothing.
     """
-    process = start(tmp_path, launched.waiting, form)
+    process = start(tmp_path, launched.waiting)
     eventually(lambda: starts(tmp_path) == 1, 60)
     process.send_signal(signal.SIGTERM)
     _, said = process.communicate(timeout=60)
     assert process.returncode == EXIT_CANCELLED, said
     assert "SIGTERM" in said and "CANCELLED" in said
-    again = start(tmp_path, launched.waiting, form)
+    again = start(tmp_path, launched.waiting)
     _, said = again.communicate(timeout=60)
     assert again.returncode == EXIT_CANCELLED, said
     assert starts(tmp_path) == 1
@@ -403,34 +402,16 @@ def test_sigterm_before_the_launcher_is_ready(
     assert ended is not None and ended.state is AppState.CANCELLED
 
 
-def test_cancelled_by_somebody_else(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
-    """An app that somebody cancels ends its launcher with 79, and a restarted one too."""
-    process = start(tmp_path, launched.waiting)
-    eventually(lambda: starts(tmp_path) == 1, 60)
-    with Runner("test") as runner:
-        (row,) = runner.list("local")
-        runner.cancel(row.app_handle)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == EXIT_CANCELLED, said
-    again = start(tmp_path, launched.waiting)
-    assert again.wait(60) == EXIT_CANCELLED
-    again.communicate()
-    assert starts(tmp_path) == 1
-
-
 @pytest.mark.parametrize("form", ["container", "python"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_started_again_is_one_job(
-    tmp_path: Path, transload_home: Path, eventually: Any, form: str, number: int
+    tmp_path: Path, transload_home: Path, eventually: Any, form: str
 ) -> None:
-    """A launcher that is killed, or evicted with on_kill=detach, finds its one job again."""
-    detach = {"on_kill": "detach"} if number == signal.SIGTERM else {}
-    process = start(tmp_path, launched.once, form, results={"done": int}, **detach)
+    """A launcher that is killed finds its one job again."""
+    process = start(tmp_path, launched.once, form, results={"done": int})
     eventually(lambda: starts(tmp_path) == 1, 60)
-    process.send_signal(number)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == (-number if number == signal.SIGKILL else 128 + number), said
-    again = start(tmp_path, launched.once, form, results={"done": int}, **detach)
+    process.kill()
+    process.communicate(timeout=60)
+    again = start(tmp_path, launched.once, form, results={"done": int})
     assert again.stderr is not None
     while "attached to local://" not in (line := again.stderr.readline()):
         assert line, "it ended without a word of what it found"
@@ -448,31 +429,6 @@ def test_started_again_is_one_job(
     assert (tmp_path / "out" / "results" / "all.json").exists()
 
 
-def test_a_failed_app_is_tried_again(tmp_path: Path, in_process: None) -> None:
-    """KFP's retry of a task whose job has failed is a new attempt, which finds its checkpoints.
-
-    With retries_by=scheduler there is none.
-    """
-    text = f'echo "found $(ls $TRANSLOAD_CHECKPOINT_DIR)" >> "{tmp_path}/starts"; '
-    text += "touch $TRANSLOAD_CHECKPOINT_DIR/step-1; exit 4"
-    role = Role("main", str(tmp_path), entrypoint="sh", args=["-c", text], checkpoints=True)
-    cases: list[tuple[dict[str, Any], list[str]]] = [
-        ({}, ["found ", "found step-1"]),
-        ({"checkpoints": "new"}, ["found ", "found "]),
-        ({"retries_by": "scheduler"}, ["found "]),
-    ]
-    for number, (options, found) in enumerate(cases):
-        (tmp_path / "starts").unlink(missing_ok=True)
-        made = launcher_from_app(AppDef("bad", [role]), scheduler="local", image=IMAGE, **options)
-        spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-        context = {"job_id": "1", "job_name": str(number), "task_name": "t"}
-        for _ in range(2):
-            with pytest.raises(TaskFailed) as caught:
-                run_task(spec, {}, context, {})
-            assert caught.value.code == 1
-        assert (tmp_path / "starts").read_text().splitlines() == found
-
-
 def test_checkpoints_of_another_job() -> None:
     """A launcher carries the handle of the job whose checkpoints its own begins with."""
     launch = Launch(component=launched.failing, checkpoints="slurm@lab://transload/before")
@@ -481,7 +437,7 @@ def test_checkpoints_of_another_job() -> None:
     assert spec.launch_with({"code": 2}).checkpoints == "slurm@lab://transload/before"
 
 
-@pytest.mark.parametrize("value", ["NaN", "Infinity", "0.5", '"3"'])
+@pytest.mark.parametrize("value", ["Infinity", '"3"'])
 def test_a_result_of_another_type(
     tmp_path: Path, in_process: None, capfd: pytest.CaptureFixture[str], value: str
 ) -> None:
