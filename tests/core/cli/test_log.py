@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from transload import attach
 from transload.runner.logs import PAGE
 
 THREE = """
@@ -227,34 +226,6 @@ def endless(
     assert invoke("cancel", "--wait", handle).code == 0
 
 
-def numbers(shown: bytes, k: int, odd: int) -> list[int]:
-    """Return the numbers that a replica has written to one of its streams."""
-    found = [
-        int(line.split()[1]) for line in shown.splitlines() if line.startswith(b"train/%d" % k)
-    ]
-    return [number for number in found if number % 2 == odd]
-
-
-@pytest.mark.parametrize("stream", [pytest.param("combined", marks=pytest.mark.slow), "stdout"])
-def test_a_log_that_grows_as_fast_as_it_is_read(spawn: Any, endless: Any, stream: str) -> None:
-    """Without ``-f`` the log is shown as it was, ends however fast it grows, and lacks nothing."""
-    handle, size, more = endless
-    before = size()
-    process = spawn("log", handle, "--stream", stream, text=False)
-    shown = b""
-    while block := os.read(process.stdout.fileno(), PAGE // 2):
-        shown += block
-        if len(shown) // (PAGE // 2) > (len(shown) - len(block)) // (PAGE // 2):
-            more()
-        assert len(shown) < 40 * (before + PAGE), "it does not end"
-    assert (process.wait(10), process.stderr.read()) == (0, b"")
-    for k in range(2):
-        for odd in range(2 if stream == "combined" else 1):
-            found = numbers(shown, k, odd)
-            assert found == list(range(odd, 2 * len(found), 2))
-            assert len(found) * 210 > before
-
-
 def test_following_shows_all_replicas_that_write_fast(spawn: Any, endless: Any) -> None:
     """With ``-f`` the first replica does not keep the others from being shown."""
     handle, size, more = endless
@@ -267,17 +238,3 @@ def test_following_shows_all_replicas_that_write_fast(spawn: Any, endless: Any) 
         shown += block
         if len(shown) // (PAGE // 2) > (len(shown) - len(block)) // (PAGE // 2):
             more()
-
-
-def test_readers_that_do_not_follow_end(endless: Any) -> None:
-    """A job's lines read without following, and its last ones, end likewise."""
-    handle, size, more = endless
-    job = attach(handle)
-    before = size()
-    count = 0
-    for line in job.logs(follow=False):
-        count += len(line.encode())
-        assert count < 40 * (before + PAGE), "it does not end"
-        if count // PAGE > (count - len(line.encode())) // PAGE:
-            more()
-    assert len(list(job.logs(tail=3))) == 6

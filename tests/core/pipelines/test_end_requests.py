@@ -230,7 +230,7 @@ OUTER = 'python="$0"; "$python" "$@" & echo $$ > "$MARK.outer"; wait'
 
 @pytest.mark.parametrize(
     "end",
-    ["cancel", "kill outer", "kill inner", pytest.param("limit", marks=pytest.mark.slow)],
+    ["cancel", "kill outer", pytest.param("limit", marks=pytest.mark.slow)],
 )
 def test_a_program_inside_a_job(
     transload_home: Path, tmp_path: Path, program: Path, end: str, eventually: Callable[..., Any]

@@ -76,30 +76,6 @@ def execution(
     return driver_of(runner, launch, who, ExecutionOptions(**options), **more)
 
 
-def test_run(control: ScriptedControl, runner: Runner) -> None:
-    """Changes, logs and results reach the orchestrator, and nothing is left behind."""
-    lines: list[tuple[str, int, str, str]] = []
-    states: list[AppState] = []
-    steps = [
-        {"state": "RUNNING", "lines": ["hello"], "until": "seen"},
-        {"state": "SUCCEEDED", "lines": ["bye"]},
-    ]
-
-    def on_change(handle: str, status: AppStatus) -> None:
-        states.append(status.state)
-        control.open("seen")
-
-    results = execution(
-        runner,
-        {"steps": steps, "results": {"0": {"x": 1}}},
-        sink=lambda role, k, stream, line: lines.append((role, k, stream.value, line)),
-        on_change=on_change,
-    ).run()
-    assert results.value("x") == 1
-    assert states == [AppState.RUNNING, AppState.SUCCEEDED]
-    assert lines == [("main", 0, "stdout", "hello\n"), ("main", 0, "stdout", "bye\n")]
-
-
 @pytest.mark.parametrize("polls", [False, True])
 def test_a_scheduler_that_is_away_for_a_while(
     control: ScriptedControl, runner: Runner, polls: bool
@@ -222,22 +198,6 @@ def test_a_cancel_is_tried_again_with_pauses(
     made.cancel()
 
 
-async def test_cancelling_the_task_cancels_the_app(
-    control: ScriptedControl, runner: Runner
-) -> None:
-    """The asynchronous form of a kill, of a host that says that somebody asked for it."""
-    task = asyncio.create_task(execution(runner, HELD, asked=lambda: True).run_async())
-    async with asyncio.timeout(10):
-        while not control.started():
-            await asyncio.sleep(0.01)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    async with asyncio.timeout(10):
-        while not control.calls("cancel"):
-            await asyncio.sleep(0.01)
-
-
 async def test_a_cancel_that_comes_with_news_is_not_lost(
     control: ScriptedControl, runner: Runner
 ) -> None:
@@ -315,34 +275,6 @@ def test_without_durability_every_run_is_new(control: ScriptedControl, runner: R
         execution(runner, {}, durable=False, store=store).run()
     assert len(set(control.started())) == 2
     assert store.record is None
-
-
-def test_deferred(control: ScriptedControl, runner: Runner) -> None:
-    """A job started here, waited for there and finished here loses and repeats no line."""
-    lines: list[str] = []
-    steps = [
-        {"state": "RUNNING", "lines": ["one"], "until": "go"},
-        {"state": "SUCCEEDED", "lines": ["two"]},
-    ]
-
-    def sink(*each: Any) -> None:
-        lines.append(each[3])
-
-    first = execution(runner, {"steps": steps, "results": {"0": {"x": 1}}}, sink=sink)
-    first.start()
-    first.poll()
-    assert lines == ["one\n"]
-    state = json.loads(json.dumps(first.state()))
-    control.open("go")
-    with Runner("host") as elsewhere:
-        there = restored_driver(state, elsewhere, sink=sink)
-        outcome = json.loads(json.dumps(asyncio.run(pipelines.outcome(there))))
-    assert outcome["kind"] == "ended"
-    back = restored_driver(state, runner)
-    assert pipelines.finish(back, outcome).value("x") == 1
-    assert lines == ["one\n", "two\n"]
-    with pytest.raises(ConfigError, match="not start"):
-        back.start()
 
 
 def test_deferred_and_gone_after_the_end(control: ScriptedControl, runner: Runner) -> None:
@@ -492,23 +424,6 @@ def test_poll(control: ScriptedControl, runner: Runner) -> None:
     assert one.poll().status is None
 
 
-def test_kill_from_another_thread(control: ScriptedControl, runner: Runner) -> None:
-    """The blocked run ends with the app's end."""
-    one = execution(runner, HELD)
-    threading.Timer(0.2, one.kill, (True,)).start()
-    with pytest.raises(AppCancelled):
-        one.run()
-
-
-def test_detach_from_another_thread(control: ScriptedControl, runner: Runner) -> None:
-    """With ``detach`` the blocked run ends soon, and the app goes on."""
-    one = execution(runner, HELD, on_kill="detach")
-    threading.Timer(0.1, one.kill, (True,)).start()
-    with pytest.raises(Detached, match="goes on"):
-        one.run()
-    assert control.calls("cancel") == []
-
-
 class Stop(BaseException):
     """What a host's signal handler raises."""
 
@@ -522,54 +437,6 @@ def test_exception_of_a_signal_cancels(control: ScriptedControl, runner: Runner)
     with pytest.raises(Stop):
         execution(runner, HELD, on_change=stop, asked=lambda: True).run()
     assert len(control.calls("cancel")) == 1
-
-
-def test_killed_before_the_submit(control: ScriptedControl, runner: Runner) -> None:
-    """Nothing is submitted for a host that was stopped already."""
-    one = execution(runner, HELD)
-    one.kill(asked=True)
-    with pytest.raises(Detached, match="before the job was submitted"):
-        one.run()
-    assert control.started() == []
-
-
-def test_killed_right_after_the_submit(control: ScriptedControl, runner: Runner) -> None:
-    """A job whose handle is being stored when a signal comes is cancelled all the same."""
-
-    class Interrupted(MemoryStore):
-        def put(self, record: dict[str, Any]) -> None:
-            super().put(record)
-            if record["handle"] is not None:
-                raise Stop
-
-    with pytest.raises(Stop):
-        execution(runner, HELD, store=Interrupted(), asked=lambda: True).run()
-    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
-
-
-def test_killed_in_the_middle_of_the_submit(control: ScriptedControl, runner: Runner) -> None:
-    """The app is cancelled as soon as it is there."""
-    one = execution(runner, {**HELD, "submit_seconds": 0.3})
-    threading.Timer(0.15, one.kill, (True,)).start()
-    with pytest.raises(AppCancelled):
-        one.run()
-    assert len(control.calls("cancel")) == 1
-
-
-@pytest.mark.parametrize("attaching", [False, True])
-def test_killed_before_the_handle_was_handed_over(
-    control: ScriptedControl, runner: Runner, attaching: bool
-) -> None:
-    """Between the end of the submit, in its thread, and the waiting, the app is cancelled as
-    well.
-    """
-    if attaching:
-        execution(runner, HELD).start()
-    one = execution(runner, HELD)
-    one._carry_out_now(one._lifecycle.start(one._moment()))
-    one._lifecycle.state.handle = None
-    one.give_up(asked=True)
-    assert [each["app_id"] for each in control.calls("cancel")] == control.started()
 
 
 def test_killed_while_looking_for_the_latest_attempt(
@@ -634,23 +501,6 @@ def test_final_states_of_hosts_whose_restart_is_no_retry(
         for _ in range(2):
             with pytest.raises(error):
                 execution(runner, script, who, resubmit_on=frozenset()).run()
-    assert len(control.started()) == 2
-
-
-def test_hosts_without_a_store(control: ScriptedControl, runner: Runner) -> None:
-    """The id alone finds the job.
-
-    A lost one is reported until that is known, and later attempts count.
-    """
-    first = execution(runner, HELD)
-    first.start()
-    assert execution(runner, HELD).start().action is Action.ATTACH
-    control.vanish(app_id_of(WHO, 0))
-    for _ in range(2):
-        with pytest.raises(AppLost):
-            execution(runner, HELD).start()
-    assert execution(runner, HELD, loss_already_reported=True).start().attempt == 1
-    assert execution(runner, HELD).start().attempt == 1
     assert len(control.started()) == 2
 
 

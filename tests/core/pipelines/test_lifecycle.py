@@ -13,25 +13,20 @@ from hypothesis import strategies as st
 
 from transload.errors import (
     AppExists,
-    AppFailed,
     AppNotFound,
-    ConfigError,
     SchedulerUnavailable,
     SpecError,
     StateUnknown,
-    SubmitError,
     TransloadError,
     TransloadTimeout,
 )
 from transload.pipelines import (
-    AppCancelled,
     AppLost,
     Detached,
     ExecutionOptions,
     Identity,
-    chain_of,
 )
-from transload.pipelines.attach import Action, Again, AttachRecord, Newest
+from transload.pipelines.attach import Again, AttachRecord, Newest
 from transload.pipelines.lifecycle import (
     Allowed,
     Answer,
@@ -306,125 +301,11 @@ def through_json(world: World, life: Lifecycle) -> Lifecycle:
 # -- attach or submit
 
 
-def test_a_whole_life() -> None:
-    """The intended id is stored before the submit, the handle before the first look."""
-    world = World(news=[status("PENDING"), status("RUNNING"), status("SUCCEEDED")])
-    life = world.life()
-    assert world.play(life.run(world.moment())) == "results"
-    kinds = [type(each) for each in world.effects if not isinstance(each, Note)]
-    begin = [Load, Look, Prepare, Save, Submit, Save]
-    assert kinds == [*begin, Observe, Observe, Observe, FinishLogs, Collect]
-    before, after = world.did(Save)
-    assert (before.record.handle, after.record.handle) == (None, FIRST)
-    assert before.record.app_id == after.record.app_id == "a-0-0"
-    changes = [each.status.state.name for each in world.did(Note) if each.status is not None]
-    assert changes == ["PENDING", "RUNNING", "SUCCEEDED"]
-
-
-@pytest.mark.parametrize(
-    ("state", "action"), [("RUNNING", Action.ATTACH), ("SUCCEEDED", Action.COLLECT)]
-)
-def test_a_job_that_is_there(state: str, action: Action) -> None:
-    """A job that is there is attached to or collected, and nothing is submitted."""
-    world = World({FIRST: status(state)})
-    attached = world.play(world.life().start(world.moment()))
-    assert (attached.action, attached.handle, attached.attempt) == (action, FIRST, 0)
-    assert world.did(Submit) == []
-    assert world.record is not None
-    assert world.record["handle"] == FIRST
-
-
-def test_another_definition_is_said() -> None:
-    """A job whose definition differs is attached to, with a message.
-
-    A failed build says nothing.
-    """
-    for digest, times in (("same", 0), ("other", 1)):
-        world = World({FIRST: status("RUNNING")}, digest=digest)
-        world.start()
-        assert world.said("another definition") == times
-
-
-def test_a_failed_attempt_is_answered_by_the_next() -> None:
-    """What failed or was cancelled is tried again with the next id, or by policy collected."""
-    for state in ("FAILED", "CANCELLED"):
-        world = World({FIRST: status(state)})
-        assert world.start().state.attempt == 1
-        assert world.submitted == [SECOND]
-        final = World({FIRST: status(state)})
-        assert final.start(resubmit_on=frozenset()).state.handle == FIRST
-        assert final.submitted == []
-
-
-def test_what_is_being_cancelled_is_waited_for() -> None:
-    """The next attempt starts after the end of the one that is being cancelled."""
-    stopping = status("RUNNING", cancel_requested=True)
-    world = World({FIRST: stopping}, news=[None, status("CANCELLED")])
-    assert world.start().state.attempt == 1
-    assert world.said("which is being cancelled: waiting for its end") == 1
-
-
-@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
-def test_an_earlier_generation_ends_first(on_kill: str) -> None:
-    """What an earlier run left is cancelled (or only waited for), and then the new run submits."""
-    world = World()
-    world.start()
-    world.generation = "1"
-    away = SchedulerUnavailable("away")
-    if on_kill == "cancel":
-        world.cancel_errors = [away]
-    world.news = [status("CANCELLED")]
-    life = world.start(on_kill=on_kill)
-    assert life.state.handle == "scripted://host/a-1-0"
-    assert len(world.did(Cancel)) == (2 if on_kill == "cancel" else 0)
-    assert world.said("of an earlier run: waiting for its end") == 1
-
-
-def test_without_durability() -> None:
-    """Nothing is looked for or stored."""
-    world = World()
-    assert world.start(durable=False).state.attempt is None
-    assert [type(each) for each in world.effects] == [Prepare, Submit]
-
-
-def test_a_job_is_looked_for_where_it_was_stored() -> None:
-    """Its scheduler of then counts, whatever the settings say now."""
-    chain = chain_of(Identity("host", ("here", "0"), ("step",)))
-    record = AttachRecord(chain, 0, "a-0-0", "old", handle="old://host/a-0-0")
-    world = World({"old://host/a-0-0": status("RUNNING")}, record=record.to_dict())
-    assert world.start().state.handle == "old://host/a-0-0"
-    assert world.said("another place") == 1
-
-
-@pytest.mark.parametrize("forgotten", [False, True])
-def test_lost_with_a_store(forgotten: bool) -> None:
-    """A stored job that is gone is lost once, and the next try answers with the next one."""
-    world = World()
-    world.start()
-    world.jobs[FIRST] = GONE
-    if forgotten:
-        del world.jobs[FIRST]
-    with pytest.raises(AppLost):
-        world.start()
-    assert world.record is not None
-    assert world.record["lost"] is True
-    assert world.start().state.attempt == 1
-
-
 def test_lost_with_a_store_that_was_emptied() -> None:
     """A store that knows nothing of the job any more keeps nobody from the next one."""
     world = World({FIRST: GONE})
     assert world.start().state.attempt == 1
     assert world.said(f"{FIRST} is gone: the next job is submitted") == 1
-
-
-def test_an_intent_that_was_not_carried_out() -> None:
-    """A try that died before its submit leaves its intent, and the next one submits that job."""
-    world = World()
-    with pytest.raises(Died):
-        world.play(world.life().start(world.moment()), effects=4, done=False)
-    assert world.did(Save)[-1].record.handle is None
-    assert world.start().state.handle == FIRST
 
 
 def test_a_store_that_refuses_the_intent() -> None:
@@ -475,17 +356,6 @@ def test_a_store_that_refuses_a_loss(kind: type[Effect[Any]]) -> None:
     assert world.start().state.handle == SECOND
 
 
-def test_lost_without_a_store() -> None:
-    """A loss is reported until the orchestrator says that it knows. A later attempt counts."""
-    world = World({FIRST: GONE}, has_store=False)
-    for _ in range(2):
-        with pytest.raises(AppLost):
-            world.start()
-    assert world.start(loss_already_reported=True).state.attempt == 1
-    assert world.start().state.attempt == 1
-    assert world.submitted == [SECOND]
-
-
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("at", range(7))
 def test_a_crash_at_every_effect(at: int, done: bool) -> None:
@@ -497,34 +367,6 @@ def test_a_crash_at_every_effect(at: int, done: bool) -> None:
         pass
     assert world.start().state.handle == FIRST
     assert world.submitted == [FIRST]
-
-
-def test_patience_at_the_start() -> None:
-    """A scheduler that cannot say is asked again, with growing pauses, until patience ends."""
-    world = World(away=3)
-    assert world.start().state.handle == FIRST
-    assert world.said("cannot be reached, waiting (no answer)") == 1
-    assert world.said("is back") == 1
-    lost = World(away=10_000)
-    with pytest.raises(StateUnknown, match="no answer"):
-        lost.start(patience=60)
-    assert 1060 <= lost.clock < 1062
-    moments = [each.steady for each in lost.did(WaitUntil)]
-    assert moments[0] == pytest.approx(1000.05)
-    assert len(moments) < 50
-    assert lost.submitted == []
-
-
-def test_a_submit_that_is_not_taken() -> None:
-    """A refused submit is the caller's error."""
-
-    def fail() -> None:
-        raise SubmitError("no")
-
-    world = World(on_submit=fail)
-    with pytest.raises(SubmitError):
-        world.start()
-    assert world.did(Cancel) == []
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -558,64 +400,7 @@ def test_an_id_that_is_never_free() -> None:
     assert world.did(Cancel) == []
 
 
-def test_a_definition_that_is_wrong_stores_nothing() -> None:
-    """What cannot be built leaves no record."""
-
-    class Wrong(World):
-        def perform(self, effect: Effect[Any]) -> Any:
-            if isinstance(effect, Prepare):
-                raise SpecError("wrong")
-            return super().perform(effect)
-
-    world = Wrong()
-    with pytest.raises(SpecError):
-        world.start()
-    assert world.record is None
-
-
 # -- kills
-
-
-@pytest.mark.parametrize(
-    ("options", "asked", "wanted"),
-    [({}, True, True), ({}, False, False), ({"on_kill": "detach"}, True, True)],
-)
-def test_killed_before_the_submit(options: dict[str, Any], asked: bool, wanted: bool) -> None:
-    """Nothing is submitted, and the error says whether that was somebody's wish."""
-    world = World(killed=True, asked=asked)
-    with pytest.raises(Detached, match="before the job was submitted") as caught:
-        world.start(**options)
-    assert caught.value.asked is wanted
-    assert world.submitted == []
-    assert len(world.did(Ask)) == (0 if options else 1)
-
-
-def test_killed_while_it_looks() -> None:
-    """Of several attempts, the one that runs is cancelled."""
-    world = World({FIRST: status("FAILED"), SECOND: status("RUNNING")}, killed=True)
-    with pytest.raises(Detached):
-        world.start()
-    assert [each.handle for each in world.did(Cancel)] == [SECOND]
-
-
-@pytest.mark.parametrize("error", [None, SubmitError("the answer was lost")])
-def test_killed_during_the_submit(error: SubmitError | None) -> None:
-    """What the submit brought about is cancelled, also if its answer was lost."""
-    world = World()
-
-    def kill() -> None:
-        world.killed = True
-        if error is not None:
-            world.jobs[FIRST] = status("RUNNING")
-            raise error
-
-    world.on_submit = kill
-    if error is not None:
-        with pytest.raises(SubmitError):
-            world.start()
-    else:
-        world.start()
-    assert [each.handle for each in world.did(Cancel)] == [FIRST]
 
 
 def kill(world: World) -> Callable[[], None]:
@@ -625,44 +410,6 @@ def kill(world: World) -> Callable[[], None]:
         world.killed = True
 
     return killed
-
-
-def test_killed_while_it_runs() -> None:
-    """The job is cancelled once, and waited for, and the end is somebody's wish."""
-    world = World()
-    life = world.start()
-    world.news = [status("RUNNING"), kill(world), None, status("CANCELLED")]
-    with pytest.raises(AppCancelled, match="why it failed"):
-        world.play(life.collect(world.moment(), world.follow(life)))
-    assert len(world.did(Cancel)) == 1
-
-
-@pytest.mark.parametrize(
-    ("options", "asked"),
-    [({}, False), ({"on_kill": "detach"}, True), ({"on_kill": "detach"}, False)],
-)
-def test_left_alone(options: dict[str, Any], asked: bool) -> None:
-    """Without a wish, or with ``detach``, the job goes on, and the next try attaches."""
-    world = World(asked=asked)
-    life = world.start(**options)
-    world.news = [kill(world)]
-    with pytest.raises(Detached, match="goes on") as caught:
-        world.follow(life)
-    assert caught.value.asked is bool(options)
-    assert world.did(Cancel) == []
-    world.killed = False
-    assert world.start().state.handle == FIRST
-
-
-def test_a_cancel_is_tried_again_with_growing_pauses() -> None:
-    """A cancel is repeated until it comes through, and each reason is logged once."""
-    world = World()
-    life = world.start()
-    world.cancel_errors = [SchedulerUnavailable("away") for _ in range(4)]
-    world.news = [kill(world), *[None] * 12, status("CANCELLED")]
-    world.follow(life)
-    assert len(world.did(Cancel)) == 5
-    assert world.said("could not be cancelled: away") == 1
 
 
 def test_give_up() -> None:
@@ -679,52 +426,7 @@ def test_give_up() -> None:
     assert len(world.did(Cancel)) == 2
 
 
-def test_cancel_whatever_the_options_say() -> None:
-    """A limit of the orchestrator's own ends a job that a kill would leave. A gone job is done."""
-    world = World()
-    life = world.life(on_kill="detach")
-    assert world.play(life.cancel(world.moment())) is True
-    world.play(life.start(world.moment()))
-    assert world.play(life.cancel(world.moment())) is True
-    world.jobs[FIRST] = GONE
-    assert world.play(life.cancel(world.moment())) is True
-    assert len(world.did(Cancel)) == 2
-
-
 # -- limits, patience, loss
-
-
-@pytest.mark.parametrize(
-    ("state", "options", "says"),
-    [
-        ("SUBMITTED", {"schedule_timeout": 20}, "schedule_timeout"),
-        ("PENDING", {"startup_timeout": 20}, "startup_timeout"),
-        ("RUNNING", {"deadline": 1020}, "time limit"),
-    ],
-)
-def test_limits(state: str, options: dict[str, float], says: str) -> None:
-    """A job that passes a limit is cancelled then, and nobody is asked."""
-    world = World()
-    life = world.start(**options)
-    world.news = [status(state), *[None] * 5]
-    with pytest.raises(TransloadTimeout, match=f"was cancelled: .*{says}"):
-        world.follow(life)
-    assert world.clock == pytest.approx(1020)
-    assert len(world.did(Cancel)) == 1
-    assert world.did(Ask) == []
-
-
-def test_a_limit_before_the_job_is_there() -> None:
-    """The error says what became of the job."""
-    with pytest.raises(TransloadTimeout, match="nothing was submitted: .*time limit"):
-        World().start(deadline=999)
-    world = World(away=10_000)
-    with pytest.raises(TransloadTimeout, match="could not be cancelled: .*time limit"):
-        world.start(deadline=1003)
-    assert world.clock == pytest.approx(1003)
-    found = World({FIRST: status("RUNNING")})
-    with pytest.raises(TransloadTimeout, match="was cancelled: .*time limit"):
-        found.start(deadline=999)
 
 
 def test_given_up_while_it_is_not_known_which_job_is_the_newest() -> None:
@@ -743,64 +445,12 @@ def test_given_up_while_it_is_not_known_which_job_is_the_newest() -> None:
 # -- a person asks anew
 
 
-@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "CANCELLED"])
-def test_asked_anew_after_the_end(state: str) -> None:
-    """Whatever came of it, the next job is submitted."""
-    world = World({FIRST: status(state)}, words=1, kept={FIRST: 0})
-    assert world.start(resubmit_on=frozenset()).state.handle == SECOND
-    assert [each.anew for each in world.did(Prepare)] == [True]
-
-
-@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
-def test_asked_anew_while_it_runs(on_kill: str) -> None:
-    """The job is cancelled, or only waited for, and the next one is submitted after its end."""
-    world = World({FIRST: status("RUNNING")}, words=1, kept={FIRST: 0})
-    if on_kill == "cancel":
-        world.cancel_errors = [SchedulerUnavailable("away")]
-    world.news = [None, status("CANCELLED")]
-    assert world.start(on_kill=on_kill).state.handle == SECOND
-    assert len(world.did(Cancel)) == (2 if on_kill == "cancel" else 0)
-    assert world.said(f"{FIRST}, of an earlier run: waiting for its end") == 1
-
-
-@pytest.mark.parametrize("on_kill", ["cancel", "detach"])
-def test_asked_anew_while_it_does_not_end(on_kill: str) -> None:
-    """After the patience the error has the handle, and nothing was submitted."""
-    world = World({FIRST: status("RUNNING")}, words=1, kept={FIRST: 0}, news=[None] * 20)
-    with pytest.raises(StateUnknown, match="still runs after") as caught:
-        world.start(on_kill=on_kill, patience=30)
-    assert caught.value.handle == FIRST
-    assert 1030 <= world.clock <= 1036
-    assert world.submitted == []
-    assert len(world.did(Cancel)) == (1 if on_kill == "cancel" else 0)
-
-
 def test_asked_anew_while_its_scheduler_cannot_say() -> None:
     """UNKNOWN is no end, whoever asks."""
     world = World({FIRST: status("UNKNOWN")}, words=1, kept={FIRST: 0})
     with pytest.raises(StateUnknown):
         world.start(patience=30)
     assert (world.submitted, world.did(Cancel)) == ([], [])
-
-
-@pytest.mark.parametrize("state", ["RUNNING", "SUCCEEDED", "FAILED", "UNKNOWN"])
-def test_a_try_that_is_over(state: str) -> None:
-    """An earlier try than the one that has submitted the job leaves everything as it is."""
-    world = World({FIRST: status(state)}, words=0, kept={FIRST: 1}, killed=True)
-    with pytest.raises(Detached, match="a later try") as caught:
-        world.start()
-    assert (caught.value.handle, caught.value.asked) == (FIRST, True)
-    assert (world.submitted, world.did(Cancel)) == ([], [])
-
-
-def test_a_job_that_may_be_another_installations() -> None:
-    """While it runs it is refused by its handle. Once it has ended, the next one is submitted."""
-    world = World({FIRST: status("RUNNING")}, foreign=True)
-    with pytest.raises(ConfigError, match=f"deployment_id.*transload cancel {FIRST}"):
-        world.start()
-    assert (world.submitted, world.did(Cancel)) == ([], [])
-    world.jobs[FIRST] = status("SUCCEEDED")
-    assert world.start().state.handle == SECOND
 
 
 def test_killed_while_the_job_of_an_earlier_asking_ends() -> None:
@@ -812,64 +462,7 @@ def test_killed_while_the_job_of_an_earlier_asking_ends() -> None:
     assert (world.submitted, world.did(Cancel)) == ([], [])
 
 
-def test_patience_while_it_runs() -> None:
-    """UNKNOWN is waited through. What lasts longer is the caller's failure, and the job goes on."""
-    world = World()
-    life = world.start()
-    unknown = status("UNKNOWN", msg="no answer")
-    exhausted = Observation(FIRST, unknown, True, 300.0, True)
-    world.news = [unknown, None, exhausted]
-    with pytest.raises(StateUnknown, match="no answer"):
-        world.follow(life)
-    assert [each.unknown_for for each in world.did(Observe)] == [0.0, 0.0, 5.0]
-    assert world.said("cannot be reached, waiting") == 1
-    assert world.did(Cancel) == []
-
-
-def test_lost_while_it_runs() -> None:
-    """The store is told, so that the next try answers with the next attempt."""
-    world = World()
-    life = world.start()
-    world.news = [status("RUNNING"), GONE]
-    with pytest.raises(AppLost):
-        world.follow(life)
-    assert world.start().state.attempt == 1
-
-
-def test_the_end() -> None:
-    """Success has results, the rest is an error, and before the end nothing is collected."""
-    world = World()
-    life = world.start()
-    with pytest.raises(ConfigError, match="has not ended"):
-        world.play(life.collect(world.moment()))
-    assert world.play(life.collect(world.moment(), status("SUCCEEDED"))) == "results"
-    with pytest.raises(AppFailed, match="why it failed"):
-        world.play(life.collect(world.moment(), status("FAILED")))
-    with pytest.raises(ConfigError, match="no job yet"):
-        world.play(world.life().follow(world.moment()))
-
-
 # -- other processes
-
-
-def test_deferred_through_json() -> None:
-    """Another process follows, and the first collects. Waiting and limits count from the start."""
-    world = World()
-    first = world.start(startup_timeout=100, patience=300)
-    world.news = [status("PENDING"), status("UNKNOWN")]
-    with pytest.raises(Died):
-        world.follow(first)
-    world.clock += 60
-    there = through_json(world, first)
-    assert there.state.unknown_since == world.clock - 60
-    assert there.state.first_seen == {"pending": 1000.0}
-    world.news = [status("RUNNING"), status("SUCCEEDED")]
-    world.follow(there)
-    assert world.did(Observe)[-2].unknown_for == 60
-    back = through_json(world, there)
-    assert back.state.status == status("SUCCEEDED")
-    assert world.play(back.collect(world.moment())) == "results"
-    assert world.submitted == [FIRST]
 
 
 def test_a_limit_that_passed_elsewhere() -> None:

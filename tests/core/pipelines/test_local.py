@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -108,29 +107,6 @@ def test_the_last_words_of_a_long_log(control: ScriptedControl) -> None:
             one.run()
 
 
-def test_failure_has_the_last_words(control: ScriptedControl) -> None:
-    """Exit code and traceback of the replica are in the message."""
-    with Runner("host") as runner:
-        one = execution(runner, role("-c", "raise ValueError('that was it')"))
-        with pytest.raises(AppFailed, match="exit code 1") as caught:
-            one.run()
-    assert "ValueError: that was it" in str(caught.value)
-
-
-def test_kill(control: ScriptedControl, tmp_path: Path) -> None:
-    """A kill ends the whole app, and the blocked run with it."""
-    with Runner("host") as runner:
-        one = execution(
-            runner,
-            role("-c", "import time; print('up', flush=True); time.sleep(300)", num_replicas=2),
-        )
-        timer = threading.Timer(0.5, one.kill, (True,))
-        timer.start()
-        with pytest.raises(AppCancelled):
-            one.run()
-        timer.join()
-
-
 @pytest.mark.parametrize("limit", ["deadline", "kill"])
 def test_poll_ends_what_is_to_end(control: ScriptedControl, eventually: Any, limit: str) -> None:
     """An orchestrator that only asks has its job cancelled at a limit or a kill, not before."""
@@ -154,19 +130,6 @@ def test_poll_ends_what_is_to_end(control: ScriptedControl, eventually: Any, lim
     (line,) = one.lines  # type: ignore[attr-defined]
     with pytest.raises(ProcessLookupError):
         os.kill(int(line.split()[1]), 0)
-
-
-def test_attach_and_collect(control: ScriptedControl) -> None:
-    """What runs is attached to, what has ended is collected, and a failure is answered by a new
-    attempt.
-    """
-    with Runner("host") as runner:
-        first = execution(runner, role("-c", REPORT, "1"))
-        first.start()
-        second = execution(runner, role("-c", REPORT, "1"))
-        assert second.run().value("x") == 1
-        assert second.handle == first.handle
-        assert len(runner.list("local")) == 1
 
 
 def test_checkpoints_of_what_a_person_asks_anew(control: ScriptedControl) -> None:

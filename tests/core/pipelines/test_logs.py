@@ -242,16 +242,6 @@ def test_wrong_cursors() -> None:
             forward(paper(), print, cursor)
 
 
-def test_a_deleted_app_has_no_more_lines() -> None:
-    """A log that is gone is complete, and nothing is raised."""
-    scheduler = paper()
-    forwarder = forward(scheduler, lambda *_: None)
-    forwarder.pump()
-    scheduler.gone = True
-    forwarder.finish(0.0)
-    assert forwarder.complete
-
-
 @pytest.mark.parametrize("host", ["forwards", "is deaf", "starts again"])
 def test_last_lines_of_both_streams(control: ScriptedControl, tmp_path: Path, host: str) -> None:
     """A failure's message has them in order of time, whatever the host has forwarded, and in which

@@ -329,64 +329,11 @@ def test_stubborn_replica_and_grandchild(local, eventually) -> None:
     assert not any(map(local.alive, pids))
 
 
-def test_cancel_lets_replicas_clean_up(local) -> None:
-    """SIGTERM comes first, and a replica that uses the grace period gets it."""
-    app_id = local.run(
-        local.sh("trap 'echo bye; exit 0' TERM; echo ready; while :; do sleep 0.05; done")
-    )
-    local.line(app_id, "ready")
-    local.scheduler.cancel(app_id)
-    status = local.wait(app_id)
-    assert status.state is AppState.CANCELLED and status.cancel_requested
-    assert status.msg == "cancelled on request"
-    assert local.log(app_id, stream=Stream.STDOUT) == ["ready\n", "bye\n"]
-
-
 def test_leftovers_of_a_finished_app_are_ended(local) -> None:
     """A replica that leaves a daemon behind has not left it for long."""
     app_id = local.run(local.sh("setsid sleep 300 & echo $!"))
     assert local.wait(app_id).state is AppState.SUCCEEDED
     assert not local.alive(int(local.log(app_id)[0]))
-
-
-def test_gang(local) -> None:
-    """If one replica of three fails, the job is FAILED at once, with the replica and its code."""
-    script = 'echo up; [ "$TRANSLOAD_REPLICA_ID" = 1 ] && { read x < $0; exit 3; }; exec sleep 300'
-    fifo = local.home / "go"
-    os.mkfifo(fifo)
-    app_id = local.run(
-        local.app(Role("main", "", entrypoint="sh", args=["-c", script, str(fifo)], num_replicas=3))
-    )
-    for k in range(3):
-        local.line(app_id, "up", k=k)
-    fifo.write_text("go\n")
-    started = time.monotonic()
-    status = local.wait(app_id)
-    assert time.monotonic() - started < 10  # the others would have gone on for 300
-    assert status.state is AppState.FAILED
-    assert "replica 1" in status.msg and "exit code 3" in status.msg
-    replicas = status.roles[0].replicas
-    assert [replica.exit_code for replica in replicas] == [-15, 3, -15]
-    assert [replica.state for replica in replicas] == [
-        AppState.CANCELLED,
-        AppState.FAILED,
-        AppState.CANCELLED,
-    ]
-    assert all(replica.start_time and replica.end_time and replica.hostname for replica in replicas)
-
-
-def test_min_replicas_hold(local) -> None:
-    """With min_replicas the app survives the failures that it allows."""
-    role = local.sh(
-        '[ "$TRANSLOAD_REPLICA_ID" = 1 ] && exit 3; exit 0', num_replicas=3, min_replicas=2
-    )
-    status = local.wait(local.run(role))
-    assert status.state is AppState.SUCCEEDED
-    assert [replica.exit_code for replica in status.roles[0].replicas] == [0, 3, 0]
-    role = local.sh(
-        '[ "$TRANSLOAD_REPLICA_ID" = 1 ] && exit 3; exit 0', num_replicas=3, min_replicas=3
-    )
-    assert local.wait(local.run(role)).state is AppState.FAILED
 
 
 def test_same_id_at_once(local) -> None:

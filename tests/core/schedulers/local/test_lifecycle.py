@@ -15,8 +15,6 @@ from pathlib import Path
 import pytest
 
 from transload.errors import (
-    AppExists,
-    AppNotFound,
     SchedulerUnavailable,
     SpecError,
     SubmitError,
@@ -31,7 +29,6 @@ from transload.specs import (
     AppState,
     BindMount,
     Notice,
-    Resource,
     RetryPolicy,
     Role,
     Workspace,
@@ -42,19 +39,6 @@ from transload.specs import (
 def printed_env(local, app_id: str, k: int = 0) -> dict[str, str]:
     """Return the environment that ``env`` has printed."""
     return dict(line.rstrip("\n").split("=", 1) for line in local.log(app_id, k=k) if "=" in line)
-
-
-def test_success_and_failure(local) -> None:
-    """Exit codes, times, host names and signals are told exactly."""
-    begin = time.time()
-    good = local.wait(local.run(local.sh("exit 0")))
-    assert good.state is AppState.SUCCEEDED and good.msg == ""
-    replica = good.roles[0].replicas[0]
-    assert replica.exit_code == 0 and replica.hostname == os.uname().nodename
-    assert begin - 1 <= replica.start_time <= replica.end_time <= time.time() + 1
-    bad = local.wait(local.run(local.sh("kill -9 $$")))
-    assert bad.state is AppState.FAILED and bad.roles[0].replicas[0].exit_code == -9
-    assert "SIGKILL" in bad.msg
 
 
 def test_environment_of_a_replica(local) -> None:
@@ -97,29 +81,6 @@ def test_inherited_environment(local, monkeypatch: pytest.MonkeyPatch) -> None:
     assert env["SUBMITTER_ONLY"] == "here" and env["TZ"] == "CET" and "ODD" in env
     env = printed_env(local, little)
     assert "SUBMITTER_ONLY" not in env and env["PATH"] == os.environ["PATH"] and env["TZ"] == "CET"
-
-
-def test_secrets_stay_off_the_disk(local, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A secret and a secret-looking variable reach the replica, and no file of ours."""
-    monkeypatch.setenv("SOURCE", "s3cr3t-by-reference")
-    monkeypatch.setenv("INHERITED_TOKEN", "t0k3n-inherited")
-    script = "test ${#GIVEN} = 19 -a ${#API_KEY} = 10 -a ${#INHERITED_TOKEN} = 15"
-    role = local.sh(script, env={"API_KEY": "k3y-in-env"}, secrets={"GIVEN": "env:SOURCE"})
-    app_id = local.run(role)
-    options = local.scheduler.run_opts().resolve({})
-    assert "k3y-in-env" not in local.scheduler.format_request(
-        local.scheduler.convert(local.app(role), options)
-    )
-    assert local.wait(app_id).state is AppState.SUCCEEDED
-    for path in local.home.rglob("*"):
-        if path.is_file():
-            assert b"s3cr3t-by" not in path.read_bytes() and b"k3y-in" not in path.read_bytes(), (
-                path
-            )
-            assert b"t0k3n" not in path.read_bytes(), path
-    described = local.scheduler.describe(app_id)
-    assert described.app.roles[0].env["API_KEY"] != "k3y-in-env"
-    assert described.app.roles[0].secrets == {"GIVEN": "env:SOURCE"}
 
 
 def test_where_it_runs(local, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,68 +235,6 @@ def test_everything_is_private(local) -> None:
         assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
 
 
-def test_seen_from_another_process(local) -> None:
-    """Another process of the user describes, lists, reads, cancels."""
-    app_id = local.run(local.sh("echo hello; sleep 300"))
-    local.line(app_id, "hello")
-    script = f"""
-from transload.runner import log_lines
-from transload.schedulers.local import LocalScheduler, notify
-s = LocalScheduler("other")
-d = s.describe({app_id!r})
-print(d.status.state, d.session, d.app.roles[0].name, d.digest[:7])
-print([row.app_id for row in s.list()], next(log_lines(s, {app_id!r}, "main", 0)), end="")
-s.cancel({app_id!r})
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, timeout=30, check=True
-    )
-    assert done.stdout == f"RUNNING tests main sha256:\n{[app_id]} hello\n"
-    assert local.wait(app_id).state is AppState.CANCELLED
-
-
-def test_unknown_app(local) -> None:
-    """An unknown job is None, and cannot be cancelled or deleted. Ids cannot leave the folder."""
-    for app_id in ("nothing", "../apps", "..", "a/b", ""):
-        assert local.scheduler.describe(app_id) is None
-        assert not local.scheduler.existed(app_id)
-        assert local.scheduler.cancel(app_id) is False
-        assert local.scheduler.delete(app_id) is False
-        with pytest.raises(AppNotFound):
-            local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT))
-    with pytest.raises(SpecError, match="app_id="):
-        local.run(local.sh("exit 0"), "../evil")
-
-
-def test_adopt_if_exists(local) -> None:
-    """The same id and definition reattach, and another definition is refused."""
-    role = local.sh("echo once; sleep 300")
-    local.run(role, "mine", given=True)
-    assert local.started is True
-    local.run(role, "mine", given=True)
-    assert local.started is False
-    with pytest.raises(AppExists):
-        local.run(local.sh("echo other"), "mine", given=True)
-    local.line("mine", "once")
-    assert local.log("mine") == ["once\n"]
-
-
-def test_delete_remembers_given_ids(local) -> None:
-    """Delete ends and removes a job, but a given id stays known, and is not used again."""
-    local.run(local.sh("echo $$; sleep 300"), "mine", given=True)
-    pid = int(local.line("mine", ""))
-    local.scheduler.delete("mine")
-    local.scheduler.delete("mine")
-    assert not local.alive(pid)
-    assert local.scheduler.describe("mine") is None and local.scheduler.existed("mine")
-    with pytest.raises(AppExists, match="deleted"):
-        local.run(local.sh("echo $$; sleep 300"), "mine", given=True)
-    other = local.run(local.sh("exit 0"))
-    local.wait(other)
-    local.scheduler.delete(other)
-    assert not local.scheduler.existed(other)
-
-
 def test_prune(local) -> None:
     """Ended jobs go by age and by size, oldest first, and what runs stays."""
     ended = [
@@ -366,14 +265,6 @@ def test_list_newest_first(local) -> None:
         (first, AppState.SUCCEEDED, "demo"),
     ]
     assert all(row.created and datetime.fromtimestamp(row.created) for row in rows)
-
-
-def test_timeout_of_the_app(local) -> None:
-    """AppDef.timeout ends the app, FAILED with that reason."""
-    app_id = local.run(local.app(local.sh("echo $$; sleep 300"), timeout=0.3))
-    status = local.wait(app_id, timeout=5)
-    assert status.state is AppState.FAILED and status.msg == "timed out after 0.3 s"
-    assert not local.alive(int(local.log(app_id)[0]))
 
 
 @pytest.mark.parametrize("seconds", [90 * 86400.0, 1e10])
@@ -411,16 +302,6 @@ def test_newer_state_is_refused(local) -> None:
     path.write_text(json.dumps(state))
 
 
-def test_damaged_state(local) -> None:
-    """Half-written files after a crash are FAILED, or UNKNOWN at worst, without a traceback."""
-    app_id = local.run(local.sh("exit 0"))
-    local.wait(app_id)
-    (local.folder(app_id) / "states.jsonl").write_bytes(b"")
-    assert local.status(app_id).state in (AppState.FAILED, AppState.UNKNOWN)
-    (local.folder(app_id) / "states.jsonl").unlink(missing_ok=True)
-    assert local.scheduler.describe(app_id) is not None
-
-
 REFUSED = {
     "roles[0].mounts[0]": {"mounts": [BindMount("/a", "/b")]},
     "roles[0].retry_policy": {"retry_policy": RetryPolicy.HOT_SPARE},
@@ -441,20 +322,6 @@ def test_options_out_of_range(local, option: dict[str, float]) -> None:
     """Options out of range are refused by name."""
     with pytest.raises(SpecError, match=next(iter(option))):
         local.run(local.sh("exit 0"), cfg=option)
-
-
-def test_convert_touches_nothing(transload_home: Path) -> None:
-    """A dry-run makes no folder, no file and no process."""
-    scheduler = LocalScheduler("tests")
-    app = AppDef(
-        "demo",
-        [Role("main", "", entrypoint="true", port_map={"http": 80}, resource=Resource(1, 1, 10))],
-    )
-    request = scheduler.convert(app, scheduler.run_opts().resolve({}))
-    assert "true" in scheduler.format_request(request)
-    assert scheduler.describe("x") is None and scheduler.list() == [] and scheduler.prune() == []
-    assert list(transload_home.iterdir()) == []
-    scheduler.close()
 
 
 def test_bad_home(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import statistics
 import subprocess
 import sys
 import threading
@@ -16,11 +15,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
-from transload.runner import LogReader, log_lines
+from transload.runner import LogReader
 from transload.schedulers import LogPage, Stream
 from transload.schedulers.api import LogQuery
 from transload.schedulers.local.logs import read_log
-from transload.schedulers.local.notify import SAFETY_S
 from transload.schedulers.local.supervisor import logindex
 from transload.schedulers.local.supervisor.logindex import ENTRY
 from transload.specs import AppState, Role
@@ -41,18 +39,6 @@ def pages(
     return found, found[-1].cursor
 
 
-def test_streams(local) -> None:
-    """stdout, stderr, and both in the order in which they grew."""
-    script = "for i in 1 2 3; do echo out $i; sleep 0.06; echo err $i >&2; sleep 0.06; done"
-    app_id = local.run(local.sh(script))
-    local.wait(app_id)
-    assert local.log(app_id, stream=Stream.STDOUT) == [f"out {i}\n" for i in (1, 2, 3)]
-    assert local.log(app_id, stream=Stream.STDERR) == [f"err {i}\n" for i in (1, 2, 3)]
-    assert local.log(app_id) == [f"{name} {i}\n" for i in (1, 2, 3) for name in ("out", "err")]
-    joined = [line for page in pages(local, app_id, Stream.COMBINED, 6)[0] for line in page.lines]
-    assert joined == local.log(app_id)
-
-
 @pytest.mark.parametrize("letter", ["e", "é", "日", "😀"])
 def test_order_of_streams_over_pages(local, letter: str) -> None:
     """What came later on stderr stays behind several pages of stdout, whatever the letters are."""
@@ -62,14 +48,6 @@ def test_order_of_streams_over_pages(local, letter: str) -> None:
     app_id = local.run(python(script))
     local.wait(app_id)
     assert local.log(app_id) == [*(f"{i} {text}\n" for i in range(6000)), "end\n"]
-
-
-def test_only_newline_ends_a_line(local) -> None:
-    """Other separators than newlines stay inside. An unfinished last line comes at the end."""
-    text = "a\rb\n\x0cform\x1c\n\u2028sep\x85\nlast"
-    app_id = local.run(python(f"import sys; sys.stdout.buffer.write({text.encode()!r})"))
-    local.wait(app_id)
-    assert local.log(app_id) == ["a\rb\n", "\x0cform\x1c\n", "\u2028sep\x85\n", "last"]
 
 
 def test_bad_bytes_are_replaced(local) -> None:
@@ -83,87 +61,6 @@ def test_bad_bytes_are_replaced(local) -> None:
         assert [line for page in found for line in page.lines] == ["\ufffd\n"] + ["é€😀\n"] * 50
 
 
-def test_whole_lines_while_running(local) -> None:
-    """Half a line is not shown before it is whole."""
-    fifo = local.home / "go"
-    os.mkfifo(fifo)
-    app_id = local.run(local.sh(f"echo first; printf half; read x < {fifo}; echo ' whole'"))
-    local.line(app_id, "first")
-    deadline = time.monotonic() + 5
-    while (local.folder(app_id) / "logs/main/0/stdout.log").stat().st_size < 10:
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    page = local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT))
-    assert page.lines == ["first\n"] and not page.complete
-    fifo.write_text("x\n")
-    local.wait(app_id)
-    page = local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT, page.cursor))
-    assert page.lines == ["half whole\n"] and page.complete
-
-
-def test_tail_sees_every_line_once(local) -> None:
-    """A reader that follows sees each line once, in order, and ends with the app."""
-    app_id = local.run(
-        python("import time\nfor i in range(3000):\n print(i)\n if i % 100 == 0: time.sleep(0.01)")
-    )
-    assert local.log(app_id, follow=True) == [f"{i}\n" for i in range(3000)]
-    assert local.status(app_id).state is AppState.SUCCEEDED
-
-
-def test_tail_latency(local) -> None:
-    """A reader is woken by each line, and does not find it when it looks again anyway."""
-    app_id = local.run(
-        python("import time\nfor i in range(60):\n print(time.time())\n time.sleep(0.02)")
-    )
-    delays = [
-        time.time() - float(line)
-        for line in log_lines(local.scheduler, app_id, "main", 0, follow=True)
-    ]
-    assert len(delays) == 60
-    # how fast that is, a benchmark measures
-    # without a wake-up, a quarter would wait for SAFETY_S / 4
-    assert statistics.quantiles(delays, n=4)[0] < SAFETY_S / 10
-
-
-def test_cursor_over_restarts_of_the_reader(local) -> None:
-    """Pages taken at any moment join to the log, nothing lost, nothing twice."""
-    app_id = local.run(
-        python(
-            "import sys, time\nfor i in range(2000):\n print(i, file=sys.stderr if i % 3 == 0 else "
-            "sys.stdout)\n"
-            " if i % 50 == 0: time.sleep(0.005)"
-        )
-    )
-    lines, cursor = [], None
-    while True:
-        page = LogReader(
-            local.scheduler, app_id, LogQuery("main", 0, Stream.COMBINED, cursor)
-        ).read(700)
-        lines += page.lines
-        cursor = page.cursor
-        if page.complete:
-            break
-    assert sorted(map(int, lines)) == list(range(2000))
-    numbers = list(map(int, lines))
-    assert [n for n in numbers if n % 3 == 0] == list(range(0, 2000, 3))
-    assert [n for n in numbers if n % 3] == [n for n in range(2000) if n % 3]
-
-
-def test_since_and_until(local) -> None:
-    """Lines by the time at which they were seen."""
-    app_id = local.run(
-        python("import time\nfor i in range(6):\n print(time.time())\n time.sleep(0.4)")
-    )
-    local.wait(app_id)
-    times = [float(line) for line in local.log(app_id)]
-    low, high = times[2] - 0.2, times[4] - 0.2
-    found = local.log(app_id, since=low, until=high)
-    assert [float(line) for line in found] == times[2:4]
-    assert local.log(app_id, until=times[0] - 1) == []
-    assert local.log(app_id, since=times[-1] + 5) == []
-    assert len(local.log(app_id, since=0, until=times[-1] + 60)) == 6
-
-
 def test_tail_until(local) -> None:
     """Following ends when the time has come, though the app goes on."""
     app_id = local.run(local.sh("while :; do echo x; sleep 0.05; done"))
@@ -171,25 +68,6 @@ def test_tail_until(local) -> None:
     assert local.log(app_id, follow=True, until=begin + 0.5)
     assert 0.3 < time.time() - begin < 20
     assert local.status(app_id).state is AppState.RUNNING
-
-
-def test_regex(local) -> None:
-    """Lines in which the expression is found are shown. A bad one is refused at the call."""
-    app_id = local.run(local.sh("echo loss=1; echo step; echo loss=2"))
-    local.wait(app_id)
-    assert local.log(app_id, regex=r"=\d") == ["loss=1\n", "loss=2\n"]
-    with pytest.raises(SpecError, match="regex="):
-        log_lines(local.scheduler, app_id, "main", 0, regex="(")
-
-
-@pytest.mark.parametrize("which", [("other", 0), ("main", 1), ("main", -1), ("../main", 0)])
-def test_unknown_role_or_replica(local, which: tuple[str, int]) -> None:
-    """An unknown role or replica is refused, naming what there is."""
-    app_id = local.run(local.sh("exit 0"))
-    with pytest.raises(SpecError, match=r"main|0 to 0"):
-        log_lines(local.scheduler, app_id, *which)
-    with pytest.raises(SpecError):
-        local.scheduler.log_read(app_id, LogQuery(*which, Stream.STDOUT))
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "{}", "[]", "1", "@", "@-1", "@x"])
@@ -226,24 +104,6 @@ def test_size_limit(local) -> None:
     assert "bytes were dropped" in notice and rest and rest[-1].startswith("0399 0099")
     first = local.scheduler.log_read(app_id, LogQuery("main", 0, Stream.STDOUT, None, 1 << 20))
     assert first.dropped + sum(map(len, rest)) == stat.st_size
-
-
-@pytest.mark.slow
-def test_memory_stays_flat(local) -> None:
-    """Following a large log takes constant memory, by stream and combined, and is quick."""
-    script = "import sys\nblock = ('x' * 99 + '\\n') * 10000\nfor i in range(40): sys.stdout.write(block)"
-    app_id = local.run(python(script))
-    local.wait(app_id)
-    import tracemalloc
-
-    for stream in (Stream.STDOUT, Stream.COMBINED):
-        tracemalloc.start()
-        assert (
-            sum(1 for _ in log_lines(local.scheduler, app_id, "main", 0, stream=stream)) == 400_000
-        )
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        assert peak < 20 << 20
 
 
 def test_line_longer_than_a_page(local) -> None:
