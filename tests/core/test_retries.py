@@ -451,14 +451,6 @@ def test_what_every_attempt_used_counts() -> None:
     assert later.app.replicas[0].as_json("r")["usage"] == {"peak_memory": 300, "cpu_seconds": 2.75}
 
 
-def test_one_element_of_an_array_stands_for_itself() -> None:
-    """Alone, a replica succeeds or fails by itself, whatever ``min_replicas`` says of all."""
-    stage = Stage(role(5, least=1), only=3)
-    assert [replica.k for replica in stage.app.replicas] == [3]
-    stage.play("0=1")
-    assert stage.app.state == "FAILED"
-
-
 def test_wider_restart() -> None:
     """Whoever shares the fate of replicas that are started again is taken along, and counted
     once.

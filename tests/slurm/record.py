@@ -28,14 +28,12 @@ JOBS = {
     "is requeued": ["--wrap=sleep 1000", "--requeue"],
     "runs too long": ["--wrap=sleep 1000", "--time=0:01"],
     "depends on a failure": ["--wrap=true", "--kill-on-invalid-dep=no"],
-    "is an array": ["--wrap=sleep 1000", "--array=0-3%1"],
     "has two parts": ["-n1", ":", "-n1", "--mem=10", "--wrap=sleep 1000"],
 }
 KEPT = (
     "job_state",
     "state_reason",
     "name",
-    "array_job_id",
     "het_job_id",
     "start_time",
     "comment",
@@ -81,7 +79,7 @@ def main() -> None:
             each["job_id"]: each for each in json.loads(cluster.tool("squeue", "--json"))["jobs"]
         }
         for name, job in ids.items():
-            line = ["-h", "-r", "-t", "all", "-o", LINE, "-j", job]
+            line = ["-h", "-t", "all", "-o", LINE, "-j", job]
             of_json = {
                 key: value for key, value in listed.get(int(job or 0), {}).items() if key in KEPT
             }

@@ -157,7 +157,7 @@ class Told(supervise.Supervisor):
 
 start = Start(folder, 0, os.path.dirname(folder))
 start.enter()
-sys.exit(Told(folder, plan, None, start, None).main())
+sys.exit(Told(folder, plan, start, None).main())
 """
 
 

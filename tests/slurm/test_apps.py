@@ -1,4 +1,4 @@
-"""Jobs on a real cluster have gangs, arrays, devices, all ends, secrets and workspaces."""
+"""Jobs on a real cluster have gangs, devices, all ends, secrets and workspaces."""
 
 from __future__ import annotations
 
@@ -101,27 +101,6 @@ def test_gang_of_two_roles_with_gpus(runner: Runner, cluster: Any) -> None:
         "squeue", "-h", "-t", "all", "-o", "%k", "-j", job_id(runner, handle)
     ).split()
     assert f"transload:{app_id}" in comments
-
-
-def test_array_with_exit_codes(runner: Runner, shell_app: ShellApp) -> None:
-    """With gang=false replicas are elements of an array with exit codes.
-
-    Too many failures end it.
-    """
-    app = shell_app(f"exit {macros.replica_id}", num_replicas=3, min_replicas=1)
-    handle = runner.run(app, "slurm", {"gang": False, "array_parallel": 1})
-    status = ended(runner, handle)
-    assert status.state is AppState.SUCCEEDED
-    assert [replica.exit_code for replica in status.roles[0].replicas] == [0, 1, 2]
-    handle = runner.run(
-        shell_app(f"test {macros.replica_id} != 1 || exit 7; sleep 60", num_replicas=3),
-        "slurm",
-        {"gang": False},
-    )
-    status = ended(runner, handle)
-    assert status.state is AppState.FAILED
-    assert "replica 1 failed (exit code 7)" in status.msg
-    assert status.roles[0].replicas[1].exit_code == 7
 
 
 def test_exit_codes_and_signals(runner: Runner, shell_app: ShellApp) -> None:
@@ -350,20 +329,6 @@ def test_our_own_settings_of_slurms_tools_stay_here(
     handle = runner.run(shell_app("echo $LC_MESSAGES; env | grep SLURM_TIME_FORMAT"), "slurm")
     runner.wait(handle, timeout=60)
     assert list(runner.log_lines(handle, "main")) == ["C.UTF-8\n"]
-
-
-def test_a_scancel_that_hangs(
-    runner: Runner, shell_app: ShellApp, cluster: Any, tmp_path: Path, eventually: Eventually
-) -> None:
-    """An element that ends the others of its array ends itself, though Slurm does not answer."""
-    tools = tmp_path / "tools"
-    tools.mkdir()
-    (tools / "scancel").write_text("#!/bin/sh\nexec sleep 300\n")
-    (tools / "scancel").chmod(0o755)
-    cfg = {"gang": False, "prologue": f"export PATH={tools}:$PATH"}
-    handle = runner.run(shell_app("exit 3"), "slurm", cfg, app_id="hangs")
-    assert runner.wait(handle, timeout=60) is not None
-    eventually(lambda: not cluster.tool("squeue", "-h", "-n", "hangs"), 60)
 
 
 def test_scancel_that_is_refused(
@@ -646,14 +611,11 @@ def test_a_prologue_may_allow_what_fails(runner: Runner, shell_app: ShellApp, en
     What it leaves set does not reach the job.
     """
     prologue = f"false || true\nexport SEEN=1\n{end}"
-    handle = runner.run(
-        shell_app('echo "$SEEN"', num_replicas=2), "slurm", {"prologue": prologue, "gang": False}
-    )
+    handle = runner.run(shell_app('echo "$SEEN"', num_replicas=2), "slurm", {"prologue": prologue})
     assert ended(runner, handle).state is AppState.SUCCEEDED
     assert [lines(runner, handle, "main", k)[-1] for k in range(2)] == ["1\n", "1\n"]
 
 
-@pytest.mark.parametrize("gang", [True, pytest.param(False, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "end",
     [
@@ -662,12 +624,10 @@ def test_a_prologue_may_allow_what_fails(runner: Runner, shell_app: ShellApp, en
     ],
 )
 def test_a_job_that_its_prologue_ends_has_not_succeeded(
-    runner: Runner, shell_app: ShellApp, gang: bool, end: str
+    runner: Runner, shell_app: ShellApp, end: str
 ) -> None:
     """A script that never reached the program, though Slurm calls it COMPLETED, has failed."""
-    handle = runner.run(
-        shell_app("echo started", num_replicas=2), "slurm", {"prologue": end, "gang": gang}
-    )
+    handle = runner.run(shell_app("echo started", num_replicas=2), "slurm", {"prologue": end})
     status = ended(runner, handle)
     assert status.state is AppState.FAILED
     assert "ended before the program started: does the prologue call exit?" in status.msg
@@ -701,7 +661,7 @@ def _with_engine(runner: Runner, handle: str) -> dict[str, str]:
     return status.engine
 
 
-@pytest.mark.parametrize("shape", ["one", "two roles", "array"])
+@pytest.mark.parametrize("shape", ["one", "two roles"])
 def test_slurms_own_names_are_kept(
     runner: Runner,
     shell_app: ShellApp,
@@ -716,10 +676,8 @@ def test_slurms_own_names_are_kept(
     app = shell_app(f"until test -e {tmp_path}/go; do sleep 0.1; done")
     if shape == "two roles":
         app.roles.append(dataclasses.replace(app.roles[0], name="other"))
-    if shape == "array":
-        app.roles[0].num_replicas = 2
     cfg: dict[str, Any] = {"exclusive": True, "sbatch_args": ["--hold"]}
-    handle = runner.run(app, "slurm", {**cfg, "gang": shape != "array"}, app_id="named")
+    handle = runner.run(app, "slurm", cfg, app_id="named")
     first = re.split(r"\D", cluster.tool("squeue", "-h", "-n", "named", "-o", "%i"))[0]
     eventually(lambda: _with_engine(runner, handle) == {"slurm_job": first}, 30)
     cluster.tool("scontrol", "release", first)

@@ -49,7 +49,6 @@ def test_one_role() -> None:
     ):
         assert f"#SBATCH {line}\n" in text
     assert "hetjob" not in text
-    assert "--array" not in text
 
 
 def test_a_step_leaves_memory_to_steps_of_programs() -> None:
@@ -131,21 +130,6 @@ def test_refused_by_field(fields: dict[str, Any], path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("roles", "path"),
-    [
-        ([role("a"), role("b")], "roles"),
-        ([role(max_retries=1, retry_policy=RetryPolicy.ROLE)], "roles[0].retry_policy"),
-        ([role(args=["a", f"${macros.rank0_env}"])], "roles[0].args[1]"),
-    ],
-)
-def test_refused_in_an_array(roles: list[Role], path: str) -> None:
-    """What elements of an array cannot have is refused by its path."""
-    with pytest.raises(UnsupportedFeature) as caught:
-        script(*roles, cfg={"gang": False})
-    assert caught.value.field == path
-
-
-@pytest.mark.parametrize(
     "cfg",
     [
         {"time": "soon"},
@@ -154,8 +138,7 @@ def test_refused_in_an_array(roles: list[Role], path: str) -> None:
         {"comment": "a\n#SBATCH --uid=0"},
         {"sbatch_args": ["hello"]},
         {"srun_args": ["--x=\ny"]},
-        {"array_parallel": 2},
-        {"gang": False, "array_parallel": 0},
+        {"keep_days": 0},
     ],
 )
 def test_bad_options(cfg: dict[str, CfgVal]) -> None:
@@ -164,13 +147,6 @@ def test_bad_options(cfg: dict[str, CfgVal]) -> None:
     """
     with pytest.raises(ConfigError, match=f"run option ({'|'.join(cfg)})"):
         script(role(), cfg=cfg)
-
-
-def test_array() -> None:
-    """Replicas are elements, each one task."""
-    text = script(role(num_replicas=5), cfg={"gang": False, "array_parallel": 2})
-    assert "#SBATCH --array=0-4%2\n" in text
-    assert "#SBATCH --ntasks=1\n" in text
 
 
 def test_a_node_without_the_python() -> None:

@@ -172,39 +172,30 @@ def test_a_cancel_between_two_segments(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("gang", [True, False])
-def test_segments_of_several(runner: Runner, gang: bool) -> None:
-    """A job of several roles goes on as a whole, and each element of an array by itself.
-
-    What has ended well under REPLICA is not done again.
-    """
+def test_segments_of_several(runner: Runner) -> None:
+    """A job of several roles goes on as a whole. What has ended well under REPLICA has ended."""
     script = STEPS.format(signal="USR1", steps='"$1"').replace(
         "cd ", "mkdir -p $TRANSLOAD_CHECKPOINT_DIR/$2; cd ", 1
     )
     script = script.replace('"$TRANSLOAD_CHECKPOINT_DIR" ||', '"$TRANSLOAD_CHECKPOINT_DIR/$2" ||')
 
-    def role(name: str, steps: str, count: int = 1) -> Role:
+    def role(name: str, steps: str) -> Role:
         return Role(
             name,
             "/tmp",
             entrypoint="sh",
             args=["-c", script, "sh", steps, "${replica_id}"],
-            num_replicas=count,
             retry_policy=RetryPolicy.REPLICA,
             notice=Notice(4, "USR1"),
             checkpoints=True,
         )
 
-    roles = [role("main", "25"), role("other", "2")]
-    if not gang:
-        roles = [role("main", "25", 2)]
-    app = AppDef("test", roles, segment=9.0)
-    handle = runner.run(app, "slurm", {"gang": gang})
+    app = AppDef("test", [role("main", "25"), role("other", "2")], segment=9.0)
+    handle = runner.run(app, "slurm")
     status = _end(runner, handle)
     assert status.state is AppState.SUCCEEDED, status
-    last = ("other", 0) if gang else ("main", 1)
-    attempts = [line for line in _lines(runner, handle, *last) if line.startswith("attempt")]
-    assert attempts == (["attempt 0 0"] if gang else ["attempt 0 0", "attempt 0 1"])
+    attempts = [line for line in _lines(runner, handle, "other") if line.startswith("attempt")]
+    assert attempts == ["attempt 0 0"]
     assert _causes(status) == ["segment"]
 
 
@@ -338,21 +329,6 @@ def test_a_notice_before_slurms_own_limit(runner: Runner, shell_app: ShellApp) -
     status = _end(runner, handle)
     assert status.state is AppState.SUCCEEDED, status
     assert _lines(runner, handle) == ["ready", "saved"]
-
-
-def test_a_cancel_gives_notice_to_elements_that_run(
-    runner: Runner, shell_app: ShellApp, eventually: Any
-) -> None:
-    """Of an array, those that wait never start, and those that run have their time."""
-    line = "trap 'echo saved; exit 75' USR1; echo ready; while :; do sleep 0.1; done"
-    app = shell_app(line, notice=Notice(20, "USR1"), num_replicas=2)
-    handle = runner.run(app, "slurm", {"gang": False, "array_parallel": 1})
-    _says(runner, handle, "ready", eventually)
-    runner.cancel(handle)
-    status = _end(runner, handle, 60)
-    assert (status.state, status.msg) == (AppState.CANCELLED, "cancelled on request")
-    assert _lines(runner, handle) == ["ready", "saved"]
-    assert _lines(runner, handle, "main", 1) == []
 
 
 def test_bad_combinations(runner: Runner, shell_app: ShellApp) -> None:

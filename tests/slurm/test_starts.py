@@ -31,7 +31,7 @@ def job_of(runner: Runner, handle: str) -> str:
     return job
 
 
-@pytest.mark.parametrize(("code", "gang"), [(3, True), (0, False)])
+@pytest.mark.parametrize("code", [0, 3])
 def test_requeue_after_the_end(
     runner: Runner,
     cluster: Any,
@@ -40,7 +40,6 @@ def test_requeue_after_the_end(
     tmp_path: Path,
     slurm_dir: Path,
     code: int,
-    gang: bool,
 ) -> None:
     """A job that is put back in the queue after its app has ended runs nothing again, and its end
     stays as it was.
@@ -48,34 +47,22 @@ def test_requeue_after_the_end(
     # a gang ends with its first failure: none before both have begun
     both = f"until test -e {tmp_path}/starts.0 && test -e {tmp_path}/starts.1; do sleep 0.1; done"
     command = f"echo x >> {tmp_path}/starts.{macros.replica_id}; {both}; exit {code}"
-    policy = {} if gang else {"retry_policy": RetryPolicy.REPLICA}
-    app = shell_app(command, num_replicas=2, **policy)
-    handle = runner.run(app, "slurm", {"requeue": True, "gang": gang})
+    handle = runner.run(shell_app(command, num_replicas=2), "slurm", {"requeue": True})
     first = ended(runner, handle)
     assert first.state is (AppState.FAILED if code else AppState.SUCCEEDED)
     job = job_of(runner, handle)
-    parts = [job] if gang else [f"{job}_0", f"{job}_1"]
-    words = ["squeue", "-h", "-r", "-t", "all", "-o", "%T", "-j", job]
-    held = ["squeue", "-h", "-r", "-t", "pending", "-o", "%i", "-j", job]
-    done = {"COMPLETED"} if code == 0 else {"FAILED"}
-    eventually(lambda: set(cluster.tool(*words).split()) == done, 30)
-    for part in parts:
-        subprocess.run(["scontrol", "requeue", part], env=cluster.env, check=True)
+    words = ["squeue", "-h", "-t", "all", "-o", "%T", "-j", job]
+    done = "COMPLETED" if code == 0 else "FAILED"
+    eventually(lambda: cluster.tool(*words).strip() == done, 30)
+    subprocess.run(["scontrol", "requeue", job], env=cluster.env, check=True)
     seen: set[str] = set()
-    lifted: set[str] = set()
+    eventually(lambda: cluster.tool(*words).strip() == "PENDING", 30)
+    cluster.tool("scontrol", "update", f"jobid={job}", "StartTime=now+3")  # else it is held longer
 
     def over() -> bool:
-        for part in (
-            set(cluster.tool(*held).split()) - lifted
-        ):  # else Slurm holds it for two minutes
-            cluster.tool("scontrol", "update", f"jobid={part}", "StartTime=now+3")
-            lifted.add(part)
         seen.add(str(runner.status(handle).state))
-        shown = [cluster.tool("scontrol", "-o", "show", "job", part) for part in parts]
-        return (
-            all("Restarts=1" in each for each in shown)
-            and set(cluster.tool(*words).split()) == done
-        )
+        restarted = "Restarts=1" in cluster.tool("scontrol", "-o", "show", "job", job)
+        return restarted and cluster.tool(*words).strip() == done
 
     eventually(over, 60)
     assert [len((tmp_path / f"starts.{k}").read_text().split()) for k in range(2)] == [1, 1]

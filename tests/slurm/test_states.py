@@ -13,7 +13,6 @@ from transload.retries import Gang
 from transload.specs import AppState, AppStatus, is_terminal
 from transload_slurm import commands
 from transload_slurm.decide import decide
-from transload_slurm.elements import gather
 from transload_slurm.jobs import Job, _merge, sacct, squeue
 from transload_slurm.states import STATES, clean, combined, ended, to_state
 
@@ -48,7 +47,7 @@ WORDS = [
     "EXPEDITING",
 ]
 
-RECORD = {"gang": True, "roles": [{"name": "main", "num_replicas": 2, "min_replicas": None}]}
+RECORD = {"roles": [{"name": "main", "num_replicas": 2, "min_replicas": None}]}
 
 
 def test_table_is_total() -> None:
@@ -67,7 +66,6 @@ SAID = {
     "is cancelled": "CANCELLED",
     "is suspended": "SUSPENDED",
     "depends on a failure": "PENDING",
-    "is an array": "RUNNING",
     "has two parts": "RUNNING",
 }
 
@@ -121,16 +119,16 @@ def test_parts_together(words: list[str]) -> None:
     )
 
 
-def test_components_and_elements_are_one_job() -> None:
-    """Rows of a heterogeneous job or array are one job.
+def test_components_are_one_job() -> None:
+    """Rows of a heterogeneous job are one job.
 
     The cause of a failure precedes its effects.
     """
     rows = [
         ("5+0", "a", "CANCELLED", "", "n1", "", ""),
         ("5+1", "a", "NODE_FAIL", "x", "n2", "", ""),
-        ("6_0", "b", "COMPLETED", "", "n1", "", ""),
-        ("6_1", "b", "RUNNING", "", "n1", "", ""),
+        ("6+0", "b", "COMPLETED", "", "n1", "", ""),
+        ("6+1", "b", "RUNNING", "", "n1", "", ""),
         ("7", "c", "NODE_FAIL", "", "", "", ""),
         ("7", "c", "COMPLETED", "", "", "", ""),
     ]
@@ -147,7 +145,7 @@ def _judge(word: str, state: str | None = "RUNNING", **more: object) -> AppStatu
         if state is None
         else {"state": state, "roles": [{"role": "main", "replicas": replicas}], **more}
     )
-    return decide(RECORD, written, Job("1", "a", word, {}))
+    return decide(RECORD, written, Job("1", "a", word))
 
 
 @given(st.sampled_from([*WORDS, "NEWER_WORD"]), st.sampled_from([None, "PENDING", "RUNNING"]))
@@ -210,7 +208,7 @@ def test_completed_is_checked_against_the_replicas(
         ],
     }
     role = {**RECORD["roles"][0], "min_replicas": needed}
-    status = decide({**RECORD, "roles": [role]}, state, Job("1", "a", "COMPLETED", {}))
+    status = decide({**RECORD, "roles": [role]}, state, Job("1", "a", "COMPLETED"))
     assert status.state is (AppState.FAILED if said else AppState.SUCCEEDED)
     assert said in status.msg
 
@@ -218,46 +216,8 @@ def test_completed_is_checked_against_the_replicas(
 def test_dependency_that_can_never_be_satisfied_is_an_end() -> None:
     """Slurm leaves such a job in its queue for ever, or cancels it. Both are a failure."""
     for word in ("PENDING", "CANCELLED"):
-        status = decide(RECORD, None, Job("1", "a", word, {}, "DependencyNeverSatisfied"))
+        status = decide(RECORD, None, Job("1", "a", word, "DependencyNeverSatisfied"))
         assert status.state is AppState.FAILED
-
-
-@given(
-    st.lists(
-        st.sampled_from(["", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"]), min_size=1, max_size=5
-    ),
-    st.data(),
-)
-def test_no_element_succeeds_without_a_word(words: list[str], data: st.DataObject) -> None:
-    """Of an ended array only elements whose supervisor said so have succeeded."""
-    rows = data.draw(
-        st.dictionaries(
-            st.sampled_from([str(k) for k in range(len(words))]),
-            st.sampled_from(["COMPLETED", "CANCELLED", "FAILED"]),
-        )
-    )
-    states = [
-        {
-            "state": word,
-            "msg": "broken",
-            "num_restarts": 0,
-            "signalled": False,
-            "roles": [{"replicas": [{"id": k, "state": word}]}],
-        }
-        if word
-        else None
-        for k, word in enumerate(words)
-    ]
-    role = {"name": "main", "num_replicas": len(words), "min_replicas": None}
-    record = {"gang": False, "roles": [role]}
-    state = gather(role, states)
-    status = decide(record, state, Job("1", "a", combined(rows.values()) or "COMPLETED", rows))
-    good = all(word == "SUCCEEDED" for word in words)
-    if rows or all(word in ("SUCCEEDED", "FAILED", "CANCELLED") for word in words):
-        assert (status.state is AppState.SUCCEEDED) == good
-        assert status.is_terminal()
-    else:
-        assert status.state is AppState.UNKNOWN
 
 
 @pytest.mark.parametrize("word", ["PENDING", "REQUEUED"])
@@ -265,83 +225,8 @@ def test_what_slurm_interrupted_waits(word: str) -> None:
     """A replica that Slurm has ended waits again with its job. Nobody has cancelled it."""
     ran = {"id": 0, "state": "CANCELLED", "exit_code": 75, "start_time": 1.0, "end_time": 2.0}
     written = {"state": "RUNNING", "roles": [{"role": "main", "replicas": [ran]}]}
-    status = decide(RECORD, written, Job("1", "a", word, {}, "Resources"))
+    status = decide(RECORD, written, Job("1", "a", word, "Resources"))
     replica = status.roles[0].replicas[0]
     assert (replica.state, replica.exit_code) == (AppState.PENDING, 75)
     assert status.msg.startswith("interrupted, and waiting in Slurm's queue as job 1")
-    assert decide(RECORD, None, Job("1", "a", word, {})).msg.startswith("waiting in Slurm's queue")
-
-
-def test_an_element_that_slurm_interrupted_waits() -> None:
-    """An element that is to run again waits, and one that somebody cancelled does not."""
-    role = {"name": "main", "num_replicas": 2, "min_replicas": None}
-    states = [
-        {
-            "state": word,
-            "msg": "",
-            "num_restarts": 0,
-            "signalled": True,
-            "roles": [{"replicas": [{"id": k, "state": "CANCELLED", "start_time": 1.0}]}],
-        }
-        for k, word in enumerate(["RUNNING", "CANCELLED"])
-    ]
-    record = {"gang": False, "roles": [role]}
-    status = decide(record, gather(role, states), Job("1", "a", "PENDING", {"0": "PENDING"}))
-    found = [replica.state for replica in status.roles[0].replicas]
-    assert found == [AppState.PENDING, AppState.CANCELLED]
-
-
-def test_an_array_that_was_cancelled_before_it_began() -> None:
-    """An array cancelled before it began has the supervisors' message, a failed one's first."""
-    role = {"name": "main", "num_replicas": 2, "min_replicas": None}
-    cancelled = {
-        "state": "CANCELLED",
-        "msg": Gang.ON_REQUEST,
-        "num_restarts": 0,
-        "signalled": False,
-        "roles": [{"replicas": [{"id": 0, "state": "CANCELLED"}]}],
-    }
-    failed = {**cancelled, "state": "FAILED", "msg": "broken"}
-    for states, msg in (([cancelled, cancelled], Gang.ON_REQUEST), ([cancelled, failed], "broken")):
-        state = gather(role, states)
-        assert state is not None and state["msg"] == msg
-
-
-def test_what_elements_say_while_they_run() -> None:
-    """An array's progress is that of the element furthest behind. A stalled one says so."""
-    role = {"name": "main", "num_replicas": 2, "min_replicas": None}
-    first = {
-        "state": "RUNNING",
-        "msg": "",
-        "num_restarts": 0,
-        "signalled": False,
-        "roles": [{"replicas": [{"id": 0, "state": "RUNNING"}]}],
-        "progress": {"fraction": 0.9, "at": 2.0},
-    }
-    behind = {
-        **first,
-        "msg": "it has stalled",
-        "stalled": True,
-        "progress": {"fraction": 0.2, "at": 1.0},
-    }
-    state = gather(role, [first, behind])
-    assert state is not None
-    assert (state["progress"]["fraction"], state["msg"]) == (0.2, "it has stalled")
-    assert state["stalled"] is True
-    ended = gather(role, [first, {**behind, "state": "FAILED"}])
-    assert ended is not None and "stalled" not in ended
-    for damaged in ("text", {"fraction": 0.1}, {"fraction": "much", "at": 1.0}):
-        state = gather(role, [first, {**behind, "progress": damaged}])
-        assert state is not None and state["progress"]["fraction"] == 0.9
-
-
-def test_rows_of_elements_that_wait() -> None:
-    """The database writes those that wait in one row."""
-    jobs = _merge(
-        [
-            ("6_[1,3-4%2]", "b", "CANCELLED by 0", "", "", "", ""),
-            ("6_0", "b", "COMPLETED", "", "", "", ""),
-        ],
-        "sacct",
-    )
-    assert jobs["6"].parts == dict.fromkeys("134", "CANCELLED by 0") | {"0": "COMPLETED"}
+    assert decide(RECORD, None, Job("1", "a", word)).msg.startswith("waiting in Slurm's queue")

@@ -121,32 +121,19 @@ def test_node_is_lost_and_the_app_is_started_again(
     assert lines(runner, handle)[-1].strip() != first
 
 
-def of_kind(
-    kind: str, shell_app: ShellApp, command: str, **fields: Any
-) -> tuple[AppDef, dict[str, Any], list[Any]]:
-    """Return a job of a kind, its run options, and its replicas as (role, number).
-
-    The kinds are two components and an array.
-    """
-    if kind == "array":
-        fields["retry_policy"] = RetryPolicy.REPLICA
-        return (
-            shell_app(command, num_replicas=2, **fields),
-            {"gang": False},
-            [("main", 0), ("main", 1)],
-        )
+def pair(shell_app: ShellApp, command: str, **fields: Any) -> tuple[AppDef, list[Any]]:
+    """Return a job of two components, and its replicas as (role, number)."""
     first, second = shell_app(command, **fields).roles[0], shell_app(command).roles[0]
     second.name = "second"
-    return AppDef("pair", [first, second]), {}, [("main", 0), ("second", 0)]
+    return AppDef("pair", [first, second]), [("main", 0), ("second", 0)]
 
 
 def test_requeue_beyond_the_retries_is_final(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
 ) -> None:
     """Each new start by Slurm counts as a retry, and one too many ends the job."""
-    line = "echo $TRANSLOAD_RETRY; sleep 200"
-    app, cfg, replicas = of_kind("two roles", shell_app, line, max_retries=1)
-    handle = runner.run(app, "slurm", cfg)
+    app, replicas = pair(shell_app, "echo $TRANSLOAD_RETRY; sleep 200", max_retries=1)
+    handle = runner.run(app, "slurm")
     scheduler: Any = runner.scheduler("slurm")
     job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
 
@@ -169,16 +156,13 @@ def test_requeue_beyond_the_retries_is_final(
         ]
 
 
-@pytest.mark.parametrize("kind", ["two roles", "array"])
 def test_requeue_within_the_retries(
-    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, kind: str
+    runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually
 ) -> None:
-    """Components and elements that Slurm starts again end well, all of them, and their new start is
-    counted.
-    """
+    """Components that Slurm starts again end well, all of them, and their new start is counted."""
     command = "echo $TRANSLOAD_RETRY; test $TRANSLOAD_RETRY -gt 0 || sleep 200"
-    app, cfg, replicas = of_kind(kind, shell_app, command, max_retries=1)
-    handle = runner.run(app, "slurm", cfg)
+    app, replicas = pair(shell_app, command, max_retries=1)
+    handle = runner.run(app, "slurm")
     scheduler: Any = runner.scheduler("slurm")
     job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
     eventually(lambda: all("0\n" in runner.log_lines(handle, *who) for who in replicas), 60)
@@ -212,29 +196,23 @@ def test_clock_of_the_client_is_behind(
     assert status.num_restarts == 1
 
 
-@pytest.mark.parametrize("kind", ["two roles", "array"])
 def test_lost_node_of_a_part(
     runner: Runner,
     shell_app: ShellApp,
     eventually: Eventually,
     lost_node: Callable[[str], None],
-    tmp_path: Path,
-    kind: str,
 ) -> None:
-    """A component or element without retries on a lost node is FAILED with the reason.
+    """A component without retries on a lost node is FAILED with the reason.
 
-    Slurm ends the other components. Other elements go on to their end first.
+    Slurm ends the other components.
     """
-    go = tmp_path / "go"
-    command = f"echo $SLURMD_NODENAME; until test -e {go}; do sleep 0.2; done"
-    app, cfg, replicas = of_kind(kind, shell_app, command)
+    command = "echo $SLURMD_NODENAME; sleep 200"
+    app, replicas = pair(shell_app, command)
     for role in app.roles:
         role.resource = Resource(cpu=10, gpu=0, memMB=100)  # no two on one node
-    handle = runner.run(app, "slurm", cfg)
+    handle = runner.run(app, "slurm")
     eventually(lambda: all(list(runner.log_lines(handle, *who)) for who in replicas), 60)
     lost_node(next(iter(runner.log_lines(handle, *replicas[1]))).strip())
-    if kind == "array":
-        go.touch()
     status = ended(runner, handle)
     assert status.state is AppState.FAILED, status
     assert "a node was lost" in status.msg
@@ -510,12 +488,11 @@ def test_job_that_only_the_accounting_knows(
     shell_app: ShellApp,
     eventually: Eventually,
 ) -> None:
-    """A job that only accounting knows, also an array or components, is described by sacct."""
+    """A job that only accounting knows, also one of components, is described by sacct."""
     with Runner("tests") as runner:
         handles = {
             "cancelled": runner.run(shell_app("echo up; sleep 200", num_replicas=2), "slurm"),
             "failed": runner.run(shell_app("exit 3"), "slurm"),
-            "array": runner.run(shell_app("true", num_replicas=2), "slurm", {"gang": False}),
         }
         first, second = shell_app("true").roles[0], shell_app("true").roles[0]
         second.name = "second"
@@ -551,7 +528,6 @@ def test_job_that_only_the_accounting_knows(
         assert states == {
             "cancelled": "CANCELLED",
             "failed": "FAILED",
-            "array": "SUCCEEDED",
             "pair": "SUCCEEDED",
         }
         for handle in handles.values():

@@ -155,7 +155,7 @@ _WAITING = """
 AccountNotAllowed AccountingPolicy AssocGrpGRESRunMinutes AssocMaxSubmitJobLimit AssociationJobLimit
 AssociationResourceLimit AssociationTimeLimit BadConstraints BeginTime BurstBufferOperation
 BurstBufferResources BurstBufferStageIn Cleaning Constraints DeadLine Dependency FedJobLock
-FrontEndDown InvalidAccount InvalidQOS JobArrayTaskLimit JobHeldAdmin JobHeldUser JobHoldMaxRequeue
+FrontEndDown InvalidAccount InvalidQOS JobHeldAdmin JobHeldUser JobHoldMaxRequeue
 JobLaunchFailure Licenses MaxJobsPerAccount MaxMemPerLimit MaxMemoryRunMinsPerUser MaxPoweredUpNodes
 MpiPortsBusy NodeDown PartitionConfig PartitionDown PartitionInactive PartitionNodeLimit
 PartitionTimeLimit PowerNotAvail PowerReserved Priority Prolog QOSGrpBillingMinutes QOSJobLimit
@@ -177,7 +177,7 @@ ReqNodeNotAvail Reservation ReservationDeleted ReservationInvalid Resources Sche
 )
 def test_every_reason_has_words(reason: str) -> None:
     """No reason of Slurm is left to be looked up, and those that name nodes name them."""
-    job = Job("7", "a", "PENDING", {}, reason)
+    job = Job("7", "a", "PENDING", reason)
     words = meaning(job)
     assert " " in words and in_words(job).startswith(f"{words} ({reason})")
     if "node[" in reason or "node1" in reason:
@@ -197,7 +197,7 @@ def test_every_reason_has_words(reason: str) -> None:
 )
 def test_families_of_reasons(reason: str, words: str) -> None:
     """Limits of accounts and QOS have names built of parts. An unknown reason stays as it is."""
-    job = Job("7", "a", "PENDING", {}, reason)
+    job = Job("7", "a", "PENDING", reason)
     assert meaning(job) == words
     assert reason in in_words(job)
 
@@ -208,7 +208,7 @@ def test_rounding_of_an_expected_start() -> None:
     now = datetime(2026, 1, 1, 12, 0, 30).timestamp()
 
     def told(start: str) -> str:
-        return expected_start(Job("7", "a", "PENDING", {}, "Priority", start=start), now)[:16]
+        return expected_start(Job("7", "a", "PENDING", "Priority", start=start), now)[:16]
 
     assert told("2026-01-01T12:10:31") == "2026-01-01 12:11"
     assert told("2026-01-01T15:01:00") == told("2026-01-01T15:09:59") == "2026-01-01 15:10"

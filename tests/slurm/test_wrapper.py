@@ -344,29 +344,26 @@ def test_what_a_filter_says_before_the_id(
     assert "Welcome" not in str(caught.value)
 
 
-@pytest.mark.parametrize("gang", [True, False])
-def test_arguments_that_are_no_text(runner: Runner, shell_app: ShellApp, gang: bool) -> None:
+def test_arguments_that_are_no_text(runner: Runner, shell_app: ShellApp) -> None:
     """Bytes that are no text, which Python has as lone surrogates, reach the program as they
     are.
     """
     app = shell_app('printf %s "$0" | od -An -tx1')
     app.roles[0].args.append("a\udcff\udc80z")
-    handle = runner.run(app, "slurm", {"gang": gang})
+    handle = runner.run(app, "slurm")
     assert ended(runner, handle).state is AppState.SUCCEEDED
     assert "".join(runner.log_lines(handle, "main")).split() == ["61", "ff", "80", "7a"]
 
 
-@pytest.mark.parametrize(("gang", "replicas"), [(True, 1), (False, 2)])
+@pytest.mark.parametrize("replicas", [1, 2])
 def test_srun_args_reach_every_replica(
-    runner: Runner, shell_app: ShellApp, tmp_path: Path, gang: bool, replicas: int
+    runner: Runner, shell_app: ShellApp, tmp_path: Path, replicas: int
 ) -> None:
-    """A single replica, and an element of an array, is a step with the user's options of ``srun``
-    too.
-    """
+    """A single replica is a step with the user's options of ``srun``, too."""
     prolog = tmp_path / "prolog"
     prolog.write_text(f"#!/bin/sh\necho x >> {tmp_path}/ran\n")
     prolog.chmod(0o755)
-    cfg = {"gang": gang, "srun_args": [f"--task-prolog={prolog}"]}
+    cfg = {"srun_args": [f"--task-prolog={prolog}"]}
     handle = runner.run(shell_app("true", num_replicas=replicas), "slurm", cfg)
     assert ended(runner, handle).state is AppState.SUCCEEDED
     assert (tmp_path / "ran").read_text().split() == ["x"] * replicas

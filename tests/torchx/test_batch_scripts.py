@@ -151,8 +151,7 @@ def test_an_array_in_the_folder_of_its_submit(
     Path("sweep.sbatch").write_text(ARRAY)
     assert main(["migrate", "sweep.sbatch", "--write"]) == 1
     said = capsys.readouterr().err
-    assert "its 3 elements are replicas" in said
-    assert "run -c gang=false -c array_parallel=2" in said
+    assert "its 3 elements are replicas, which start together, not 2 at a time" in said
     assert "of one run: run -c dependency=afterok:7" in said
     assert "SLURM_… exists" not in said
     assert not Path("transload.toml").exists()

@@ -554,7 +554,6 @@ class Gang:
             between it and the end), ``notice_signal`` (its number) and ``checkpoints`` (whether it
             has a folder for them).
         timeout: how long the job may take. None means no limit.
-        only: number of the one replica that is looked after here. None means all.
         before: what `as_json` returned before the engine started the job again, with `counts` under
             ``counts``. None means that this is the first start.
         segment: how long the job may run at a time. None means no such limit.
@@ -583,7 +582,6 @@ class Gang:
         self,
         roles: Sequence[Mapping[str, Any]],
         timeout: float | None = None,
-        only: int | None = None,
         before: Mapping[str, Any] | None = None,
         *,
         segment: float | None = None,
@@ -598,12 +596,8 @@ class Gang:
         self.engine_end: float | None = None
         self.mark = mark
         self.replicas = [
-            Replica(i, k)
-            for i, role in enumerate(roles)
-            for k in range(role["num_replicas"])
-            if only in (None, k)
+            Replica(i, k) for i, role in enumerate(roles) for k in range(role["num_replicas"])
         ]
-        self.alone = only is not None
         self.state = "SUBMITTED"
         self.msg = ""
         self.final: tuple[str, str] | None = None
@@ -1147,10 +1141,7 @@ class Gang:
 
     def needed(self, role: int) -> int:
         """Return how many replicas of a role must succeed."""
-        least: int | None = self.roles[role]["min_replicas"]
-        if self.alone or least is None:
-            return len(self._of_role(role))
-        return least
+        return needed_replicas(self.roles[role])
 
     def succeeded(self) -> bool:
         """Tell whether enough replicas of every role have succeeded."""

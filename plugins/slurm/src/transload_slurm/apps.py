@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable
@@ -32,7 +32,7 @@ from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
 from transload_slurm.environments import Environments, choose_python
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended, to_state
-from transload_slurm.store import AppFolders, last_line, read_json, read_state, write_file
+from transload_slurm.store import AppFolders, last_line, read_json, write_file
 from transload_slurm.watch import OVER, SlurmWatch
 
 if TYPE_CHECKING:
@@ -217,9 +217,7 @@ class Apps:
             jobs = self.jobs.ask(
                 {job_id for _, job_id in open_.values()},
                 max_age,
-                lambda: all(
-                    self._has_ended(app_id, record) for app_id, (record, _) in open_.items()
-                ),
+                lambda: all(map(self._has_ended, open_)),
             )
         except SchedulerUnavailable as exc:
             problem = str(exc)
@@ -242,7 +240,7 @@ class Apps:
         damage = self.store.damage(app_id)
         if not damage:
             return None
-        state = read_state(f"{self.store.folder(app_id)}/state.json")
+        state = self.store.state(app_id)
         status = AppStatus(AppState.UNKNOWN)
         if state is not None and written_end(state):
             status = AppStatus.from_dict(state)
@@ -257,15 +255,13 @@ class Apps:
         Both are None if there is no such job.
         """
         folder = self.store.folder(app_id)
-        state = self.store.state(app_id, record)
+        state = self.store.state(app_id)
         cancelled = self._cancel_requested(app_id)
         last = _last_word(folder)
-        if written_end(state) and record["gang"]:
+        if written_end(state):
             return decide(record, state, None, cancel_requested=cancelled), None
         if last is not None:
             return self._concluded(app_id, record, state, last), None
-        if written_end(state):
-            return decide(record, state, None, cancel_requested=cancelled), None
         job_id = self.store.job_id(app_id)
         if job_id is not None:
             self._seen_at(app_id, state)  # before Slurm is asked
@@ -274,7 +270,7 @@ class Apps:
             return decide(
                 record,
                 None,
-                Job("", "", "PENDING", {}, "being submitted"),
+                Job("", "", "PENDING", "being submitted"),
                 cancel_requested=cancelled,
             ), None
         try:
@@ -286,13 +282,9 @@ class Apps:
         return os.path.exists(f"{self.store.folder(app_id)}/cancel")
 
     def _unreachable(self, app_id: str, record: dict[str, Any], problem: str) -> AppStatus:
-        status = decide(
-            record,
-            self.store.state(app_id, record),
-            None,
-            cancel_requested=self._cancel_requested(app_id),
-        )
-        if not written_end(self.store.state(app_id, record)):
+        state = self.store.state(app_id)
+        status = decide(record, state, None, cancel_requested=self._cancel_requested(app_id))
+        if not written_end(state):
             status.state = AppState.UNKNOWN
             status.msg = problem
         return status
@@ -312,12 +304,10 @@ class Apps:
         """Return the status of a job by Slurm's answer, and the time when Slurm was asked for it."""
         if job is not None and not self._is_ours(app_id, job):
             job = None  # Slurm has begun to count anew: that is another job
-        state = self.store.state(
-            app_id, record
-        )  # read after Slurm was asked: its end may have come meanwhile
+        state = self.store.state(app_id)  # after Slurm was asked: its end may have come meanwhile
         present = self.store.job_id(app_id)
         if job is not None and present not in (job_id, None):  # it was submitted again meanwhile
-            job = replace(job, id=str(present), state="PENDING", reason="", parts={})
+            job = replace(job, id=str(present), state="PENDING", reason="")
         elif job is not None and _runs(state) and asked < self._seen_at(app_id, state):
             # Slurm was asked before the replicas started: that the job waits is out of date
             job = replace(job, state=_not_waiting(job.state))
@@ -325,14 +315,7 @@ class Apps:
             job = self._as_believed(record, state, job)
         if job is not None and ended(job.state):
             with contextlib.suppress(OSError):
-                said = {
-                    "id": job.id,
-                    "name": job.name,
-                    "state": job.state,
-                    "parts": dict(job.parts),
-                }
-                said.update(reason=job.reason, nodes=job.nodes, source=job.source, start=job.start)
-                write_file(f"{self.store.folder(app_id)}/slurm.json", json.dumps(said))
+                write_file(f"{self.store.folder(app_id)}/slurm.json", json.dumps(asdict(job)))
             self._seen.pop(app_id, None)
         self._lift(app_id, job)
         return self._concluded(app_id, record, state, job)
@@ -353,7 +336,7 @@ class Apps:
         if job.source == "squeue":
             if record["requeue"] and clean(job.state) in PUT_BACK and self._is_doubted(job):
                 return replace(job, state="PENDING", reason=clean(job.state))
-            if ended(job.state) and is_unreported(record, state, job) and self._is_doubted(job):
+            if ended(job.state) and is_unreported(state, job) and self._is_doubted(job):
                 return replace(job, state="COMPLETING")
         if not ended(job.state):
             self._doubted.pop(job.id, None)
@@ -371,9 +354,6 @@ class Apps:
         note = ""
         if job is not None and ended(job.state):
             note = last_line(f"{folder}/batch.log")
-            decision = read_json(f"{folder}/verdict.json")
-            if decision is not None:
-                state = {**(state or {}), "state": "FAILED", "msg": str(decision.get("msg", ""))}
         return decide(
             record,
             state,
@@ -388,22 +368,20 @@ class Apps:
         Some seconds are left: within the second in which the job was ended, its nodes take the new
         start for the old one.
         """
-        if job is None or not job.waiting:
+        if job is None or job.reason != "BeginTime":
             return
         if not os.path.exists(f"{self.store.folder(app_id)}/claim"):
             return  # it has not run before
-        # each part by itself: of an array's elements some may run, or be about to
-        for part, start in job.waiting.items():
-            # only once: by a clock that is behind the controller's it would seem held for ever
-            done, tried = self._lifted.get(part, ("", -_LIFT_S))
-            now = time.monotonic()
-            if start <= done or now - tried < _LIFT_S or seconds_until(start) < 2 * _HOLD_S:
-                continue
-            command = ["scontrol", "update", f"jobid={part}", f"StartTime=now+{_HOLD_S}"]
-            with contextlib.suppress(SchedulerUnavailable):
-                if commands.run(command, _CANCEL_S).code == 0:
-                    done = start
-                self._lifted[part] = (done, now)
+        # only once: by a clock that is behind the controller's it would seem held for ever
+        done, tried = self._lifted.get(job.id, ("", -_LIFT_S))
+        now = time.monotonic()
+        if job.start <= done or now - tried < _LIFT_S or seconds_until(job.start) < 2 * _HOLD_S:
+            return
+        command = ["scontrol", "update", f"jobid={job.id}", f"StartTime=now+{_HOLD_S}"]
+        with contextlib.suppress(SchedulerUnavailable):
+            if commands.run(command, _CANCEL_S).code == 0:
+                done = job.start
+            self._lifted[job.id] = (done, now)
 
     def _description(
         self, app_id: str, record: dict[str, Any], status: AppStatus
@@ -482,11 +460,7 @@ class Apps:
 
     def _places(self, app_id: str) -> list[str]:
         folder = self.store.folder(app_id)
-        record = self._readable(app_id)
-        states = [f"{folder}/state.json"]
-        if record is not None:
-            states = self.store.state_files(app_id, record)
-        return [folder, f"{folder}/slurm.json", *states]
+        return [folder, f"{folder}/slurm.json", self.store.state_file(app_id)]
 
     def _logs(self, app_id: str) -> list[str]:
         folder = f"{self.store.folder(app_id)}/logs"
@@ -503,7 +477,7 @@ class Apps:
             record = self._readable(app_id)
             if record is not None and _last_word(self.store.folder(app_id)) is None:
                 job_id = self.store.job_id(app_id)
-                if job_id is not None and not written_end(self.store.state(app_id, record)):
+                if job_id is not None and not written_end(self.store.state(app_id)):
                     jobs[app_id] = job_id
         if not jobs:
             return {}
@@ -547,7 +521,7 @@ class Apps:
         if record is None and self.store.damage(app_id):
             self._cancel_damaged(app_id)
             return True
-        if record is None or self._has_ended(app_id, record):
+        if record is None or self._has_ended(app_id):
             return record is not None
         folder = self.store.folder(app_id)
         first = False
@@ -589,7 +563,7 @@ class Apps:
             first: its end was not asked for before.
         """
         seconds = float(record.get("notice") or 0.0)
-        if not seconds or not self._may_run(app_id, record):
+        if not seconds or not self._may_run(app_id):
             return commands.run(["scancel", job_id], _CANCEL_S)
         asked = time.time()
         if not first:
@@ -597,21 +571,21 @@ class Apps:
                 asked = os.stat(f"{self.store.folder(app_id)}/cancel").st_mtime
         if time.time() - asked > seconds + _OVERDUE_S:  # its supervisor has not seen it
             return commands.run(["scancel", job_id], _CANCEL_S)
-        # what waits gets no notice: elements of an array, or a job that waits once more
+        # a job that waits, perhaps once more, gets no notice
         commands.run(["scancel", "--state=PENDING", job_id], _CANCEL_S)
         # the batch script alone gets it: its supervisor looks for the file
         return commands.run(["scancel", "--batch", "--signal=CONT", job_id], _CANCEL_S)
 
-    def _may_run(self, app_id: str, record: dict[str, Any]) -> bool:
+    def _may_run(self, app_id: str) -> bool:
         """Tell whether replicas may run now. Their supervisor writes a moment later that they do."""
         if not os.path.exists(f"{self.store.folder(app_id)}/claim"):
             return False
-        states = [read_state(path) for path in self.store.state_files(app_id, record)]
-        return any(state is None or not _is_away(state) for state in states)
+        state = self.store.state(app_id)
+        return state is None or not _is_away(state)
 
-    def _has_ended(self, app_id: str, record: dict[str, Any]) -> bool:
+    def _has_ended(self, app_id: str) -> bool:
         """Tell, from the folder alone, whether a job has ended."""
-        state = self.store.state(app_id, record)
+        state = self.store.state(app_id)
         return written_end(state) or _last_word(self.store.folder(app_id)) is not None
 
     def delete(self, app_id: str) -> bool:
@@ -628,7 +602,7 @@ class Apps:
         record = self.store.record(app_id)
         if record is None:
             return self._delete_damaged(app_id)
-        if not self._has_ended(app_id, record):
+        if not self._has_ended(app_id):
             self.cancel(app_id)
             self._await_end(app_id, float(record.get("notice") or 0.0))
         self.store.remove(app_id, record)
@@ -776,7 +750,7 @@ class Apps:
     def _over(self, app_id: str) -> bool:
         """Tell whether a job has ended, by an answer of Slurm that may be some seconds old."""
         record = self.store.record(app_id)
-        if record is None or self._has_ended(app_id, record):
+        if record is None or self._has_ended(app_id):
             return True
         found = self._describe_many([app_id], _LOG_AGE_S)[app_id]
         return found is None or found.status.is_terminal()
@@ -820,9 +794,7 @@ def _last_word(folder: str) -> Job | None:
     found = read_json(f"{folder}/slurm.json")
     if found is None:
         return None
-    parts = found.get("parts")
-    texts = all(isinstance(value, str) for name, value in found.items() if name != "parts")
-    if not texts or not isinstance(parts, dict):
+    if not all(isinstance(value, str) for value in found.values()):
         return None
     try:
         return Job(**found)

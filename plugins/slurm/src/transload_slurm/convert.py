@@ -145,8 +145,6 @@ class SlurmRequest:
         roles: its roles: one is a job, several are the components of a heterogeneous job.
         sbatch: options of ``sbatch`` for the job as a whole.
         comment: the user's own.
-        gang: tasks of one job, or with False elements of an array.
-        array_parallel: how many elements may run at the same time, or None for all.
         timeout: seconds from the first start, or None for no limit.
         job_dir: folder for logs, workspace and results, or None for the job's own.
         python: the Python of the nodes.
@@ -160,8 +158,6 @@ class SlurmRequest:
     roles: list[RoleRequest]
     sbatch: list[str]
     comment: str
-    gang: bool
-    array_parallel: int | None
     timeout: float | None
     job_dir: str | None
     python: str
@@ -198,28 +194,15 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
             "machine"
         )
     refuse_unsupported(app, CAPABILITIES._replace(mounts=mounts), "slurm")
-    gang = cfg.get("gang") is not False
     if app.segment is not None:
         _check_segment(cfg)
-    if not gang:
-        _refuse_array(app)
-    elif cfg.get("array_parallel") is not None:
-        raise ConfigError(
-            "run option array_parallel: only with gang=false, where replicas are elements of an "
-            "array"
-        )
     roles = []
     for index, role in enumerate(app.roles):
-        roles.append(_role(role, index, cfg, app, gang=gang, here=here))
+        roles.append(_role(role, index, cfg, app, here=here))
     job = flags(PER_JOB, cfg)
     if cfg.get("dependency"):
         job.append("--kill-on-invalid-dep=yes")
     job.append("--requeue" if _may_requeue(app, cfg) else "--no-requeue")
-    parallel = cfg.get("array_parallel")
-    if not isinstance(parallel, int):
-        parallel = None
-    elif parallel < 1:
-        raise ConfigError(f"run option array_parallel={parallel}: must be 1 or more")
     keep = cfg.get("keep_days")
     if isinstance(keep, (int, float)) and not keep > 0:
         raise ConfigError(f"run option keep_days={keep!r}: must be more than 0")
@@ -235,8 +218,6 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         roles=roles,
         sbatch=job,
         comment=comment,
-        gang=gang,
-        array_parallel=parallel,
         timeout=app.timeout,
         job_dir=folder,
         python=_python(cfg, here),
@@ -301,33 +282,12 @@ def _app_id(app: AppDef) -> str:
         return NO_ID
 
 
-def _refuse_array(app: AppDef) -> None:
-    def refuse(path: str, reason: str) -> None:
-        raise UnsupportedFeature(
-            f"{path}: not possible on scheduler 'slurm' with gang=false: {reason}", path
-        )
-
-    if len(app.roles) > 1:
-        refuse("roles", "an array has one role")
-    role = app.roles[0]
-    if role.max_retries and role.retry_policy is not RetryPolicy.REPLICA:
-        refuse(
-            "roles[0].retry_policy", "elements of an array are started again one by one (REPLICA)"
-        )
-    for index, arg in enumerate(role.args):
-        if macros.rank0_env in arg:
-            refuse(
-                f"roles[0].args[{index}]", f"{macros.rank0_env}: replica 0 may not have started yet"
-            )
-
-
 def _role(
     role: Role,
     index: int,
     cfg: Mapping[str, CfgVal],
     app: AppDef,
     *,
-    gang: bool,
     here: bool,
 ) -> RoleRequest:
     """Return what is asked for a role.
@@ -337,7 +297,6 @@ def _role(
         index: its number in the job.
         cfg: the run options of the job.
         app: the definition of the job.
-        gang: whether all replicas run together. Otherwise they are elements of an array.
         here: whether the cluster's disk is that of this machine.
     """
     kind = "none"
@@ -361,8 +320,7 @@ def _role(
     )
     role = values.apply(role)
     options = role_options(role, index, cfg)
-    tasks = role.num_replicas if gang else 1
-    shape = _shape(role, index, tasks, options)
+    shape = _shape(role, index, options)
     limit = flags(PER_ROLE, options)
     if app.segment is not None:
         limit.append(f"--time={math.ceil(app.segment / 60)}")
@@ -480,7 +438,7 @@ def _may_requeue(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
     return bool(given)
 
 
-def _shape(role: Role, index: int, tasks: int, options: Mapping[str, CfgVal]) -> list[str]:
+def _shape(role: Role, index: int, options: Mapping[str, CfgVal]) -> list[str]:
     """Return what a role asks of the nodes. Zero counts as unset, since to Slurm it means "all"."""
     resource = role.resource
     path = f"roles[{index}].resource"
@@ -495,7 +453,7 @@ def _shape(role: Role, index: int, tasks: int, options: Mapping[str, CfgVal]) ->
             f"{field}={resource.cpu}: not possible on scheduler 'slurm': CPUs are whole", field
         )
     cpus = max(1, int(resource.cpu))
-    shape = [f"--ntasks={tasks}", f"--cpus-per-task={cpus}"]
+    shape = [f"--ntasks={role.num_replicas}", f"--cpus-per-task={cpus}"]
     if resource.memMB > 0:
         shape.append(f"--mem-per-cpu={math.ceil(resource.memMB / cpus)}M")
     if resource.gpu > 0:
@@ -578,11 +536,6 @@ def script(request: SlurmRequest, app_id: str, folder: str, token: str, workspac
         "--open-mode=append",
     ]
     head += ["--export=ALL", *request.sbatch]
-    if not request.gang:
-        array = f"--array=0-{request.roles[0].num_replicas - 1}"
-        if request.array_parallel:
-            array += f"%{request.array_parallel}"
-        head.append(array)
     lines = ["#!/bin/sh", *map(_directive, head)]
     for index, role in enumerate(request.roles):
         if index:
@@ -626,7 +579,7 @@ def _prologue(
     replica.
     """
     first = request.roles[0]
-    logs = shlex.quote(f"{folder}/logs/{first.name}/") + "${SLURM_ARRAY_TASK_ID:-0}"
+    logs = shlex.quote(f"{folder}/logs/{first.name}/0")
     where = workspace
     if not where and first.container == "none":
         where = first.cwd or ""

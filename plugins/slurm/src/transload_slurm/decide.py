@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from transload.retries import Gang, needed_replicas
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
-from transload_slurm import elements
 from transload_slurm.jobs import Job
 from transload_slurm.states import WHY, clean, ended, to_state
 from transload_slurm.waiting import in_words
@@ -16,6 +15,14 @@ NEVER: Final = "DependencyNeverSatisfied"
 _DEPENDENCY: Final = (NEVER, "Dependency")
 FORGOTTEN: Final = "Slurm knows nothing of its job any more, and the job left no word of its end"
 _NEVER_SATISFIED: Final = "its dependency can never be satisfied"
+_ENDED_EARLY: Final = (
+    "COMPLETED, but its batch script ended before the program started: does the prologue call exit?"
+)
+"""Why a job has failed of which Slurm says COMPLETED, if no replica was started."""
+
+_NO_REPORT: Final = "COMPLETED, but there is no record that the program ended well: see batch.log"
+"""Likewise, if replicas were started."""
+
 _ENDED_BY_SLURM: Final = (
     "Slurm ended its job (scancel, limit of time or pre-emption), and forgot why"
 )
@@ -64,8 +71,6 @@ def decide(
         return _forgotten(status, state, cancel_requested)
     word = clean(job.state)
     status.state = to_state(job.state)
-    if not record["gang"] and is_terminal(status.state) and job.reason not in _DEPENDENCY:
-        return _array(status, record, state, job)
     if word == "COMPLETED":
         _check_completed(status, record, job)
     elif status.state is AppState.CANCELLED:
@@ -82,7 +87,7 @@ def decide(
     if is_terminal(status.state):
         _end_replicas(status)
     elif status.state is AppState.PENDING:
-        _requeue_replicas(status, record)
+        _requeue_replicas(status)
     return status
 
 
@@ -126,27 +131,11 @@ def _describe_waiting(status: AppStatus, state: Mapping[str, Any] | None, job: J
     status.msg = text
 
 
-def _array(
-    status: AppStatus, record: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job
-) -> AppStatus:
-    """Return the status of an array of which nothing runs or waits any more."""
-    if not elements.finish(status, record["roles"][0], state, job):
-        status.state = AppState.UNKNOWN
-        status.msg = FORGOTTEN
-    elif status.cancel_requested and status.state is AppState.FAILED:
-        status.state = AppState.CANCELLED
-    if status.cancel_requested and status.state is AppState.CANCELLED:
-        status.msg = Gang.ON_REQUEST
-    return status
-
-
-def is_unreported(record: Mapping[str, Any], state: Mapping[str, Any] | None, job: Job) -> bool:
+def is_unreported(state: Mapping[str, Any] | None, job: Job) -> bool:
     """Tell whether Slurm says COMPLETED, but the supervisor has written no end.
 
     On a shared disk the end may be seen late.
     """
-    if not record["gang"]:
-        return elements.is_unreported(state, job)
     return clean(job.state) == "COMPLETED" and not written_end(state)
 
 
@@ -164,9 +153,9 @@ def _check_completed(status: AppStatus, record: Mapping[str, Any], job: Job) -> 
         if failed:
             why = f"COMPLETED, but {failed} replica(s) of role {role.role!r} failed"
         elif all(state is AppState.PENDING for state in states):
-            why = elements.ENDED_EARLY
+            why = _ENDED_EARLY
         else:
-            why = elements.NO_REPORT
+            why = _NO_REPORT
         status.msg = f"Slurm job {job.id}: {why}"
         return
 
@@ -232,18 +221,14 @@ def _was_interrupted(status: AppStatus) -> bool:
     return False
 
 
-def _requeue_replicas(status: AppStatus, record: Mapping[str, Any]) -> None:
+def _requeue_replicas(status: AppStatus) -> None:
     """Make replicas PENDING that are started again, since the job is in the queue again.
 
-    Slurm has ended those that ran, which nobody has cancelled. Elements of an array end by
-    themselves, and `elements.gather` has looked at their ends.
+    Slurm has ended those that ran, which nobody has cancelled.
     """
-    again = [AppState.RUNNING]
-    if record["gang"]:
-        again.append(AppState.CANCELLED)
     for role in status.roles:
         for replica in role.replicas:
-            if replica.state in again:
+            if replica.state in (AppState.RUNNING, AppState.CANCELLED):
                 replica.state = AppState.PENDING
 
 

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
@@ -41,31 +41,26 @@ _CHUNK: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What Slurm says of a job, all its components or array elements taken together.
+    """What Slurm says of a job, all its components taken together.
 
     Args:
-        id: its id, which is that of the leader of a heterogeneous job, and of an array the array's.
+        id: its id, which is that of the leader of a heterogeneous job.
         name: its name there, which is the job id.
         state: Slurm's word.
-        parts: offset of a component or index of an element → Slurm's word. It is empty for a plain
-            job.
         reason: why it waits, or how it ended.
         nodes: where it runs.
         source: which tool said so.
         start: when it started, or is to start, as Slurm writes local times.
-        waiting: id of each part (of a plain job its own) that waits for a time → that time.
         comment: the job's comment, or "" where the source does not say it.
     """
 
     id: str
     name: str
     state: str
-    parts: Mapping[str, str]
     reason: str = ""
     nodes: str = ""
     source: str = "squeue"
     start: str = ""
-    waiting: Mapping[str, str] = field(default_factory=dict)
     comment: str = ""
 
 
@@ -74,39 +69,19 @@ _Row = tuple[str, str, str, str, str, str, str]
 
 def _merge(rows: list[_Row], source: str) -> dict[str, Job]:
     """Build jobs from rows of (id, name, state, reason, nodes, start, comment)."""
-    grouped: dict[str, dict[str, tuple[str, ...]]] = {}
-    for job_id, *rest in rows:
-        base, _, part = job_id.replace("+", "_").partition("_")
-        for each in _parts(part):
-            grouped.setdefault(base, {})[each] = (*rest, job_id)  # the last row counts
+    grouped: dict[str, dict[str, _Row]] = {}
+    for row in rows:
+        base, _, component = row[0].partition("+")
+        grouped.setdefault(base, {})[component] = row  # the last one counts
     jobs = {}
     for base, parts in grouped.items():
-        words = {part: row[1] for part, row in parts.items()}
-        state = combined(words.values())
-        row = next(row for row in parts.values() if row[1] == state)
-        nodes = ",".join(dict.fromkeys(row[3] for row in parts.values() if row[3]))
-        waiting = {row[6]: row[4] for row in parts.values() if row[2] == "BeginTime"}
-        known: dict[str, str] = {}
-        if set(words) != {""}:
-            known = words
-        jobs[base] = Job(base, row[0], state, known, row[2], nodes, source, row[4], waiting, row[5])
+        state = combined(row[2] for row in parts.values())
+        _, name, _, reason, _, start, comment = next(
+            row for row in parts.values() if row[2] == state
+        )
+        nodes = ",".join(dict.fromkeys(row[4] for row in parts.values() if row[4]))
+        jobs[base] = Job(base, name, state, reason, nodes, source, start, comment)
     return jobs
-
-
-def _parts(part: str) -> list[str]:
-    """Return the elements that a row stands for.
-
-    A row is ``4``, say, or ``[1,5-7%2]`` for elements that wait.
-    """
-    if not part.startswith("["):
-        return [part]
-    found = []
-    for piece in part.strip("[]").partition("%")[0].split(","):
-        first, _, last = piece.partition("-")
-        if not (first.isdigit() and (last or first).isdigit()):
-            return [part]
-        found += [str(number) for number in range(int(first), int(last or first) + 1)]
-    return found
 
 
 def squeue(*selection: str) -> dict[str, Job]:
@@ -116,7 +91,7 @@ def squeue(*selection: str) -> dict[str, Job]:
         SchedulerUnavailable: if it cannot be asked.
     """
     answer = commands.run(
-        ["squeue", "-h", "-r", "-t", "all", "-o", "%i|%j|%T|%r|%N|%S|%k", *selection], _TIMEOUT_S
+        ["squeue", "-h", "-t", "all", "-o", "%i|%j|%T|%r|%N|%S|%k", *selection], _TIMEOUT_S
     )
     if answer.code != 0:
         if "invalid job id" in answer.err.lower():
@@ -222,7 +197,7 @@ class Jobs:
         """Return Slurm's rows of jobs, with None for a job that it does not know.
 
         Args:
-            job_ids: ids, of arrays and heterogeneous jobs the leader's.
+            job_ids: ids, of heterogeneous jobs the leader's.
             max_age: seconds that an earlier answer may be old, at least a fraction of a second.
             enough: called now and then while Slurm takes its time. True ends the wait without an
                 answer.
@@ -402,7 +377,7 @@ class Jobs:
         """Note a job that Slurm has just accepted, so that it is not asked for a moment."""
         now = time.monotonic()
         with self._lock:
-            self._known[job_id] = (now, now, Job(job_id, name, "PENDING", {}, source="sbatch"))
+            self._known[job_id] = (now, now, Job(job_id, name, "PENDING", source="sbatch"))
 
     def asked_at(self, job_id: str, job: Job | None) -> float:
         """Return when Slurm was asked for this answer, by the monotonic clock.

@@ -59,16 +59,6 @@ def run_opts() -> runopts:
             ),
             None,
         ),
-        "gang": (
-            bool,
-            "start all replicas together, as tasks of one job; false: each by itself, in an array",
-            True,
-        ),
-        "array_parallel": (
-            int,
-            "with gang=false: how many replicas may run at the same time",
-            None,
-        ),
         "requeue": (
             bool,
             "may Slurm start the job again (node lost, pre-empted); default: if roles retry",

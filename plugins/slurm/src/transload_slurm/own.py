@@ -28,7 +28,7 @@ SBATCH: Final[Mapping[str, str]] = {
     "open-mode": _LOGS,
     "export": _VARIABLES,
     "export-file": _VARIABLES,
-    "array": "use the run option gang=false, with --replicas",
+    "array": "submit a job for each element, as transload.map and searches do",
     "ntasks": _REPLICAS,
     "cpus-per-task": _CPU,
     "requeue": "use the run option requeue=true",

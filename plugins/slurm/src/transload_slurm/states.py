@@ -79,7 +79,7 @@ def to_state(word: str) -> AppState:
 
 
 def combined(words: Iterable[str]) -> str:
-    """Return the word for a job of several parts (components, array elements).
+    """Return the word for a job of several components.
 
     While a part lives, it is the liveliest part's. Once all have ended, it is the worst one. A
     cause of failure is worse than CANCELLED, which is the end of the others, and that is worse than

@@ -11,8 +11,6 @@
                     job/          the supervisor that runs in the job
                     plan.json     what the supervisor runs (role-<n>: each task of a role)
                     state.json    what the job is doing, written by the supervisor
-                                  (elements/<k>/state.json in an array)
-                    verdict.json  an array had too many failures
                     slurm.json    Slurm's last answer about the job, written by whoever got it
                     cancel        somebody asked for the end
                     batch.log     what the supervisor, srun and Slurm itself complain of
@@ -48,7 +46,6 @@ from transload.schedulers.local.store import safe_id, size_of
 from transload.schedulers.local.supervisor import layout
 from transload.specs import AppStatus, SpecError
 from transload_slurm import checkpoints
-from transload_slurm.elements import gather
 
 ENV_FOLDER: Final = "TRANSLOAD_SLURM_DIR"
 """Folder of the jobs, on a file system that login and compute nodes share."""
@@ -305,28 +302,18 @@ class AppFolders:
         except OSError as exc:
             raise SchedulerUnavailable(f"cannot read {self.root}/.gone: {exc.strerror}") from exc
 
-    def state(self, app_id: str, record: dict[str, Any]) -> dict[str, Any] | None:
+    def state(self, app_id: str) -> dict[str, Any] | None:
         """Return what the supervisor has written last, or None if it has not begun."""
-        found = [read_state(path) for path in self.state_files(app_id, record)]
-        if record["gang"]:
-            return found[0]
-        return gather(
-            record["roles"][0], [state if state and _is_element(state) else None for state in found]
-        )
+        return read_state(self.state_file(app_id))
 
-    def state_files(self, app_id: str, record: dict[str, Any]) -> list[str]:
-        """Return the files in which the supervisors of a job write what it is doing."""
-        folder = self.folder(app_id)
-        if record["gang"]:
-            return [f"{folder}/state.json"]
-        return [
-            f"{folder}/elements/{k}/state.json" for k in range(record["roles"][0]["num_replicas"])
-        ]
+    def state_file(self, app_id: str) -> str:
+        """Return the file in which the supervisor of a job writes what it is doing."""
+        return f"{self.folder(app_id)}/state.json"
 
     def ended_at(self, app_id: str, record: dict[str, Any]) -> float:
         """Return when the end of a job was written, by its supervisor or by us for Slurm."""
         times = []
-        for path in [*self.state_files(app_id, record), f"{self.folder(app_id)}/slurm.json"]:
+        for path in (self.state_file(app_id), f"{self.folder(app_id)}/slurm.json"):
             with contextlib.suppress(OSError):
                 times.append(os.stat(path).st_mtime)
         return max(times, default=float(record["created"]))
@@ -383,12 +370,6 @@ def read_state(path: str) -> dict[str, Any] | None:
     return found
 
 
-def _is_element(state: dict[str, Any]) -> bool:
-    """Tell whether a state is one that the supervisor of an array's element writes."""
-    roles = state.get("roles") or [{}]
-    return bool(roles[0].get("replicas")) and {"msg", "num_restarts", "signalled"} <= state.keys()
-
-
 def _read_record(path: str) -> dict[str, Any] | None:
     try:
         return read_json(path)
@@ -432,4 +413,4 @@ def _is_whole(record: dict[str, Any]) -> bool:
     for role in record["roles"]:
         if not isinstance(role, dict) or not {"name", "num_replicas"} <= role.keys():
             return False
-    return {"gang", "requeue", "tracker_base"} <= record.keys()
+    return {"requeue", "tracker_base"} <= record.keys()

@@ -148,7 +148,6 @@ def _record(
         "parent_run_id": submission.parent_run_id,
         "created": time.time(),
         "id_given": submission.id_given,
-        "gang": request.gang,
         "requeue": "--requeue" in request.sbatch,
         "roles": roles,
         "files": f"{_elsewhere(store, request) or store.root}/{app_id}",

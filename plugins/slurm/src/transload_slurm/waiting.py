@@ -38,7 +38,6 @@ REASONS: Final[Mapping[str, str]] = {
     "FrontEndDown": "no front end is up that could start it",
     "InvalidAccount": "there is no such account: name another (-c account=NAME)",
     "InvalidQOS": "there is no such QOS: name another (-c qos=NAME)",
-    "JobArrayTaskLimit": "as many of its replicas run as array_parallel allows",
     "JobHeldAdmin": "an administrator holds it: ask them",
     "JobHeldUser": "it is held: `scontrol release {job}` lets it start",
     "JobHoldMaxRequeue": "Slurm has started it again too often: `scontrol release {job}` goes on",

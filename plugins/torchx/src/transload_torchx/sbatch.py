@@ -315,11 +315,11 @@ def _about_array(script: _Script) -> str:
     """Return what is left to do for an array."""
     array = _array(script)
     if array is None:
-        return "give --replicas, and -c gang=false -c array_parallel=N"
-    options = "-c gang=false"
+        return "give --replicas, or submit a job for each element"
+    about = f"its {array.count} elements are replicas, which start together"
     if array.parallel:
-        options = f"{options} -c array_parallel={array.parallel}"
-    return f"its {array.count} elements are replicas; to start each by itself: run {options}"
+        about = f"{about}, not {array.parallel} at a time"
+    return about
 
 
 def _replicas(script: _Script) -> int:

@@ -812,17 +812,14 @@ def start_number() -> int:
     return int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
-def main(folder: str, role: str, k: str = "") -> None:
+def main(folder: str, role: str) -> None:
     """Serve as one task of a step, whose standard input and output belong to the supervisor."""
     with open(os.path.join(folder, f"role-{role}"), "rb", opener=open_own) as file:
         task = unpack(file.read())
     report = os.dup(1)
     os.dup2(2, 1)  # a stray print must not be taken for a report
-    agent = Agent(folder, task, int(role), int(k or os.environ.get("SLURM_PROCID", "0")), 0, report)
-    place = folder
-    if k:
-        place = os.path.join(folder, "elements", k)
-    mine = os.path.join(place, f".start-{start_number()}")
+    agent = Agent(folder, task, int(role), int(os.environ.get("SLURM_PROCID", "0")), 0, report)
+    mine = os.path.join(folder, f".start-{start_number()}")
     agent.start = StartFolder(mine, os.path.dirname(folder))
     agent.main()
     sys.exit(0)

@@ -79,8 +79,7 @@ class SlurmLimit:
 def _own_row(answer: str) -> dict[str, str]:
     """Return what ``scontrol`` says of this job.
 
-    The last element of an array has the number of the array. Asked for it, Slurm answers with a
-    line for each element.
+    Asked for the first component of a heterogeneous job, Slurm answers with a line for each.
     """
     rows = [
         dict(word.split("=", 1) for word in line.split() if "=" in word)

@@ -7,6 +7,7 @@ import subprocess
 import time
 
 from .agent import open_own
+from .starts import job_id
 from .steps import UNREACHABLE, complain
 
 TYPE_CHECKING = False
@@ -78,7 +79,7 @@ def go_on() -> str:
     deadline = time.monotonic() + _PATIENCE_S
     while True:
         try:
-            return _said(run_tool(["scontrol", "requeue", _own_id()]), "scontrol requeue")
+            return _said(run_tool(["scontrol", "requeue", job_id()]), "scontrol requeue")
         except _Unreachable as exc:
             if time.monotonic() >= deadline:
                 return str(exc)
@@ -88,14 +89,6 @@ def go_on() -> str:
 
 class _Unreachable(Exception):
     """Slurm does not answer now."""
-
-
-def _own_id() -> str:
-    """Return the id of this job, or of this element of an array, as ``scontrol`` takes it."""
-    env = os.environ
-    if "SLURM_ARRAY_TASK_ID" in env:
-        return f"{env['SLURM_ARRAY_JOB_ID']}_{env['SLURM_ARRAY_TASK_ID']}"
-    return env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")
 
 
 def run_tool(command: list[str]) -> tuple[int, str, str]:

@@ -16,7 +16,7 @@ _PREFIX = ".start-"
 
 
 class Start:
-    """One start of a job, or of one array element.
+    """One start of a job.
 
     Slurm may start a job again while the processes of an earlier start still live. Only the newest
     start can write the job's state. Each start writes through a separate folder, and removes those
@@ -97,7 +97,7 @@ def claim(folder: str, token: str) -> bool:
     """
     path = os.path.join(folder, "claim")
     mine = job_id()
-    aside = f"{path}.{mine}.{os.environ.get('SLURM_ARRAY_TASK_ID', '')}"
+    aside = f"{path}.{mine}"
     deadline = time.monotonic() + _CLAIM_S
     while _read(os.path.join(folder, "token")) == token:
         write_new(aside, mine)
@@ -140,8 +140,5 @@ def _read(path: str) -> str | None:
 
 
 def job_id() -> str:
-    """Return the id of the whole job, be it an array, a heterogeneous job or a plain one."""
-    env = os.environ
-    return (
-        env.get("SLURM_ARRAY_JOB_ID") or env.get("SLURM_HET_JOB_ID") or env.get("SLURM_JOB_ID", "")
-    )
+    """Return the id of the whole job, be it a heterogeneous job or a plain one."""
+    return os.environ.get("SLURM_HET_JOB_ID") or os.environ.get("SLURM_JOB_ID", "")

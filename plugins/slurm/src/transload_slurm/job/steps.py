@@ -55,7 +55,7 @@ class Step:
     ``srun``, such as a container, need a step.
     """
 
-    def __init__(self, folder: str, plan: dict[str, Any], role: int, only: int | None) -> None:
+    def __init__(self, folder: str, plan: dict[str, Any], role: int) -> None:
         self.role = role
         self.buffer = b""
         self.broken = False
@@ -80,7 +80,6 @@ class Step:
             folder,
             str(role),
         ]
-        wrapper += [] if only is None else [str(only)]
         self.process = subprocess.Popen(
             ["srun", *plan["roles"][role]["srun"], *wrapper],  # noqa: S607 - Slurm's own, on PATH
             stdin=subprocess.PIPE,
@@ -216,7 +215,7 @@ def _let_be() -> None:
 
 def _write_role(folder: str, plan: dict[str, Any], role: int) -> None:
     path = os.path.join(folder, f"role-{role}")
-    aside = f"{path}.{os.urandom(6).hex()}.tmp"  # elements of an array come at the same time
+    aside = f"{path}.{os.urandom(6).hex()}.tmp"  # two starts may come at the same time
     with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(agent.pack(agent.task_of(plan, role)))
     os.replace(aside, path)

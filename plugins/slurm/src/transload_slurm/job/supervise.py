@@ -20,7 +20,6 @@ from transload.retries import (
     Gang,
     Replica,
     exit_text,
-    needed_replicas,
     read_error,
     traceback_error,
 )
@@ -35,7 +34,7 @@ from transload.runtime.liveness import (
 from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently, start_number
 from .limits import SlurmLimit
 from .rank0 import Rank0
-from .requeue import cause_of, go_on, run_tool
+from .requeue import cause_of, go_on
 from .starts import Start, claim, job_id
 from .steps import Step, complain, job_now
 
@@ -70,12 +69,11 @@ _UNKNOWN_TO_SH = {
 
 
 class Supervisor:
-    """Runs one job, or one element of an array, to its end.
+    """Runs one job to its end.
 
     Args:
         folder: the job's folder.
         plan: its ``plan.json``.
-        only: the replica that this array element runs, or None for all.
         start: which start of the job this is.
         before: the ``state.json`` of an earlier start, or None if there was none.
         prologue: exit code of the prologue, if it has failed, or 0 if it has not.
@@ -85,21 +83,18 @@ class Supervisor:
         self,
         folder: str,
         plan: dict[str, Any],
-        only: int | None,
         start: Start,
         before: dict[str, Any] | None,
         prologue: int = 0,
     ) -> None:
         self.folder = folder
         self.plan = plan
-        self.only = only
         self.start = start
         self.prologue = prologue
         cause = cause_of(before, folder)
         self.app = Gang(
             _rules(plan),
             plan["timeout"],
-            only,
             before,
             segment=plan["segment"],
             cause=cause,
@@ -164,12 +159,8 @@ class Supervisor:
         return self._end()
 
     def _ask_limit(self) -> None:
-        """Find out how long Slurm lets this job run.
-
-        Elements of an array ask only if they need it.
-        """
-        if self.only is None or self._warns or self.app.segment is not None:
-            self.limit.ask()
+        """Find out how long Slurm lets this job run."""
+        self.limit.ask()
         if self.limit.answer is not None:
             self.selector.register(self.limit.answer, selectors.EVENT_READ, self.limit)
         self._keep_limit()
@@ -244,9 +235,7 @@ class Supervisor:
             self._leave(step)
             step = None
         if step is None:
-            step = self.steps[role] = patiently(
-                lambda: Step(self.folder, self.plan, role, self.only)
-            )
+            step = self.steps[role] = patiently(lambda: Step(self.folder, self.plan, role))
             self.selector.register(step.reports, selectors.EVENT_READ, step)
             if step.noise is not None:
                 self.selector.register(step.noise, selectors.EVENT_READ, (step,))
@@ -633,8 +622,6 @@ class Supervisor:
                 replica.end = time.time()
         while not self._write():
             time.sleep(1.0)  # on a full disk, since the end must be readable
-        if self.only is not None and self.app.state == "FAILED" and not self.replaced:
-            self._end_array()
         if self.replaced:
             return self._dismiss(WITHDRAWN)
         if self.app.final is None:
@@ -674,28 +661,6 @@ class Supervisor:
         select.select([self.wake], [], [], _SIGNAL_S)
         if signal.SIGTERM in self._received():
             self.app.interrupt()
-
-    def _end_array(self) -> None:
-        """End the other elements if too many have failed for good."""
-        role = self.plan["roles"][0]
-        places = [
-            os.path.join(self.folder, "elements", str(k), "state.json")
-            for k in range(role["num_replicas"])
-        ]
-        states = [_read_json(place) for place in places]
-        failed = sum(1 for state in states if state and state["state"] == "FAILED")
-        if role["num_replicas"] - failed < needed_replicas(role):
-            try:
-                self.start.write("verdict.json", json.dumps({"msg": self.app.msg}))
-                os.replace(
-                    os.path.join(self.start.place, "verdict.json"),
-                    os.path.join(self.folder, "verdict.json"),
-                )
-            except OSError as exc:
-                complain(f"{exc}")
-            code, _, err = run_tool(["scancel", os.environ["SLURM_ARRAY_JOB_ID"]])
-            if code:
-                complain(f"scancel of the other elements: {err or f'exit code {code}'}")
 
     def _state(self) -> dict[str, Any]:
         more: dict[str, Any] = {"job": job_id(), "signalled": self.app.interrupted}
@@ -837,20 +802,14 @@ def main(folder: str, token: str, prologue: str = "0") -> None:
         sys.exit(WITHDRAWN)
     with open(os.path.join(folder, "plan.json"), encoding="utf-8", opener=open_own) as file:
         plan = json.load(file)
-    element = os.environ.get("SLURM_ARRAY_TASK_ID")
-    place = folder
-    only = None
-    if element is not None:
-        place = os.path.join(folder, "elements", element)
-        only = int(element)
-    start = Start(place, start_number(), os.path.dirname(folder))
+    start = Start(folder, start_number(), os.path.dirname(folder))
     if not patiently(start.enter):
         complain("Slurm has started the job anew: nothing to do for this start")
         sys.exit(WITHDRAWN)
-    before = _read_json(os.path.join(place, "state.json"))
+    before = _read_json(os.path.join(folder, "state.json"))
     if before is not None and before["state"] in TERMINAL:
         complain("Slurm started the job again after it had ended: nothing to do")
         sys.exit(int(before["state"] != "SUCCEEDED"))
     if os.path.exists(os.path.join(folder, "slurm.json")):  # Slurm has reported its end since
         sys.exit(1)
-    sys.exit(Supervisor(folder, plan, only, start, before, int(prologue)).main())
+    sys.exit(Supervisor(folder, plan, start, before, int(prologue)).main())
