@@ -20,6 +20,7 @@ from transload_testing.schedulers import Damage, SchedulerConformance, damaged_t
 
 _GONE = "a pod that is cancelled takes its log with it"
 _NO_HELPER = "what a program reports of its progress comes through a helper"
+_STAYS = "what is in a claim stays there, unless it is mounted here"
 _FAILED = "a pod that gets its notice for the time limit has failed, however it ends"
 
 
@@ -32,6 +33,7 @@ class OnFake(SchedulerSuite):
         "test_notice_of_a_cancel": _GONE,
         "test_what_does_not_heed_its_notice_is_killed": _GONE,
         "test_notice_before_the_time_limit": _FAILED,
+        "test_checkpoints_go_with_the_last_job": _STAYS,
         "test_progress": _NO_HELPER,
         "test_progress_that_makes_no_sense": _NO_HELPER,
         "test_what_is_no_progress": _NO_HELPER,

@@ -434,7 +434,7 @@ class KubernetesScheduler(SchedulerBase):
         namespace, _ = names.place(app_id)
         selector = f"{names.LABEL_CHECKPOINTS}={names.checkpoints_label(facts.plan.checkpoints)}"
         others = self._lookup.items("ConfigMap", namespace, selector)
-        checkpoints.remove_unused(self._cluster, namespace, facts, others)
+        checkpoints.remove_unused(facts.plan, others)
 
     def _delete_damaged(self, app_id: str, facts: Facts) -> None:
         """Delete a job whose record is damaged, after its pods had their grace period to end.
