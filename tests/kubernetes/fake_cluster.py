@@ -77,9 +77,6 @@ class Cluster:
         self.beside: dict[
             str, dict[str, Process]
         ] = {}  # uid of a pod → its other containers that are no helpers
-        self.late: set[str] = (
-            set()
-        )  # pods whose own time limit was set, after which all of them ends
         self.forgotten: set[str] = (
             set()
         )  # pods that their kubelet, which begins again, does not know yet
@@ -199,36 +196,9 @@ class Cluster:
         wanted = (change.get("metadata") or {}).get("resourceVersion")
         if wanted and wanted != old["metadata"]["resourceVersion"]:
             raise ApiError(409, "Conflict", "the object has been modified")
-        if plural == "pods":
-            return self._limit_pod(old, change)
         new: dict[str, Any] = merge_patch(copy.deepcopy(old), change)
         self.save(plural, new)
         return new
-
-    def _limit_pod(self, pod: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-        """Give a pod a time limit, upon which a kubelet ends it.
-
-        No other field of a pod may change.
-        """
-        if list(change.get("spec") or ()) != ["activeDeadlineSeconds"]:
-            raise ApiError(
-                422,
-                "Invalid",
-                "spec: Forbidden: pod updates may not change fields other than a few",
-            )
-        pod["spec"].update(change["spec"])
-        pod["metadata"]["annotations"].update(
-            (change.get("metadata") or {}).get("annotations") or {}
-        )
-        self.save("pods", pod)
-        uid = pod["metadata"]["uid"]
-        self.late.add(uid)
-        for process in self._running(uid):
-            process.signal(signal.SIGTERM)
-            timer = threading.Timer(1.0, process.signal, (signal.SIGKILL,))
-            timer.daemon = True
-            timer.start()
-        return pod
 
     def _running(self, uid: str) -> list[Process]:
         """Return the processes of a pod, helpers aside."""
@@ -615,19 +585,11 @@ class Cluster:
         """Give a pod its last phase, and count it. A pod that was deleted is removed."""
         with self.lock:
             self.processes.pop(pod["metadata"]["uid"], None)
-            late = pod["metadata"]["uid"] in self.late
-            code = int(failed or late)
-            pod["status"]["phase"] = "Succeeded" if code == 0 else "Failed"
-            if late:
-                words = {
-                    "reason": "DeadlineExceeded",
-                    "message": "Pod was active on the node longer than the limit",
-                }
-                pod["status"].update(words)
+            pod["status"]["phase"] = "Failed" if failed else "Succeeded"
             disrupted = any(
                 each["type"] == "DisruptionTarget" for each in pod["status"]["conditions"]
             )
-            how = "done" if code == 0 else self._judge(pod, disrupted=disrupted)
+            how = self._judge(pod, disrupted=disrupted) if failed else "done"
             owner, index = (
                 pod["metadata"]["ownerReferences"][0]["uid"],
                 int(pod["metadata"]["annotations"][INDEX]),

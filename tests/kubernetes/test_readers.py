@@ -12,10 +12,8 @@ from transload.schedulers.api import LogQuery, Stream, Submission, reconcile
 from transload.specs import AppState, RetryPolicy, VolumeMount
 from transload_kubernetes.diagnose import OBSERVE, SUBMIT
 
-_NEW = {("pods", "watch"), ("events", "watch"), ("pods", "patch")}
+_NEW = {("pods", "watch"), ("events", "watch")}
 """Rights that earlier versions did not ask for."""
-_SIDECAR = {"name": "proxy", "image": "proxy:1", "command": ["sleep", "300"]}
-_SIDECAR = {"spec": {"template": {"spec": {"containers": [_SIDECAR]}}}}
 
 
 def start(scheduler: Any, app: Any, app_id: str = "x", **cfg: Any) -> None:
@@ -139,10 +137,6 @@ def test_calls_and_rights_are_the_same(
         eventually(lambda app_id=app_id: ended(f"{app_id}2"), 60)
         scheduler.delete(app_id)
         scheduler.delete(f"{app_id}2")
-    aside = shell("true")
-    aside.roles[0].metadata["kubernetes.job"] = _SIDECAR
-    start(scheduler, aside, "aside")
-    eventually(lambda: ended("aside"), 60)
     start(scheduler, shell("true", image="missing/image:1"), "stuck")
     eventually(
         lambda: (

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from transload.runner import Runner
-from transload.schedulers.api import reconcile
-from transload.specs import AppDef, AppState, RetryPolicy
-from transload_kubernetes.diagnose import OBSERVE
+from transload.specs import AppDef, AppState
 
 
 def beside(app: AppDef, command: str, *, first: bool = False) -> AppDef:
@@ -26,98 +24,21 @@ def beside(app: AppDef, command: str, *, first: bool = False) -> AppDef:
 
 @pytest.mark.parametrize("jobset", ["never", "always"])
 @pytest.mark.parametrize("code", [0, 7])
-def test_the_end_of_the_program_decides(runner: Runner, shell: Any, jobset: str, code: int) -> None:
-    """A container that runs on does not hold the job, whose owner ends it.
-
-    Exit code and log stay.
-    """
-    app = beside(shell(f"echo hello; exit {code}", replicas=2), "sleep 300")
-    handle = runner.run(app, "kubernetes", {"jobset": jobset})
-    final = runner.wait(handle, timeout=60)
-    assert final is not None and final.state is (AppState.FAILED if code else AppState.SUCCEEDED)
-    assert code in {each.exit_code for each in final.roles[0].replicas}
-    if code:
-        assert "exit code 7" in final.msg
-    if code or jobset == "never":
-        assert "hello\n" in [
-            *runner.log_lines(handle, "main", 0),
-            *runner.log_lines(handle, "main", 1),
-        ]
-
-
-@pytest.mark.parametrize("jobset", ["never", "always"])
-def test_retries_are_as_without_it(fake: Any, runner: Runner, shell: Any, jobset: str) -> None:
-    """A program that failed is started again, one that ended well is not, whatever runs beside
-    it.
-    """
-    app = beside(
-        shell('echo "$TRANSLOAD_RETRY"; exit "$((1 - TRANSLOAD_RETRY))"', replicas=2), "sleep 300"
-    )
-    app.roles[0].max_retries, app.roles[0].retry_policy = 1, RetryPolicy.REPLICA
-    handle = runner.run(app, "kubernetes", {"jobset": jobset})
-    final = runner.wait(handle, timeout=60)
-    assert final is not None and (final.state, final.num_restarts) == (AppState.SUCCEEDED, 2)
-    made = {
-        item["metadata"]["name"]
-        for _, event, _, item in fake.cluster.history
-        if item["kind"] == "Pod"
-    }
-    assert len(made) == 4
-    if jobset == "never":
-        # asked of the cluster: a pod is deleted with its log if its Job fails first
-        printed = [line for pod in made for _, line in fake.cluster.logs[pod].lines]
-        assert sorted(printed) == [b"0\n", b"0\n", b"1\n", b"1\n"]
-
-
-def test_others_run_on(runner: Runner, shell: Any, tmp_path: Any, eventually: Any) -> None:
-    """A replica that ended well waits for the others, after which its pod is ended."""
+def test_a_container_that_runs_on_holds_the_job(
+    runner: Runner, shell: Any, tmp_path: Path, eventually: Any, jobset: str, code: int
+) -> None:
+    """The status says that the program has ended. The job ends, as the program, with the other."""
     go = tmp_path / "go"
-    command = (
-        f'test "$TRANSLOAD_REPLICA_ID" = 0 || until test -e {go}; do sleep 0.05; done; echo done'
-    )
-    handle = runner.run(
-        beside(shell(command, replicas=2), "sleep 300"), "kubernetes", {"jobset": "never"}
-    )
+    app = beside(shell(f"echo hello; exit {code}"), f"until test -e {go}; do sleep 0.05; done")
+    handle = runner.run(app, "kubernetes", {"jobset": jobset})
     status = eventually(lambda: (it := runner.status(handle)).msg and it, 30)
     assert status.state is AppState.RUNNING
-    assert status.msg == "main/0: its program has ended (0), but container proxy still runs"
+    assert status.msg == f"main/0: its program has ended ({code}), but container proxy still runs"
     go.touch()
     final = runner.wait(handle, timeout=60)
-    assert final is not None and final.state is AppState.SUCCEEDED
-    assert list(runner.log_lines(handle, "main", 1)) == ["done\n"]
-
-
-@pytest.mark.parametrize("jobset", ["never", "always"])
-def test_results_of_a_helper_are_waited_for(runner: Runner, shell: Any, jobset: str) -> None:
-    """A helper hands over when all of its pod ends, which is after the program's end."""
-    body = json.dumps({"schema": 1, "key": "0", "results": {"loss": 0.5}})
-    report = f"echo '{body}' >$TRANSLOAD_TRACKER_BASE/0.json"
-    app = beside(shell(f"{report}; exit 0"), "trap 'sleep 0.7; exit' TERM; sleep 300 & wait")
-    handle = runner.run(app, "kubernetes", {"jobset": jobset, "helper_image": "busybox:1"})
-    final = runner.wait(handle, timeout=60)
-    assert final is not None and final.state is AppState.SUCCEEDED
-    assert runner.results(handle).value("loss") == 0.5
-
-
-@pytest.mark.parametrize("jobset", ["never", "always"])
-@pytest.mark.parametrize("code", [0, 7])
-def test_who_only_looks_is_told(
-    fake: Any, runner: Runner, scheduler: Any, shell: Any, eventually: Any, jobset: str, code: int
-) -> None:
-    """The status says what still runs until the owner has ended it, or has no right to."""
-    handle = runner.run(
-        beside(shell(f"exit {code}"), "sleep 300"), "kubernetes", {"jobset": jobset}
-    )
-    app_id = handle.rpartition("/")[2]
-    found = eventually(lambda: (it := scheduler.describe(app_id)).status.msg and it, 30)
-    assert (
-        found.status.msg
-        == f"main/0: its program has ended ({code}), but container proxy still runs"
-    )
-    assert (found.status.state, found.needs_reconcile) == (AppState.RUNNING, True)
-    fake.cluster.rights = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
-    reconcile(scheduler, found)
-    assert scheduler.describe(app_id).status.state is AppState.RUNNING
+    assert final is not None and final.state is (AppState.FAILED if code else AppState.SUCCEEDED)
+    assert final.roles[0].replicas[0].exit_code == code
+    assert list(runner.log_lines(handle, "main", 0)) == ["hello\n"]
 
 
 def test_a_container_that_fails_is_named(runner: Runner, shell: Any) -> None:

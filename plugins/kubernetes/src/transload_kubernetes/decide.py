@@ -6,8 +6,6 @@ of each role.
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -49,11 +47,9 @@ class Decision:
         restart: make these Jobs. Each is the name of a role and an attempt.
         after_interruption: that is because of an interruption, and spends no retry.
         start: resume these held objects. Each is a kind and a name.
-        release: end what still runs in these pods, whose programs have ended.
         end: end the pods of these objects. Each is a kind and a name.
         interrupted: keys and values to add to its record, of interruptions.
         note: note the status in its record as final.
-        final: the final status, if it is not ``status``.
     """
 
     status: AppStatus
@@ -61,16 +57,14 @@ class Decision:
     restart: list[tuple[str, Attempt]] = field(default_factory=list)
     after_interruption: bool = False
     start: list[tuple[str, str]] = field(default_factory=list)
-    release: list[str] = field(default_factory=list)
     end: list[tuple[str, str]] = field(default_factory=list)
     interrupted: dict[str, str] = field(default_factory=dict)
     note: bool = False
-    final: AppStatus | None = None
 
     @property
     def due(self) -> bool:
         """Whether anything is to be done."""
-        steps = (self.stop, self.restart, self.start, self.release, self.end, self.interrupted)
+        steps = (self.stop, self.restart, self.start, self.end, self.interrupted)
         return any(map(bool, steps)) or self.note
 
 
@@ -109,10 +103,9 @@ def decide(facts: Facts, now: float) -> Decision:
         decision.interrupted = _interruptions_to_note(views, facts)
     if decision.note:
         decision.status.close(_end_time(facts, now))
-    if not stopping and not decision.status.is_terminal():
-        decision.release = _pods_to_release(views)
-        if facts.is_complete and decision.stop is None:
-            decision.start = hold.held(facts)
+    may_start = facts.is_complete and not stopping and decision.stop is None
+    if may_start and not decision.status.is_terminal():
+        decision.start = hold.held(facts)
     return decision
 
 
@@ -131,35 +124,10 @@ def _interruptions_to_note(views: list[RoleView], facts: Facts) -> dict[str, str
 
 
 def _decide_after_end(facts: Facts, plan: Plan, ended: AppStatus) -> Decision:
-    """Return the decision on a job whose end was noted.
-
-    First the other containers beside its programs are ended, then its Jobs.
-    """
-    lingering = [pod for pod in facts.pods if states.still_running(pod)]
-    if plan.jobset and lingering:
-        # the JobSet controller would start everything again if a pod failed
-        return Decision(ended, end=_unfinished_of_all(facts))
+    """Return the decision on a job whose end was noted: what might still run is ended."""
     if plan.jobset:
         return Decision(ended)  # its controller has yet to say that it ended
-    if lingering:
-        return Decision(ended, release=_unreleased(lingering))
     return Decision(ended, end=_unfinished_of_all(facts))
-
-
-def _pods_to_release(views: list[RoleView]) -> list[str]:
-    """Return the pods of failed programs in which other containers still run.
-
-    Then the cluster treats the failure as if those containers did not exist.
-    """
-    lingering = [pod for view in views for pod in view.lingering.values()]
-    return _unreleased(
-        pod for pod in lingering if states.program(pod, "terminated").get("exitCode")
-    )
-
-
-def _unreleased(pods: Iterable[dict[str, Any]]) -> list[str]:
-    """Return the names of the pods that were not released before."""
-    return [pod["metadata"]["name"] for pod in pods if not states.is_released(pod)]
 
 
 def _end_time(facts: Facts, now: float) -> float:
@@ -194,12 +162,6 @@ def _decide_before_end(plan: Plan, views: list[RoleView], facts: Facts, now: flo
         left = [] if plan.jobset else _unfinished_of_all(facts)
         return Decision(status, note=True, end=left)
     reasons = [why for view in views for why in view.reasons]
-    lingers = any(view.lingering for view in views)
-    if lingers and not missing and all(map(_programs_have_succeeded, views)):
-        # the end is noted first, because the cluster counts ending other containers as a failure
-        final = _as_succeeded(status)
-        status.msg = _joined(reasons)
-        return Decision(status, note=True, final=final)
     status.msg = _joined([*reasons, *facts.notes])
     if missing:
         status.state = AppState.PENDING
@@ -253,37 +215,6 @@ def _missing_jobs(plan: Plan, views: list[RoleView]) -> list[tuple[str, Attempt]
         return []
     latest = max(view.attempt[0] for view in views)
     return [(view.plan.name, (latest, 0)) for view in views if view.attempt[0] < latest]
-
-
-def _programs_have_succeeded(view: RoleView) -> bool:
-    """Tell whether all programs of a role have ended, and enough of them succeeded.
-
-    Other containers of their pods may still run.
-    """
-    if view.succeeded:
-        return True
-    codes = {
-        k: states.program(pod, "terminated").get("exitCode") for k, pod in view.lingering.items()
-    }
-    if not all(is_terminal(each.state) or each.id in codes for each in view.replicas):
-        return False
-    succeeded = 0
-    for replica in view.replicas:
-        if replica.state is AppState.SUCCEEDED or codes.get(replica.id) == 0:
-            succeeded += 1
-    return succeeded >= view.plan.needed
-
-
-def _as_succeeded(status: AppStatus) -> AppStatus:
-    """Return a copy of a status in which all running replicas have succeeded."""
-    final = copy.deepcopy(status)
-    final.state = AppState.SUCCEEDED
-    final.msg = ""
-    for replica in _replicas_of(final):
-        if not is_terminal(replica.state):
-            replica.state = AppState.SUCCEEDED
-            replica.exit_code = 0
-    return final
 
 
 def _replicas_of(status: AppStatus) -> list[ReplicaStatus]:

@@ -27,7 +27,6 @@ OBSERVE: Final[Rights] = {
 SUBMIT: Final[Rights] = {
     ("batch", "jobs"): ("create", "get", "patch", "delete"),
     ("", "configmaps"): ("create", "get", "patch", "delete"),
-    ("", "pods"): ("patch",),
     ("", "services"): ("create", "get", "delete"),
     ("", "secrets"): ("create", "get", "delete"),
     (JOBSET_API[0], "jobsets"): ("create", "get", "patch", "delete"),

@@ -144,14 +144,9 @@ class HandOver:
 
         name = pod["metadata"]["name"]
         must_be_whole = states.program(pod, "terminated", names.HELPER).get("exitCode") == 0
-        limit = _END_S
-        if states.is_released(pod):
-            # the other containers are being ended, and the helper ends last
-            must_be_whole = True
-            limit += pod["spec"].get("terminationGracePeriodSeconds", 0)
         if pod["metadata"].get("deletionTimestamp"):
             must_be_whole = False  # its log is gone with it
-        deadline = time.monotonic() + limit
+        deadline = time.monotonic() + _END_S
         while True:
             try:
                 answer = self._cluster.log(namespace, name, names.HELPER)

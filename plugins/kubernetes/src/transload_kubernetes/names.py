@@ -36,8 +36,6 @@ ANNOTATION_ENVIRONMENT: Final = "transload.io/environment"
 """Annotation of a pod that names the packages which it installs."""
 ANNOTATION_INTERRUPTIONS: Final = "transload.io/interruptions"
 """Annotation of a Job of a later attempt with the number of attempts after an interruption."""
-ANNOTATION_RELEASED: Final = "transload.io/main-has-ended"
-"""Annotation of a pod whose other containers were ended because its program had ended."""
 ANNOTATION_HELD: Final = "transload.io/held"
 """Annotation of a Job or JobSet that is suspended until its submit is complete.
 

@@ -5,9 +5,7 @@ Every step is safe to repeat. Several processes may do it at the same time.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import logging
 import math
 import time
 from collections.abc import Mapping
@@ -25,13 +23,10 @@ from transload_kubernetes.lookup import Lookup
 from transload_kubernetes.plan import Facts, Plan, Stop
 from transload_kubernetes.roles import replica_pods
 
-_log = logging.getLogger("transload.kubernetes")
 _ROUNDS: Final = 4
 _CANCEL_S: Final = 8.0
 """Seconds for which a cancel waits. SIGTERM comes after two, and the helper stays two more."""
 _APART_S: Final = 60.0  # cancels within this time share one such wait
-_GRACE_S: Final = 20.0
-_AGAIN_S: Final = 0.5
 
 
 class Owner:
@@ -41,7 +36,6 @@ class Owner:
         self._cluster = cluster
         self._lookup = lookup
         self._handover = handover
-        self._warned: set[str] = set()  # pods of which a warning was logged
         self._first_cancel = -math.inf  # `time.monotonic` of the first of the latest cancels
 
     # -- decisions
@@ -86,10 +80,7 @@ class Owner:
             if not decision.due:
                 return
             self._carry_out(namespace, facts, decision)
-            if decision.release and facts.ended is not None:
-                self._suspend_when_ended(app_id, facts)
-                return
-            if decision.note and not any(map(states.still_running, facts.pods)):
+            if decision.note:
                 return
 
     def _carry_out(self, namespace: str, facts: Facts, decision: Decision) -> None:
@@ -98,8 +89,6 @@ class Owner:
             self._note_stop(namespace, facts, decision.stop)
         for key, value in decision.interrupted.items():
             self._note(namespace, facts, key, value)
-        for name in decision.release:
-            self._release(namespace, name)
         for kind, name in decision.end:
             self._end(namespace, facts, decision, kind, name)
         for kind, name in decision.start:
@@ -138,54 +127,6 @@ class Owner:
             change = hold.FINISH
         self._cluster.patch(kind, namespace, name, change)
 
-    def _release(self, namespace: str, name: str) -> None:
-        """End the containers that still run in a pod whose program has ended.
-
-        The pod stays, with its log and the exit codes of all its containers.
-        """
-        change = {
-            "metadata": {"annotations": {names.ANNOTATION_RELEASED: "yes"}},
-            "spec": {"activeDeadlineSeconds": 1},
-        }
-        try:
-            self._cluster.patch("Pod", namespace, name, change)
-        except ClusterError as exc:
-            if exc.status not in (403, 404, 422):
-                raise
-            if name not in self._warned:
-                self._warned.add(name)
-                _log.warning(
-                    "pod %s: its program has ended, but its other containers cannot be ended: %s",
-                    name,
-                    exc,
-                )
-
-    def _suspend_when_ended(self, app_id: str, facts: Facts) -> None:
-        """Suspend the Jobs of a job that has ended once its pods have ended.
-
-        A Job with retries would replace the pods that were ended here.
-        """
-        namespace, base = names.place(app_id)
-        if facts.plan is None or not any(role.retries for role in facts.plan.roles):
-            return
-        limit = states.grace_of(facts.pods) + _GRACE_S
-
-        def wait_and_suspend() -> None:
-            deadline = time.monotonic() + limit
-            latest = facts
-            with contextlib.suppress(ClusterError, SchedulerUnavailable):
-                while any(map(states.still_running, latest.pods)):
-                    if self._handover.closing.wait(_AGAIN_S) or time.monotonic() > deadline:
-                        break
-                    latest = self._lookup.facts(app_id)
-                for job in latest.jobs:
-                    if not states.is_finished(job):
-                        name = job["metadata"]["name"]
-                        change = hold.FINISH if hold.goes_by_itself(job) else hold.OFF
-                        self._cluster.patch("Job", namespace, name, change)
-
-        self._handover.start_thread(base, wait_and_suspend)
-
     def _make_job(
         self,
         namespace: str,
@@ -217,7 +158,6 @@ class Owner:
 
     def _note_end(self, namespace: str, facts: Facts, decision: Decision) -> None:
         """Note the final status of a job in its record."""
-        status = decision.final or decision.status
         assert facts.plan is not None
         pods = {
             (role.name, k): replica_pods(facts, role.name, k)
@@ -225,10 +165,7 @@ class Owner:
             for k in range(role.replicas)
         }
         # the cluster, or somebody else, may remove the pods at any time
-        self._note(namespace, facts, "ended", status.to_json(), plan.ends_to_note(pods))
-        if decision.final is not None and facts.record is not None:
-            # this may change no object that is watched
-            self._handover.notify(namespace, facts.record["metadata"]["name"])
+        self._note(namespace, facts, "ended", decision.status.to_json(), plan.ends_to_note(pods))
 
     def _note(
         self,

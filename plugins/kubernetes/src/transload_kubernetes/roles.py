@@ -30,7 +30,6 @@ class RoleView:
         replicas: the status of each replica.
         reasons: why the role waits or has failed.
         causes: by replica, the cause of a failure that is not the exit code of its program.
-        lingering: by replica, its pod, if the program has ended while other containers still run.
         interrupted: keys and values of the record for interruptions that are not noted yet.
         hopeless: why the job fails, whatever retries are left, or ``""`` if it does not.
         shared: how many attempts of the role began because of an interruption.
@@ -49,7 +48,6 @@ class RoleView:
     replicas: list[ReplicaStatus] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     causes: dict[int, str] = field(default_factory=dict)
-    lingering: dict[int, dict[str, Any]] = field(default_factory=dict)
     interrupted: dict[str, str] = field(default_factory=dict)
     hopeless: str = ""
     shared: int = 0
@@ -359,7 +357,6 @@ def _describe_by_pod(
     left = states.still_running(pod)
     why = ""
     if left and not is_terminal(replica.state):
-        view.lingering[replica.id] = pod
         why = f"its program has ended ({code}), but container {', '.join(left)} still runs"
     elif replica.state is AppState.PENDING:
         why = other_failure or states.stuck(pod)

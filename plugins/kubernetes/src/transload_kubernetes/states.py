@@ -140,11 +140,6 @@ def has_begun(pod: Mapping[str, Any], name: str = names.MAIN) -> bool:
     return bool(program(pod, "running", name) or program(pod, "terminated", name))
 
 
-def is_released(pod: Mapping[str, Any]) -> bool:
-    """Tell whether a pod's other containers were ended because its program had ended."""
-    return names.ANNOTATION_RELEASED in ((pod.get("metadata") or {}).get("annotations") or {})
-
-
 def grace_of(pods: Iterable[Mapping[str, Any]]) -> float:
     """Return the longest time in seconds that pods have between SIGTERM and SIGKILL."""
     seconds = [pod["spec"].get("terminationGracePeriodSeconds") or 0 for pod in pods]
@@ -174,7 +169,7 @@ def other_failure(pod: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """
     status = pod.get("status") or {}
     main = program(pod, "terminated")
-    if is_active(pod) or main.get("exitCode") or is_released(pod):
+    if is_active(pod) or main.get("exitCode"):
         return "", {}
     reports = [
         *(status.get("initContainerStatuses") or ()),
