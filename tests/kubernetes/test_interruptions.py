@@ -8,42 +8,48 @@ from typing import Any
 
 import pytest
 
+from transload.errors import UnsupportedFeature
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, Notice, RetryPolicy, Role
-from transload_kubernetes import interruptions, names
+from transload_kubernetes import interruptions
 from transload_kubernetes.convert import convert
-from transload_kubernetes.decide import decide
-from transload_kubernetes.plan import Facts, Plan, RolePlan, record
 
 IGNORE = {
     "action": "Ignore",
     "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}],
 }
-COUNT = {
-    "action": "Count",
-    "onExitCodes": {"containerName": "main", "operator": "NotIn", "values": [75, 137, 143]},
-}
+TOGETHER = {"num_replicas": 2, "retry_policy": RetryPolicy.APPLICATION}
+
+
+def _job(**fields: Any) -> dict[str, Any]:
+    """Return the Job of a role."""
+    role = Role("main", "busybox:1", entrypoint="sh", **fields)
+    return convert(AppDef("a", [role]), {"jobset": "never"}, "kubernetes", "a").jobs[0]
 
 
 @pytest.mark.parametrize(
-    ("fields", "rules"),
+    ("fields", "rule"),
     [
-        ({}, [IGNORE]),
-        ({"notice": Notice(60)}, [COUNT, IGNORE]),
-        ({"max_interruptions": 3}, [COUNT, IGNORE]),
-        ({"max_interruptions": 0, "notice": Notice(60)}, None),
+        ({}, IGNORE),
+        ({"notice": Notice(60)}, IGNORE),
+        (TOGETHER, IGNORE),
+        ({**TOGETHER, "notice": Notice(60)}, {**IGNORE, "action": "FailJob"}),
     ],
 )
-def test_what_the_cluster_is_told(fields: dict[str, Any], rules: list[Any] | None) -> None:
-    """A role without settings is started again whenever the cluster ends it.
+def test_what_the_cluster_is_told(fields: dict[str, Any], rule: dict[str, Any]) -> None:
+    """A replica is started again whenever the cluster ends it.
 
-    A role with interruptions is so only if its program ended as asked, and one that allows none has
-    failed.
+    Replicas that belong together, and go on from where they were, all are.
     """
-    role = Role("main", "busybox:1", entrypoint="sh", **fields)
-    job = convert(AppDef("a", [role]), {"jobset": "never"}, "kubernetes", "a").jobs[0]
-    policy = job["spec"].get("podFailurePolicy", {})
-    assert policy.get("rules") == rules
+    assert _job(**fields)["spec"]["podFailurePolicy"]["rules"] == [rule]
+
+
+@pytest.mark.parametrize("most", [0, 3])
+def test_they_are_not_bounded(most: int) -> None:
+    """A number of interruptions that a role may have is refused by its path."""
+    with pytest.raises(UnsupportedFeature, match="roles.0..max_interruptions") as caught:
+        _job(max_interruptions=most, notice=Notice(60))
+    assert caught.value.field == "roles[0].max_interruptions"
 
 
 def _pod(why: str, code: int | None = None, **status: Any) -> dict[str, Any]:
@@ -67,109 +73,51 @@ def _pod(why: str, code: int | None = None, **status: Any) -> dict[str, Any]:
         (_pod("TerminationByKubelet", 137, reason="Terminated"), "drained"),
         (_pod("TerminationByKubelet", 137, reason="Preempting"), "preempted"),
         (_pod("OfAFutureVersion", 137), "evicted"),
-        (_pod("EvictionByEvictionAPI", 7), ""),
+        (_pod("EvictionByEvictionAPI", 7), "drained"),
         (_pod("EvictionByEvictionAPI", 0, phase="Succeeded"), ""),
         ({"metadata": {"name": "p"}, "status": {"phase": "Failed"}}, ""),
     ],
 )
 def test_causes(pod: dict[str, Any], cause: str) -> None:
-    """The cluster's reason names the cause. An exit code of the program's own is a failure."""
-    assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=100), {}) == cause
-    assert interruptions.cause_of(pod, RolePlan("main", 1, 1, interruptions=0), {}) == ""
+    """The cluster's reason names the cause."""
+    assert interruptions.cause_of(pod) == cause
 
 
-@pytest.mark.parametrize(("queue", "count"), [("gpus", 1), ("", 0)])
-def test_what_a_queue_takes_back_is_an_interruption(queue: str, count: int) -> None:
-    """A queue that needs the place suspends the Job, which is an interruption.
-
-    An administrator's suspension is none.
-    """
-    made = Plan("a", "a", "sha256:0", "s", 1.0, [RolePlan("main", 1, 1)], cfg={"queue": queue})
-    item = record("a", "default", made, "{}")
-    item["data"]["submitted"] = "yes"
-    labels = {names.LABEL_ROLE: "main", names.INDEX: "0", names.LABEL_ATTEMPT: "a0r0"}
-    job = {
-        "metadata": {"name": "a-main", "labels": labels},
-        "spec": {"suspend": True},
-        "status": {"conditions": [{"type": "Suspended", "status": "True"}]},
-    }
-    running = [{"name": "main", "state": {"running": {"startedAt": "2026-11-26T05:00:00Z"}}}]
-    pod = {
-        "metadata": {
-            "name": "a-main-0-x",
-            "labels": labels,
-            "creationTimestamp": "2026-11-26T05:00:00Z",
-            "deletionTimestamp": "2026-11-26T05:10:00Z",
-        },
-        "spec": {"containers": []},
-        "status": {"phase": "Running", "containerStatuses": running},
-    }
-    decision = decide(Facts(item, [job], [pod]), 100.0)
-    replica = decision.status.roles[0].replicas[0]
-    assert replica.interruptions == count
-    assert [each.cause for each in replica.earlier] == ["preempted"] * count
-    assert len(decision.interrupted) == count
-
-
-def test_interruptions_are_counted_and_bounded(
+def test_interruptions_are_counted(
     fake: Any, runner: Runner, shell: Callable[..., AppDef], eventually: Any
 ) -> None:
-    """A first interruption spends no retry. The second is one too many, though retries are left."""
-    command = 'echo "$TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS"; while :; do sleep 0.1; done'
-    app = shell(command, max_retries=2, max_interruptions=1)
-    job = runner.job(runner.run(app, "kubernetes", {"jobset": "never"}))
+    """They spend no retry, whatever process looks, and the cause of the latest is shown."""
+    job = runner.job(runner.run(shell("sleep 300"), "kubernetes", {"jobset": "never"}))
 
-    def evict(number: int) -> None:
-        def running() -> Any:
-            job.status()
-            return [
-                pod
-                for pod in fake.cluster.items("pods")
-                if pod["status"]["phase"] == "Running" and _number(pod) == number
-            ]
+    def running(number: int) -> Any:
+        return [
+            pod
+            for pod in fake.cluster.items("pods")
+            if pod["status"]["phase"] == "Running" and _number(pod) == number
+        ]
 
-        pods = eventually(running, timeout=30)
+    for number in range(2):
+        pods = eventually(lambda number=number: running(number), timeout=30)
         fake.cluster.evict(pods[0])
-
-    def waited() -> Any:
-        description = job.description()
-        if description is not None and description.needs_reconcile:
-            job.scheduler.reconcile(description.app_id)
-        return description
-
-    evict(0)
-    eventually(lambda: (found := waited()) and found.status.interruptions == 1, timeout=30)
-    evict(1)
-    eventually(lambda: (found := waited()) and found.status.is_terminal(), timeout=30)
-    status = job.status()
-    assert status is not None and status.state is AppState.FAILED
-    assert "interrupted (preempted), and its 1 interruptions are used up" in status.msg
-    assert status.num_restarts == 0
-    replica = status.roles[0].replicas[0]
-    assert [each.cause for each in replica.earlier] == ["preempted", "preempted"]
-    assert replica.interruptions == 2
-
-
-@pytest.mark.parametrize("policy", list(RetryPolicy))
-def test_a_pod_that_somebody_deletes(
-    fake: Any, runner: Runner, shell: Callable[..., AppDef], policy: RetryPolicy, eventually: Any
-) -> None:
-    """A deleted pod whose program asks to go on is started again without spending a retry."""
-    command = (
-        'echo "$TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS"; [ "$TRANSLOAD_INTERRUPTIONS" = 1 ] && exit; '
-        "trap 'exit 75' TERM; while :; do sleep 0.1; done"
+    status = eventually(
+        lambda: (it := job.status()) and it.interruptions == 2 and it.roles[0].replicas[0], 30
     )
-    app = shell(command, notice=Notice(5), retry_policy=policy)
-    job = runner.job(runner.run(app, "kubernetes", {"jobset": "never"}))
+    assert status.restarts == 0
+    assert {each.cause for each in status.earlier} <= {"preempted"}
+
+
+def test_exit_code_75_is_a_failure(
+    fake: Any, runner: Runner, shell: Callable[..., AppDef], eventually: Any
+) -> None:
+    """A program that asks to go on has failed where a person has deleted its pod, and it is said."""
+    command = "echo up; trap 'exit 75' TERM; while :; do sleep 0.1; done"
+    job = runner.job(runner.run(shell(command, notice=Notice(5)), "kubernetes"))
     eventually(lambda: list(runner.log_lines(job.handle, "main", 0)), timeout=30)
     (pod,) = fake.cluster.items("pods")
     fake.cluster.delete("pods", pod["metadata"]["namespace"], pod["metadata"]["name"])
     status = job.wait(timeout=60)
-    assert (status.state, status.num_restarts) == (AppState.SUCCEEDED, 0), status
-    (replica,) = status.roles[0].replicas
-    assert (replica.restarts, replica.interruptions) == (0, 1)
-    assert [(each.cause, each.exit_code) for each in replica.earlier] == [("requested", 75)]
-    assert list(runner.log_lines(job.handle, "main", 0))[-1] == "0 1\n"
+    assert (status.state, status.interruptions) == (AppState.FAILED, 0)
+    assert "another user or program deleted its pod" in status.msg
 
 
 @pytest.mark.parametrize("jobset", ["never", "always"])

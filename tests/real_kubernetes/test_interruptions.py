@@ -50,7 +50,7 @@ def test_a_job_that_is_evicted_goes_on(
 ) -> None:
     """An evicted job saves at the notice and ends with 75. The next attempt finds that.
 
-    No retry is spent, and the cause and the step are reported.
+    No retry is spent.
     """
     from transload_kubernetes.scheduler import create_scheduler
 
@@ -84,8 +84,6 @@ def test_a_job_that_is_evicted_goes_on(
         (status,) = ends
         assert (status.state, status.num_restarts) == (AppState.SUCCEEDED, 0), status
         (replica,) = status.roles[0].replicas
-        (earlier,) = replica.earlier
-        assert (earlier.cause, earlier.exit_code) == ("drained", 75)
-        assert earlier.step is not None and earlier.step >= 1
+        assert replica.interruptions == 1
         assert list(job.logs()) == ["0 1\n"]
         job.delete()

@@ -791,7 +791,7 @@ def _refuse_endings(
     if role.checkpoints and not capabilities.checkpoints:
         refuse(f"{path}.checkpoints", "there is no folder that all attempts share")
     if role.max_interruptions and not capabilities.interruptions:
-        refuse(f"{path}.max_interruptions", "interruptions are not distinguished from failures")
+        refuse(f"{path}.max_interruptions", "interruptions are not counted up to a bound")
     if role.stall_after is not None and not capabilities.stall:
         refuse(f"{path}.stall_after", "it is not watched whether a replica has stalled")
     if role.progress_server and not capabilities.progress_server:

@@ -25,7 +25,7 @@ from transload.specs import (
 from transload_kubernetes import environments, names
 from transload_kubernetes import jobset as _jobset
 from transload_kubernetes.checkpoints import refuse_without_claim
-from transload_kubernetes.interruptions import allowed, failure_rules
+from transload_kubernetes.interruptions import failure_rule, refuse_bound
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.options import Options
 from transload_kubernetes.overlay import merge
@@ -65,7 +65,6 @@ CAPABILITIES: Final = Capabilities(
     reachable_from="network",
     notice=frozenset({"TERM"}),  # kubelet's own signal, the only one
     checkpoints=True,  # in a claim that an option names
-    interruptions=True,
     progress=True,  # where there is a helper
     environments=True,
 )
@@ -157,6 +156,7 @@ def convert(
     roles = [_with_native_policy(role, app) for role in app.roles]
     for index, role in enumerate(roles):
         path = f"roles[{index}]"
+        refuse_bound(role, path)
         refuse_without_claim(role, options.cfg, f"{path}.checkpoints")
         image = named_image(role, options.text("image"), path)
         if role.image.startswith("/") and not role.workspace:
@@ -221,7 +221,6 @@ def _role_plan(role: Role) -> RolePlan:
         needed=role.needed_replicas,
         retries=role.max_retries,
         policy=role.retry_policy.value,
-        interruptions=allowed(role),
         checkpoints=role.checkpoints,
     )
 
@@ -292,9 +291,7 @@ def _job(
         "maxFailedIndexes": role.num_replicas - role.needed_replicas,
         "template": pods,
     }
-    rules = [*environments.failure_rules(role), *failure_rules(role)]
-    if rules:
-        spec["podFailurePolicy"] = {"rules": rules}
+    spec["podFailurePolicy"] = {"rules": [*environments.failure_rules(role), failure_rule(role)]}
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
     annotations = {names.ANNOTATION_APP_ID: context.app_id}

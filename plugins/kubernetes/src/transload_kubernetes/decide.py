@@ -19,7 +19,7 @@ from transload.specs import (
     exit_text,
     is_terminal,
 )
-from transload_kubernetes import hold, interruptions, names, states
+from transload_kubernetes import hold, names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, Plan, Stop
 from transload_kubernetes.roles import RoleView, running_state, view_role
@@ -48,7 +48,6 @@ class Decision:
         after_interruption: that is because of an interruption, and spends no retry.
         start: resume these held objects. Each is a kind and a name.
         end: end the pods of these objects. Each is a kind and a name.
-        interrupted: keys and values to add to its record, of interruptions.
         note: note the status in its record as final.
     """
 
@@ -58,13 +57,12 @@ class Decision:
     after_interruption: bool = False
     start: list[tuple[str, str]] = field(default_factory=list)
     end: list[tuple[str, str]] = field(default_factory=list)
-    interrupted: dict[str, str] = field(default_factory=dict)
     note: bool = False
 
     @property
     def due(self) -> bool:
         """Whether anything is to be done."""
-        steps = (self.stop, self.restart, self.start, self.end, self.interrupted)
+        steps = (self.stop, self.restart, self.start, self.end)
         return any(map(bool, steps)) or self.note
 
 
@@ -99,25 +97,12 @@ def decide(facts: Facts, now: float) -> Decision:
     stopping = facts.stop is not None
     views = [view_role(role, facts, stopping=stopping) for role in plan.roles]
     decision = _decide_before_end(plan, views, facts, now)
-    if not stopping:
-        decision.interrupted = _interruptions_to_note(views, facts)
     if decision.note:
         decision.status.close(_end_time(facts, now))
     may_start = facts.is_complete and not stopping and decision.stop is None
     if may_start and not decision.status.is_terminal():
         decision.start = hold.held(facts)
     return decision
-
-
-def _interruptions_to_note(views: list[RoleView], facts: Facts) -> dict[str, str]:
-    """Return the keys and values of a job's record for interruptions that are not noted yet."""
-    noted = sum(key.startswith(interruptions.NOTED) for key in facts.data)
-    new: dict[str, str] = {}
-    for view in views:
-        new.update(view.interrupted)
-    if noted + len(new) > interruptions.MOST_NOTED:
-        return {}
-    return new
 
 
 # -- the end of a job was noted

@@ -11,16 +11,16 @@ from typing import Any
 from transload.errors import UnsupportedFeature
 from transload.specs import AppDef, RetryPolicy, Role
 from transload_kubernetes import names
-from transload_kubernetes.interruptions import allowed, is_shared
+from transload_kubernetes.interruptions import is_shared
 from transload_kubernetes.options import Options
 
 
 def is_wanted(app: AppDef) -> bool:
     """Tell whether a job needs a JobSet, which ends or restarts its roles together."""
     together = len(app.roles) > 1 or any(
-        (role.max_retries or allowed(role))
-        and role.num_replicas > 1
+        role.num_replicas > 1
         and role.retry_policy is not RetryPolicy.REPLICA
+        and (role.max_retries or is_shared(role))
         for role in app.roles
     )
     try:

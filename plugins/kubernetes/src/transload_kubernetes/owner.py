@@ -87,8 +87,6 @@ class Owner:
         """Carry out a decision."""
         if decision.stop is not None:
             self._note_stop(namespace, facts, decision.stop)
-        for key, value in decision.interrupted.items():
-            self._note(namespace, facts, key, value)
         for kind, name in decision.end:
             self._end(namespace, facts, decision, kind, name)
         for kind, name in decision.start:

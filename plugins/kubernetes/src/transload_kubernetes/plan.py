@@ -25,7 +25,7 @@ MADE: Final = "made."
 INTERRUPTED: Final = "interrupted"
 """Value of such a key for an attempt that an interruption, and no failure, has begun."""
 _OF_ENDS: Final = ("exitCode", "reason", "message")
-_NEWER: Final = ("interruptions", "checkpoints", "asked")
+_NEWER: Final = ("checkpoints", "asked")
 """Fields of a plan and its roles that are written only when they are set."""
 FILES: Final = "files."
 """Prefix of the record's keys for the results of pods that were ended from outside."""
@@ -44,7 +44,6 @@ class RolePlan:
     needed: int  # how many must succeed
     retries: int = 0  # how often it may be restarted
     policy: str = "REPLICA"  # what is restarted, by the Job for REPLICA
-    interruptions: int | None = None  # how often it may be interrupted, or None for any number
     checkpoints: bool = False  # whether it has a folder for checkpoints
 
 
@@ -286,9 +285,6 @@ def _read_plan(values: dict[str, Any]) -> Plan:
 
 def _check(plan: Plan) -> None:
     """Raise ValueError if a field has the wrong type."""
-    for role in plan.roles:
-        if role.interruptions is not None and not isinstance(role.interruptions, int):
-            raise ValueError("a number has another type")
     if plan.checkpoints is not None and not isinstance(plan.checkpoints, str):
         raise ValueError("a text has another type")
     texts = [plan.app_id, plan.name, plan.digest, plan.session, *(role.name for role in plan.roles)]

@@ -8,8 +8,16 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.retries import error_line, read_error, total_usage
-from transload.specs import NONE, AppState, ReplicaStatus, Usage, exit_text, is_terminal
+from transload.retries import ASKS_AGAIN, error_line, read_error, total_usage
+from transload.specs import (
+    NONE,
+    AppState,
+    ReplicaAttempt,
+    ReplicaStatus,
+    Usage,
+    exit_text,
+    is_terminal,
+)
 from transload_kubernetes import environments, hold, interruptions, names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, RolePlan
@@ -30,7 +38,6 @@ class RoleView:
         replicas: the status of each replica.
         reasons: why the role waits or has failed.
         causes: by replica, the cause of a failure that is not the exit code of its program.
-        interrupted: keys and values of the record for interruptions that are not noted yet.
         hopeless: why the job fails, whatever retries are left, or ``""`` if it does not.
         shared: how many attempts of the role began because of an interruption.
         is_interrupted: whether its Job has ended because of an interruption.
@@ -48,7 +55,6 @@ class RoleView:
     replicas: list[ReplicaStatus] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     causes: dict[int, str] = field(default_factory=dict)
-    interrupted: dict[str, str] = field(default_factory=dict)
     hopeless: str = ""
     shared: int = 0
     is_interrupted: bool = False
@@ -77,7 +83,7 @@ def view_role(role: RolePlan, facts: Facts, *, stopping: bool) -> RoleView:
         view.attempt = (states.set_restarts(facts.jobset), 0)
     view.job = jobs.get(view.attempt, {})
     view.shared = interruptions.of_attempts(facts, role)
-    view.is_interrupted = interruptions.is_of_job(facts, view.job, role)
+    view.is_interrupted = interruptions.is_of_job(view.job, role)
     view.finished = states.is_finished(view.job)
     failure = states.condition(view.job, "Failed") or {}
     view.timed_out = failure.get("reason") == "DeadlineExceeded"
@@ -155,7 +161,7 @@ def _replicas(view: RoleView, facts: Facts, *, stopping: bool) -> list[ReplicaSt
         replica = ReplicaStatus(k, state, view.plan.name, "")
         replica.restarts = max(0, sum(view.attempt) - view.shared)
         replica.restarts += _restarts_of(pods, view)
-        _add_interruptions(replica, view, facts, pods)
+        _add_interruptions(replica, view, pods, interruptions.of_pods(facts, all_pods))
         if pod is not None:
             _describe_by_pod(replica, view, facts, pod)
             view.reports.append(facts.progress_of(pod))
@@ -223,7 +229,7 @@ def _replica_state(
         return AppState.CANCELLED
     if failed:
         return AppState.FAILED
-    if view.finished and pod is not None and interruptions.cause_of(pod, view.plan, view.job):
+    if view.finished and pod is not None and interruptions.cause_of(pod):
         return AppState.CANCELLED
     if seen is AppState.FAILED and (view.finished or _is_final(view, pod)):
         return AppState.FAILED
@@ -248,43 +254,37 @@ def _restarts_of(pods: list[dict[str, Any]], view: RoleView) -> int:
     """Return how often the Job has replaced the pod of a replica after a failure."""
     if not pods:
         return 0
-    failed = [pod for pod in pods[:-1] if not interruptions.cause_of(pod, view.plan, view.job)]
+    failed = [pod for pod in pods[:-1] if not interruptions.cause_of(pod)]
     return max(len(failed), _failures_before(pods[-1]))
 
 
-def _waits_again(view: RoleView, facts: Facts) -> bool:
-    """Tell whether a queue has suspended the Job of a role that nobody ends."""
-    if facts.plan is None or not facts.plan.queued or facts.stop is not None:
-        return False
-    return bool((view.job.get("spec") or {}).get("suspend"))
-
-
 def _add_interruptions(
-    replica: ReplicaStatus, view: RoleView, facts: Facts, pods: list[dict[str, Any]]
+    replica: ReplicaStatus,
+    view: RoleView,
+    pods: list[dict[str, Any]],
+    known: list[ReplicaAttempt],
 ) -> None:
-    """Add to a replica's status how often it was interrupted and why, and note what is new."""
-    counted = view.shared
+    """Add to a replica's status how often it was interrupted, and why as far as pods tell.
+
+    Args:
+        replica: the status.
+        view: its role.
+        pods: its pods of the attempt that counts, oldest first.
+        known: its interruptions of which the pods are still there.
+    """
+    count = view.shared
     if pods:
-        counted += _disruptions_before(pods[-1])
-    found = interruptions.of_replica(
-        facts,
-        view.plan,
-        replica.id,
-        pods,
-        counted,
-        job=view.job,
-        waits_again=_waits_again(view, facts),
-    )
-    if not found.count:
+        count += _disruptions_before(pods[-1]) + bool(interruptions.cause_of(pods[-1]))
+    count = max(count, len(known))
+    if not count:
         return
-    replica.interruptions = found.count
-    replica.earlier = found.known
-    view.interrupted.update(found.new)
-    who = f"{view.plan.name}/{replica.id}"
-    view.hopeless = view.hopeless or interruptions.used_up(who, found, view.plan)
+    replica.interruptions = count
+    replica.earlier = known
     is_waiting = replica.state in (AppState.PENDING, AppState.SUBMITTED)
     if is_waiting or (view.is_interrupted and replica.state is AppState.CANCELLED):
-        view.reasons.append(f"{who} {interruptions.text_of(found, view.plan)}")
+        last = known[-1] if known else None
+        who = f"{view.plan.name}/{replica.id}"
+        view.reasons.append(f"{who} {interruptions.text_of(last, count)}")
 
 
 def _was_deleted(pod: dict[str, Any] | None) -> bool:
@@ -311,7 +311,7 @@ def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
     limit = view.job.get("spec", {}).get("backoffLimitPerIndex")
     if limit is None or pod is None or pod["metadata"].get("deletionTimestamp"):
         return False
-    if interruptions.cause_of(pod, view.plan, view.job):
+    if interruptions.cause_of(pod):
         return False
     if environments.why_not_made(pod):
         return True
@@ -365,7 +365,10 @@ def _describe_by_pod(
     elif replica.state is AppState.FAILED:
         error = facts.causes.get(pod["metadata"]["name"]) or report_of(pod).error
         replica.structured_error_msg = error or NONE
-        parts = [error_line(error), states.why_failed(pod)]
+        asks_again = ""
+        if code == ASKS_AGAIN:
+            asks_again = f"exit code {code} is a failure like any other here"
+        parts = [error_line(error), states.why_failed(pod), asks_again]
         why = "; ".join(part for part in parts if part)
     elif replica.state is AppState.RUNNING:
         why = states.lost_node(pod)
