@@ -58,7 +58,7 @@ MISTAKES = [
     (["run", "--gpu", "many", "--", "true"], "'many'"),
     (["run", "--cpu", "500m", "--", "true"], "'500m': write cores, 0.5"),
     (["run", "--cpu", "all", "--", "true"], "must be a number of cores, such as 0.5"),
-    (["run", "--secret", "A=env:B", "--", "true"], "use run --pass-env NAME"),
+    (["run", "--secret", "A=env:B", "--", "true"], "the environment variable B is not set"),
     (["run", "--time-limit", "soon", "--", "true"], "'soon'"),
     (["run", "--time-limit", "90", "--", "true"], "such as '90s', '90m' or '90h'"),
     (["run", "units.py"], "units.py:3: [tool.transload] time-limit=10: must have a unit"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import math
 import re
@@ -27,6 +28,7 @@ from transload.errors import (
     SpecError,
 )
 from transload.pipelines import (
+    JOB_SETTINGS,
     Launch,
     get_adapter,
     host_runner,
@@ -162,6 +164,13 @@ def test_templates_reach_everywhere() -> None:
     assert operator.template_fields_renderers == shown and shown.keys() <= set(
         operator.template_fields
     )
+
+
+def test_each_setting_of_a_job_is_an_argument_and_a_template() -> None:
+    """The operator takes the settings of the core by name, and none is left out."""
+    settings = set(JOB_SETTINGS)
+    assert settings <= set(inspect.signature(TransloadOperator).parameters)
+    assert settings <= set(TransloadOperator.template_fields)
 
 
 def test_callable_gets_what_it_asks_for(control: ScriptedControl) -> None:

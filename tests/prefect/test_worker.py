@@ -451,7 +451,7 @@ def test_a_work_pool_offers_the_settings_of_a_job() -> None:
     """All of them, described as everywhere, and of the types that Prefect checks."""
     from prefect.utilities.schema_tools import validate
 
-    from transload.components import SETTING_HELP, OverrideOptions
+    from transload.pipelines import SETTINGS, OverrideOptions
     from transload_prefect import TransloadWorker
 
     template = TransloadWorker.get_default_base_job_template()
@@ -459,7 +459,7 @@ def test_a_work_pool_offers_the_settings_of_a_job() -> None:
     settings = set(OverrideOptions.__annotations__) - {"name", "role", "env"}
     assert settings <= set(offered) and settings <= set(template["job_configuration"])
     assert {name: offered[name]["description"] for name in settings} == {
-        name: SETTING_HELP[name] for name in settings
+        name: SETTINGS[name].help for name in settings
     }
     right: dict[str, Any] = {
         "gpu": "2",

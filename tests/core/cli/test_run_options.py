@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from transload.cli.commands.run import _spelled_checkpoints, run
-from transload.components import SETTING_HELP, OverrideOptions
+from transload.components import command_app
+from transload.specs import AppDef
+from transload.specs.settings import SETTINGS, OverrideOptions, read_settings, with_settings
 
 
 @pytest.mark.parametrize(
@@ -34,8 +36,13 @@ def test_checkpoints_is_a_flag_unless_a_handle_follows(words: list[str], read: l
         (["--notice", "5m", "--time-limit", "2m"], "must be shorter than the time limit of 120 s"),
         (["--notice", "5"], "must have a unit"),
         (["--notice-signal", "KILL"], "--notice-signal='KILL': must be one of ALRM"),
-        (["--on-stall", "kill"], "--on-stall='kill': must be note, dump, or dump:SIGNAL"),
-        (["--on-stall", "dump:9"], "--on-stall='9': must be one of ALRM"),
+        (["--on-stall", "kill"], "--on-stall='kill': must be one of: note, dump"),
+        (["--on-stall", "dump", "--stall-signal", "9"], "--stall-signal='9': must be one of ALRM"),
+        (["--secret", "HF_TOKEN"], "--secret 'HF_TOKEN': must be NAME=SOURCE"),
+        (["--secret", "A=env:B", "--secret", "C=hunter2"], "must be a reference"),
+        (["--cpu", "500m"], "--cpu='500m': write cores, 0.5"),
+        (["--gpu", "a100:2"], "--gpu='a100:2': give 2 here, and the type by -c gpu_type=a100"),
+        (["--replicas", "1_0"], "--replicas='1_0': must be a whole number"),
         (["--segment", "1h", "--notice", "1m", "--time-limit", "1h"], "segment=3600"),
         (["--segment", "1h"], "give checkpoints (--checkpoints), a notice"),
         (["--checkpoints=local://t/no-such"], "checkpoints=local://t/no-such: there is no such"),
@@ -61,9 +68,44 @@ def test_wrong_options(invoke: Any, options: list[str], says: str) -> None:
 
 
 def test_options_of_jobs_are_the_settings_of_jobs() -> None:
-    """Each setting has an option, or is part of another's, and none is left out."""
+    """Each setting has an option, and none is left out."""
     shown = {flag.lstrip("-").replace("-", "_") for param in run.params for flag in param.opts}
-    settings = set(SETTING_HELP) - {"mounts", "secrets", "stall_signal"}
+    settings = {name.removesuffix("s") if SETTINGS[name].adds else name for name in SETTINGS}
     assert settings <= shown
-    assert "mount" in shown
-    assert set(SETTING_HELP) == set(OverrideOptions.__annotations__)
+    assert set(SETTINGS) == set(OverrideOptions.__annotations__)
+
+
+def test_options_set_what_keywords_set(invoke: Any) -> None:
+    """An option is named like its setting; what is one of several stands in the singular."""
+    settings: dict[str, Any] = {
+        "image": "j:1",
+        "replicas": "2",
+        "cpu": "0.5",
+        "gpu": "0",
+        "mem": "2G",
+        "env": {"MODE": "fast", "B": "x=y"},
+        "secrets": {"HOME_OF": "env:HOME"},
+        "time_limit": "2h",
+        "segment": "1h",
+        "notice": "5m",
+        "max_interruptions": "7",
+        "stall_after": "20m",
+        "on_stall": "dump",
+        "stall_signal": "SIGUSR2",
+        "progress_server": True,
+        "name": "mine",
+        "retries": "3",
+        "retry_delay": "5s",
+        "checkpoints": True,
+    }
+    assert set(settings) == set(SETTINGS) - {"role", "mounts"}
+    words = []
+    for name, value in settings.items():
+        flag = f"--{name.replace('_', '-')}"
+        if isinstance(value, dict):
+            words += [f"{flag.removesuffix('s')}={key}={text}" for key, text in value.items()]
+        else:
+            words.append(flag if value is True else f"{flag}={value}")
+    shown = invoke("run", "--dry-run", "--json", *words, "--", "true").json
+    wanted = with_settings(command_app(["true"]), read_settings(settings))
+    assert AppDef.from_dict(shown["app"]) == wanted

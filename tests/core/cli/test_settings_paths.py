@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from transload.components import get_component
 from transload.runner import Launch, Runner, load_settings
 
 
@@ -113,4 +114,5 @@ def test_a_secret_of_a_cluster(project: Path) -> None:
 def test_a_component_has_its_arguments_as_they_are(project: Path) -> None:
     """Only the component knows which of its arguments is a path."""
     (project / "transload.toml").write_text('[component."x.y"]\nworkspace = "."\nfile = "a"\n')
-    assert load_settings().component_defaults("x.y") == {"workspace": ".", "file": "a"}
+    component = get_component("utils.echo")._replace(name="x.y")
+    assert load_settings().component_defaults(component) == {"workspace": ".", "file": "a"}

@@ -1,22 +1,17 @@
-"""A command as an app, and what is set over an app."""
+"""A command as an app."""
 
 from __future__ import annotations
 
-import math
-import pickle
 from typing import Any
 
 import pytest
 
 from transload.components import (
     NoComponent,
-    Overrides,
     command_app,
     get_component,
-    overrides_of,
 )
 from transload.errors import SpecError
-from transload.specs import AppDef, Resource, Role
 
 pytestmark = pytest.mark.unit
 
@@ -107,90 +102,6 @@ def test_what_is_no_command_is_refused(command: Any) -> None:
     """One text, nothing, or words that are no texts."""
     with pytest.raises(SpecError):
         command_app(command)
-
-
-def _app() -> AppDef:
-    roles = [
-        Role(
-            name,
-            "i",
-            entrypoint="e",
-            env={"A": "1"},
-            secrets={"S": "env:S"},
-            resource=Resource(1, 1, 100),
-        )
-        for name in ("trainer", "reader")
-    ]
-    return AppDef("a", roles, timeout=5)
-
-
-def test_overrides_are_set_in_every_role() -> None:
-    """What is given is set, what is not stays, and the definition itself is not changed."""
-    app = _app()
-    more = {
-        "image": "j",
-        "replicas": 3,
-        "retries": 2,
-        "retry_delay": 7.5,
-        "cpu": 0.5,
-        "gpu": 0,
-        "mem": (3 << 20) + 1,
-    }
-    changed = Overrides(name="b", time_limit=9, env={"A": "2", "S": "plain"}, **more).apply(app)  # type: ignore[arg-type]
-    assert (changed.name, changed.timeout) == ("b", 9)
-    for role in changed.roles:
-        assert (role.image, role.num_replicas, role.max_retries, role.retry_delay) == (
-            "j",
-            3,
-            2,
-            7.5,
-        )
-        assert role.resource == Resource(0.5, 0, 4)
-        assert (role.env, role.secrets) == ({"A": "2", "S": "plain"}, {})
-    assert app == _app() and pickle.loads(pickle.dumps(Overrides())).apply(app) == app
-
-
-def test_overrides_of_one_role() -> None:
-    """``role`` narrows the overrides. A missing one is refused with the nearest name."""
-    first, second = Overrides(role="reader", replicas=2).apply(_app()).roles
-    assert (first.num_replicas, second.num_replicas) == (1, 2)
-    with pytest.raises(
-        SpecError, match="role 'raeder': 'a' has no such role: did you mean 'reader'"
-    ):
-        Overrides(role="raeder").apply(_app())
-    with pytest.raises(SpecError, match="num_replicas=0"):
-        Overrides(replicas=0).apply(_app())
-
-
-@pytest.mark.parametrize(
-    ("values", "says"),
-    [
-        ({"gpu": "-2"}, "--gpu=-2: must be 0 or more"),
-        ({"cpu": "nan"}, "--cpu=nan: must be finite"),
-        ({"cpu": True}, "--cpu=True: must be a number"),
-        ({"replicas": 0}, "--replicas=0: must be 1 or more"),
-        ({"retries": 1.5}, "--retries=1.5: must be an int"),
-        ({"time_limit": 0}, "--time_limit=0: must be above 0"),
-        ({"stall_after": "0s"}, "--stall_after='0s': must be above 0"),
-        ({"notice": "0s"}, "--notice='0s': must be above 0"),
-        ({"time_limit": "10"}, "--time_limit='10': must have a unit, such as '10s', '10m'"),
-        ({"time_limit": 10}, "--time_limit=10: must have a unit, such as '10s', '10m' or '10h'"),
-        ({"segment": "1.5"}, "--segment='1.5': must have a unit"),
-        ({"notice": 30.0}, "--notice=30.0: must have a unit"),
-        ({"stall_after": 20}, "--stall_after=20: must have a unit"),
-        ({"retry_delay": "5"}, "--retry_delay='5': must have a unit"),
-        ({"time_limit": math.nan}, "--time_limit=nan: must be finite"),
-        ({"retry_delay": -1}, "--retry_delay=-1: must be 0 or more"),
-        ({"name": "a/b"}, "--name='a/b': must be 1 to 200 printable characters"),
-        ({"image": 3}, "--image=3: must be a str"),
-        ({"env": {"A": 1}}, r"--env\['A'\]=1: must be a str"),
-    ],
-)
-def test_values_that_no_job_can_have(values: dict[str, Any], says: str) -> None:
-    """They are refused by what the user calls the setting, not by the field that it becomes."""
-    with pytest.raises(SpecError, match=says):
-        overrides_of(values, lambda name: f"--{name}")
-    assert overrides_of({"gpu": -1, "cpu": -1, "retry_delay": 0}).gpu == -1
 
 
 @pytest.mark.parametrize("returns", ["", " -> None", " -> dict[str, float]", " -> 'int'"])

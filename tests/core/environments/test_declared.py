@@ -9,7 +9,7 @@ import pytest
 
 from transload.errors import SpecError, UnsupportedFeature
 from transload.runner import Launch, Runner
-from transload.runner.environments import script_in, script_of, with_header_settings
+from transload.runner.environments import script_in, script_of, with_open_settings
 from transload.schedulers.environments import read_header
 from transload.specs import AppDef, Environment, Notice, Role, Workspace
 from transload_testing.scripted import ScriptedControl
@@ -196,7 +196,7 @@ def test_a_header_may_ask_for_a_notice(scripts: Path) -> None:
         header = read_header("train.py")
         assert header is not None
         app = AppDef("a", [Role("open", ""), Role("own", "", notice=Notice(5))])
-        found = with_header_settings(app, {"open": header, "own": header})
+        found = with_open_settings(app, {"open": header, "own": header})
         assert [role.notice for role in found.roles] == [Notice(120), Notice(5)]
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from transload.components import Component, get_component
 from transload.errors import ConfigError
 from transload.runner import load_settings
 from transload.specs import runopts
@@ -162,14 +163,18 @@ def test_a_plugin_has_a_table_of_its_own(tmp_path: Path) -> None:
         assert str(caught.value).startswith(str(tmp_path / "transload.toml"))
 
 
+def _component(name: str) -> Component:
+    return get_component("utils.echo")._replace(name=name)
+
+
 def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:
     """Defaults are set per component, whose name may hold dots."""
     (tmp_path / "transload.toml").write_text(
         '[component."utils.echo"]\nmsg = "hi"\n[component.other]\nx = 1\n'
     )
     settings = load_settings(str(tmp_path), ENV)
-    assert settings.component_defaults("utils.echo") == {"msg": "hi"}
-    assert settings.component_defaults("echo") == {}
+    assert settings.component_defaults(_component("utils.echo")) == {"msg": "hi"}
+    assert settings.component_defaults(_component("echo")) == {}
 
 
 def test_a_file_is_one_component_however_it_is_named(
@@ -186,10 +191,10 @@ def test_a_file_is_one_component_however_it_is_named(
         monkeypatch.chdir(folder)
         settings = load_settings(None, ENV)
         for name in (spelled, f"{spelled}:train", f"{tmp_path}/./job.py:train"):
-            assert settings.component_defaults(name) == {"x": 1}, name
+            assert settings.component_defaults(_component(name)) == {"x": 1}, name
         for name in (f"{spelled}:other", "other.py", "job:train", "job"):
-            assert settings.component_defaults(name) == {}, name
-    assert settings.component_defaults("../job.py").sources == {
+            assert settings.component_defaults(_component(name)) == {}, name
+    assert settings.component_defaults(_component("../job.py")).sources == {
         "x": str(tmp_path / "transload.toml")
     }
 

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 import transload
-from transload.components import Overrides
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Identity, Launch
 from transload.runner import Runner, large_folders
@@ -143,7 +142,7 @@ def test_an_image_that_is_set_over_an_app_takes_the_folder_too(plain_folder: str
 
         def role(launch: Launch, image: str) -> Role:
             found: Role = runner.dryrun(
-                launch, "far", overrides=Overrides(image=image)
+                launch, "far", overrides={"image": image}
             ).request.app.roles[0]
             return found
 
@@ -159,11 +158,11 @@ def test_an_image_that_is_not_used_is_named(
     """An image that a local job cannot use is named, since an image is a folder here."""
     with Runner("test") as runner:
         command = Launch(command=["true"])
-        runner.dryrun(command, "local", overrides=Overrides(image=str(tmp_path)))
+        runner.dryrun(command, "local", overrides={"image": str(tmp_path)})
         runner.dryrun_component("utils.echo", ["--image", "alpine:3"], "local")
         assert not caplog.messages
         for scheduler in ("local", "local_cwd"):
-            runner.dryrun(command, scheduler, overrides=Overrides(image="alpine:3"))
+            runner.dryrun(command, scheduler, overrides={"image": "alpine:3"})
     said = "image alpine:3 is not used: scheduler {} runs programs of the machine itself, where no folder has that name"
     assert caplog.messages == [said.format("local"), said.format("local_cwd")]
 

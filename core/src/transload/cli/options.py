@@ -176,32 +176,6 @@ def duration(value: str | float, *, needs_unit: bool = False) -> float:
         raise click.BadParameter(str(exc).removeprefix("duration=")) from exc
 
 
-def cores(value: str | float) -> float:
-    """Return a number of cores; this is the type of an option."""
-    text = str(value)
-    thousandths = text.removesuffix("m")
-    if thousandths != text and thousandths.isdecimal():
-        raise click.BadParameter(f"{text!r}: write cores, {int(thousandths) / 1000:g}")
-    try:
-        return parse_number(text, float)
-    except ValueError as exc:
-        raise click.BadParameter(f"{text!r}: must be a number of cores, such as 0.5") from exc
-
-
-def gpus(value: str | float) -> int:
-    """Return a number of GPUs; this is the type of an option."""
-    text = str(value)
-    kind, _, count = text.removeprefix("gpu:").rpartition(":")
-    if kind and count.isdecimal():
-        raise click.BadParameter(
-            f"{text!r}: give {count} here, and the type by -c gpu_type={kind}, which Slurm knows"
-        )
-    try:
-        return parse_number(text, int)
-    except ValueError as exc:
-        raise click.BadParameter(f"{text!r}: must be a number of GPUs, such as 1") from exc
-
-
 def long_duration(value: str | float) -> float:
     """Return the seconds of ``10m``, ``1h30m`` or ``2:00:00``, which must have a unit.
 

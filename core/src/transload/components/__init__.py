@@ -33,16 +33,6 @@ from transload.components.finder import (
     is_file_reference,
 )
 from transload.components.help import component_help
-from transload.components.overrides import (
-    JOB_SETTINGS,
-    SETTING_HELP,
-    JobSettings,
-    OverrideOptions,
-    Overrides,
-    check_names,
-    overrides_of,
-    split_overrides,
-)
 from transload.components.signature import Component, Parameter, read_component, spelling
 from transload.plugins.lazy import lazy_names
 
@@ -50,8 +40,6 @@ if TYPE_CHECKING:
     from transload.compat.torchx import ComponentNotFoundException, ComponentValidationException
 
 __all__ = [
-    "JOB_SETTINGS",
-    "SETTING_HELP",
     "Component",
     "ComponentArgumentError",
     "ComponentHelpRequested",
@@ -60,17 +48,13 @@ __all__ = [
     "ComponentNotFoundException",
     "ComponentValidationException",
     "Finding",
-    "JobSettings",
     "NoComponent",
-    "OverrideOptions",
-    "Overrides",
     "Parameter",
     "arguments_of",
     "as_component",
     "broken_components",
     "build",
     "check",
-    "check_names",
     "command_app",
     "component_help",
     "get_component",
@@ -79,11 +63,9 @@ __all__ = [
     "is_file_reference",
     "materialize",
     "materialize_appdef",
-    "overrides_of",
     "read_argument",
     "read_component",
     "spelling",
-    "split_overrides",
 ]
 
 # names for those who come from TorchX, which are imported when asked for

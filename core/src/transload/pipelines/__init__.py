@@ -6,13 +6,6 @@
 
 from __future__ import annotations
 
-from transload.components.overrides import (
-    JOB_SETTINGS,
-    JobSettings,
-    OverrideOptions,
-    overrides_of,
-    split_overrides,
-)
 from transload.pipelines.adapter import Adapter, AdapterCapabilities, get_adapter
 from transload.pipelines.adapter_io import AdapterIO
 from transload.pipelines.asks import FIRST_UNIT, ask_of, unit_of
@@ -36,10 +29,20 @@ from transload.pipelines.safe_values import json_safe, name_safe
 from transload.pipelines.states import StateMap
 from transload.pipelines.status_lines import Interruption, interruptions_of
 from transload.runner.launch import Launch, LaunchSettings, caller_folder
+from transload.specs.settings import (
+    JOB_SETTINGS,
+    SETTINGS,
+    JobSettings,
+    OverrideOptions,
+    read_settings,
+    split_overrides,
+    with_settings,
+)
 
 __all__ = [
     "FIRST_UNIT",
     "JOB_SETTINGS",
+    "SETTINGS",
     "Adapter",
     "AdapterCapabilities",
     "AdapterIO",
@@ -79,10 +82,11 @@ __all__ = [
     "may_be_by_hand",
     "name_safe",
     "outcome",
-    "overrides_of",
+    "read_settings",
     "somebody_asked",
     "split_options",
     "split_overrides",
     "unit_of",
     "where",
+    "with_settings",
 ]

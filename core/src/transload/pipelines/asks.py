@@ -91,7 +91,7 @@ def _what(launch: Launch, runner: Runner, context_args: Mapping[str, Any]) -> An
         if not launch.declares("tracker_base"):
             return [
                 "app",
-                launch.build(context_args, runner.settings.component_defaults(found.name)).digest(),
+                launch.build(context_args, runner.settings.component_defaults(found)).digest(),
             ]
         return ["component", _of_function(found.fn)]
     except TransloadError:  # the submit says what is wrong with it

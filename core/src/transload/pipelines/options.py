@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, get_args
 
-from transload.components import JOB_SETTINGS, OverrideOptions, split_overrides
 from transload.errors import AppExists, ConfigError, PluginError, SpecError, SubmitError
 from transload.pipelines.errors import AppCancelled, Detached, ended_state
 from transload.schedulers.patience import DEFAULT_PATIENCE, check_seconds
 from transload.specs import AppDef, AppState, is_started, is_terminal, nearest
 from transload.specs.checks import shorten
+from transload.specs.settings import JOB_SETTINGS, OverrideOptions, split_overrides
 
 OnKill = Literal["cancel", "detach"]
 """What happens to the job when somebody asks for the end of the orchestrator's step."""

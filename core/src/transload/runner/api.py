@@ -34,7 +34,7 @@ from transload.specs.checks import shorten
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from transload.components import Component, Overrides
+    from transload.components import Component
     from transload.runner.clusters import Cluster
     from transload.runner.config import Defaults, Settings
     from transload.runner.launch import LaunchSettings
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         SchedulerBase,
         SchedulerFactory,
     )
+    from transload.specs.settings import OverrideOptions
 
 
 class RunOptions(TypedDict, total=False):
@@ -52,7 +53,7 @@ class RunOptions(TypedDict, total=False):
 
     app_id: str | None
     tracker_base: str | None
-    overrides: Overrides | None
+    overrides: OverrideOptions | None
 
 
 class Runner:
@@ -277,7 +278,7 @@ class Runner:
             component: the component.
             cfg: the run options in force.
         """
-        found = self.settings.component_defaults(component.name)
+        found = self.settings.component_defaults(component)
         own = self._component_defaults.get(component.name, {})
         found.update(own)
         found.sources = {**found.sources, **dict.fromkeys(own, "component_defaults")}
@@ -315,7 +316,7 @@ class Runner:
         *,
         app_id: str | None = None,
         tracker_base: str | None = None,
-        overrides: Overrides | None = None,
+        overrides: OverrideOptions | None = None,
     ) -> Plan[Any]:
         """Return the request that `run` would submit. Nothing outside of this process is touched.
 
@@ -332,7 +333,7 @@ class Runner:
             tracker_base: where the job reports results. The default is that of ``cfg``, else a
                 folder of the job's own. It is also given to a component that declares an argument
                 of that name.
-            overrides: what is set in the job over what it says.
+            overrides: what is set in the job over what it says, and over what the launch sets.
 
         Raises:
             SpecError: if the job or id is not valid, there is no such component or its arguments
@@ -349,8 +350,8 @@ class Runner:
         }
         given = {name: value for name, value in asked.items() if value is not None}
         settings = cast("LaunchSettings", given)
-        change = None if overrides is None else overrides.apply
-        return Launch.of(app, **settings).plan(self, app_id, change=change)
+        launch = Launch.of(app, **settings).with_overrides(overrides or {})
+        return launch.plan(self, app_id)
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
         """Submit what `dryrun` returned, its request changed by the caller or not.

@@ -13,12 +13,16 @@ import os
 import shlex
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SpecError
 from transload.runner.clusters import Cluster
 from transload.specs import CfgVal, get_type_name, runopt, runopts
 from transload.specs.checks import nearest, shorten
+from transload.specs.settings import SETTINGS, read_table
+
+if TYPE_CHECKING:
+    from transload.components import Component
 
 __all__ = ["load_settings"]
 
@@ -26,7 +30,7 @@ __all__ = ["load_settings"]
 KEYS: Final[dict[str, type]] = {
     **dict.fromkeys(("scheduler", "workspace", "tracker_base"), str),
     "pass_env": list,
-    **dict.fromkeys(("schedulers", "component", "tracker", "plugins"), dict),
+    **dict.fromkeys(("job", "schedulers", "component", "tracker", "plugins"), dict),
 }
 """The keys of a configuration and their types."""
 
@@ -35,6 +39,8 @@ _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKS
 _ENV_CONFIG: Final = "TRANSLOAD_CONFIG"
 _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_CFG: Final = "TRANSLOAD_CFG_"
+_JOB: Final = "job."
+"""How the keys of settings of all jobs begin."""
 _SECRETS: Final = "secrets"  # connection setting → the source of its value, in a scheduler's table
 # allowed for every scheduler, but not an option of any
 _RUNNERS_OWN: Final = frozenset({"tracker_base", "pass_env", "environment"})
@@ -225,21 +231,52 @@ class Settings:
             if name.startswith(own) and not (longer and name.startswith(longer))
         ]
 
-    def component_defaults(self, component: str) -> Defaults:
-        """Return the configured argument defaults of a component.
+    def job(self) -> dict[str, Any]:
+        """Return what is set in all jobs that leave it open, read (``[job]``).
 
-        Args:
-            component: its name. A file may be spelled in any way, relative to the working directory
-                or to that of the settings file, with or without the function.
+        Raises:
+            ConfigError: for a value that no job can have. The message says where it was set.
         """
-        found = {}
-        for key, item in self._table("component.").items():
-            name, _, argument = key.rpartition(".")
-            if _is_same_component(name, component, item.source):
-                found[argument] = item
+        return _job_settings(self._table(_JOB))
+
+    def component_defaults(self, component: Component) -> Defaults:
+        """Return the configured argument defaults of a component."""
+        found = {
+            name: item
+            for name, item in self._of_component(component).items()
+            if component.parameter(name) is not None or name not in SETTINGS
+        }
         defaults = Defaults({name: item.value for name, item in found.items()})
         defaults.sources = {name: item.source for name, item in found.items()}
         return defaults
+
+    def component_settings(self, component: Component) -> dict[str, Any]:
+        """Return what is set in the jobs of a component, read.
+
+        Its table has arguments of the component, and settings of the job under all other names.
+
+        Raises:
+            ConfigError: for a value that no job can have. The message says where it was set.
+        """
+        found = {
+            name: item
+            for name, item in self._of_component(component).items()
+            if component.parameter(name) is None and name in SETTINGS
+        }
+        return _job_settings(found)
+
+    def _of_component(self, component: Component) -> dict[str, Setting]:
+        """Return the settings in the table of a component.
+
+        A file may be spelled in any way, relative to the working directory or to that of the
+        settings file, with or without the function.
+        """
+        found = {}
+        for key, item in self._table("component.").items():
+            name, _, entry = key.rpartition(".")
+            if _is_same_component(name, component.name, item.source):
+                found[entry] = item
+        return found
 
     def plugin(self, name: str, known: Mapping[str, type]) -> dict[str, Any]:
         """Return the checked settings of ``[plugins.NAME]``.
@@ -390,6 +427,14 @@ def _flatten(path: str, table: Any, folder: str) -> list[Setting]:
             _refuse_empty(path, key, value)
             found.append(Setting(key, _with_place(folder, key, value), path, folder))
             continue
+        if f"{key}." == _JOB:
+            of_jobs = {
+                name: Setting(f"{_JOB}{name}", entry, path, folder)
+                for name, entry in table[key].items()
+            }
+            _job_settings(of_jobs)
+            found += of_jobs.values()
+            continue
         for name, entries in table[key].items():
             if not isinstance(entries, dict):
                 raise ConfigError(f"{path}: {key}.{name}={shorten(entries)}: must be a table")
@@ -411,6 +456,29 @@ def _flatten(path: str, table: Any, folder: str) -> list[Setting]:
                 found.append(Setting(f"{key}.{name}.config", None, path))
     _check_clusters(path, table.get("schedulers", {}))
     return found
+
+
+def _job_settings(table: Mapping[str, Setting]) -> dict[str, Any]:
+    """Return the settings of jobs in a table, read.
+
+    Raises:
+        ConfigError: for an unknown name, or a value that no job can have.
+    """
+    if not table:
+        return {}
+    values = {name: _with_place(item.folder, name, item.value) for name, item in table.items()}
+
+    def where(name: str) -> str:
+        item = table.get(name)
+        if item is not None:
+            return f"{item.source}: {item.key}"
+        first = next(iter(table.values()))  # it is a variable in env or secrets
+        return f"{first.source}: {name}"
+
+    try:
+        return read_table(values, where)
+    except SpecError as exc:
+        raise ConfigError(str(exc)) from exc
 
 
 def _with_place(folder: str, key: str, value: Any) -> Any:

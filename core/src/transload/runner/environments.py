@@ -13,9 +13,9 @@ import sys
 import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from types import MappingProxyType
+from typing import Any, Final
 
-from transload.components import Overrides, overrides_of
 from transload.components.programs.record import START
 from transload.components.programs.torchrun import script_of_torchrun
 from transload.errors import SpecError
@@ -25,31 +25,16 @@ from transload.specs import (
     Environment,
     Role,
     Workspace,
-    looks_secret,
     macros,
-    nearest,
 )
 from transload.specs.app import as_environment
 from transload.specs.checks import check_str
-from transload.specs.secrets import check_source
+from transload.specs.settings import SETTINGS, read_table, with_settings
 
 _PYTHON: Final = r"python(3(\.\d+)?)?\Z"
 _WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
 """Options of Python that take the next word."""
 _NO_SCRIPT: Final = ("-m", "-c", "-")
-_SETTINGS: Final = (
-    "image",
-    "replicas",
-    "gpu",
-    "cpu",
-    "mem",
-    "time-limit",
-    "name",
-    "notice",
-    "env",
-    "secrets",
-)
-"""The settings of a job that ``[tool.transload]`` in a header may have."""
 
 
 def script_in(words: Sequence[str]) -> str | None:
@@ -178,23 +163,45 @@ def headers_of(app: AppDef, folders: Mapping[str, Sequence[str]]) -> dict[str, H
     return found
 
 
-def with_header_settings(
-    app: AppDef, headers: Mapping[str, Header], *, is_script: bool = False
+def with_open_settings(
+    app: AppDef,
+    headers: Mapping[str, Header],
+    defaults: Mapping[str, Any] = MappingProxyType({}),
+    *,
+    is_command: bool = False,
 ) -> AppDef:
-    """Return a job with what the headers of its scripts say filled in where it is open.
+    """Return a job in which settings are filled in that it leaves open.
+
+    Those in the header of a role's script go before the defaults of all jobs.
 
     Args:
         app: the job, which is not changed.
         headers: role → header.
-        is_script: the script itself is run, by no component, so that nobody has chosen a name and
-            a number of replicas.
+        defaults: settings of all jobs, as `transload.specs.settings.read_settings` returns them.
+        is_command: the job is made of a command, so that nobody has chosen its name and its number
+            of replicas.
 
     Raises:
         SpecError: for an unknown key or a wrong value, with file and line.
     """
-    for name, header in headers.items():
-        settings = HeaderSettings(header)
-        app = settings.apply(app, name, is_script=is_script)
+    for role in app.roles:
+        found: Mapping[str, Any] = {}
+        header = headers.get(role.name)
+        if header is not None:
+            _, found = settings_of(header)
+            try:
+                own = {**found, "role": role.name}
+                app = with_settings(app, own, only_open=True, is_command=is_command)
+            except SpecError as exc:
+                where = f"{header.path}:{header.line_of('[tool.transload]')}"
+                raise SpecError(f"{where}: [tool.transload]: {exc}") from exc
+        rest = {
+            name: value
+            for name, value in defaults.items()
+            if name not in found or SETTINGS[name].adds
+        }
+        rest["role"] = role.name
+        app = with_settings(app, rest, only_open=True, is_command=is_command)
     return app
 
 
@@ -257,88 +264,26 @@ def environment_of(header: Header | None) -> Environment | None:
     return Environment("script", os.path.basename(source), source=source)
 
 
-class HeaderSettings:
-    """What ``[tool.transload]`` in the header of a script says of its job.
-
-    Args:
-        header: the header.
+def settings_of(header: Header) -> tuple[str | None, dict[str, Any]]:
+    """Return the scheduler and the settings that ``[tool.transload]`` in a header names.
 
     Raises:
         SpecError: for an unknown key, a wrong value, or a secret that is not a reference, with file
             and line.
     """
 
-    def __init__(self, header: Header) -> None:
-        self._header = header
-        table = header.tool("transload")
-        for key in table:
-            if key not in (*_SETTINGS, "scheduler"):
-                hint = nearest(key, [*_SETTINGS, "scheduler"])
-                raise SpecError(f"{self._where(key)}: unknown key: {hint}")
-        self.scheduler: str | None = table.get("scheduler")
-        """The scheduler on which the script is to run."""
-        if self.scheduler is not None:
-            check_str(self.scheduler, self._where("scheduler"), empty=False)
-        given = {key.replace("-", "_"): value for key, value in table.items()}
-        given.pop("scheduler", None)
-        self._values = overrides_of(given, lambda name: self._where(name.replace("_", "-")))
-        self._check_variables()
+    def where(key: str) -> str:
+        return f"{header.path}:{header.line_of(key)}: [tool.transload] {key}"
 
-    def _where(self, key: str) -> str:
-        return f"{self._header.path}:{self._header.line_of(key)}: [tool.transload] {key}"
-
-    def _check_variables(self) -> None:
-        for name, source in (self._values.secrets or {}).items():
-            check_source(source, f"{self._where(name)} in secrets")
-        for name in self._values.env or {}:
-            if looks_secret(name):
-                raise SpecError(
-                    f"{self._where(name)} in env: looks like a secret, which must not be written "
-                    f'in a script; give its source, secrets = {{ {name} = "env:{name}" }}'
-                )
-
-    def apply(self, app: AppDef, role_name: str, *, is_script: bool) -> AppDef:
-        """Return a job where what it leaves open, it and one of its roles, is filled in.
-
-        Raises:
-            SpecError: for a value that is not allowed.
-        """
-        values = self._values
-        if not is_script:
-            values = values._replace(name=None, replicas=None)
-        if app.timeout is not None:
-            values = values._replace(time_limit=None)
-        try:
-            for role in app.roles:
-                if role.name == role_name:
-                    app = _open_values(values, role).apply(app)
-        except SpecError as exc:
-            where = f"{self._header.path}:{self._header.line_of('[tool.transload]')}"
-            raise SpecError(f"{where}: [tool.transload]: {exc}") from exc
-        return app
-
-
-def _open_values(values: Overrides, role: Role) -> Overrides:
-    """Return those of the values that a role leaves open, for that role."""
-    resource = role.resource
-    env = {name: text for name, text in (values.env or {}).items() if name not in role.secrets}
-    secrets = {
-        name: source for name, source in (values.secrets or {}).items() if name not in role.env
-    }
-    return values._replace(
-        role=role.name,
-        image=None if role.image else values.image,
-        cpu=values.cpu if resource.cpu < 0 else None,
-        gpu=values.gpu if resource.gpu < 0 else None,
-        mem=values.mem if resource.memMB < 0 else None,
-        notice=values.notice if role.notice is None else None,
-        env={**env, **role.env},
-        secrets={**secrets, **role.secrets},
-    )
+    table = dict(header.tool("transload"))
+    scheduler: str | None = table.pop("scheduler", None)
+    if scheduler is not None:
+        check_str(scheduler, where("scheduler"), empty=False)
+    return scheduler, read_table(table, where, ["scheduler"])
 
 
 def scheduler_of(header: Header | None) -> str | None:
     """Return the scheduler that the header of a script names, or None if it names none."""
     if header is None:
         return None
-    return HeaderSettings(header).scheduler
+    return settings_of(header)[0]

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
-from transload.components import OverrideOptions
 from transload.components.programs.call_main import KEY, MODULES, PLACE, PROGRAM
 from transload.errors import AppNotFound, SpecError, SubmitError
 from transload.runner import Launch
@@ -22,11 +21,11 @@ from transload.runner.environments import (
     is_installed_folder,
     scheduler_of,
     script_of_function,
-    with_header_settings,
+    with_open_settings,
 )
 from transload.runner.factory import default_runner
 from transload.runner.job import Job
-from transload.runner.shortcuts import keyword_overrides
+from transload.runner.shortcuts import check_keywords
 from transload.schedulers.environments import read_header
 from transload.specs import (
     NO_ENVIRONMENT,
@@ -40,9 +39,9 @@ from transload.specs import (
 )
 from transload.specs.app import as_environment
 from transload.specs.checks import as_list, check_given
+from transload.specs.settings import OverrideOptions
 
 if TYPE_CHECKING:
-    from transload.components import Overrides
     from transload.runner import Runner
     from transload.runner.function_call import Call
     from transload.runner.planning import Destination
@@ -134,7 +133,7 @@ def submit(
         tracker_base=tracker_base,
         environment=environment,
     )
-    changes = keyword_overrides(overrides, "kwargs")
+    check_keywords(overrides, "kwargs")
     runner = runner or default_runner()
     script = script_of_function(fn)
     header = None if script is None else read_header(script)
@@ -161,7 +160,7 @@ def submit(
             role.resource = resource
         app = AppDef(title, [role])
         if header is not None:
-            app = with_header_settings(app, {role.name: header}, is_script=True)
+            app = with_open_settings(app, {role.name: header}, is_command=True)
         launch = Launch(
             app=app,
             scheduler=name,
@@ -169,11 +168,12 @@ def submit(
             pass_env=as_list(pass_env, "pass_env"),
             tracker_base=tracker_base,
             environment=wanted or Environment(NO_ENVIRONMENT),
+            overrides=overrides,
         )
         if safe:
-            handle = runner.schedule(runner.dryrun(launch, overrides=changes))
+            handle = runner.schedule(runner.dryrun(launch))
         else:
-            handle = _submit_with_key(runner, launch, app.roles[0], changes)
+            handle = _submit_with_key(runner, launch, app.roles[0])
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return FunctionJob(handle, runner)
@@ -191,14 +191,14 @@ def _environment(
     return replace(wanted, python="{}.{}".format(*sys.version_info[:2]))
 
 
-def _submit_with_key(runner: Runner, launch: Launch, role: Role, changes: Overrides) -> str:
+def _submit_with_key(runner: Runner, launch: Launch, role: Role) -> str:
     """Submit a function whose job gets a new key as a secret, which is kept here before."""
     from transload.runner.function_keys import forget_key, keep_key, new_key
 
     key = new_key()
     role.secrets[KEY] = f"env:{KEY}"
     runner = runner.with_environ({**runner._environ, KEY: key})
-    plan = runner.dryrun(launch, overrides=changes)
+    plan = runner.dryrun(launch)
     keep_key(plan.handle, key)
     try:
         return runner.schedule(plan)

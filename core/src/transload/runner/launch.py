@@ -13,16 +13,13 @@ from transload.components import (
     Component,
     ComponentArgumentError,
     ComponentHelpRequested,
-    OverrideOptions,
     Parameter,
     arguments_of,
     as_component,
     build,
-    check_names,
     command_app,
     is_file_reference,
     materialize,
-    overrides_of,
     read_argument,
 )
 from transload.errors import SpecError
@@ -33,6 +30,12 @@ from transload.schedulers.environments import read_header
 from transload.specs import AppDef, AppHandle, CfgVal, Environment, Workspace
 from transload.specs.checks import as_list, check_given
 from transload.specs.serialization import SCHEMA, reading, to_value
+from transload.specs.settings import (
+    OverrideOptions,
+    check_names,
+    read_settings,
+    with_settings,
+)
 
 if TYPE_CHECKING:
     from transload.runner.api import Runner
@@ -90,7 +93,7 @@ class Launch:
             file (``requirements.txt``, ``uv.lock --group NAME``, a script), or ``none``. None means
             what roles, settings or the header of the script say.
         overrides: what is set over what the job says, such as ``image``, ``gpu`` or ``mem`` (see
-            `transload.components.OverrideOptions`).
+            `transload.specs.settings.OverrideOptions`).
 
     Raises:
         SpecError: if not exactly one of the three is given, or arguments without a component, or an
@@ -335,7 +338,7 @@ class Launch:
         if not isinstance(app, AppDef):
             raise SpecError(f"{self.name}: must return an AppDef, not {type(app).__name__}")
         if self.overrides:
-            app = overrides_of(self.overrides).apply(app)
+            app = with_settings(app, read_settings(self.overrides))
         app.check_runnable()
         return app
 

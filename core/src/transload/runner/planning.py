@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import transload
-from transload.components import overrides_of
 from transload.runner.checkpoints import (
     all_with_checkpoints,
     name_of_ended,
@@ -20,7 +19,7 @@ from transload.runner.checkpoints import (
 from transload.runner.environments import (
     headers_of,
     with_environments,
-    with_header_settings,
+    with_open_settings,
 )
 from transload.runner.job_env import (
     check_app_id,
@@ -54,6 +53,7 @@ from transload.specs import (
     masked_args,
     masked_env,
 )
+from transload.specs.settings import read_settings, with_settings
 
 if TYPE_CHECKING:
     from transload.runner.api import Runner
@@ -237,7 +237,9 @@ def _build(
         launch = replace(launch, args=arguments)
         base = arguments.get("tracker_base") or base
     code_folder = component.place.own_folder if component.place else None
-    return _Definition(launch.build(context_args, defaults), app_id, base, code_folder)
+    settings = runner.settings.component_settings(component)
+    app = with_settings(launch.build(context_args, defaults), settings)
+    return _Definition(app, app_id, base, code_folder)
 
 
 def _final_app(
@@ -260,9 +262,9 @@ def _final_app(
         workspace = runner.settings.get("workspace")
     folders = _script_folders(launch, to, built, from_here)
     headers = headers_of(with_workspace(app, workspace), folders)
-    app = with_header_settings(app, headers, is_script=launch.command is not None)
-    if launch.overrides:
-        app = overrides_of(launch.overrides).apply(app)
+    is_command = launch.command is not None
+    app = with_open_settings(app, headers, runner.settings.job(), is_command=is_command)
+    app = with_settings(app, read_settings(launch.overrides))
     if change is not None:
         app = change(app)
     if launch.checkpoints is not None:

@@ -11,6 +11,7 @@ from transload.errors import TransloadError
 from transload.runner.api import Runner
 from transload.runner.config import Settings
 from transload.specs import runopts
+from transload.specs.settings import SETTINGS
 
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
 
@@ -85,6 +86,16 @@ def settings_schema(schedulers: Mapping[str, SchedulerOptions]) -> dict[str, Any
             **_TYPES[list],
             "description": "Variables of the submitter that jobs get, by patterns such as HF_*.",
         },
+        "job": {
+            "type": "object",
+            "description": "What is set in all jobs that leave it open.",
+            "properties": {
+                name: {"description": setting.help}
+                for name, setting in SETTINGS.items()
+                if name != "role"
+            },
+            "additionalProperties": False,
+        },
         "schedulers": {
             "type": "object",
             "description": "Settings of schedulers, and clusters by name.",
@@ -93,7 +104,7 @@ def settings_schema(schedulers: Mapping[str, SchedulerOptions]) -> dict[str, Any
         },
         "component": {
             "type": "object",
-            "description": "Defaults of the arguments of components.",
+            "description": "Defaults of the arguments of components, and settings of their jobs.",
             "additionalProperties": {"type": "object"},
         },
         "tracker": {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Unpack
 
-from transload.components import OverrideOptions, Overrides, overrides_of
 from transload.errors import SpecError
 from transload.runner.api import Runner
 from transload.runner.factory import default_runner
@@ -13,10 +12,11 @@ from transload.runner.job import Job
 from transload.runner.launch import Launch
 from transload.specs import AppDef, AppHandle, CfgVal, Environment, Workspace, nearest
 from transload.specs.checks import closest
+from transload.specs.settings import SETTINGS, OverrideOptions, read_settings
 
 
-def keyword_overrides(values: OverrideOptions, arguments: str) -> Overrides:
-    """Return the overrides that were given as keywords.
+def check_keywords(values: OverrideOptions, arguments: str) -> None:
+    """Check the settings that were given as keywords.
 
     Args:
         values: keyword → value.
@@ -26,7 +26,7 @@ def keyword_overrides(values: OverrideOptions, arguments: str) -> Overrides:
         TypeError: for an unknown keyword, with the nearest.
         SpecError: for a value that cannot be read.
     """
-    known = list(Overrides._fields)
+    known = list(SETTINGS)
     unknown = sorted(values.keys() - {*known})
     if unknown:
         hint = nearest(unknown[0], known)
@@ -36,7 +36,7 @@ def keyword_overrides(values: OverrideOptions, arguments: str) -> Overrides:
             f"{unknown[0]}=: unknown argument: {hint} (an argument of what is run goes into "
             f"{arguments}={{{unknown[0]!r}: …}})"
         )
-    return overrides_of(values)
+    read_settings(values)
 
 
 def run(
@@ -73,7 +73,7 @@ def run(
         runner: submits. The default is the one that this process shares.
         overrides: what is set over what the job says. They are ``name, env, image, replicas,
             retries, retry_delay, time_limit, cpu, gpu, mem, role, notice, checkpoints, segment``
-            and so on (see `transload.components.Overrides`).
+            and so on (see `transload.specs.settings.OverrideOptions`).
 
     Raises:
         SpecError: if the job or an argument is not valid.
@@ -86,6 +86,7 @@ def run(
     """
     if (app is None) == (command is None):
         raise SpecError("run: exactly one of app and command must be given")
+    check_keywords(overrides, "args")
     runner = runner or default_runner()
     more: dict[str, Any] = {}
     if args:
@@ -103,7 +104,7 @@ def run(
         parent_run_id=parent_run_id,
         app_id=app_id,
         tracker_base=tracker_base,
-        overrides=keyword_overrides(overrides, "args"),
+        overrides=overrides,
     )
     return plan.submit()
 

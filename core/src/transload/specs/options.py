@@ -62,7 +62,7 @@ _OF_JOBS: Final = {
     **dict.fromkeys(("log", "logs"), "logs are always kept; use transload log HANDLE"),
     **dict.fromkeys(
         ("secret", "secrets"),
-        "name secrets in a component or a script's header, or use run --pass-env NAME",
+        "use run --secret NAME=env:NAME (Role.secrets)",
     ),
     "image": "use run --image IMAGE (Role.image)",
     "env": "use run --env NAME=VALUE (Role.env)",

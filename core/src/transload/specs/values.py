@@ -509,7 +509,7 @@ def at_least(low: int) -> Rule:
             try:
                 value = parse_number(value, int)
             except ValueError:
-                raise SpecError(f"{where}={shorten(value)}: must be a whole number") from None
+                refuse(where, value, "must be a whole number, in plain digits")
         check_int(value, where, low)
         return value
 

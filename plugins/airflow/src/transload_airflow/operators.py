@@ -127,12 +127,12 @@ class TransloadOperator(TemplateRules):
         max_interruptions: how often the scheduler starts a role again after an end that was
             nobody's fault.
         stall_after: after how long without a sign of life a replica has stalled.
-        on_stall: what is done then: ``note``, ``dump`` or ``dump:USR2``.
+        on_stall: what is done then: ``note`` or ``dump``.
         stall_signal: name of the signal of ``dump``.
         progress_server: take the progress that Hugging Face's Trainer posts.
         overrides: these settings by name, and those whose names are Airflow's own: ``retries`` (by
             the scheduler), ``retry_delay``, ``checkpoints``, ``name``, ``role``. See
-            ``transload.components.Overrides``.
+            ``transload.pipelines.OverrideOptions``.
         scheduler: where to run it. None means the connection's, else the configured one, else
             ``local``.
         cfg: run options of the scheduler, which override those of the connection.

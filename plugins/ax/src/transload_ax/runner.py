@@ -28,7 +28,7 @@ from transload.pipelines import (
     OverrideOptions,
     caller_folder,
     dry_run,
-    overrides_of,
+    read_settings,
     split_overrides,
 )
 from transload.runner.job_env import surrounding_run
@@ -99,7 +99,7 @@ class TransloadRunner(Runner):
         environment: what must be installed where trials run, as a file (``requirements.txt``,
             ``uv.lock``, a script with a header), or ``none``.
         overrides: what is set over what the job of each trial says, by the names of
-            `transload.components.OverrideOptions`. It is stored with the experiment.
+            `transload.pipelines.OverrideOptions`. It is stored with the experiment.
         options: the same by the names of `transload.pipelines.JobSettings` (``gpu=1``), and those
             of `transload.pipelines.ExecutionOptions`, such as ``patience``, ``on_kill`` …, but not
             ``durable`` and ``resubmit_on``, since a trial has one job.
@@ -167,7 +167,7 @@ class TransloadRunner(Runner):
         self.max_running = max_running
         self.inherit_env = inherit_env
         settings, others = split_overrides({**options, "overrides": overrides})
-        overrides_of(settings)  # a wrong one is found now
+        read_settings(settings)  # a wrong one is found now
         self.overrides: dict[str, Any] = to_value(settings)  # as Ax stores it
         self.options = cast("ExecutionSettings", others)
         self.parent_run_id = parent_run_id
@@ -392,7 +392,7 @@ class TransloadRunner(Runner):
 
     def _launch(self, arm: str, parameters: Mapping[str, Any], ttl: float | None) -> TrialLaunch:
         settings = cast("OverrideOptions", self.overrides)
-        limit = overrides_of(settings).time_limit
+        limit = read_settings(settings).get("time_limit")
         if ttl is not None and limit is not None:
             settings = {**settings, "time_limit": f"{min(ttl, limit):f}s"}
         return TrialLaunch(

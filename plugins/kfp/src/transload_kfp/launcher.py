@@ -15,7 +15,7 @@ from transload.pipelines import (
     ExecutionSettings,
     Launch,
     OverrideOptions,
-    overrides_of,
+    read_settings,
 )
 from transload.specs import AppDef, CfgVal, Environment, Workspace
 from transload.specs.checks import check_given, shorten
@@ -129,7 +129,7 @@ def launcher_from_app(
             and ``overrides`` of `transload.pipelines.Launch`, and ``inherit_env``. The file of
             ``environment`` is in the launcher's image. What ``overrides`` has is set over what the
             job says, as ``{"image": …, "gpu": 1, "mem": "8G"}``
-            (`transload.components.OverrideOptions`). With ``dry_run`` the launcher only prints
+            (`transload.pipelines.OverrideOptions`). With ``dry_run`` the launcher only prints
             what would be submitted. For the others see `transload.pipelines.ExecutionOptions` and
             `TaskSettings`.
 
@@ -245,7 +245,7 @@ def _planned(
         source = Launch(command=command, app=source)
     launch = Launch.of(source, **{key: value for key, value in launched.items() if value})
     launch = with_arguments(launch, component_args)
-    overrides_of(launch.overrides)  # a component is built when the pipeline runs: too late
+    read_settings(launch.overrides)  # a component is built when the pipeline runs: too late
     check_run_options(launch.cfg, _kind_of(launch.scheduler, where_to))
     paths: dict[str, str] = {}
     if launch.component is None:

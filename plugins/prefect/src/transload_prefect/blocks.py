@@ -17,7 +17,7 @@ from transload.pipelines import (
     ExecutionOptions,
     Launch,
     caller_folder,
-    overrides_of,
+    read_settings,
     split_overrides,
 )
 from transload.runner import AppResults
@@ -213,7 +213,7 @@ class AppJob(JobBlock[AppResults]):
             if value not in (None, [], {}):
                 settings[name] = value
         overrides, _ = split_overrides({**settings, "overrides": self.overrides})
-        overrides_of(overrides)  # a wrong one is found when the block is made
+        read_settings(overrides)  # a wrong one is found when the block is made
         folder = caller_folder("transload_prefect")
         return Launch(args=self.component_args, folder=folder, overrides=overrides, **given)
 

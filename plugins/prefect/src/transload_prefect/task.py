@@ -285,7 +285,7 @@ class AppTask(Task[..., Any]):
             if spec.cluster is not None:
                 cluster = cluster_named(spec.cluster)
             defaults = runner_of(cluster, spec.inherit_env).settings.component_defaults(
-                spec.launch.resolve_component().name
+                spec.launch.resolve_component()
             )
             return values_left_open(spec.launch, bound, spec.context_args, defaults)
         return {}

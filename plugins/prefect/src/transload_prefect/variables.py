@@ -12,9 +12,14 @@ from prefect.utilities.templating import find_placeholders
 from prefect.workers.base import BaseJobConfiguration, BaseVariables
 from pydantic import BaseModel, Field, PrivateAttr, create_model
 
-from transload.components import SETTING_HELP, Overrides
 from transload.errors import SpecError
-from transload.pipelines import JOB_SETTINGS, OverrideOptions, overrides_of
+from transload.pipelines import (
+    JOB_SETTINGS,
+    SETTINGS,
+    OverrideOptions,
+    read_settings,
+    with_settings,
+)
 from transload.specs import AppDef, Notice, Role, nearest, resource
 from transload.specs.checks import shorten
 from transload_prefect.cluster import TransloadCluster
@@ -63,9 +68,9 @@ that the flow run failed or crashed.
 _PREFECTS: Final = ("env",)
 """Settings of a job that each work pool of Prefect has by itself."""
 
-SETTINGS: Final = tuple(
+OFFERED: Final = tuple(
     name
-    for name in SETTING_HELP
+    for name in SETTINGS
     if name in (*JOB_SETTINGS, "retries", "retry_delay", "checkpoints") and name not in _PREFECTS
 )
 """The settings of a job that are variables of a work pool. Its name is Prefect's, and it has one
@@ -96,30 +101,30 @@ def _json_type(annotation: Any) -> Any:
 
 
 def _described(name: str) -> Any:
-    return Field(default=None, description=SETTING_HELP[name])
+    return Field(default=None, description=SETTINGS[name].help)
 
 
 if TYPE_CHECKING:
 
     class _OfferedSettings(BaseModel):
-        """`SETTINGS` by the types that a form and Prefect's own checks know."""
+        """`OFFERED` by the types that a form and Prefect's own checks know."""
 
     class _TakenSettings(BaseModel):
-        """`SETTINGS` of any type, so that a wrong value is refused in the words of the core."""
+        """`OFFERED` of any type, so that a wrong value is refused in the words of the core."""
 
 else:
     _HINTS = get_type_hints(OverrideOptions)
     _OfferedSettings = create_model(
         "_OfferedSettings",
-        **{name: (_json_type(_HINTS[name]), _described(name)) for name in SETTINGS},
+        **{name: (_json_type(_HINTS[name]), _described(name)) for name in OFFERED},
     )
     _TakenSettings = create_model(
-        "_TakenSettings", **{name: (Any, _described(name)) for name in SETTINGS}
+        "_TakenSettings", **{name: (Any, _described(name)) for name in OFFERED}
     )
 
 
 class _Variables(BaseModel):
-    """What a work pool of type ``transload`` and its deployments may set beside `SETTINGS`."""
+    """What a work pool of type ``transload`` and its deployments may set beside `OFFERED`."""
 
     scheduler: str | None = Field(
         default=None, description="Where flow runs go; empty: the configured one, else local."
@@ -178,14 +183,14 @@ class AppJobConfiguration(_TakenSettings, _Variables, BaseJobConfiguration):
         return made
 
     @cached_property
-    def overrides(self) -> Overrides:
+    def settings(self) -> dict[str, Any]:
         """What the variables set over a job.
 
         Raises:
             SpecError: for a value that no job can have, by the name of the variable.
         """
-        values = {name: getattr(self, name) for name in SETTINGS}
-        return overrides_of(
+        values = {name: getattr(self, name) for name in OFFERED}
+        return read_settings(
             {name: value for name, value in values.items() if value not in (None, [], {})}
         )
 
@@ -200,14 +205,19 @@ class AppJobConfiguration(_TakenSettings, _Variables, BaseJobConfiguration):
         """
         if self._unread:
             raise SpecError(self._unread[0])
-        settings = self.overrides
+        settings = self.settings
         words = _words(self.command or self._base_flow_run_command())
         if words == self._base_flow_run_command().split():
-            if settings.replicas not in (None, 1):
+            replicas = settings.get("replicas", 1)
+            if replicas != 1:
                 raise SpecError(
-                    f"replicas={settings.replicas}: a flow run is run once; give a command for more"
+                    f"replicas={replicas}: a flow run is run once; give a command for more"
                 )
-            words = [sys.executable if here and not settings.image else "python", "-c", _FLOW_RUN]
+            words = [
+                sys.executable if here and "image" not in settings else "python",
+                "-c",
+                _FLOW_RUN,
+            ]
         role = Role(
             name="flow",
             image="",
@@ -224,7 +234,7 @@ class AppJobConfiguration(_TakenSettings, _Variables, BaseJobConfiguration):
         if self.resource:
             role.resource = resource(h=self.resource)
         app = AppDef(name="prefect-flow-run", roles=[role], metadata=dict(self.labels))
-        return settings.apply(app)
+        return with_settings(app, settings)
 
     def secret_values(self) -> dict[str, str]:
         """Return the secrets, which may come from a profile, by the name that `to_app` refers

@@ -158,7 +158,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         try:
             driver.start()
         except SpecError as exc:
-            if not configuration.overrides.image and ".image" in str(exc):
+            if "image" not in configuration.settings and ".image" in str(exc):
                 raise SpecError(
                     f"{exc} (set the variable image of the work pool; it needs Prefect)"
                 ) from exc

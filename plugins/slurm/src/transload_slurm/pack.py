@@ -23,7 +23,7 @@ from transload_slurm import __version__
 _ROOT: Final = "transload_slurm.helper"
 _WHOLE: Final = ("transload.specs", "transload_slurm.job")
 """Packages whose modules are imported when they are used, so that all of them are packed."""
-_LEFT_OUT: Final = ("transload.specs.values",)
+_LEFT_OUT: Final = ("transload.specs.values", "transload.specs.settings")
 """Modules of these that read what a user gives. That happens before, by a newer Python."""
 _UNCHANGED: Final = (
     "transload_slurm.job.",

@@ -61,7 +61,7 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 
 def _json(name: str) -> dict[str, Any]:
     component = get_component(name)
-    defaults = load_settings().component_defaults(component.name)
+    defaults = load_settings().component_defaults(component)
     rows = [_parameter_json(each, defaults) for each in component.parameters]
     return {"name": component.name, "description": component.description, "parameters": rows}
 

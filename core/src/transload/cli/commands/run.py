@@ -29,17 +29,13 @@ from transload.cli.screen import Screen, show_progress
 from transload.cli.session import app_json, description_of, open_runner
 from transload.cli.wait import AppWait, Events, Outcome, interrupts, report_end
 from transload.components import (
-    SETTING_HELP,
     ComponentArgumentError,
     ComponentHelpRequested,
     NoComponent,
-    OverrideOptions,
-    Overrides,
     arguments_of,
     component_help,
     get_component,
     is_batch_script,
-    overrides_of,
     spelling,
 )
 from transload.errors import SpecError, TransloadError
@@ -47,6 +43,7 @@ from transload.runner import Launch, load_settings
 from transload.runner.environments import is_script
 from transload.specs import AppDef
 from transload.specs.checks import EMPTY
+from transload.specs.settings import SETTINGS, OverrideOptions
 
 if TYPE_CHECKING:
     from transload.runner import Job, Plan, Runner
@@ -180,7 +177,7 @@ class _Options:
     _CHECKPOINTS,
     type=click.UNPROCESSED,  # empty for a folder of its own, as `_spelled_checkpoints` writes it
     metavar="[HANDLE]",
-    help=f"{SETTING_HELP['checkpoints'][:-1]}; with a handle, that of an ended job.",
+    help=f"{SETTINGS['checkpoints'].help[:-1]}; with a handle, that of an ended job.",
 )
 @click.option(
     "--pass-env", multiple=True, metavar="PATTERN", help="Variables of yours to pass on (HF_*)."
@@ -404,8 +401,9 @@ def _showed_help(name: str, args: tuple[str, ...]) -> bool:
 
 def show_component(name: str) -> None:
     """Write the help of a component, with the defaults that the settings give it."""
-    defaults = load_settings().component_defaults(name)
-    emit(component_help(get_component(name), defaults=defaults).rstrip("\n"))
+    component = get_component(name)
+    defaults = load_settings().component_defaults(component)
+    emit(component_help(component, defaults=defaults).rstrip("\n"))
 
 
 def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
@@ -424,17 +422,12 @@ def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
         pass_env=given.pass_env,
         checkpoints=given.checkpoints or None,
         environment=given.environment,
+        overrides=given.settings,
     )
     if given.cfg:
         options = runner.scheduler_run_opts(launch.scheduler_name(runner.settings))
         launch = replace(launch, cfg=options.cfg_from_texts(given.cfg))
-    return runner.dryrun(launch, app_id=given.app_id, overrides=_overrides(given.settings))
-
-
-def _overrides(settings: OverrideOptions) -> Overrides | None:
-    """Return what the options change in the job, or None for nothing."""
-    changes = overrides_of(settings)
-    return changes if changes != Overrides() else None
+    return runner.dryrun(launch, app_id=given.app_id)
 
 
 def _read_app() -> AppDef:
