@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-import io
 import json
 import shlex
 import subprocess
 import sys
-from contextlib import chdir, redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,10 @@ import pytest
 import yaml
 from kfp import dsl
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from command_line import transload
+
 from transload.cli import main
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.pipelines import get_adapter
@@ -24,14 +26,6 @@ from transload.pipelines.adapter import describe_adapters
 from transload.specs import BindMount, Notice
 
 TRAIN = f"{Path(__file__).with_name('apps.py')}:train"
-
-
-def transload(*args: str, cwd: Path | str = ".") -> subprocess.CompletedProcess[str]:
-    """Run the command line in this process, which has imported KFP already."""
-    out, err = io.StringIO(), io.StringIO()
-    with chdir(cwd), redirect_stdout(out), redirect_stderr(err):
-        code = main(list(args))
-    return subprocess.CompletedProcess(args, code, out.getvalue(), err.getvalue())
 
 
 def test_import_is_lazy() -> None:

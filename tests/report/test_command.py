@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +11,11 @@ import pytest
 from report_samples import EXPERIMENT, Page, python, shell
 
 import transload_report
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from command_line import transload
+
 from transload.errors import ConfigError
 from transload.plugins import get_plugins
 from transload.runner import Runner, load_settings
@@ -23,15 +27,6 @@ from transload_report.place import own_settings, page_link, page_path
 Parse = Callable[[str], Page]
 SVG = "{http://www.w3.org/2000/svg}"
 WAIT = 120.0
-
-
-def transload(*args: str, cwd: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
-    command = [sys.executable, "-m", "transload", *args]
-    environ = {**os.environ, **env}
-    return subprocess.run(
-        command, cwd=cwd, env=environ, capture_output=True, text=True, timeout=120, check=False
-    )
 
 
 @pytest.fixture
@@ -245,7 +240,9 @@ def test_pages_write_themselves(transload_home: Path, tmp_path: Path, parse: Par
     assert not (tmp_path / "none").exists()
 
 
-def test_a_page_that_cannot_be_written_harms_no_app(transload_home: Path, tmp_path: Path) -> None:
+def test_a_page_that_cannot_be_written_harms_no_app(
+    transload_home: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """What goes wrong while a page writes itself is logged, and the job ends as it would."""
     (tmp_path / "file").write_text("in the way")
     (tmp_path / "transload.toml").write_text(
@@ -253,7 +250,7 @@ def test_a_page_that_cannot_be_written_harms_no_app(transload_home: Path, tmp_pa
     )
     done = transload("run", "utils.sh", "true", cwd=tmp_path)
     assert done.returncode == 0
-    assert "cannot be written" in done.stderr
+    assert "cannot be written" in caplog.text
 
 
 @pytest.mark.parametrize(

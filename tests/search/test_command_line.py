@@ -14,7 +14,10 @@ from typing import Any
 
 import pytest
 
-from transload.cli import main
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+import command_line
+
 from transload.pipelines import host_runner
 from transload.specs import AppState
 from transload_search.places import keep_base, search_folder
@@ -24,10 +27,9 @@ SEARCHED = f"{Path(__file__).with_name('searched.py')}:square"
 SEARCH = ["--component", SEARCHED, "--param", "x:float:-1:3", "--minimize", "loss", "-s", "local"]
 
 
-def transload(*args: str, **more: Any) -> subprocess.CompletedProcess[str]:
-    """Run the command line."""
-    command = [sys.executable, "-m", "transload", "search", *args]
-    return subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, **more)
+def transload(*args: str, cwd: Path | str = ".") -> subprocess.CompletedProcess[str]:
+    """Run a command of searches."""
+    return command_line.transload("search", *args, cwd=cwd)
 
 
 def states() -> list[str]:
@@ -145,21 +147,14 @@ def test_the_value_of_a_failed_attempt_is_not_the_best(tmp_path: Path, says_who:
         ),
     ],
 )
-def test_mistakes_are_one_line(
-    args: list[str],
-    words: list[str],
-    transload_home: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_mistakes_are_one_line(args: list[str], words: list[str], transload_home: Path) -> None:
     """A mistake is one clear line with exit code 2. Nothing is started, and no search is kept."""
-    code = main(["search", "run", *args])
-    said = capsys.readouterr().err
-    assert code == 2, said
-    last = said.strip().splitlines()[-1]
+    done = transload("run", *args)
+    assert done.returncode == 2, done.stderr
+    last = done.stderr.strip().splitlines()[-1]
     assert [word for word in words if word not in last] == []
-    assert "Traceback" not in said
-    assert main(["search", "list"]) == 0
-    assert (host_runner("search").list("local"), capsys.readouterr().out) == ([], "")
+    assert "Traceback" not in done.stderr
+    assert (host_runner("search").list("local"), transload("list").stdout) == ([], "")
 
 
 def test_packages_of_trials(
