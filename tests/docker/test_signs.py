@@ -58,11 +58,11 @@ def test_paused_has_not_stalled(
     runner: Runner, shell: Any, engine: Any, eventually: Callable[..., Any]
 ) -> None:
     """A container that is paused never alarms, however long, and its count begins anew after."""
-    handle = runner.run(shell(f"echo up; {WAIT}", stall_after=2.0), "docker")
+    handle = runner.run(shell(f"echo up; {WAIT}", stall_after=1.0), "docker")
     eventually(lambda: list(runner.log_lines(handle, "main", 0)) == ["up\n"])
     (row,) = engine.client.containers()
     engine.client.pause(row["Id"])
-    end = time.monotonic() + 5
+    end = time.monotonic() + 2.5
     while time.monotonic() < end:
         assert "stalled" not in status_of(runner, handle).msg
         time.sleep(0.2)

@@ -42,6 +42,7 @@ def report(image: str, text: str = "", **results: float) -> AppDef:
     return shell(f"{text}\nprintf %s '{body}' > $TRANSLOAD_TRACKER_BASE/all.json", image)
 
 
+@pytest.mark.slow
 def test_digits_in_stages(docker_kfp: Path, image: str) -> None:
     """Stages split, train and evaluate, and the last reads the results of both others by key."""
     run = make_pipeline(image)(lr=0.4, seed=3)
@@ -61,6 +62,7 @@ def test_digits_in_stages(docker_kfp: Path, image: str) -> None:
     assert judged["accuracy"] == final["accuracy"]
 
 
+@pytest.mark.slow
 def test_loop_and_collected(docker_kfp: Path, image: str) -> None:
     """One training per learning rate runs side by side.
 

@@ -42,22 +42,6 @@ def job(
     }
 
 
-def test_all_jobs_complete_is_success() -> None:
-    """The end is noted, once."""
-    facts = facts_of(
-        [RolePlan("r", 2, 2)], [job("r", condition="Complete", completedIndexes="0,1")]
-    )
-    decision = decide(facts, NOW)
-    assert (decision.status.state, decision.note) == (AppState.SUCCEEDED, True)
-
-
-def test_enough_replicas_are_enough() -> None:
-    """A Job with failed indexes is a success while ``min_replicas`` holds."""
-    failed = job("r", condition="Failed", completedIndexes="0,2", failedIndexes="1")
-    assert decide(facts_of([RolePlan("r", 3, 2)], [failed]), NOW).status.state is AppState.SUCCEEDED
-    assert decide(facts_of([RolePlan("r", 3, 3)], [failed]), NOW).status.state is AppState.FAILED
-
-
 def test_one_role_failed_ends_the_others() -> None:
     """If a role fails, the reason is noted, then others are ended.
 

@@ -24,7 +24,6 @@ from transload.specs import (
     AppDef,
     AppState,
     AppStatus,
-    JobMount,
     Resource,
     RetryPolicy,
     Role,
@@ -644,15 +643,6 @@ def test_a_prologue_is_cancelled(
     runner.cancel(handle)
     status = ended(runner, handle)
     assert (status.state, status.msg) == (AppState.CANCELLED, "cancelled on request")
-
-
-def test_the_next_job_reads_what_one_has_made(runner: Runner, shell_app: ShellApp) -> None:
-    """Arguments name the folder of another job on the disk that all nodes share."""
-    first = runner.run(shell_app('echo 42 > "$TRANSLOAD_OUTPUT_DIR/model.pt"'), "slurm")
-    assert ended(runner, first).state is AppState.SUCCEEDED
-    second = runner.run(shell_app("cat /in/model.pt", mounts=[JobMount(first, "/in")]), "slurm")
-    assert ended(runner, second).state is AppState.SUCCEEDED
-    assert lines(runner, second) == ["42\n"]
 
 
 def _with_engine(runner: Runner, handle: str) -> dict[str, str]:

@@ -229,13 +229,6 @@ def test_a_file_system_without_locks(far: Runner, monkeypatch: pytest.MonkeyPatc
     assert far.list("slurm") == []
 
 
-def test_two_submits_of_one_id_are_one_app(far: Runner, shell_app: Callable[..., AppDef]) -> None:
-    """The second of two submits of one id reattaches to the first."""
-    app = shell_app("sleep 60")
-    assert far.run(app, "slurm", app_id="same") == far.run(app, "slurm", app_id="same")
-    assert len(far.list("slurm")) == 1
-
-
 def test_secrets_are_in_no_command_line_and_no_file(
     far: Runner,
     login: Any,

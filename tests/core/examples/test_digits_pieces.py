@@ -84,48 +84,6 @@ def read(base: Path, key: str) -> dict[str, Any]:
     return results
 
 
-@pytest.mark.slow
-def test_three_replicas_learn_the_digits(tmp_path: Path) -> None:
-    """Accuracy above 0.9, progress by epoch, results by the public format, nothing half-written
-    left.
-    """
-    finished = train(tmp_path, "app-learn")
-    assert [code for code, _, _ in finished] == [0, 0, 0], finished
-    final = read(tmp_path, "final")
-    assert final["accuracy"] > 0.9 and final["loss"] < 0.2 and final["seconds"] > 0
-    assert sum(line.startswith("epoch ") for line in finished[0][1].splitlines()) == 15
-    assert f"accuracy {final['accuracy']:.4f} on 359 held-out digits" in finished[0][1]
-    assert "epoch " not in finished[1][1] + finished[2][1]
-    names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [*(f"epoch-{n:03d}.json" for n in range(1, 16)), "final.json"]
-    assert (
-        read(tmp_path, "epoch-001")["test_accuracy"] < read(tmp_path, "epoch-015")["test_accuracy"]
-    )
-
-
-@pytest.mark.slow
-def test_same_seed_and_replicas_give_the_same_bits(tmp_path: Path) -> None:
-    """Two runs with other ids and ports agree in every digit, and another seed does not."""
-    first, second, other = tmp_path / "1", tmp_path / "2", tmp_path / "3"
-    for base, app_id, seed in (
-        (first, "app-a", "7"),
-        (second, "app-b", "7"),
-        (other, "app-c", "8"),
-    ):
-        assert [code for code, _, _ in train(base, app_id, "--epochs", "3", "--seed", seed)] == [
-            0,
-            0,
-            0,
-        ]
-    for key in ("epoch-001", "epoch-002", "epoch-003"):
-        assert read(first, key) == read(second, key)
-    assert (
-        read(first, "final")["loss"]
-        == read(second, "final")["loss"]
-        != read(other, "final")["loss"]
-    )
-
-
 def test_one_replica_needs_nobody(tmp_path: Path) -> None:
     """A single replica opens no port and trains alone, with a key of the user's."""
     finished = train(tmp_path, "app-one", "--epochs", "2", "--result-key", "7", replicas=1)

@@ -28,42 +28,11 @@ from transload.pipelines import (
     ended_state,
 )
 from transload.pipelines.attach import Action, Again, AttachRecord, Newest, decide
-from transload.pipelines.options import next_limit, note_state, retries_note, without_retries
-from transload.schedulers import check_seconds, patience_left, unknown_for, unknown_since
+from transload.pipelines.options import retries_note
+from transload.schedulers import check_seconds
 from transload.specs import AppDef, AppState, AppStatus, Role, is_terminal
 
 pytestmark = pytest.mark.unit
-
-
-class Clock:
-    """Seconds that the test moves."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        """Return the time."""
-        return self.now
-
-
-def test_patience_counts_unbroken_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One known state in between starts the count again."""
-    clock = Clock()
-    monkeypatch.setattr("time.monotonic", clock)
-    since = unknown_since(AppState.UNKNOWN, None)
-    clock.now += 9
-    since = unknown_since(AppState.UNKNOWN, since)
-    assert unknown_for(since) == pytest.approx(9)
-    assert patience_left(10, since) == pytest.approx(1)
-    since = unknown_since(AppState.RUNNING, since)
-    assert since is None
-    assert unknown_for(since) == 0
-    assert patience_left(0, since) == float("inf")
-    clock.now += 9
-    since = unknown_since(AppState.UNKNOWN, since)
-    clock.now += 10
-    assert patience_left(10, since) <= 0
-    assert patience_left(float("inf"), since) == float("inf")
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), True, "10", None])
@@ -73,35 +42,9 @@ def test_patience_must_be_seconds(seconds: object) -> None:
         check_seconds("patience", seconds, zero=True)
 
 
-def test_deadlines() -> None:
-    """Waiting to be scheduled, to be started, and the whole have limits of their own."""
-    options = ExecutionOptions(schedule_timeout=10, startup_timeout=20, deadline=1100)
-    counts: dict[str, float] = {}
-    assert next_limit(options, counts)[0] == 1100
-    note_state(counts, AppState.SUBMITTED, 1000)
-    assert next_limit(options, counts)[0] == 1010
-    assert "schedule_timeout" in next_limit(options, counts)[1]
-    note_state(counts, AppState.SUBMITTED, 1005)  # seen again, perhaps by another process
-    assert next_limit(options, json.loads(json.dumps(counts)))[0] == 1010
-    note_state(counts, AppState.PENDING, 1009)
-    assert next_limit(options, counts)[0] == 1029
-    assert "startup_timeout" in next_limit(options, counts)[1]
-    note_state(counts, AppState.RUNNING, 1030)
-    note_state(counts, AppState.PENDING, 1040)  # pre-emption is no start-up
-    assert next_limit(options, counts) == (1100, "the orchestrator's time limit has passed")
-    assert next_limit(ExecutionOptions(), counts)[0] == float("inf")
-
-
 APP = AppDef(
     "a", [Role("one", "i", entrypoint="e", max_retries=3), Role("two", "i", entrypoint="e")]
 )
-
-
-def test_retries_are_taken_away_from_a_copy() -> None:
-    """Where the host alone retries, the app is submitted without retries of its own."""
-    assert [role.max_retries for role in without_retries(APP).roles] == [0, 0]
-    assert APP.roles[0].max_retries == 3
-    assert without_retries(without_retries(APP)).roles[0].max_retries == 0
 
 
 def test_retry_product_is_said_only_where_retries_multiply() -> None:

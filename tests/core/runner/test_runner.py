@@ -16,8 +16,6 @@ import pytest
 
 from transload.components import build
 from transload.errors import (
-    AppExists,
-    AppNotFound,
     ConfigError,
     PluginError,
     SpecError,
@@ -55,39 +53,6 @@ def sh(script: str, **role: object) -> AppDef:
     return AppDef("job", [Role("main", "", entrypoint="sh", args=["-c", script], **fields)])  # type: ignore[arg-type]
 
 
-def test_an_app_runs_and_is_answered_for(runner: Runner) -> None:
-    """A job runs from submit to results, with handle, states, exit code, log and description."""
-    report = 'printf \'{"schema":1,"key":"final","results":{"acc":0.5}}\' > "$TRANSLOAD_TRACKER_BASE/final.json"'
-    handle = runner.run(sh(f'mkdir -p "$TRANSLOAD_TRACKER_BASE"; echo out; echo err >&2; {report}'))
-    assert parse_app_handle(handle)[:2] == ("local", "test")
-    status = runner.wait(handle, timeout=30)
-    assert status is not None
-    assert status.state is AppState.SUCCEEDED
-    assert status.roles[0].replicas[0].exit_code == 0
-    assert sorted(runner.log_lines(handle, "main")) == ["err\n", "out\n"]
-    assert runner.results(handle).value("acc") == 0.5
-    assert [(app.app_handle, app.state) for app in runner.list()] == [(handle, AppState.SUCCEEDED)]
-    described = runner.describe(handle)
-    assert described is not None
-    assert described.roles[0].args[0] == "-c"
-
-
-def test_another_runner_finds_it_by_its_handle(runner: Runner) -> None:
-    """A runner that did not submit a job waits for it and cancels it by its handle."""
-    handle = runner.run(sh("sleep 60"))
-    with get_runner("other") as other:
-        assert other.attach(handle).state in (
-            AppState.SUBMITTED,
-            AppState.PENDING,
-            AppState.RUNNING,
-        )
-        other.cancel(handle)
-        status = other.wait(handle, timeout=30)
-    assert status is not None
-    assert status.state is AppState.CANCELLED
-    assert status.cancel_requested
-
-
 def test_a_job_is_told_who_it_is(runner: Runner) -> None:
     """The runner injects handle, parent and tracker base, and replaces macros alone."""
     script = 'echo "$TRANSLOAD_JOB_ID $TRANSLOAD_PARENT_RUN_ID $TRANSLOAD_TRACKER_BASE $0 $1"'
@@ -119,17 +84,6 @@ def test_a_dry_run_can_be_scheduled(runner: Runner) -> None:
     assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
 
 
-def test_a_given_id_is_adopted_or_refused(runner: Runner) -> None:
-    """The same id and job are one job. Another job of that id is AppExists."""
-    first = runner.run(sh("sleep 60"), app_id="mine")
-    assert runner.run(sh("sleep 60"), app_id="mine") == first
-    assert len(runner.list()) == 1
-    with pytest.raises(AppExists, match="mine"):
-        runner.run(sh("sleep 61"), app_id="mine")
-    runner.delete(first)
-    assert runner.status(first) is None
-
-
 def test_threads_that_submit_one_id_start_one_job(runner: Runner) -> None:
     """Eight threads that submit one id start one job."""
     with ThreadPoolExecutor(8) as pool:
@@ -137,27 +91,6 @@ def test_threads_that_submit_one_id_start_one_job(runner: Runner) -> None:
     assert len(set(handles)) == 1
     assert len(runner.list()) == 1
     runner.delete(handles[0])
-
-
-def test_an_unknown_app_is_none_or_not_found(runner: Runner) -> None:
-    """status, wait and describe answer None for an unknown job, and delete does nothing.
-
-    attach, cancel, log_lines and results raise.
-    """
-    handle = "local://test/nope"
-    assert runner.status(handle) is None
-    assert runner.wait(handle) is None
-    assert runner.describe(handle) is None
-    assert runner.status_many([handle]) == {handle: None}
-    runner.delete(handle)
-    for call in (
-        runner.attach,
-        runner.cancel,
-        runner.results,
-        lambda h: runner.log_lines(h, "main"),
-    ):
-        with pytest.raises(AppNotFound, match="nope"):
-            call(handle)
 
 
 def test_wait_runs_out_of_time_and_the_app_goes_on(runner: Runner) -> None:
@@ -241,34 +174,6 @@ def test_a_component_that_declares_tracker_base_gets_it(runner: Runner, tmp_path
     ]
 
 
-def test_secrets_reach_the_job_and_nothing_else(
-    runner: Runner, transload_home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """A secret is resolved at submit, and is in no file, no description and no dry-run."""
-    monkeypatch.setenv("TEAM_PASSWORD", "hunter2-env")
-    (tmp_path / "key").write_text("hunter2-file\n")
-    app = sh(
-        'test "$A" = hunter2-env && test "$B" = hunter2-file',
-        secrets={"A": "env:TEAM_PASSWORD", "B": f"file:{tmp_path}/key"},
-        env={"API_KEY": "hunter2-plain"},
-    )
-    assert "hunter2" not in str(runner.dryrun(app)).replace("= hunter2-env", "").replace(
-        "= hunter2-file", ""
-    )
-    handle = runner.run(app)
-    assert runner.wait(handle, timeout=30).state is AppState.SUCCEEDED  # type: ignore[union-attr]
-    described = runner.describe(handle)
-    assert described is not None
-    assert described.roles[0].secrets == app.roles[0].secrets
-    assert described.roles[0].env["API_KEY"] != "hunter2-plain"
-    # folders of helpers may vanish meanwhile, which `os.walk` passes over
-    for folder, _, names in os.walk(transload_home):
-        for file in (Path(folder, name) for name in names):
-            if file.is_file():
-                assert b"hunter2-plain" not in file.read_bytes(), file
-                assert b"\nhunter2" not in file.read_bytes(), file
-
-
 def test_secrets_from_an_environment_of_the_submit(
     runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -303,18 +208,6 @@ def test_a_missing_secret_starts_nothing(runner: Runner) -> None:
     ):
         runner.run(app)
     assert runner.list() == []
-
-
-@pytest.mark.parametrize(("inherit", "expected"), [(True, "visible"), (False, "")])
-def test_inheriting_the_environment(
-    transload_home: object, monkeypatch: pytest.MonkeyPatch, inherit: bool, expected: str
-) -> None:
-    """Jobs get the submitter's whole environment, or an allow-list that still finds programs."""
-    monkeypatch.setenv("SOME_VARIABLE", "visible")
-    with get_runner(inherit_env=inherit) as runner:
-        handle = runner.run(sh('echo "[$SOME_VARIABLE]"'))
-        runner.wait(handle, timeout=30)
-        assert next(runner.log_lines(handle, "main")) == f"[{expected}]\n"
 
 
 def test_a_parameter_that_no_scheduler_takes_is_refused() -> None:

@@ -156,7 +156,7 @@ class AppTests(SchedulerSuite):
         if RetryPolicy.REPLICA not in capabilities.retries:
             pytest.skip("no retries")
         app = stage.app(
-            Program(failures=1), max_retries=1, retry_policy=RetryPolicy.REPLICA, retry_delay=3.0
+            Program(failures=1), max_retries=1, retry_policy=RetryPolicy.REPLICA, retry_delay=2.0
         )
         if not capabilities.retry_delay:
             with pytest.raises(UnsupportedFeature, match="retry_delay"):
@@ -167,7 +167,7 @@ class AppTests(SchedulerSuite):
         if replica.earlier:  # where it is kept
             assert replica.start_time is not None
             assert replica.earlier[0].end_time is not None
-            assert replica.start_time - replica.earlier[0].end_time > 2.9
+            assert replica.start_time - replica.earlier[0].end_time > 1.9
 
     @pytest.mark.parametrize(
         "policy", [RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION]

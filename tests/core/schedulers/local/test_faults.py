@@ -16,8 +16,6 @@ from pathlib import Path
 import pytest
 
 from transload.errors import AppExists, SpecError, SubmitError
-from transload.schedulers import Stream
-from transload.schedulers.api import LogQuery
 from transload.schedulers.local import LocalScheduler
 from transload.schedulers.local.supervisor import creation, layout, processes
 from transload.specs import AppState, Notice, Role
@@ -42,29 +40,6 @@ def client(app_id: str, script: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", CLIENT, app_id, script], stdout=subprocess.PIPE, text=True
     )
-
-
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
-def test_client_killed_app_goes_on(local, tmp_path: Path, number: signal.Signals) -> None:
-    """After the submitter has died another process reads the rest of the log and the exit code."""
-    go = tmp_path / "go"
-    wait = f"until [ -e {go} ]; do sleep 0.01; done"
-    script = f"i=0; while [ $i -lt 50 ]; do echo line $i; i=$((i+1)); [ $i = 20 ] && {wait}; done; exit 7"
-    with client("orphan", script) as other:
-        assert other.stdout is not None and other.stdout.readline() == "submitted True\n"
-        local.line("orphan", "line 10")
-        page = local.scheduler.log_read("orphan", LogQuery("main", 0, Stream.STDOUT))
-        other.send_signal(number)
-        other.wait(10)
-    local.wait("orphan", lambda status: status.state is AppState.RUNNING)
-    go.touch()
-    assert local.wait("orphan").state is AppState.FAILED
-    lines = list(page.lines)
-    while not page.complete:
-        page = local.scheduler.log_read("orphan", LogQuery("main", 0, Stream.STDOUT, page.cursor))
-        lines += page.lines
-    assert lines == [f"line {i}\n" for i in range(50)]
-    assert local.status("orphan").roles[0].replicas[0].exit_code == 7
 
 
 GRANDCHILDREN = (
