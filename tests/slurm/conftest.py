@@ -40,17 +40,8 @@ outside_module = _load("outside")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest tests, so that none of them is alone at the end.
-
-    Mark those of a suite as slow that its class calls proven elsewhere.
-    """
+    """Begin with the longest tests, so that none of them is alone at the end."""
     items.sort(key=lambda item: item.path.stem not in ("test_elsewhere", "test_cuts"))
-    for item in items:
-        suite: Any = getattr(item, "cls", None)
-        proven = getattr(suite, "proven_elsewhere", ())
-        function: Any = getattr(item, "function", None)
-        if proven and {function.__name__, function.__module__} & set(proven):
-            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture

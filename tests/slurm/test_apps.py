@@ -197,16 +197,6 @@ def test_batch_script_is_killed(
     assert all(replica.state is not AppState.RUNNING for replica in status.roles[0].replicas)
 
 
-def test_more_memory_than_asked_for(runner: Runner, shell_app: ShellApp) -> None:
-    """A job that Slurm kills over its memory is FAILED, and says so."""
-    source = "import time; a = bytearray(400 << 20); print('full', flush=True); time.sleep(60)"
-    hog = f'exec {sys.executable} -c "{source}"'
-    handle = runner.run(shell_app(hog, resource=Resource(cpu=1, gpu=0, memMB=50)), "slurm")
-    status = ended(runner, handle)
-    assert status.state is AppState.FAILED, status
-    assert "memory" in status.msg.lower(), status.msg
-
-
 @pytest.mark.slow
 def test_a_program_that_calls_srun(runner: Runner, shell_app: ShellApp) -> None:
     """Its step does not wait for what its job's own step has, and gets the same memory."""

@@ -82,30 +82,6 @@ def _says(runner: Runner, handle: str, line: str, eventually: Any) -> None:
 
 
 @pytest.mark.slow
-def test_longer_than_a_segment(runner: Runner, shell_app: ShellApp) -> None:
-    """Work goes on in the next segment with one handle, one log and no retry, never two at once."""
-    app = shell_app(
-        STEPS.format(signal="USR1", steps=40),
-        checkpoints=True,
-        notice=Notice(4, "USR1"),
-        timeout=120.0,
-    )
-    app.segment = 9.0
-    handle = runner.run(app, "slurm")
-    status = _end(runner, handle)
-    assert status.state is AppState.SUCCEEDED, status
-    lines = _lines(runner, handle)
-    attempts = [line for line in lines if line.startswith("attempt")]
-    times = len(attempts) - 1  # on a slow machine more
-    assert times >= 2
-    assert attempts == [f"attempt 0 {number}" for number in range(times + 1)]
-    assert lines.count("noticed") == times and lines[-1] == "finished"
-    assert _causes(status) == ["segment"] * times
-    replica = status.roles[0].replicas[0]
-    assert (status.num_restarts, replica.restarts, replica.interruptions) == (0, 0, times)
-
-
-@pytest.mark.slow
 def test_time_in_the_queue_is_not_counted(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Any
 ) -> None:
