@@ -44,7 +44,6 @@ _COUNTED_S = 1.0
 """So long a deleted pod that has ended is there, since its Job counts such ends once a second."""
 MESSAGE, RESULTS = "/dev/termination-log", "/transload/results"
 ENVIRONMENT = "/transload/environment"
-WHEELS = "/transload/wheels"
 CHECKPOINTS, IN_CLAIM = "/transload/checkpoints", "transload-checkpoints"
 MARK, STAY = "/dev/shm/transload-results", "stay=15"
 INDEX = "batch.kubernetes.io/job-completion-index"
@@ -391,7 +390,6 @@ class Cluster:
             RESULTS: own / "results",
             CHECKPOINTS: claim / IN_CLAIM,
             ENVIRONMENT: own / "environment",
-            WHEELS: own / "transload-wheels",
         }
 
         def here(text: str) -> str:

@@ -47,9 +47,6 @@ _OWN: Final = {
 }
 """Fields of a Job that an overlay may not contain, and what to use in their place."""
 
-WHEEL: Final = "<a wheel>"
-"""Stands for the content of a wheel, where a request is shown."""
-
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
     mounts=frozenset(MountType),
@@ -85,7 +82,6 @@ class KubernetesRequest:
         references: keys of the job's Secret, by role and variable. Submit resolves their values.
         timeout: seconds for the whole job, or None for no limit.
         jobset: its JobSet, in place of Services and Jobs.
-        wheels: its ConfigMap with wheels of packages, for pods that reach no index.
         source: the app definition from which the request was made.
     """
 
@@ -99,14 +95,11 @@ class KubernetesRequest:
     references: dict[tuple[str, str], str] = field(default_factory=dict)
     timeout: float | None = None
     jobset: dict[str, Any] | None = None
-    wheels: dict[str, Any] | None = field(default=None, repr=False)
     source: AppDef | None = field(default=None, repr=False, compare=False)
 
     def objects(self) -> list[dict[str, Any]]:
         """Return the objects to create, except for the job's record and Secret."""
         found = [*self.services, *self.jobs]
-        if self.wheels:
-            found.insert(0, self.wheels)
         if self.jobset:
             found.append(self.jobset)
         return found
@@ -172,7 +165,6 @@ def convert(
         for name, source in role.secrets.items():
             if not source.startswith("k8s:"):
                 request.references[role.name, name] = names.secret_key(role.name, name)
-    request.wheels = environments.config_map(roles, base, labels)
     if options.jobset:
         request.jobset = _jobset.jobset(app_id, base, roles, request.jobs, labels, options)
         request.jobs = []
@@ -418,10 +410,7 @@ def format_request(request: KubernetesRequest) -> str:
         objects.append(secret(request, dict(sorted(masked.items()))))
     for item in request.objects():
         metadata = {**item["metadata"], "namespace": request.namespace}
-        shown_item = {**item, "metadata": metadata}
-        if "binaryData" in item:
-            shown_item["binaryData"] = dict.fromkeys(item["binaryData"], WHEEL)
-        objects.append(shown_item)
+        objects.append({**item, "metadata": metadata})
     shown = [_masked(item) for item in objects]
     return str(yaml.safe_dump_all(shown, sort_keys=False, allow_unicode=True, width=120))
 

@@ -1,8 +1,8 @@
 """Have the packages of an environment installed in a pod, before its program starts.
 
 Its text is an argument of the init container's ``python3 -c``, so it imports the standard library
-alone, and Python 3.8 can run it. The arguments are the folder to work in, the folder of wheels (""
-for an index), a title for messages, and pieces of what is to be done.
+alone, and Python 3.8 can run it. The arguments are the folder to work in, a title for messages, and
+pieces of what is to be done.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import json
 import os
-import platform
 import subprocess
 import sys
 import zlib
@@ -27,17 +26,11 @@ _DEFAULTS = {"PIP_NO_CACHE_DIR": "1", "UV_NO_CACHE": "1", "PIP_ROOT_USER_ACTION"
 def main() -> int:
     """Install them, show the installer's lines as a log, and return the exit code."""
     root = sys.argv[1]
-    wheels = sys.argv[2]
-    title = sys.argv[3]
-    given = json.loads(zlib.decompress(base64.b64decode("".join(sys.argv[4:]))).decode())
+    title = sys.argv[2]
+    given = json.loads(zlib.decompress(base64.b64decode("".join(sys.argv[3:]))).decode())
     for name, value in _DEFAULTS.items():
         os.environ.setdefault(name, value)
-    order = dict(given["order"], root=root, wheels=wheels)
-    if wheels:
-        order["python"] = sys.executable
-        why = why_unfit(given["target"], _names_in(wheels))
-        if why:
-            return _failed(title, why, [])
+    order = dict(given["order"], root=root)
     program = os.path.join(root, "builder.py")
     with open(program, "w", encoding="utf-8") as file:
         file.write(given["program"])
@@ -46,10 +39,10 @@ def main() -> int:
         os.symlink(end["path"], os.path.join(root, "current"))
         return 0
     why = end.get("error", "its builder was ended")
-    if end.get("away") and not wheels:
+    if end.get("away"):
         why += (
-            "; if the pods reach no index, set run option offline=true: then wheels are fetched by "
-            "the process that submits"
+            "; if the pods reach no index, build an image that has the packages, and switch this "
+            "off by --environment none"
         )
     return _failed(title, why, end.get("lines") or [])
 
@@ -91,56 +84,6 @@ def _failed(title: str, why: str, lines: list[str]) -> int:
     with open(_MESSAGE, "w", encoding="utf-8", errors="replace") as file:
         file.write(text[:_MESSAGE_BEGIN] + text[_MESSAGE_BEGIN:][-_MESSAGE_END:])
     return FAILED
-
-
-def why_unfit(target: dict[str, str], wheels: list[str]) -> str:
-    """Return why this Python cannot use wheels fetched for another one, or "" if it can.
-
-    Args:
-        target: the ``version`` of Python that they were fetched for, ``machine`` and ``glibc``.
-        wheels: the names of their files. Those for any platform fit every machine.
-    """
-    libc, glibc = platform.libc_ver()
-    if libc != "glibc":
-        glibc = ""
-    here = {
-        "version": "{}.{}".format(*sys.version_info[:2]),
-        "machine": platform.machine(),
-        "glibc": glibc,
-    }
-    fits = _minor(target["version"]) == here["version"]
-    if any(not name.endswith("-any.whl") for name in wheels):
-        fits = fits and target["machine"] == here["machine"]
-        fits = fits and bool(target["glibc"]) == bool(glibc)
-        fits = fits and _numbers(target["glibc"]) <= _numbers(glibc)
-    if fits:
-        return ""
-    return (
-        f"its wheels are for {_in_words(target)}, and the image has {_in_words(here)}: set run "
-        "options offline_python and offline_platform"
-    )
-
-
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(part) for part in text.split(".") if part.isdigit()]
-
-
-def _in_words(python: dict[str, str]) -> str:
-    library = "another C library than glibc"
-    if python["glibc"]:
-        library = "glibc " + python["glibc"]
-    return f"Python {_minor(python['version'])} on {python['machine']} with {library}"
-
-
-def _names_in(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []  # no package is needed
 
 
 if __name__ == "__main__":

@@ -16,8 +16,6 @@ HELPER: Final = "transload-results"
 """Names of the containers of the program, and of the helper that hands over its results."""
 ENVIRONMENT: Final = "transload-environment"
 """Name of the container, and of the volume, for the packages that a role needs."""
-WHEELS: Final = "transload-wheels"
-"""Name of the container that fetches the wheels of these packages, and of their volume."""
 LABEL_MANAGED: Final = "app.kubernetes.io/managed-by"
 MANAGED: Final = "transload"
 OWN: Final = "transload.io/"
@@ -191,11 +189,6 @@ def checkpoints_label(name: str) -> str:
 def secret_name(base: str) -> str:
     """Return the name of the Secret that holds a job's resolved secrets."""
     return f"{base}-env"
-
-
-def wheels_name(base: str) -> str:
-    """Return the name of the ConfigMap with a job's wheels. No record has a dot in its name."""
-    return f"{base}.wheels"
 
 
 def secret_key(role: str, variable: str) -> str:

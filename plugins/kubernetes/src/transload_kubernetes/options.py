@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.errors import ConfigError
-from transload.schedulers.environments import PLATFORM_FORM, WheelTarget
 from transload.specs import CfgVal, runopts
 from transload_kubernetes import names
 
@@ -18,10 +17,6 @@ CHOICES: Final = {
     "pod_security": ("restricted",),
 }
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
-OFFLINE: Final = ("offline_python", "offline_platform")
-"""Options that only apply to packages that travel."""
-MACHINES: Final = {"amd64": "x86_64", "arm64": "aarch64"}
-"""Architecture of a node, where it has another name for wheels."""
 _ARCHITECTURE: Final = "kubernetes.io/arch"
 QUEUED: Final = ("queue_priority", "queue_topology", "queue_min_parallelism")
 """Options that only apply to a queue."""
@@ -30,10 +25,6 @@ FORMS: Final = {
     "namespace": (names.NAMESPACE, "1 to 63 lower-case letters, digits and '-'"),
     "queue_topology": (_TOPOLOGY, "required|preferred:LABEL"),
     "image_repo": (re.compile(r"([^@/][^@]*/)?[^@:/]+\Z"), "REGISTRY/NAME, without a tag"),
-    "offline_python": (
-        re.compile(r"3\.\d{1,2}(\.\d{1,2})?\Z"),
-        "a version of Python, such as 3.11",
-    ),
 }
 _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effect>\w+))?\Z")
 
@@ -135,24 +126,6 @@ def run_opts() -> runopts:
         str,
         "repository to which images with workspaces are pushed, in place of workspace_url",
     )
-    opts.add(
-        "offline",
-        bool,
-        "packages of environments are fetched here and travel as wheels, for pods that reach no "
-        "index",
-        False,
-    )
-    opts.add(
-        "offline_python",
-        str,
-        "with offline: Python of the image, such as 3.11; default: what the image says",
-    )
-    opts.add(
-        "offline_platform",
-        str,
-        "with offline: platform of the image's wheels; default: manylinux_2_28_x86_64, by "
-        "node_selector and image",
-    )
     opts.add_instead({"n": "use the run option namespace (-c namespace=VALUE)"})
     opts.mark_local_paths("checkpoint_mount")
     return opts
@@ -225,7 +198,6 @@ class Options:
                     f"run option {name}={cfg[name]!r}: it only applies to a Kueue queue; set run "
                     "option queue, too"
                 )
-        _check_offline(cfg)
         if cfg.get("checkpoint_mount") and not cfg.get("checkpoint_claim"):
             raise ConfigError(
                 f"run option checkpoint_mount={cfg['checkpoint_mount']!r}: it is where a claim is "
@@ -242,31 +214,6 @@ class Options:
         tolerations = [toleration(text) for text in own.get("tolerations") or ()]
         return Options(
             own, tolerations, _overlay(own.get("overlay")), own.get("jobset") == "always"
-        )
-
-
-def _check_offline(cfg: Mapping[str, CfgVal]) -> None:
-    """Refuse options of packages that travel where none do, or that no node can use."""
-    for name in OFFLINE:
-        if cfg.get(name) and not cfg.get("offline"):
-            raise ConfigError(
-                f"run option {name}={cfg[name]!r}: it only applies to packages that travel; set run "
-                "option offline, too"
-            )
-    platform = cfg.get("offline_platform")
-    if not platform:
-        return
-    target = WheelTarget.of_platform("", str(platform))
-    if target is None:
-        raise ConfigError(f"run option offline_platform={platform!r}: must be {PLATFORM_FORM}")
-    chosen = cfg.get("node_selector")
-    if not isinstance(chosen, Mapping) or _ARCHITECTURE not in chosen:
-        return
-    machine = MACHINES.get(chosen[_ARCHITECTURE], chosen[_ARCHITECTURE])
-    if target.machine != machine:
-        raise ConfigError(
-            f"run option offline_platform={platform!r}: node_selector chooses nodes of {machine}; "
-            "change one of them"
         )
 
 

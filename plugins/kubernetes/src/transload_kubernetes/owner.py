@@ -305,7 +305,6 @@ def _dependents(base: str) -> list[tuple[str, str]]:
         ("Service", base),
         ("Service", names.rank0_name(base)),
         ("Secret", names.secret_name(base)),
-        ("ConfigMap", names.wheels_name(base)),
     ]
 
 

@@ -377,7 +377,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
     add_folder(role, spec, options.text("checkpoint_claim"))
-    environments.add_making(role, spec, context.base, options)
+    environments.add_making(role, spec)
     if _has_helper(role, options):
         results.add_helper(spec, options.text("helper_image"))
     # the cluster replaces the number once it is not zero

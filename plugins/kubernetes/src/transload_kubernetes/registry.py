@@ -98,7 +98,6 @@ class Image:
         config: dict[str, Any],
         layer: str,
         diff_id: str,
-        content: str = "workspace",
     ) -> None:
         """Push the image, with the layers of a base image and one more.
 
@@ -108,7 +107,6 @@ class Image:
             config: the configuration of the image.
             layer: the file of the additional layer, a tar archive packed with gzip.
             diff_id: the digest of the archive before packing.
-            content: what the layer holds, for people.
         """
         missing = [each for each in manifest["layers"] if not self._has(base, each["digest"])]
         total = sum(each["size"] for each in missing) + os.path.getsize(layer)
@@ -126,7 +124,7 @@ class Image:
             )
             config = {
                 **config,
-                "history": [*config.get("history", ()), {"created_by": f"transload: {content}"}],
+                "history": [*config.get("history", ()), {"created_by": "transload: workspace"}],
             }
             config["rootfs"] = {
                 **config["rootfs"],

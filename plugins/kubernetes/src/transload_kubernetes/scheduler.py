@@ -56,7 +56,6 @@ from transload_kubernetes.progress import MOST_ASKED, Reports
 from transload_kubernetes.roles import replica_pods
 from transload_kubernetes.submit import Submitter
 from transload_kubernetes.watch import ClusterWatch
-from transload_kubernetes.wheels import bring
 from transload_kubernetes.workspace import with_images, with_uploads
 
 if TYPE_CHECKING:
@@ -149,18 +148,10 @@ class KubernetesScheduler(SchedulerBase):
     ) -> Role:
         """Return a role whose pods install its packages first. Secrets stay references.
 
-        With option ``offline`` their wheels are fetched here, and brought to where the pods find
-        them.
-
         Raises:
-            ConfigError: if it is not known which wheels the image can use.
-            SubmitError: if the packages cannot be described or fetched, or are too large.
+            SubmitError: if the packages cannot be described, or that is too long.
         """
-        options = Options.of(cfg)
-        recipe = as_requirements(recipe)  # images have no uv
-        if not options.cfg.get("offline"):
-            return environments.provide(role, recipe)
-        return environments.provide(role, recipe, bring(role, recipe, options, variables))
+        return environments.provide(role, as_requirements(recipe))  # images have no uv
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
         """Upload the workspaces of roles, or push images with them, unless they exist already."""
