@@ -95,15 +95,17 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
 @pytest.mark.parametrize(
     ("how", "number"),
     [
-        *((how, signal.SIGTERM) for how in ("call", "inside", "coroutine")),
-        *((how, signal.SIGINT) for how in ("map", "loop")),
+        ("call", signal.SIGTERM),
+        ("inside", signal.SIGTERM),
+        ("map", signal.SIGINT),
+        ("loop", signal.SIGINT),
         *(
             pytest.param(how, signal.SIGINT, marks=pytest.mark.slow)
-            for how in ("call", "inside", "coroutine", "coroutines")
+            for how in ("inside", "coroutine", "coroutines")
         ),
         *(
             pytest.param(how, signal.SIGTERM, marks=pytest.mark.slow)
-            for how in ("map", "block", "loop", "block inside", "flow inside")
+            for how in ("coroutine", "block", "loop", "flow inside")
         ),
     ],
 )
