@@ -18,7 +18,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 EXTRAS = (
-    "transload.runner.function_call",
     "transload_airflow.searches",
     "transload_kfp.search",
     "transload_kfp.search_steps",

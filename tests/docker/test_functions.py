@@ -17,18 +17,14 @@ from transload.runner import Runner
 pytest.importorskip("cloudpickle")
 
 
-def place(name: str) -> tuple[str, int]:
-    """Say where this runs."""
-    if name == "nobody" or "transload" in sys.modules:
-        raise LookupError(name)
-    return name, os.getpid()
-
-
 def test_a_function_in_a_container(runner: Runner, python_image: str) -> None:
-    """A function's module travels, and its value or exception comes back.
+    """A function's value or exception comes back. It runs in the default image."""
 
-    It runs in the default image.
-    """
+    def place(name: str) -> tuple[str, int]:
+        if name == "nobody" or "transload" in sys.modules:
+            raise LookupError(name)
+        return name, os.getpid()
+
     options: dict[str, Any] = {
         "scheduler": "docker",
         "runner": runner,

@@ -1,4 +1,4 @@
-"""Python functions run in pods without storage, with a key as secret and signed messages."""
+"""Python functions run in pods without storage."""
 
 from __future__ import annotations
 
@@ -11,10 +11,8 @@ from typing import Any
 import pytest
 
 import transload
-from transload.components.programs import call_main
-from transload.errors import AppFailed
+from transload.errors import AppFailed, SpecError
 from transload.runner import Launch, Runner
-from transload.runtime.tracking import TrackingError
 from transload.specs import Workspace
 from transload_kubernetes import names
 from transload_kubernetes.states import attempt_of_program
@@ -55,33 +53,29 @@ def options_of(runner: Runner, **more: Any) -> Mapping[str, Any]:
     }
 
 
-def squared(n: int) -> tuple[int, bool]:
-    """Return a square, and whether the key can be seen."""
-    return n * n, any("FUNCTION_KEY" in name for name in os.environ)
+def squared(n: int) -> list[int]:
+    """Return a number and its square."""
+    return [n, n * n]
 
 
 @pytest.mark.usefixtures("in_pods")
-def test_a_signed_result_comes_with_the_status(runner: Runner, fake: Any) -> None:
-    """A function's value comes back.
-
-    A forged message that somebody with rights put there does not.
-    """
-    app = transload.submit(squared, 7, name="square", **options_of(runner))
-    assert app.result(timeout=60) == (49, False)
-    assert transload.attach(app.handle, runner).result() == (49, False)
-    other = transload.submit(squared, 8, name="other", **options_of(runner))
-    assert other.result(timeout=60) == (64, False)
-    ends = {name: end_of(fake, name) for name in ("square", "other")}
-    ends["square"]["message"] = ends["other"]["message"]
-    with pytest.raises(TrackingError, match="not signed with the key of this job"):
-        transload.attach(app.handle, runner).result()
+def test_a_result_comes_with_the_status(runner: Runner) -> None:
+    """A function's value comes back, as JSON, since others can write to a cluster's records."""
+    job = transload.submit(squared, 7, name="square", **options_of(runner))
+    assert job.result(timeout=60) == [7, 49]
+    assert transload.attach(job.handle, runner).result() == [7, 49]
+    pair = transload.submit(divmod, 7, 2, name="pair", **options_of(runner))
+    with pytest.raises(SpecError, match="trust=True"):
+        pair.result(timeout=60)
+    assert pair.result(trust=True) == (3, 1)
 
 
-def end_of(fake: Any, name: str) -> dict[str, Any]:
-    """Return how the program of an app's pod ended, as the cluster keeps it."""
-    (pod,) = (each for each in fake.cluster.items("pods") if name in each["metadata"]["name"])
-    (status,) = pod["status"]["containerStatuses"]
-    return status["state"]["terminated"]  # type: ignore[no-any-return]
+@pytest.mark.usefixtures("in_pods")
+def test_a_result_that_is_too_large(runner: Runner) -> None:
+    """The message names the way out, and the job has failed."""
+    job = transload.submit(bytes, 5000, name="large", **options_of(runner))
+    with pytest.raises(SpecError, match="give tracker_base"):
+        job.result(timeout=60)
 
 
 @pytest.mark.usefixtures("in_pods")
@@ -120,4 +114,3 @@ def test_the_attempt_of_a_program() -> None:
         }
         assert attempt_of_program(pod) == attempt
     assert attempt_of_program({"metadata": {}, "spec": {}}) is None
-    assert call_main.PROGRAM.startswith(".")

@@ -10,7 +10,6 @@ import platform
 import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -399,12 +398,7 @@ def test_every_end_has_a_time(transload_home: Path, eventually: Any) -> None:
         assert all(ends), name
 
 
-_KEEPS_A_KEY = (
-    "from transload.runner.function_keys import keep_key; keep_key('local://transload/f', '00')"
-)
-
-
-@pytest.mark.parametrize("first", ["run", "function", "doctor"])
+@pytest.mark.parametrize("first", ["run", "doctor"])
 def test_whoever_comes_first_makes_a_private_home(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
@@ -414,14 +408,8 @@ def test_whoever_comes_first_makes_a_private_home(
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     before = os.umask(0o002)
     try:
-        if first == "function":
-            subprocess.run([sys.executable, "-c", _KEEPS_A_KEY], check=True, timeout=_SOON_S)
-        else:
-            transload(
-                *{"run": ("run", "--", "true"), "doctor": ("doctor",)}[first],
-                code=None,
-                patience=90,
-            )
+        words = {"run": ("run", "--", "true"), "doctor": ("doctor",)}[first]
+        transload(*words, code=None, patience=90)
         assert state.exists() is (first != "doctor")
         transload("run", "--", "true")
     finally:

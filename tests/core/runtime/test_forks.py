@@ -54,13 +54,13 @@ CONNECTION = """
         runner.close()
 """
 FUNCTIONS = """
-    from transload.runner.functions import _pickled
+    import transload
     class Slow:
         def __reduce__(self):
             block()
-    in_a_thread(lambda: _pickled(Slow(), print))
+    in_a_thread(lambda: transload.submit(print, Slow()))
     def child():
-        assert _pickled(1, print)
+        assert transload.submit(len, "ab").result(timeout=20) == 2
 """
 END = """
     pid = os.fork()

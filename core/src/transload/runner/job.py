@@ -237,37 +237,27 @@ class Job:
             self.scheduler, self.need_description(), pattern, folder, replace=replace
         )
 
-    def result(self, timeout: float | None = None, *, safe: bool = False) -> Any:
+    def result(self, timeout: float | None = None, *, trust: bool = False) -> Any:
         """Wait for the end of a function (`submit`), and return its value or raise its exception.
 
-        Both are unpickled only if they are signed with the key of this job. The key is in the state
-        folder of the submitting user, on the machine of the submit.
+        Both are unpickled only from a folder of this machine that no other user can write to.
+        Elsewhere a value must be JSON, and what was raised is an `AppFailed` with its text.
 
         Args:
             timeout: seconds to wait at most. None means no limit.
-            safe: unpickle nothing. Return only what is JSON, and raise what was raised as
-                `AppFailed`, with its text. Without the key nobody can tell who wrote that.
+            trust: unpickle what was written, whoever can write there.
 
         Raises:
             AppFailed: if it ended without a result of the function (killed, out of memory), with
                 the reason.
             SpecError: if the job is no function, or the result was refused. It may be of another
                 version of Python, too large to come back, or not JSON where only that is read.
-            ConfigError: if the key is not here.
-            TrackingError: if the result was not written by this job.
+            TrackingError: if the result is none that a function wrote.
             TransloadTimeout: if ``timeout`` seconds have passed. The function goes on.
         """
-        from transload.runner.function_result import read_reply, value_of
+        from transload.functions import result_of
 
-        status = self.wait(timeout)
-        has_ended = status.state in (AppState.SUCCEEDED, AppState.FAILED)
-        reply = read_reply(self, safe=safe) if has_ended else None
-        if reply is None:
-            self.check()
-            raise AppFailed(
-                status, f"{self.handle} SUCCEEDED, and the result of its function is not there"
-            )
-        return value_of(reply, self.handle, status, safe=safe)
+        return result_of(self, self.wait(timeout), trust)
 
     def cancel(self) -> None:
         """Ask for its end, without waiting. Nothing happens if it has ended.
@@ -285,10 +275,7 @@ class Job:
         Raises:
             UnsupportedFeature: if its scheduler cannot delete jobs.
         """
-        from transload.runner.function_keys import forget_key
-
         self.scheduler.delete(self.app_id)
-        forget_key(self.handle)
 
     def describe(self) -> AppDef | None:
         """Return its definition as it was submitted, with secret-looking values masked.

@@ -54,7 +54,6 @@ from transload.cli.wait import AppWait, report_end
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
 from transload.plugins import get_plugins
 from transload.retries import error_line
-from transload.runner.function_keys import forget_keys
 from transload.specs import (
     NONE,
     AppStatus,
@@ -658,8 +657,6 @@ def _prune(
     backend = runner.scheduler(scheduler)
     handles = {row.app_id: row.app_handle for row in runner.list(backend.name)}
     deleted = backend.prune(older_than=older_than, max_size=max_size, dry_run=dry_run)
-    if not dry_run:
-        forget_keys(backend, deleted)
     return [handles.get(app_id, app_id) for app_id in deleted]
 
 

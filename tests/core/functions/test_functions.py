@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import os
 import sys
 import threading
-from concurrent.futures import ThreadPoolExecutor
+import time
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 from unittest import mock
 
 import pytest
 
 import transload
-from transload.components.programs import call_main
 from transload.errors import AppFailed, ConfigError, SpecError
-from transload.runner import functions as _functions
+from transload.runner.factory import default_runner
 
 pytest.importorskip("cloudpickle")
 pytestmark = pytest.mark.usefixtures("plain_folder", "transload_home")
@@ -88,13 +86,13 @@ def test_what_cannot_be_sent_is_refused(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setitem(sys.modules, "cloudpickle", None)
     with pytest.raises(ConfigError, match="pip install cloudpickle"):
         transload.submit(add, 1)
-    assert _functions.default_runner().list("local") == []
+    assert default_runner().list("local") == []
 
 
 def test_another_version_of_python_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pickled code of another version of Python is refused by name."""
     with monkeypatch.context() as patched:
-        patched.setattr(_functions.sys, "version_info", (3, 8, 0))  # type: ignore[attr-defined]
+        patched.setattr(sys, "version_info", (3, 8, 0))
         app = transload.submit(add, 1)
     here = "{}.{}".format(*sys.version_info[:2])
     with pytest.raises(
@@ -139,28 +137,11 @@ def test_the_error_of_a_function_that_cleared_its_variables() -> None:
         transload.submit(raises).result(timeout=60)
 
 
-def test_results_of_a_job_without_storage(tmp_path: Path) -> None:
-    """Results go into the one file that is there. One that is too large is refused."""
-    env = {"TRANSLOAD_RESULT_FILE": str(tmp_path / "one")}
-
-    def told() -> bytes:
-        line = json.loads((tmp_path / "one").read_text().splitlines()[-1])
-        assert line["file"] == call_main.RESULT
-        return base64.b64decode(line["base64"])
-
-    assert call_main.write({}, b"small", key="00", env=env, failed=False) == 0
-    assert told().endswith(b"\nsmall")
-    assert call_main.write({}, b"x" * 5000, key="00", env=env, failed=False) == 1
-    assert b"give tracker_base" in told()
-
-
 def test_map_keeps_the_order_and_ends_what_is_left() -> None:
     """Results keep the order of the items, so many at a time. After a failure nothing runs on."""
     assert list(transload.map(add, range(5), parallelism=2)) == [1, 2, 3, 4, 5]
 
     def wait_or_fail(n: int) -> int:
-        import time
-
         if n == 0:
             raise ValueError("first")
         time.sleep(60)
@@ -168,54 +149,33 @@ def test_map_keeps_the_order_and_ends_what_is_left() -> None:
 
     with pytest.raises(ValueError, match="first"):
         list(transload.map(wait_or_fail, range(3), parallelism=3))
-    for row in _functions.default_runner().list("local"):
+    for row in default_runner().list("local"):
         assert transload.attach(row.app_handle).wait(timeout=60).is_terminal()
 
 
-def test_map_ends_what_was_being_submitted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A call whose app comes to be while the others are being cancelled is cancelled, too."""
-    submit, cancelled, late = _functions.submit, threading.Event(), []
-
-    def slow(fn: Any, item: int, **options: Any) -> Any:
-        if item:
-            assert cancelled.wait(30)
-        app = submit(fn, item, **options)
-        late.extend([app] * item)
-        return app
-
-    def cancel(app: Any) -> None:
-        transload.Job.cancel(app)
-        cancelled.set()
-
-    def wait_or_fail(n: int) -> None:
-        import time
-
-        if n == 0:
-            raise ValueError("first")
-        time.sleep(60)
-
-    monkeypatch.setattr(_functions, "submit", slow)
-    monkeypatch.setattr(_functions.FunctionJob, "cancel", cancel)
-    with pytest.raises(ValueError, match="first"):
-        list(transload.map(wait_or_fail, range(2)))
-    assert [app.status().state.name for app in late] == ["CANCELLED"]
+def test_a_map_that_is_left_ends_its_jobs() -> None:
+    """The jobs of a reader that stops early end, also one that is just being submitted."""
+    found = transload.map(wait_unless_first, range(3), parallelism=3)
+    assert next(found) == 0
+    found.close()  # type: ignore[attr-defined]
+    rows = default_runner().list("local")
+    assert len(rows) <= 3
+    assert all(transload.attach(row.app_handle).wait(timeout=60) for row in rows)
 
 
-def test_functions_are_pickled_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def wait_unless_first(n: int) -> int:
+    """Return 0 at once, and the others after a minute."""
+    time.sleep(60 * n)
+    return n
+
+
+def test_threads_submit_functions_of_a_module_that_is_nowhere() -> None:
     """Threads take turns in pickling, as cloudpickle is set for the whole process."""
-    import cloudpickle
-
-    dump = cloudpickle.Pickler.dump
-
-    def slow(self: Any, call: Any) -> Any:
-        threading.Event().wait(0.02)
-        return dump(self, call)
-
-    monkeypatch.setattr(cloudpickle.Pickler, "dump", slow)
-    with ThreadPoolExecutor(8) as pool:
-        bodies = {
-            made.body
-            for made, *_ in pool.map(lambda _: _functions._pickled((add, (), {}), add), range(16))
-        }
-    assert len(bodies) == 1 and b"adding" in bodies.pop()
-    assert cloudpickle.list_registry_pickle_by_value() == set()
+    made = ModuleType("made_by_hand")
+    exec("def triple(n): return 3 * n", vars(made))
+    sys.modules["made_by_hand"] = made
+    try:
+        found = list(transload.map(made.triple, range(6), parallelism=6))
+    finally:
+        del sys.modules["made_by_hand"]
+    assert found == [0, 3, 6, 9, 12, 15]

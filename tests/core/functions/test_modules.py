@@ -15,8 +15,9 @@ import pytest
 
 import transload
 from transload.errors import SpecError
-from transload.runner import functions as _functions
+from transload.runner.factory import default_runner
 from transload.schedulers.local import scheduler as local
+from transload.specs import Workspace
 
 cloudpickle = pytest.importorskip("cloudpickle")
 pytestmark = pytest.mark.usefixtures("plain_folder", "transload_home")
@@ -115,31 +116,40 @@ def far(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         (lambda steps: (functools.partial(functools.partial(steps.train, b=5), 1),), 17),
         (lambda steps: (steps.fib, 10), 55),
         (lambda steps: (steps.size,), (7, 2)),
-        (lambda steps: (functools.cache(lambda n: steps.train(n)), 1), 12),
+        (lambda steps: (steps.late,), 4),
+        (lambda steps: (steps.guarded, 3), 3),
         (lambda steps: (steps.Config(2.0).scaled, 3), 6.0),
         (lambda steps: (steps.Config(2.0), 3), 7.0),
-        (lambda steps: (getattr, steps.Config(0.5), "rate"), 0.5),
-        (lambda steps: (lambda config: config.kind.name, steps.Config(0.5)), "GOOD"),
-        (
-            lambda steps: (
-                lambda configs: [each.scaled(2) for each in configs["all"]],
-                {"all": [steps.Config(1)]},
-            ),
-            [2],
-        ),
-        (lambda steps: (map_all, steps.train, [1, 2]), [12, 14]),
-        (lambda steps: lambda: steps.helpers.FACTOR, 2),
     ],
-    ids=range(13),
+    ids=range(9),
 )
-def test_modules_travel(
+def test_the_folder_of_the_function_travels(
     steps: ModuleType, far: dict[str, Any], call: Callable[..., Any], value: Any
 ) -> None:
-    """Modules of partial or cached functions, of objects, and among the arguments travel."""
-    made = call(steps)
-    fn, *args = made if isinstance(made, tuple) else (made,)
-    app = transload.submit(fn, *args, **far)
-    assert app.result(timeout=60) == value
+    """Its module and those beside it are found, of partial and cached functions, and methods."""
+    fn, *args = call(steps)
+    job = transload.submit(fn, *args, **far)
+    assert job.result(timeout=60) == value
+
+
+@pytest.mark.parametrize(
+    ("call", "value"),
+    [
+        (lambda steps: (getattr, steps.Config(0.5), "rate"), 0.5),
+        (lambda steps: (lambda config: config.kind.name, steps.Config(0.5)), "GOOD"),
+        (lambda steps: (map_all, steps.train, [1, 2]), [12, 14]),
+        (lambda steps: (lambda: steps.helpers.FACTOR,), 2),
+    ],
+    ids=range(4),
+)
+def test_modules_of_arguments_lie_in_a_workspace(
+    steps: ModuleType, far: dict[str, Any], call: Callable[..., Any], value: Any
+) -> None:
+    """What a function gets from elsewhere is found in the workspace that was given."""
+    fn, *args = call(steps)
+    folders = {os.path.dirname(str(steps.__file__)): "", str(Path(__file__).parents[2]): "tests"}
+    job = transload.submit(fn, *args, workspace=Workspace(folders), **far)
+    assert job.result(timeout=60) == value
 
 
 def map_all(fn: Callable[[int], int], items: list[int]) -> list[int]:
@@ -153,51 +163,50 @@ def test_an_object_comes_back_as_what_it_is(steps: ModuleType, far: dict[str, An
     assert type(config) is steps.Config and config == steps.Config(2.0)
 
 
-def test_what_cannot_travel_is_named(far: dict[str, Any]) -> None:
-    """A module without a name to import it by is pickled, and a bad value in it is named."""
+def test_a_module_that_cannot_be_imported_travels_in_the_pickle(far: dict[str, Any]) -> None:
+    """One that a program has made has no file. What cannot be pickled in it is named."""
     made = ModuleType("made_by_hand")
-    source = "import functools, threading\nLOCK = threading.Lock()\ndef guarded(n):\n    with LOCK: return n\n"
-    exec(f"{source}class Named:\n    pass\nNAMED = Named()", vars(made))
+    source = "import threading\nLOCK = threading.Lock()\ndef guarded(n):\n    with LOCK: return n\n"
+    exec(f"{source}def triple(n):\n    return 3 * n", vars(made))
     sys.modules["made_by_hand"] = made
     try:
-        with pytest.raises(
-            SpecError, match=r"guarded: cannot be pickled: .*_thread.lock.* travel.* made_by_hand"
-        ):
+        with pytest.raises(SpecError, match=r"guarded: cannot be pickled: .*_thread.lock"):
             transload.submit(made.guarded, 1, **far)
-        made.NAMED.__module__ = "made_by_hand"
-        named = functools.partial(made.Named)
-        assert transload.submit(named, **far).result(timeout=60) is not None
+        assert default_runner().list("local") == []
+        for options in (far, {}):
+            assert transload.submit(made.triple, 3, **options).result(timeout=60) == 9
     finally:
         del sys.modules["made_by_hand"]
-    assert _functions.default_runner().list("local")
 
 
-def test_modules_of_a_workspace_need_not_travel(steps: ModuleType, far: dict[str, Any]) -> None:
-    """Modules of a workspace are imported there, so that a lock in them makes no trouble."""
-    folder = os.path.dirname(str(steps.__file__))
-    app = transload.submit(map_all, steps.guarded, [3], workspace=folder, **far)
-    assert app.result(timeout=60) == [3]
-    kind = transload.submit(type, steps.SINGLETON, workspace=folder, **far).result(timeout=60)
-    assert kind is steps.Singleton, "the class itself comes back"
+def test_a_package_travels_whole(
+    tmp_path: Path, far: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a function in a package the package travels, with its data, and nothing beside it."""
+    package = tmp_path / "code" / "mypackage"
+    package.mkdir(parents=True)
+    (tmp_path / "code" / "beside.txt").write_text("no")
+    (package / "__init__.py").write_text("")
+    (package / "data.txt").write_text("yes")
+    (package / "steps.py").write_text(
+        "import os\nfrom . import more\n"
+        "def look():\n    here = os.path.dirname(__file__)\n"
+        "    return more.ONE, open(f'{here}/data.txt').read(), os.path.exists(f'{here}/../beside.txt')\n"
+    )
+    (package / "more.py").write_text("ONE = 1\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "code"))
+    steps = importlib.import_module("mypackage.steps")
+    assert transload.submit(steps.look, **far).result(timeout=60) == (1, "yes", False)
 
 
 def test_modules_on_this_disk_need_not_travel(steps: ModuleType) -> None:
-    """A job on the same disk imports what this process does. A module of another file travels."""
+    """A job on the same disk imports what this process does."""
     assert transload.submit(map_all, steps.guarded, [3]).result(timeout=60) == [3]
-    assert (
-        transload.submit(getattr, steps.SINGLETON, "__class__").result(timeout=60)
-        is steps.Singleton
-    )
-    other = ModuleType("made_by_hand")
-    exec("def triple(n): return 3 * n", vars(other))
-    sys.modules["made_by_hand"] = other
-    try:
-        assert transload.submit(map_all, other.triple, [3]).result(timeout=60) == [9]
-    finally:
-        del sys.modules["made_by_hand"]
+    kind = transload.submit(getattr, steps.SINGLETON, "__class__").result(timeout=60)
+    assert kind is steps.Singleton
 
 
-@pytest.mark.parametrize("name", ["call", "main", "modules", "library"])
+@pytest.mark.parametrize("name", ["call", "main", "library"])
 @pytest.mark.parametrize("where", ["here", "workspace", "far"])
 def test_a_module_with_a_common_name(
     tmp_path: Path,
