@@ -89,6 +89,16 @@ def test_the_runner_waits_as_the_owner(fake: Any, runner: Runner, shell: Any) ->
     runner.delete(handle)
 
 
+def test_results_take_two_looks_at_the_job(fake: Any, runner: Runner, shell: Any) -> None:
+    """They are read for its state and for what its pods handed over, whatever it reported."""
+    handle = runner.run(shell("true"), "kubernetes")
+    runner.wait(handle, timeout=60)
+    before = len(fake.cluster.requests)
+    assert runner.results(handle).results == {}
+    looks = [each for each in fake.cluster.requests[before:] if "/jobs?" in each]
+    assert len(looks) == 2
+
+
 def test_an_app_that_has_run_is_not_ended_for_waiting(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:

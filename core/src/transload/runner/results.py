@@ -245,15 +245,16 @@ def collect_results(
         results.first = f"{description.app.roles[0].name}/0"
     own = backend.results_store(parsed.app_id)
     found = _read_base(results, own, description.tracker_base, run_id, shared=shared)
-    old = _older_than_attempts(own_store(backend, description), backend, description.status)
+    store = _or_base(own, description)
+    old = _older_than_attempts(store, backend, description.status)
     _add_results(
         results,
         {key: body for key, body in found.items() if body.writer or key not in old},
         description,
     )
-    _add_outputs(results, backend, description)
+    _add_outputs(results, store)
     if not results.results and not results.artifacts:
-        _check_there(backend, description)
+        _check_there(backend, description, own)
     if not trackers:
         return results
     from transload.tracker import build_trackers
@@ -363,14 +364,15 @@ def collect_steps(
     backend: SchedulerBase, description: AppDescription
 ) -> dict[str, dict[str, dict[float, float]]]:
     """Return key → name → step → value of a job, with the errors of `Runner.steps`."""
-    store = own_store(backend, description)
+    own = backend.results_store(description.app_id)
+    store = _or_base(own, description)
     refused: dict[str, str] = {}
     if store is None:
         return {}
     with told_as_tracking_error("steps"):
         curves = read_curves(store, refused=refused)
     if not curves:
-        _check_there(backend, description)
+        _check_there(backend, description, own)
     for name, reason in refused.items():
         _warn(f"{store.where(name)}: {reason}")
     return curves
@@ -389,14 +391,15 @@ def fetch_outputs(
 
     ``refuse`` gets a line for each file that is left out. By default they are logged.
     """
-    store = own_store(backend, description)
+    own = backend.results_store(description.app_id)
+    store = _or_base(own, description)
     if store is None:
         return []
     what = f"copying files of {description.app_id}"
     files = Files(store, folder, OUTPUTS)
     copied = _copy_files(files, what, pattern, replace=replace, refuse=refuse or _warn)
     if not copied:
-        _check_there(backend, description)
+        _check_there(backend, description, own)
     return copied
 
 
@@ -530,13 +533,17 @@ def _warn(line: str) -> None:
 
 def own_store(backend: SchedulerBase, description: AppDescription) -> Store | None:
     """Return the store of a job's own folder, or None if it has none."""
-    own = backend.results_store(description.app_id)
+    return _or_base(backend.results_store(description.app_id), description)
+
+
+def _or_base(own: Store | None, description: AppDescription) -> Store | None:
+    """Return the store that the scheduler keeps of a job, else that of its tracker base, if any."""
     if own is None and description.tracker_base:
         return open_store(description.tracker_base)
     return own
 
 
-def _check_there(backend: SchedulerBase, description: AppDescription) -> None:
+def _check_there(backend: SchedulerBase, description: AppDescription, own: Store | None) -> None:
     """Raise ResultsGone if a job that reported nothing may have lost what it reported.
 
     A scheduler that keeps results itself raises it in `SchedulerBase.results_store`. Here is what
@@ -548,8 +555,9 @@ def _check_there(backend: SchedulerBase, description: AppDescription) -> None:
     if description.app is None and not description.tracker_base:
         problem = status.msg or "its record cannot be read"
         raise ResultsGone(f"the results of {description.app_id} cannot be read: {problem}")
-    store = own_store(backend, description)
-    if store is not None and _is_made_by_submit(backend, description) and store.is_missing():
+    store = _or_base(own, description)
+    is_made = own is not None or _is_made_by_submit(backend, description)
+    if store is not None and is_made and store.is_missing():
         raise ResultsGone(
             f"the results of {description.app_id} cannot be read any more: {store.base} is not "
             "there, or not on a disk of this machine"
@@ -558,14 +566,13 @@ def _check_there(backend: SchedulerBase, description: AppDescription) -> None:
 
 def _is_made_by_submit(backend: SchedulerBase, description: AppDescription) -> bool:
     """Tell whether the folder of a job's results was there before the job started."""
-    if backend.capabilities.shares_disk or backend.results_store(description.app_id) is not None:
+    if backend.capabilities.shares_disk:
         return True
     return description.tracker_base == backend.results_folder(description.app_id, description.cfg)
 
 
-def _add_outputs(results: AppResults, backend: SchedulerBase, description: AppDescription) -> None:
+def _add_outputs(results: AppResults, store: Store | None) -> None:
     """Add the files of a job as artifacts, by their names below its output folder."""
-    store = own_store(backend, description)
     if store is None:
         return
     try:
