@@ -72,6 +72,17 @@ def test_who_failed_first_is_blamed() -> None:
     assert "replica 1" in decision.status.msg
 
 
+def test_who_lost_another_waits_for_the_cause() -> None:
+    """One that says that another was lost is not blamed, if that one fails within three seconds."""
+    lost = {"code": 1, "said": '{"message": "RuntimeError: Connection closed by peer"}'}
+    facts = Facts(plan(), [box(0), box(1, finished=120.0, **lost)])
+    waits = look(facts, 122.0)
+    assert (waits.stop, waits.due) == (None, 123.0)
+    assert look(facts, 123.0).stop[1].startswith("role 'main', replica 1 failed (exit code 1): R")
+    facts.containers[0] = box(0, code=7, finished=121.0)
+    assert look(facts, 122.0).status.msg == "role 'main', replica 0 failed (exit code 7)"
+
+
 def test_the_next_attempt_waits() -> None:
     """A failure after another waits longer, as its container's label says, and delays no other."""
     role = RolePlan("main", 2, 2, 9, "REPLICA")

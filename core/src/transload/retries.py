@@ -887,13 +887,17 @@ class Gang:
 
         One that is about a lost replica waits a while for the failure of that one, which is the
         cause.
+
+        Args:
+            now: as of `decide`.
         """
         failures = [each for each in self._failures if not each.cause]
         waiting = [each for each in failures if is_about_peer(each.replica.error)]
         taken = [each for each in self._failures if each not in waiting]
         goes_on = any(replica.alive for replica in self.replicas)
         due = self.failure_due()
-        if taken or not goes_on or now is None or due is None or now >= due:
+        has_waited = now is not None and due is not None and now >= due
+        if taken or has_waited or not goes_on:
             taken += waiting
             waiting = []
         self._failures = waiting
