@@ -29,11 +29,10 @@ _SPELLED: Final = "transload.cli.job_options.spelled"
 _NAMES: Final = {"mounts": "mount", "secrets": "secret"}
 """Setting → its option, where each gives one of several."""
 
-_PARTS: Final = {
-    "env_file": Setting("", str, "Variables for the roles, from a .env file.", "FILE", adds=True),
-    "notice_signal": Setting("", str, "The signal of the notice; default: TERM.", "NAME"),
-}
-"""Options that are part of another setting."""
+_ENV_FILE: Final = Setting("", str, "Variables for the roles, from a .env file.", "FILE", adds=True)
+_SIGNAL: Final = Setting("", str, "The signal of the notice; default: TERM.", "NAME")
+_PARTS: Final = {"env": ("env_file", _ENV_FILE), "notice": ("notice_signal", _SIGNAL)}
+"""Setting → the option beside its own that makes a part of it."""
 
 
 def job_options(
@@ -47,7 +46,7 @@ def job_options(
     """
 
     def add(function: F) -> F:
-        for name, setting in reversed([*SETTINGS.items(), *_PARTS.items()]):
+        for name, setting in reversed(_shown()):
             option = _NAMES.get(name, name)
             if option not in without:
                 flag = spelled.get(option, f"--{option.replace('_', '-')}")
@@ -55,6 +54,16 @@ def job_options(
         return function
 
     return add
+
+
+def _shown() -> list[tuple[str, Setting]]:
+    """Return the settings by their names, each with its part."""
+    shown = []
+    for name, setting in SETTINGS.items():
+        shown.append((name, setting))
+        if name in _PARTS:
+            shown.append(_PARTS[name])
+    return shown
 
 
 def _added(function: F, name: str, setting: Setting, flag: str) -> F:
