@@ -12,9 +12,16 @@ import os
 import pickle
 import time
 
-from transload.runtime import checkpoint, progress, report
+from transload.runtime import (
+    exit_interrupted,
+    interrupted,
+    latest_checkpoint,
+    progress,
+    report,
+    save_checkpoint,
+)
 
-checkpoint.interrupted()  # from now on the notice does not end the program
+interrupted()  # from now on the notice does not end the program
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # sums then have one order only
 
 from sklearn.datasets import load_digits  # noqa: E402
@@ -30,7 +37,7 @@ def main() -> None:
     images, labels = load_digits(return_X_y=True)
     epoch = 0
     model = MLPClassifier(hidden_layer_sizes=(options.hidden,), random_state=0)
-    found = checkpoint.latest()
+    found = latest_checkpoint()
     if found is None:
         print(f"begins: {options.epochs} epochs", flush=True)
     else:
@@ -39,17 +46,17 @@ def main() -> None:
 
     def save() -> None:
         state = pickle.dumps((epoch, model))
-        checkpoint.save(lambda folder: (folder / "state.pickle").write_bytes(state))
+        save_checkpoint(lambda folder: (folder / "state.pickle").write_bytes(state))
 
     saved = time.monotonic()
     while epoch < options.epochs:
         model.partial_fit(images / 16, labels, classes=range(10))
         epoch += 1
         progress(step=epoch, total=options.epochs)
-        if checkpoint.interrupted() and epoch < options.epochs:
+        if interrupted() and epoch < options.epochs:
             save()
             print(f"had its notice, and saved epoch {epoch}", flush=True)
-            checkpoint.exit_interrupted()
+            exit_interrupted()
         if time.monotonic() > saved + 10:
             save()
             saved = time.monotonic()

@@ -21,19 +21,25 @@ from transload_docker import names
 CORE = str(Path(transload.__file__).parents[1])
 PROGRAM = """
 import json, time
-from transload.runtime import checkpoint, progress
-folder = checkpoint.latest()
+from transload.runtime import (
+    exit_interrupted,
+    interrupted,
+    latest_checkpoint,
+    progress,
+    save_checkpoint,
+)
+folder = latest_checkpoint()
 state = json.loads((folder / "state").read_text()) if folder else {"step": 0, "weight": 0.5}
-checkpoint.interrupted()
+interrupted()
 while state["step"] < 120:
     state["step"] += 1
     state["weight"] = (state["weight"] * 1.1 + state["step"]) % 7
     print("step", state["step"], flush=True)
     progress(step=state["step"], total=120)
     time.sleep(0.03)
-    if checkpoint.interrupted():
-        checkpoint.save(lambda folder: (folder / "state").write_text(json.dumps(state)))
-        checkpoint.exit_interrupted()
+    if interrupted():
+        save_checkpoint(lambda folder: (folder / "state").write_text(json.dumps(state)))
+        exit_interrupted()
 print("weight", state["weight"])
 """
 

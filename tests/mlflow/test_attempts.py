@@ -96,20 +96,26 @@ def test_what_is_written_of_another_job_stays_apart(
 
 PROGRAM = """
 import sys, time
-from transload.runtime import checkpoint, report
+from transload.runtime import (
+    exit_interrupted,
+    interrupted,
+    latest_checkpoint,
+    report,
+    save_checkpoint,
+)
 
-found = checkpoint.latest()
+found = latest_checkpoint()
 first = 0
 if found:
     first = int((found / "next").read_text())
-checkpoint.interrupted()
+interrupted()
 for step in range(first, first + 3):
     report(step=step, loss=1 / (step + 1))
-checkpoint.save(lambda folder: (folder / "next").write_text(str(first + 3)))
+save_checkpoint(lambda folder: (folder / "next").write_text(str(first + 3)))
 if first == 0:
-    while not checkpoint.interrupted():
+    while not interrupted():
         time.sleep(0.01)
-    checkpoint.exit_interrupted()
+    exit_interrupted()
 if first == 3:
     sys.exit(3)
 """

@@ -20,7 +20,7 @@ TRAIN = """
 import os, time, torch
 from pathlib import Path
 from torch.utils.data import DataLoader, Dataset
-from transload.runtime import checkpoint
+from transload.runtime import exit_interrupted, interrupted, save_checkpoint
 
 class Numbers(Dataset):
     def __len__(self):
@@ -33,18 +33,18 @@ torch.distributed.init_process_group("gloo")
 rank = os.environ["RANK"]
 here = Path(os.environ["HERE"])
 if ANSWERS:
-    checkpoint.interrupted()
+    interrupted()
 total = torch.zeros(1)
 for number, batch in enumerate(DataLoader(Numbers(), batch_size=8, num_workers=2)):
     total += batch.sum()
-    stop = torch.tensor([float(ANSWERS and checkpoint.interrupted())])
+    stop = torch.tensor([float(ANSWERS and interrupted())])
     torch.distributed.all_reduce(stop)
     if number == 3:
         (here / f"ready-{rank}").touch()
     if stop.item():
         time.sleep(2.0 * int(rank == "0"))  # the others have ended while it saves
-        checkpoint.save(lambda folder: torch.save({"total": total}, folder / "state.pt"))
-        checkpoint.exit_interrupted()
+        save_checkpoint(lambda folder: torch.save({"total": total}, folder / "state.pt"))
+        exit_interrupted()
 """
 
 

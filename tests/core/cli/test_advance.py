@@ -22,17 +22,23 @@ from transload.specs import (
 
 TRAIN = """
 import time
-from transload.runtime import checkpoint, progress
+from transload.runtime import (
+    exit_interrupted,
+    interrupted,
+    latest_checkpoint,
+    progress,
+    save_checkpoint,
+)
 begin = 0
-if checkpoint.latest() is not None:
-    begin = int((checkpoint.latest() / "step").read_text())
-checkpoint.interrupted()
+if latest_checkpoint() is not None:
+    begin = int((latest_checkpoint() / "step").read_text())
+interrupted()
 for step in range(begin, 40):
     progress(step=step, total=40)
     time.sleep(0.1)
-    if checkpoint.interrupted():
-        checkpoint.save(lambda folder: (folder / "step").write_text(str(step)))
-        checkpoint.exit_interrupted()
+    if interrupted():
+        save_checkpoint(lambda folder: (folder / "step").write_text(str(step)))
+        exit_interrupted()
 progress(step=40, total=40)
 """
 

@@ -81,7 +81,7 @@ def test_a_program_that_cannot_import_transload(invoke: Callable[..., Any]) -> N
     """What to do is said below its last lines."""
     result = invoke("run", "--", "python3", "-S", "-c", "import transload.runtime")
     assert result.code == 1
-    assert "install it there, or report without it" in result.err
+    assert "install it there, or take one file along" in result.err
 
 
 TABLES = [

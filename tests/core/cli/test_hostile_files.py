@@ -242,11 +242,11 @@ def test_tracker_records_that_are_no_files(
         "from transload.tracker.api import AppRun; AppRun.run_from_env().add_metadata(epochs=3)"
     )
     (run,) = (root / "runs").iterdir()
-    os.mkfifo(run / "bad.jsonl")
-    (run / "link.jsonl").symlink_to("/dev/zero")
+    os.mkfifo(run / "metadata.bad.json")
+    (run / "metadata.link.json").symlink_to("/dev/zero")
     with socket.socket(socket.AF_UNIX) as bound:
         bound.bind(str(tmp_path / "s"))
-    os.rename(tmp_path / "s", run / "sock.jsonl")
+    os.rename(tmp_path / "s", run / "metadata.sock.json")
     found = _in_time(invoke, "results", handle, "--json").json
     assert found["metadata"] == {"epochs": 3}
-    assert "bad.jsonl: a FIFO" in caplog.text
+    assert "metadata.bad.json: a FIFO" in caplog.text

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import errno
 import json
-import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pytest
 
+from transload import runtime
 from transload.errors import UnsupportedFeature
-from transload.runtime.progress_server import Account, Posted, Results, status_of
-from transload.runtime.reporting import Reports
+from transload.runtime import report
+from transload.runtime.progress_server import Training
 from transload.runtime.tracking import FsspecResultTracker, open_store, read_curves
 from transload.schedulers.api import Capabilities, refuse_unsupported
 from transload.specs import AppDef, AppState, Role
@@ -49,7 +48,9 @@ status = {
     ],
 }
 good = json.dumps({"trainerStatus": status}).encode()
-print(post(good, "wrong"), post(b"[]"), post(b"x" * (1 << 19)), post(good))
+bad = [b"[]", b"", b'{"trainerStatus": 1}', b"[" * 100_000, b'{"trainerStatus": {"metrics": [3]}}']
+print([post(body) for body in bad])
+print(post(good, "wrong"), post(b"x" * (1 << 19)), post(good))
 print(os.path.basename(sys.argv[0]), sys.argv[1:])
 try:
     os.waitpid(-1, os.WNOHANG)
@@ -60,116 +61,74 @@ sys.exit(int(sys.argv[1]))
 """
 
 
-def posted(percentage: int | None = None, **metrics: object) -> Posted:
-    """Return what is read of a status."""
-    values = [{"name": name, "value": str(value)} for name, value in metrics.items()]
-    status: dict[str, Any] = {"metrics": values}
-    if percentage is not None:
-        status["progressPercentage"] = percentage
-    found = status_of(json.dumps({"trainerStatus": status}).encode())
-    assert found is not None
-    return found
+@pytest.fixture
+def training(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, Any]]:
+    """Post a status of a replica's training, and return the progress that follows."""
+    variables = {
+        "TRACKER_BASE": str(tmp_path / "results"),
+        "JOB_ID": "local://transload/mine",
+        "ROLE": "main",
+        "ROLES": "main,other",
+        "REPLICA_ID": "0",
+    }
+    for name, value in variables.items():
+        monkeypatch.setenv(f"TRANSLOAD_{name}", value)
+    made = []
+
+    def post(percentage: int | None = None, *, again: bool = False, **metrics: object) -> Any:
+        if again or not made:
+            made.append(Training(str(tmp_path / "progress")))
+        values = [{"name": name, "value": str(value)} for name, value in metrics.items()]
+        made[-1].note({"metrics": values, "progressPercentage": percentage})
+        return json.loads((tmp_path / "progress").read_text())
+
+    return post
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize(
-    ("status", "line"),
-    [
-        ({"progressPercentage": 71}, {"fraction": 0.71}),
-        ({"estimatedRemainingSeconds": 12}, {"eta_seconds": 12}),
-        (
-            {"metrics": [{"name": "loss", "value": "1"}, {"name": 3}, "x"]},
-            {"text": "loss 1"},
-        ),
-        ({"progressPercentage": "71", "estimatedRemainingSeconds": True}, {}),
-        (
-            {
-                "progressPercentage": 40,
-                "metrics": [
-                    {"name": "loss", "value": "0.123456"},
-                    {"name": "phase", "value": "warm up"},
-                    {"name": "current_step", "value": "405"},
-                    {"name": "total_steps", "value": "1000"},
-                    {"name": "current_epoch", "value": "2.50"},
-                ],
-            },
-            {"step": 405, "total": 1000, "text": "loss 0.1235, phase warm up, epoch 2.5"},
-        ),
-        ({"metrics": {"loss": 1}}, {}),
-    ],
-)
-def test_what_a_status_means(status: dict[str, Any], line: dict[str, Any]) -> None:
-    """The names are those of transformers 5.24. What is of another kind is left out."""
-    found = status_of(json.dumps({"trainerStatus": status}).encode())
-    assert found is not None
-    assert found.line() == line
+def test_what_a_status_means(training: Callable[..., dict[str, Any]]) -> None:
+    """The names are those of transformers 5.24. Of whole percents and steps the steps count."""
+    assert training(71) == {"fraction": 0.71}
+    assert training(loss=1) == {"text": "loss 1"}
+    line = training(
+        40,
+        loss=0.123456,
+        phase="warm up",
+        current_step=405,
+        total_steps=1000,
+        current_epoch="2.50",
+    )
+    text = "phase warm up, loss 0.1235, epoch 2.5"
+    assert line == {"step": 405, "total": 1000, "text": text}
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"trainerStatus": 1}', b"[" * 100_000])
-def test_what_is_no_status(body: bytes) -> None:
-    """It is refused, and ends nothing."""
-    assert status_of(body) is None
+def test_an_end_that_is_none(training: Callable[..., dict[str, Any]]) -> None:
+    """Trainer says 100 % also after a notice. The latest step counts, if one was said."""
+    assert training(100) == {"fraction": 1}
+    training(20, current_step=200, total_steps=1000)
+    assert training(100, train_loss=0.5) == {"step": 200, "total": 1000, "text": "train_loss 0.5"}
 
 
 @pytest.mark.unit
-@pytest.mark.parametrize(
-    ("last", "seconds", "step", "fraction"),
-    [
-        (950, 4.0, 1000, 1.0),
-        (200, 4.0, 200, None),
-        (200, 100.0, 1000, 1.0),
-    ],
-)
-def test_an_end_that_is_none(last: int, seconds: float, step: int, fraction: float | None) -> None:
-    """Trainer says 100 % also after a notice.
-
-    That is the end only if so many steps are possible.
-    """
-    account = Account()
-    account.line(posted(0, total_steps=1000), 0.0)
-    account.line(posted(10, current_step=100, total_steps=1000), 10.0)
-    account.line(posted(10, current_step=last, total_steps=1000), 10.0 + (last - 100) / 10)
-    line = account.line(posted(100, loss=0.5), 10.0 + (last - 100) / 10 + seconds)
-    assert (line["step"], line["total"], line.get("fraction")) == (step, 1000, fraction)
-
-
-@pytest.mark.unit
-def test_an_end_of_which_little_is_known() -> None:
-    """A training of a few seconds has said but its first and its last word."""
-    account = Account()
-    assert account.line(posted(100), 0.0) == {"fraction": 1.0}
-    account.line(posted(0, total_steps=60), 0.0)
-    assert account.line(posted(100), 3.0) == {"fraction": 1.0, "step": 60, "total": 60}
-
-
-@pytest.mark.unit
-def test_numbers_become_results(tmp_path: Path) -> None:
+def test_numbers_become_results(
+    tmp_path: Path, training: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Numbers become points of curves as they change, beside what the program itself reports.
 
     What was said before an interruption counts up to the step at which it goes on.
     """
-    environment = {
-        "TRANSLOAD_TRACKER_BASE": str(tmp_path / "results"),
-        "TRANSLOAD_JOB_ID": "local://transload/mine",
-        "TRANSLOAD_ROLE": "main",
-        "TRANSLOAD_ROLES": "main,other",
-        "TRANSLOAD_REPLICA_ID": "0",
-    }
-    results = Results(environment)
-    results.add(posted(1, loss=2.5, lr="1e-05", current_step=10, total_steps=100))
-    results.add(posted(2, loss=2.5, lr="1e-05", current_step=20, total_steps=100))
-    results.add(posted(3, loss=1.5, lr="1e-05", current_step=30, total_steps=100))
-    with mock.patch.dict(os.environ, environment):
-        reports = Reports()
-        reports.add({"accuracy": 0.9, "loss": 3.0}, step=30)
-        reports.flush()
-    results.add(posted(3, loss="nan", current_step=40, total_steps=100))
-    results.add(posted(100, train_loss=1.25))
+    training(1, loss=2.5, lr="1e-05", current_step=10, total_steps=100)
+    training(2, loss=2.5, lr="1e-05", current_step=20, total_steps=100)
+    training(3, loss=1.5, lr="1e-05", current_step=30, total_steps=100)
+    monkeypatch.setattr(runtime, "_reports", None)
+    report(accuracy=0.9, loss=3.0, step=30)
+    training(3, loss="nan", current_step=40, total_steps=100)
+    training(100, train_loss=1.25)
     with (tmp_path / "results" / "main%2F0.steps.jsonl").open("a") as file:
         file.write('{"torn')
-    later = Results({**environment, "TRANSLOAD_INTERRUPTIONS": "1"})
-    later.add(posted(3, loss=1.4, current_step=30, total_steps=100))
+    monkeypatch.setenv("TRANSLOAD_INTERRUPTIONS", "1")
+    training(3, again=True, loss=1.4, current_step=30, total_steps=100)
     tracker = FsspecResultTracker(tmp_path / "results")
     assert tracker.get("main/0") == {
         "loss": 1.4,
@@ -205,7 +164,8 @@ def test_a_job_that_posts(
     Path("train.py").write_text(TRAINING, encoding="utf-8")
     words = ["run", "--app-id", "mine", "--progress-server", "--pass-env", "http_proxy", "--"]
     done = invoke(*words, sys.executable, "train.py", str(code), "${x}")
-    assert "401 400 413 200" in done.out + done.err, done.err
+    assert "[400, 400, 400, 400, 400]" in done.out + done.err, done.err
+    assert "401 413 200" in done.out + done.err, done.err
     assert f"train.py ['{code}', '${{x}}']" in done.out + done.err
     assert "no child" in done.out + done.err
     found = invoke("status", "mine", "--json").json["status"]
@@ -216,21 +176,3 @@ def test_a_job_that_posts(
     assert shown["results"]["0"]["loss"] == 0.5
     ended = {0: AppState.SUCCEEDED, 7: AppState.FAILED}
     assert found["state"] == ended[code].name
-
-
-def test_a_disk_without_locks(tmp_path: Path) -> None:
-    """What is posted is kept where nothing can be locked, as on Lustre without its option flock."""
-    refuse = mock.Mock(side_effect=OSError(errno.ENOSYS, os.strerror(errno.ENOSYS)))
-    environment = {
-        "TRANSLOAD_TRACKER_BASE": str(tmp_path / "results"),
-        "TRANSLOAD_JOB_ID": "local://transload/mine",
-        "TRANSLOAD_ROLE": "main",
-        "TRANSLOAD_REPLICA_ID": "0",
-    }
-    with mock.patch("fcntl.flock", refuse):
-        results = Results(environment)
-        for step in (1, 2):
-            results.add(posted(step, loss=1 / step, current_step=step, total_steps=9))
-    assert refuse.called
-    assert FsspecResultTracker(tmp_path / "results").get("0") == {"loss": 0.5}
-    assert read_curves(open_store(tmp_path / "results"))["0"] == {"loss": {1.0: 1.0, 2.0: 0.5}}

@@ -405,7 +405,7 @@ def test_another_python_than_wanted_is_refused_with_both(
 
 
 def test_an_index_without_transload(index: PackageIndex, scripts: Path, root: Path) -> None:
-    """Where a header names transload itself, the message says how to report without it."""
+    """Where a header names transload itself, the message says how to do without it."""
     (scripts / "train.py").write_text(HEADER.replace("tiny", "transload"))
     with Runner("t") as runner, pytest.raises(SubmitError, match="the index has no transload; .*"):
         submit(runner)

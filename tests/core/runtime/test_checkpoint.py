@@ -13,8 +13,7 @@ from typing import Any
 
 import pytest
 
-from transload.runtime import checkpoint
-from transload.runtime.checkpoint import CheckpointError
+from transload.runtime import CheckpointError, latest_checkpoint, save_checkpoint
 
 
 @pytest.fixture
@@ -34,11 +33,11 @@ def write(text: str) -> Any:
 
 def test_the_last_two_are_kept(folder: Path) -> None:
     """The newest complete checkpoint is found, and older ones than the last two go."""
-    assert checkpoint.latest() is None
+    assert latest_checkpoint() is None
     for text in ("one", "two", "three"):
-        made = checkpoint.save(write(text))
+        made = save_checkpoint(write(text))
         assert made is not None
-        assert made == checkpoint.latest()
+        assert made == latest_checkpoint()
         assert (made / "state").read_text() == text
     assert sorted(os.listdir(folder)) == ["checkpoint-000002", "checkpoint-000003"]
 
@@ -46,8 +45,8 @@ def test_the_last_two_are_kept(folder: Path) -> None:
 def test_outside_of_a_job_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same program runs by hand."""
     monkeypatch.delenv("TRANSLOAD_CHECKPOINT_DIR", raising=False)
-    assert checkpoint.latest() is None
-    assert checkpoint.save(lambda _: pytest.fail("called")) is None
+    assert latest_checkpoint() is None
+    assert save_checkpoint(lambda _: pytest.fail("called")) is None
 
 
 @pytest.mark.parametrize(
@@ -66,48 +65,48 @@ def test_who_writes(
     """One process for the whole role, or one in each replica."""
     for name, value in env.items():
         monkeypatch.setenv(name, value)
-    assert (checkpoint.save(write("x")) is not None) is shared
-    assert (checkpoint.save(write("y"), each_replica=True) is not None) is own
+    assert (save_checkpoint(write("x")) is not None) is shared
+    assert (save_checkpoint(write("y"), each_replica=True) is not None) is own
     if own:
         place = folder / f"replica-{env['TRANSLOAD_REPLICA_ID']}" / "checkpoint-000001"
-        assert checkpoint.latest(each_replica=True) == place
+        assert latest_checkpoint(each_replica=True) == place
 
 
 def test_a_write_that_fails_leaves_the_one_before(folder: Path) -> None:
     """What the program raises comes through, and nothing half written is found."""
-    first = checkpoint.save(write("one"))
+    first = save_checkpoint(write("one"))
 
     def broken(folder: Path) -> None:
         (folder / "state").write_text("half")
         raise RuntimeError("out of luck")
 
     with pytest.raises(RuntimeError, match="out of luck"):
-        checkpoint.save(broken)
-    assert checkpoint.latest() == first
+        save_checkpoint(broken)
+    assert latest_checkpoint() == first
     assert os.listdir(folder) == ["checkpoint-000001"]
 
 
 def test_a_full_disk_is_said_in_one_line(folder: Path) -> None:
     """The error names the folder and the reason, and the one before is there."""
-    first = checkpoint.save(write("one"))
+    first = save_checkpoint(write("one"))
 
     def full(folder: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     with pytest.raises(CheckpointError) as caught:
-        checkpoint.save(full)
+        save_checkpoint(full)
     assert caught.value.errno == errno.ENOSPC
     assert str(folder) in str(caught.value)
     assert "No space left on device; those before it are kept" in str(caught.value)
-    assert checkpoint.latest() == first
+    assert latest_checkpoint() == first
 
 
 def test_a_folder_that_cannot_be_made_is_said_in_one_line(folder: Path) -> None:
     """So is a path that is no folder."""
     folder.write_text("a file")
     with pytest.raises(CheckpointError, match="no checkpoint was written to"):
-        checkpoint.save(write("x"))
-    assert checkpoint.latest() is None
+        save_checkpoint(write("x"))
+    assert latest_checkpoint() is None
 
 
 def run(code: str, folder: Path, **env: str) -> subprocess.Popen[str]:
@@ -131,23 +130,23 @@ def rest(process: subprocess.Popen[str]) -> str:
 
 def test_killed_while_it_writes(folder: Path) -> None:
     """A checkpoint that was not finished is never found, and the next save clears it away."""
-    first = checkpoint.save(write("one"))
+    first = save_checkpoint(write("one"))
     code = """
         import time
-        from transload.runtime import checkpoint
+        from transload.runtime import latest_checkpoint, save_checkpoint
         def write(folder):
             (folder / "state").write_text("half")
             print("ready")
             time.sleep(60)
-        checkpoint.save(write)
+        save_checkpoint(write)
     """
     process = run(code, folder)
     process.kill()
     process.communicate()
     assert len(os.listdir(folder)) == 2
-    assert checkpoint.latest() == first
-    second = checkpoint.save(write("two"))
-    assert checkpoint.latest() == second
+    assert latest_checkpoint() == first
+    second = save_checkpoint(write("two"))
+    assert latest_checkpoint() == second
     assert sorted(os.listdir(folder)) == ["checkpoint-000001", "checkpoint-000002"]
 
 
@@ -161,19 +160,24 @@ def test_a_notice_is_seen_saved_and_answered(
     """The program saves after the signal that it was promised, and ends with 75."""
     code = """
         import time
-        from transload.runtime import checkpoint
-        assert not checkpoint.interrupted()
+        from transload.runtime import (
+            exit_interrupted,
+            interrupted,
+            latest_checkpoint,
+            save_checkpoint,
+        )
+        assert not interrupted()
         print("ready")
-        while not checkpoint.interrupted():
+        while not interrupted():
             time.sleep(0.01)
-        checkpoint.save(lambda folder: (folder / "state").write_text("saved"))
-        checkpoint.exit_interrupted()
+        save_checkpoint(lambda folder: (folder / "state").write_text("saved"))
+        exit_interrupted()
     """
     process = run(code, folder, **env)
     process.send_signal(number)
     process.communicate(timeout=30)
     assert process.returncode == 75
-    found = checkpoint.latest()
+    found = latest_checkpoint()
     assert found is not None
     assert (found / "state").read_text() == "saved"
 
@@ -182,8 +186,8 @@ def test_forked_children_take_no_notice(folder: Path) -> None:
     """The signal ends a forked worker as before, which would else outlive its parent."""
     code = """
         import os, signal
-        from transload.runtime import checkpoint
-        checkpoint.interrupted()
+        from transload.runtime import interrupted
+        interrupted()
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
@@ -195,7 +199,7 @@ def test_forked_children_take_no_notice(folder: Path) -> None:
         os.kill(child, signal.SIGTERM)
         _, status = os.waitpid(child, 0)
         print("ready")
-        print(os.waitstatus_to_exitcode(status), checkpoint.interrupted())
+        print(os.waitstatus_to_exitcode(status), interrupted())
     """
     assert rest(run(code, folder)) == "-15 False\n"
 
@@ -204,12 +208,12 @@ def test_a_handler_that_was_there_is_called_too(folder: Path) -> None:
     """Whoever had taken the signal before goes on to get it."""
     code = """
         import os, signal
-        from transload.runtime import checkpoint
+        from transload.runtime import interrupted
         signal.signal(signal.SIGTERM, lambda *_: print("mine"))
-        checkpoint.interrupted()
+        interrupted()
         print("ready")
         os.kill(os.getpid(), signal.SIGTERM)
-        print(checkpoint.interrupted())
+        print(interrupted())
     """
     assert rest(run(code, folder)) == "mine\nTrue\n"
 
@@ -218,13 +222,13 @@ def test_a_program_that_has_ended_its_work_is_not_ended_by_the_notice(folder: Pa
     """The signal may come while Python cleans up, when no handler of a program is called."""
     code = """
         import os, signal
-        from transload.runtime import checkpoint
+        from transload.runtime import interrupted
 
         class Last:
             def __del__(self, kill=os.kill, pid=os.getpid(), number=signal.SIGTERM):
                 kill(pid, number)
 
-        checkpoint.interrupted()
+        interrupted()
         last = Last()
         print("ready")
     """

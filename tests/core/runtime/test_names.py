@@ -9,12 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.runtime.tracking.names import (
-    MAX_FILE_NAME,
-    decode_name,
-    encode_name,
-    is_digest_name,
-)
+from transload.runtime import MAX_FILE_NAME
+from transload.runtime.tracking.names import decode_name, encode_name, is_digest_name
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=300)
 SAFE = frozenset((string.ascii_letters + string.digits + "-._~%=").encode())

@@ -14,10 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from transload.runtime import report
-from transload.runtime import reporting as _report
+from transload import runtime
+from transload.runtime import MAX_POINTS, Folder, StepLog, report
 from transload.runtime.tracking import FsspecResultTracker, open_store, read_curves, read_steps
-from transload.runtime.tracking.steps import MAX_POINTS, StepLog
 
 
 @pytest.fixture
@@ -34,8 +33,8 @@ def job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
         }
         for name, value in {**values, "NUM_REPLICAS": 2, "TRACKER_BASE": tmp_path / "base"}.items():
             monkeypatch.setenv(f"TRANSLOAD_{name}", str(value))
-        monkeypatch.setattr(_report, "_made", None)
-        monkeypatch.setattr(_report, "_warned", set())
+        monkeypatch.setattr(runtime, "_reports", None)
+        monkeypatch.setattr(runtime, "_said", set())
         return tmp_path / "base"
 
     return make
@@ -75,7 +74,7 @@ def test_it_never_ends_a_program(
     assert "result 'odd'=None" in caplog.text and "step=nan is no finite number" in caplog.text
     report(key="", loss=1)
     monkeypatch.setenv("TRANSLOAD_TRACKER_BASE", str(base / "0.json" / "below"))
-    monkeypatch.setattr(_report, "_made", None)
+    monkeypatch.setattr(runtime, "_reports", None)
     report(loss=1)
     assert "key=''" in caplog.text and "Not a directory" in caplog.text
 
@@ -86,8 +85,8 @@ def test_outside_of_a_job(
     """Nothing happens, which is said once, for those who debug."""
     monkeypatch.delenv("TRANSLOAD_TRACKER_BASE", raising=False)
     monkeypatch.delenv("TRANSLOAD_RESULT_FILE", raising=False)
-    monkeypatch.setattr(_report, "_made", None)
-    monkeypatch.setattr(_report, "_noted", False)
+    monkeypatch.setattr(runtime, "_reports", None)
+    monkeypatch.setattr(runtime, "_said", set())
     with caplog.at_level(logging.DEBUG):
         report(loss=1)
         report(loss=object(), step=2)
@@ -121,7 +120,7 @@ def test_steps(job: Callable[..., Path]) -> None:
 def test_steps_are_thinned(tmp_path: Path) -> None:
     """A curve has less than ten thousand points, evenly spread as far as one log goes."""
     store = open_store(tmp_path)
-    log = StepLog(store, "k")
+    log = StepLog(Folder(str(tmp_path)), "k")
     for step in range(4 * MAX_POINTS):
         log.add(step, {"x": step})
         log.write()
@@ -141,8 +140,8 @@ def test_an_object_store_is_written_seldom(
     for step in range(5):
         report(step=step, loss=step)
     assert read_steps(store, "", "loss") == {0: 0}
-    assert _report._made is not None
-    _report._made.flush()
+    assert runtime._reports is not None
+    runtime._reports.flush()
     assert read_steps(store, "", "loss") == {step: step for step in range(5)}
     assert FsspecResultTracker("memory://reports")["0"] == {"loss": 4}
 
@@ -150,8 +149,9 @@ def test_an_object_store_is_written_seldom(
 def test_all_is_written_at_exit(tmp_path: Path) -> None:
     """What waits is written when the program ends."""
     program = (
-        "from transload.runtime import report, reporting\n"
-        "reporting.Reports.add.__globals__['_PAUSE'] = 0.0\n"
+        "from transload import runtime\n"
+        "from transload.runtime import report\n"
+        "runtime._PAUSE_S = 0.0\n"
         "[report(step=step, loss=step) for step in range(3)]\n"
     )
     env = {**os.environ, "TRANSLOAD_TRACKER_BASE": str(tmp_path)}
@@ -268,7 +268,7 @@ def test_an_interruption_keeps_results_and_replaces_steps(
     report(step=2, loss=2.0)
     report(step=3, loss=1.0)
     monkeypatch.setenv("TRANSLOAD_INTERRUPTIONS", "1")
-    monkeypatch.setattr(_report, "_made", None)
+    monkeypatch.setattr(runtime, "_reports", None)
     report(step=2, loss=2.5)
     results = FsspecResultTracker(str(base))["0"]
     assert results == {"loss": 2.5, "once": "yes"}

@@ -306,7 +306,7 @@ def test_forked_children_do_not_collide(tmp_path: Path) -> None:
     code = (
         "import os, sys\n"
         "from transload.runtime.tracking import FsspecResultTracker\n"
-        "from transload.runtime.tracking.stores import aside_name\n"
+        "from transload.runtime import aside_name\n"
         "FsspecResultTracker(sys.argv[1]).put('parent', x=1)\n"
         "r, w = os.pipe()\n"
         "if os.fork() == 0:\n"

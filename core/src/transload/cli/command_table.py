@@ -44,8 +44,11 @@ _TOGETHER: Final = {
 }
 """Modules with several commands. Every other command is in a module with its name."""
 
-_NOT_LISTED: Final = {"runopts": "Show the run options of schedulers."}
-"""Commands for users who come from TorchX."""
+_NOT_LISTED: Final = {
+    "runopts": "Show the run options of schedulers.",
+    "runtime": "Print what a program without transload takes along to report.",
+}
+"""Commands for users who come from TorchX, and for those who have read of them."""
 
 ALIASES: Final = {"builtins": "components", "configure": "config"}
 """Names that TorchX uses, kept for users who come from there, and not listed."""

@@ -564,7 +564,7 @@ def _report(job: Job, outcome: Outcome, status: AppStatus, patience: float) -> A
         if _LACKS_TRANSLOAD in _because(status):
             note(
                 "the program imports transload, which its Python there does not have: install it "
-                "there, or report without it (docs/guides/tracking.md#without-transload)"
+                "there, or take one file along: transload runtime > transload_runtime.py"
             )
     try:
         results = patiently(job.results, patience)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import TransloadError
+from transload.runtime import aside_name
 from transload.runtime.tracking import (
     ResultsGone,
     TrackingError,
@@ -21,7 +22,7 @@ from transload.runtime.tracking import (
 )
 from transload.runtime.tracking.format import told_as_tracking_error
 from transload.runtime.tracking.names import OUTPUTS, decode_name, natural
-from transload.runtime.tracking.stores import LocalStore, aside_name
+from transload.runtime.tracking.stores import LocalStore
 from transload.runtime.untrusted import RefusedFile
 from transload.specs import AppState, SpecError, make_app_handle, masked_url, parse_app_handle
 from transload.specs.checks import closest

@@ -12,9 +12,14 @@ import click
 from transload.cli.options import RealNumber
 from transload.cli.output import note
 from transload.errors import SpecError
-from transload.runtime.advance import ENV_PROGRESS_FILE, ProgressWriter, check_numbers
-from transload.runtime.reporting import Reports
-from transload.runtime.tracking.format import check_results
+from transload.runtime import (
+    ENV_PROGRESS_FILE,
+    ProgressWriter,
+    Reports,
+    check_numbers,
+    place_of_job,
+)
+from transload.runtime.tracking.format import check_key, check_results
 
 _TYPES: Final[dict[str, type[int] | type[float] | type[str]]] = {
     "int": int,
@@ -72,10 +77,14 @@ def put(
         values[name] = value
     if step is not None and not math.isfinite(step):
         raise click.UsageError(f"--step {step}: must be a finite number", ctx)
-    reports = Reports()
-    if reports.nowhere:
+    checked = check_results(values)
+    if key is not None:
+        check_key(key)
+    place = place_of_job()
+    if place is None:
         note("this does not run in a transload job; nothing was reported")
-    reports.add(check_results(values), step, key)
+        return
+    Reports(place).add(checked, step, key)
 
 
 def _put_progress(ctx: click.Context, text: str) -> None:

@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from functools import partial
 
 from transload.errors import TransloadTimeout
+from transload.runtime import Writer, from_json, to_json
 from transload.runtime.tracking import format as _format
-from transload.runtime.tracking.format import ResultsGone, TrackingError, Writer
+from transload.runtime.tracking.format import ResultsGone, TrackingError
 from transload.runtime.tracking.names import (
     decode_name,
     encode_name,
@@ -183,19 +184,21 @@ class FsspecResultTracker(ResultTracker):
         """
         text = _format.check_key(key)
         checked = _format.check_results(results)
+        name = encode_name(text, _SUFFIX)
         writer = Writer.from_env()
         more: dict[str, object] = {}
         if writer is not None:
-            more = writer.fields
-            if not writer.alone and text != writer.key:
-                more = {**more, **replaced_by(writer, self._readable(text))}
-        self._store.write(encode_name(text, _SUFFIX), _format.dump(text, checked, more))
+            more.update(writer.fields)
+            if text != writer.key:
+                more.update(writer.replaces(self._before(name)))
+        self._store.write(name, to_json(text, checked, more))
 
-    def _readable(self, key: str) -> _format.Body | None:
+    def _before(self, name: str) -> dict[str, object]:
+        """Return what the file of a key holds, as far as it can be read."""
         try:
-            return self._load(key)
-        except TrackingError:
-            return None
+            return from_json(self._store.read(name))
+        except (FileNotFoundError, IsADirectoryError, RefusedFile):
+            return {}
 
     def get(self, key: KeyType) -> dict[str, ResultType]:
         """Return the results of ``key``, or ``{}`` if there are none yet.
@@ -260,19 +263,6 @@ class FsspecResultTracker(ResultTracker):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._tracker_base!r})"
-
-
-def replaced_by(writer: Writer, body: _format.Body | None) -> dict[str, object]:
-    """Return the field that names other replicas whose results a writer is about to replace."""
-    if body is None or body.run != writer.fields["run"]:
-        return {}
-    names = set(body.replaced)
-    if body.writer:
-        names.add(f"{body.writer.get('role')}/{body.writer.get('replica')}")
-    names.discard(writer.name)
-    if not names:
-        return {}
-    return {"replaced": sorted(names, key=natural)}
 
 
 def _result_files(store: Store) -> list[str]:

@@ -6,28 +6,18 @@ Values are checked both ways.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from transload import runtime
 from transload.errors import TransloadError
+from transload.runtime import MAX_TEXT, SCHEMA
 from transload.runtime.untrusted import RefusedFile
-
-SCHEMA = 1
-"""The number that this version writes, and the newest that it reads."""
-
-MAX_TEXT = 1024
-"""Longest key, result name or text value, in bytes of UTF-8.
-
-It is also the largest number of decimal digits of a whole number.
-"""
 
 Results = dict[str, "int | float | str"]
 
 _MOST_NAMES = 100  # of replicas whose results were replaced
-_MAX_BITS = 3402  # 2**3402 is the first power of two with more than 1024 digits
-_HINTS = {"NoneType": "leave the name out", "bytes": "decode it to str"}
 
 
 class TrackingError(TransloadError, ValueError):
@@ -82,49 +72,12 @@ class Body(NamedTuple):
     replaced: tuple[str, ...] = ()
 
 
-class Writer(NamedTuple):
-    """The replica that this process belongs to.
-
-    Args:
-        key: its key, which is its number, with several roles ``role/number``.
-        name: ``role/number``.
-        alone: no other replica belongs to the job.
-        fields: what a file says of who wrote it.
-    """
-
-    key: str
-    name: str
-    alone: bool
-    fields: dict[str, Any]
-
-    @classmethod
-    def from_env(cls) -> Writer | None:
-        """Return the writer that this process is, or None outside of a job."""
-        env = os.environ
-        run = env.get("TRANSLOAD_JOB_ID")
-        if not run:
-            return None
-        replica = _number(env.get("TRANSLOAD_REPLICA_ID", ""))
-        attempt = _number(env.get("TRANSLOAD_RETRY", ""))
-        role = env.get("TRANSLOAD_ROLE", "")
-        has_many_roles = "," in env.get("TRANSLOAD_ROLES", "")
-        name = f"{role}/{replica}"
-        return cls(
-            key=name if has_many_roles else str(replica),
-            name=name,
-            alone=env.get("TRANSLOAD_NUM_REPLICAS") == "1" and not has_many_roles,
-            fields={
-                "run": run,
-                "writer": {"role": role, "replica": replica, "attempt": attempt},
-            },
-        )
-
-
-def _number(text: str) -> int:
-    """Return the number that a variable holds, or 0 if it holds none."""
-    if not text.isdigit():
-        return 0
-    return int(text)
+@contextmanager
+def _as_tracking_error(where: str = "") -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise TrackingError(f"{where}{error}") from error
 
 
 def check_key(key: object) -> str:
@@ -133,16 +86,8 @@ def check_key(key: object) -> str:
     Raises:
         TrackingError: it is a bool or of another type, empty, too long, or not valid in UTF-8.
     """
-    if isinstance(key, bool) or not isinstance(key, int | str):
-        raise TrackingError(f"key={key!r}: {type(key).__name__}; a key is an int or a str")
-    if isinstance(key, int):
-        text = str(_check_int("key", key))
-    else:
-        text = str.__str__(key)
-    if not text:
-        raise TrackingError("key='': empty; a key has at least one character")
-    _check_text("key", text)
-    return text
+    with _as_tracking_error():
+        return runtime.check_key(key)
 
 
 def check_results(results: Mapping[str, object]) -> Results:
@@ -151,85 +96,8 @@ def check_results(results: Mapping[str, object]) -> Results:
     Raises:
         TrackingError: a name or value is not allowed. The message names it.
     """
-    checked: Results = {}
-    for name, value in results.items():
-        if type(name) is not str:
-            if not isinstance(name, str):
-                raise TrackingError(f"result name {name!r}: {type(name).__name__}; names are str")
-            name = str.__str__(name)
-        _check_text("result name", name)
-        if type(value) is float:
-            checked[name] = value
-        else:
-            checked[name] = check_value(name, value)
-    return checked
-
-
-def check_value(name: str, value: object) -> int | float | str:
-    """Return a value as a plain int, float or str.
-
-    A bool becomes 0 or 1. A scalar of numpy or torch becomes its ``item()``.
-
-    Raises:
-        TrackingError: it is not allowed.
-    """
-    what = f"result {name!r}"
-    if isinstance(value, str):
-        text = str.__str__(value)
-        _check_text(what, text)
-        return text
-    if isinstance(value, int):
-        return _check_int(what, value)
-    if isinstance(value, float):
-        return float(value)
-    item = getattr(value, "item", None)
-    if callable(item):
-        try:
-            plain = item()
-        except Exception as exc:  # of more than one element, or on a device that has gone
-            raise TrackingError(f"{what}={_short(value)}: {exc}") from exc
-        if isinstance(plain, int | float | str):
-            return check_value(name, plain)
-    kind = type(value).__name__
-    hint = _HINTS.get(kind) or "store one name per number"
-    raise TrackingError(
-        f"{what}={_short(value)}: {kind}; a value is an int, a float or a str ({hint})"
-    )
-
-
-def _check_int(what: str, value: int) -> int:
-    if value.bit_length() >= _MAX_BITS:
-        raise TrackingError(
-            f"{what}: a whole number of {value.bit_length()} bits; at most {MAX_TEXT} decimal "
-            "digits"
-        )
-    return int(value)
-
-
-def _check_text(what: str, text: str) -> None:
-    # one character is at most four bytes, so most texts need no encoding to be measured
-    if len(text) * 4 <= MAX_TEXT and text.isascii():
-        return
-    try:
-        size = len(text.encode())
-    except UnicodeEncodeError as exc:
-        raise TrackingError(
-            f"{what}={_short(text)}: holds a lone surrogate, which UTF-8 cannot"
-        ) from exc
-    if size > MAX_TEXT:
-        raise TrackingError(f"{what}={_short(text)}: {size} bytes in UTF-8; at most {MAX_TEXT}")
-
-
-def _short(value: object) -> str:
-    text = repr(value)
-    if len(text) <= 60:
-        return text
-    return text[:57] + "..."
-
-
-def dump(key: str, results: Results, more: Mapping[str, object] | None = None) -> bytes:
-    """Return the body of a file. NaN and the infinities are written as Python's json does."""
-    return json.dumps({"schema": SCHEMA, "key": key, "results": results, **(more or {})}).encode()
+    with _as_tracking_error():
+        return runtime.check_results(results)
 
 
 def load(data: bytes, where: str) -> Body | None:
@@ -255,7 +123,7 @@ def load(data: bytes, where: str) -> Body | None:
     if type(schema) is not int or schema < 1:
         return None
     if schema > SCHEMA:
-        shown = _short(schema)
+        shown = runtime.shortened(schema)
         raise TrackingError(
             f"{where}: schema {shown}; this version reads up to {SCHEMA}: use a newer transload"
         )
@@ -265,12 +133,10 @@ def load(data: bytes, where: str) -> Body | None:
         key = str(key)
     if type(results) is not dict or not (key is None or type(key) is str):
         return None
-    try:
+    with _as_tracking_error(f"{where}: "):
         if key:
-            _check_text("key", key)
-        results = check_results(results)
-    except TrackingError as exc:
-        raise TrackingError(f"{where}: {exc}") from exc
+            runtime.check_text("key", key)
+        results = runtime.check_results(results)
     run = body.get("run")
     if type(run) is not str or len(run) > MAX_TEXT:
         run = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import glob
 import os
 import threading
@@ -13,20 +12,10 @@ import fsspec
 from fsspec.callbacks import Callback
 from fsspec.core import url_to_fs
 
+from transload.runtime import RENAMES_OVER, write_to
 from transload.runtime.tracking.format import TrackingError
-from transload.runtime.tracking.stores import LARGEST, Entry, LocalStore, Store, aside_name
+from transload.runtime.tracking.stores import LARGEST, Entry, LocalStore, Store
 from transload.runtime.untrusted import MOST_FILES, RefusedFile
-
-_OBJECT_STORES: Final = frozenset(
-    {"s3", "s3a", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "oci", "hf", "memory"}
-)
-"""One PUT replaces an object at once, and there are no folders to make."""
-
-_RENAMES_OVER: Final = frozenset({"sftp", "ssh"})
-"""The protocols whose move replaces the target atomically, by posix-rename.
-
-A file is written aside there, and then moved.
-"""
 
 _AT_ONCE: Final = 256 << 20
 """Bytes that are asked for together at most."""
@@ -45,9 +34,7 @@ class FsspecStore(Store):
         self._mine = threading.local()
         self._mine.fs = fs
         self._mine.pid = self._pid
-        protocols = _protocols(fs)
-        self._objects = bool(protocols & _OBJECT_STORES)
-        self._renames = bool(protocols & _RENAMES_OVER)
+        self._may_wait = not _protocols(fs).isdisjoint(RENAMES_OVER)
         self._root = path.rstrip("/") + "/"
         # kind and size, as the latest listing has them
         self._listed: dict[str, tuple[str, int]] = {}
@@ -83,7 +70,7 @@ class FsspecStore(Store):
         """Return the content of a file, as `Store.read` does."""
         full = self._root + path
         known = self._listed.get(full)
-        if known is None and self._renames:  # a server would wait for a FIFO's writer
+        if known is None and self._may_wait:  # a server would wait for a FIFO's writer
             known = _kind_and_size(self.fs.info(full))
         if known is not None:
             self._refuse(path, *known, limit)
@@ -131,34 +118,7 @@ class FsspecStore(Store):
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file, as `Store.write` does."""
-        target = self._root + path
-        if self._objects:
-            self.fs.pipe_file(target, data)
-        elif self._renames:
-            self._write_aside(target, data)
-        else:
-            self._in_folder(target, data)
-
-    def _write_aside(self, target: str, data: bytes) -> None:
-        aside = target[: target.rindex("/") + 1] + aside_name()
-        self._in_folder(aside, data)
-        try:
-            self.fs.mv(aside, target)
-        except BaseException:
-            with contextlib.suppress(Exception):
-                self.fs.rm_file(aside)
-            raise
-
-    def _in_folder(self, target: str, data: bytes) -> None:
-        try:
-            self.fs.pipe_file(target, data)
-        except FileNotFoundError:
-            folder = target[: target.rindex("/")]
-            try:
-                self.fs.makedirs(folder, exist_ok=True)
-            except OSError:  # another process is making it, which some storages refuse
-                self.fs.makedirs(folder, exist_ok=True)
-            self.fs.pipe_file(target, data)
+        write_to(self.fs, self._root + path, data)
 
     def entries(self, folder: str = "") -> list[Entry]:
         """List a folder, as `Store.entries` does."""

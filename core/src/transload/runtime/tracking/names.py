@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from transload.runtime import encode_name, local_path
+
 __all__ = [
     "OUTPUTS",
     "app_folder",
@@ -26,37 +28,7 @@ OWN = ".apps"
 OUTPUTS = "outputs"
 """Folder below a job's own for files that it makes."""
 
-MAX_FILE_NAME = 200
-"""Longest name of a file or folder, in bytes, with its suffix."""
-
-_PREFIX = 120
-_DIGEST = 32
-_UNRESERVED = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _ESCAPE = re.compile(rb"%([0-9A-F]{2})")
-_TABLE = [chr(byte) if byte in _UNRESERVED else f"%{byte:02X}" for byte in range(256)]
-
-
-def local_path(base: str) -> str | None:
-    """Return the path of a base that is on the local file system.
-
-    A ``file://`` URL spells signs of a path as ``%20``, as `pathlib.Path.as_uri` writes them.
-
-    Returns:
-        The path, or None for a URL of another storage.
-    """
-    if base.startswith(("/", ".", "~")):
-        return base
-    if "::" in base:
-        return None  # a chain of fsspec storages
-    if base.startswith("local://"):
-        return base.removeprefix("local://")
-    if base.startswith("file://"):
-        from urllib.parse import unquote  # costs 3 ms
-
-        return unquote(
-            base.removeprefix("file://").removeprefix("localhost"), errors="surrogateescape"
-        )
-    return None if "://" in base else base
 
 
 def app_folder(base: str, app_id: str) -> str:
@@ -94,30 +66,6 @@ def natural(text: str) -> list[str | int]:
         int(part) if index % 2 else part
         for index, part in enumerate(re.split(r"([0-9]{1,300})", text))
     ]
-
-
-def encode_name(text: str, suffix: str = "") -> str:
-    """Return the file name of ``text``.
-
-    Args:
-        text: any text that UTF-8 can hold.
-        suffix: ending of the name, for example ``".json"``.
-
-    Returns:
-        A name of at most ``MAX_FILE_NAME`` bytes, without ``/``, not starting with a dot.
-    """
-    encoded = "".join([_TABLE[byte] for byte in text.encode()])
-    if encoded.startswith("."):
-        encoded = "%2E" + encoded[1:]
-    if len(encoded) + len(suffix) <= MAX_FILE_NAME:
-        return encoded + suffix
-    from hashlib import sha256  # only long names need it
-
-    prefix = encoded[:_PREFIX]
-    cut = prefix.rfind("%", _PREFIX - 2)  # never cut inside an escape
-    if cut >= 0:
-        prefix = prefix[:cut]
-    return f"{prefix}={sha256(text.encode()).hexdigest()[:_DIGEST]}{suffix}"
 
 
 def is_digest_name(name: str) -> bool:

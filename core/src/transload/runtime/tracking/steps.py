@@ -10,71 +10,15 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Mapping
 
-from transload.runtime.tracking.format import MAX_TEXT, SCHEMA
-from transload.runtime.tracking.names import OWN, decode_name, encode_name, natural
-from transload.runtime.tracking.stores import LARGEST_LOG, Store, whole_lines
+from transload.runtime import MAX_TEXT
+from transload.runtime.tracking.names import OWN, decode_name, natural
+from transload.runtime.tracking.stores import LARGEST_LOG, Store
 from transload.runtime.untrusted import MOST_FILES
 
-MAX_POINTS = 10_000
-"""The number of lines at which a file loses every second one. Later, half as much is kept."""
-
 _ENDING = ".steps.jsonl"
-_COUNTS = {"attempt": "TRANSLOAD_RETRY", "interruptions": "TRANSLOAD_INTERRUPTIONS"}
-"""The counts in a line of a later attempt, and the environment variable of each."""
 
 Curves = dict[str, dict[float, float]]
-
-
-class StepLog:
-    """Writes the steps of one key, after those that an earlier attempt or another process left."""
-
-    def __init__(self, store: Store, key: str) -> None:
-        self._store = store
-        self._path = encode_name(key, _ENDING)
-        self._every = 1  # of so many steps one is written
-        self._count = 0  # of steps
-        try:
-            text = store.read(self._path, LARGEST_LOG)
-        except FileNotFoundError:
-            text = b""
-        self._attempt = {}
-        for name, variable in _COUNTS.items():
-            count = os.environ.get(variable, "")
-            if count.isdigit() and int(count):
-                self._attempt[name] = int(count)
-        self._written = text.count(b"\n")  # lines of the file, as far as this process knows
-        self._waiting: list[bytes] = []
-
-    def add(self, step: float, results: Mapping[str, object]) -> None:
-        """Note a step, which `write` stores."""
-        self._count += 1
-        if (self._count - 1) % self._every == 0:
-            line = json.dumps({"schema": SCHEMA, "step": step, "results": results, **self._attempt})
-            self._waiting.append(line.encode() + b"\n")
-
-    def write(self) -> None:
-        """Store what was noted, behind what other processes wrote meanwhile."""
-        if not self._waiting:
-            return
-        data = b"".join(self._waiting)
-        if self._written + len(self._waiting) < MAX_POINTS:
-            self._store.extend(self._path, data)
-            self._written += len(self._waiting)
-        else:
-            self._store.update(self._path, lambda before: self._thinned(before, data), LARGEST_LOG)
-        self._waiting.clear()
-
-    def _thinned(self, before: bytes, data: bytes) -> bytes:
-        """Return every second line, if there are still too many."""
-        lines = (whole_lines(before) + data).splitlines(keepends=True)
-        if len(lines) >= MAX_POINTS:
-            lines = lines[::2]
-            self._every *= 2
-        self._written = len(lines)
-        return b"".join(lines)
 
 
 def read_curves(

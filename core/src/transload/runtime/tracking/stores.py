@@ -11,9 +11,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
-from transload.runtime import untrusted
+from transload.runtime import OneFile, untrusted, write_file
 from transload.runtime.tracking.format import TrackingError
-from transload.runtime.tracking.names import encode_name
 from transload.runtime.untrusted import RefusedFile
 
 Entry = tuple[str, bool]
@@ -32,12 +31,6 @@ LARGEST_LOG = 64 << 20
 """Bytes of a file of lines (steps, records of a run) that are read at most."""
 
 _MOST_BYTES = 512 << 20  # of all files that are read at once
-_ONE_FILE_LIMIT = 4095  # bytes that come back at most
-
-
-def aside_name() -> str:
-    """Return a name for a file that is being written, unique across processes, hosts and forks."""
-    return f".{os.urandom(9).hex()}.tmp"
 
 
 class Store:
@@ -129,26 +122,6 @@ class Store:
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file, atomically. Missing folders are made."""
 
-    def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
-        """Replace a file by what ``change`` makes of its content, which is empty if there is none.
-
-        Of several processes that do so at once, the last one wins.
-
-        Args:
-            path: its path.
-            change: content → new content.
-            limit: bytes that it may have at most. Of a larger file nothing is taken over.
-        """
-        try:
-            before = self.read(path, limit)
-        except (FileNotFoundError, IsADirectoryError, RefusedFile):
-            before = b""
-        self.write(path, change(before))
-
-    def extend(self, path: str, data: bytes) -> None:
-        """Add whole lines to the end of a file, as `update` does. A missing file is made."""
-        self.update(path, lambda before: whole_lines(before) + data, LARGEST_LOG)
-
     def entries(self, folder: str = "") -> list[Entry]:
         """List a folder, in no order. A missing folder is empty."""
         return []
@@ -225,30 +198,7 @@ class LocalStore(Store):
 
     def write(self, path: str, data: bytes) -> None:
         """Create or replace a file, as `Store.write` does."""
-        target = self._root + path
-        aside = target[: target.rindex("/") + 1] + aside_name()
-        self._create(aside, data)
-        try:
-            os.rename(aside, target)
-        except BaseException:
-            _remove(aside)
-            raise
-
-    def extend(self, path: str, data: bytes) -> None:
-        """Add lines to the end of a file, as `Store.extend` does."""
-        os.makedirs(os.path.dirname(self._root + path), exist_ok=True)
-        try:
-            fd = untrusted.open_file(self._root, path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
-        except RefusedFile:  # the job itself did that, so its results go on in a new file
-            self.write(path, data)
-            return
-        try:
-            size = os.fstat(fd).st_size
-            if size and os.pread(fd, 1, size - 1) != b"\n":  # of a writer that was killed
-                data = b"\n" + data
-            _write_all(fd, data)
-        finally:
-            os.close(fd)
+        write_file(self._root + path, data)
 
     def entries(self, folder: str = "") -> list[Entry]:
         """List a folder, as `Store.entries` does."""
@@ -266,42 +216,24 @@ class LocalStore(Store):
         """Tell whether the folder is not there."""
         return not os.path.isdir(self._root)
 
-    def _create(self, path: str, data: bytes) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        try:
-            fd = os.open(path, flags, 0o666)
-        except FileNotFoundError:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
-            fd = os.open(path, flags, 0o666)
-        try:
-            _write_all(fd, data)
-        except BaseException:
-            _remove(path)
-            raise
-        finally:
-            os.close(fd)
-
 
 class OneFileStore(Store):
-    """The result files of a replica as lines of one file, which is written in place.
-
-    Other lines of it are kept.
-    """
+    """The result files of a replica as lines of one file (`transload.runtime.OneFile`)."""
 
     def __init__(self, base: str) -> None:
         self.base = base
-        self._path = base.removeprefix(ONE_FILE)
+        self._file = OneFile(base.removeprefix(ONE_FILE))
 
     def read(self, path: str, limit: int = LARGEST) -> bytes:
         """Return the content of a file, as `Store.read` does."""
-        for name, line in reversed(list(self._lines(self._text()))):
-            if name == path:
-                return line
-        raise FileNotFoundError(self.where(path))
+        data = self._file.read(path)
+        if not data:
+            raise FileNotFoundError(self.where(path))
+        return data
 
     def entries(self, folder: str = "") -> list[Entry]:
         """List a folder, as `Store.entries` does."""
-        return [(name, False) for name in {name for name, _ in self._lines(self._text())} if name]
+        return [(name, False) for name in {name for name, _ in self._file.lines()} if name]
 
     def write(self, path: str, data: bytes) -> None:
         """Put a line in place of the one of the same key.
@@ -309,68 +241,7 @@ class OneFileStore(Store):
         Raises:
             TrackingError: the file would be too large. It stays as it was.
         """
-        self.update(path, lambda _: data)
-
-    def update(self, path: str, change: Callable[[bytes], bytes], limit: int = LARGEST) -> None:
-        """Replace the line of a key by what ``change`` makes of it, with the errors of `write`."""
-        fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            lines = list(self._lines(os.pread(fd, 1 << 20, 0)))
-            mine = [line for name, line in lines if name == path]
-            text = b"".join(line + b"\n" for name, line in lines if name != path)
-            text += change(mine[-1] if mine else b"") + b"\n"
-            if len(text) > _ONE_FILE_LIMIT:
-                raise TrackingError(
-                    f"{self._path}: {len(text):,} bytes of results; at most {_ONE_FILE_LIMIT:,} "
-                    "come back from a job "
-                    "without storage: give tracker_base, or the cluster a helper_image"
-                )
-            os.ftruncate(fd, 0)
-            os.pwrite(fd, text, 0)
-        finally:
-            os.close(fd)
-
-    def _text(self) -> bytes:
-        try:
-            with open(self._path, "rb") as file:
-                return file.read()
-        except FileNotFoundError:
-            return b""
-
-    @staticmethod
-    def _lines(text: bytes) -> Iterator[tuple[str, bytes]]:
-        """Yield each line with the name of the result file that it is the body of.
-
-        The name is ``""`` for other lines.
-        """
-        import json
-
-        for line in text.splitlines():
-            try:
-                key = json.loads(line)["key"]
-            except (ValueError, KeyError, TypeError):
-                key = None
-            if key:
-                yield encode_name(str(key), ".json"), line
-            else:
-                yield "", line
-
-
-def whole_lines(text: bytes) -> bytes:
-    """Return a text with an end of line at its end, unless it is empty."""
-    if not text or text.endswith(b"\n"):
-        return text
-    return text + b"\n"
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass  # litter does no harm, and must not hide why the write failed
-
-
-def _write_all(fd: int, data: bytes) -> None:
-    written = os.write(fd, data)
-    while written < len(data):
-        written += os.write(fd, data[written:])
+            self._file.write(path, data)
+        except ValueError as exc:
+            raise TrackingError(str(exc)) from exc

@@ -153,8 +153,8 @@ def program_text() -> str:
 _TRANSLOAD_WANTED: Final = re.compile(r"(found for|[Bb]ecause) transload\b")
 """What pip and uv say where an index has no transload."""
 _WITHOUT_TRANSLOAD: Final = (
-    "the index has no transload; a program can report without it "
-    "(docs/guides/tracking.md#without-transload)"
+    "the index has no transload; a program can take one file along instead: transload runtime > "
+    "transload_runtime.py"
 )
 
 
