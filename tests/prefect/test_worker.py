@@ -382,7 +382,7 @@ def test_the_whole_app() -> None:
     from transload.specs import BindMount
     from transload_prefect.variables import AppJobConfiguration
 
-    more: dict[str, Any] = {"metadata": {"kubernetes.x": 1}, "resource": "aws_t3.medium"}
+    more: dict[str, Any] = {"metadata": {"kubernetes.x": 1}, "resource": "cpu.large"}
     mounts = ["type=bind", "src=/a", "dst=/b", "readonly"]
     made = AppJobConfiguration(
         command="mpirun x", mounts=mounts, secrets={"TOKEN": "file:/t"}, replicas=3, **more
@@ -394,7 +394,7 @@ def test_the_whole_app() -> None:
         {"kubernetes.x": 1},
         3,
     )
-    assert role.resource == named_resources["aws_t3.medium"]
+    assert role.resource == named_resources["cpu.large"]
     with pytest.raises(SpecError, match="replicas=2: a flow run is run once"):
         AppJobConfiguration(replicas=2).to_app()
 

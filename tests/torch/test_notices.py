@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from transload.components.builtin.dist import ddp
+from transload.components.dist import ddp
 from transload.specs.macro_values import macros
 
 pytest.importorskip("torch")

@@ -13,8 +13,8 @@ from transload.cli import main
 from transload.components import get_component
 from transload.plugins import install_command
 from transload.runner import Runner, load_settings
-from transload.specs import named_resources_aws, runopts
-from transload_torchx import convert_settings, convert_source
+from transload.specs import runopts
+from transload_torchx import convert_settings, convert_source, named_resources_aws
 
 JOB = """\
 import os
@@ -51,7 +51,7 @@ def test_a_component_file_runs_after_it(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.chdir(tmp_path)
     text, left = convert_source(JOB)
     assert left == []
-    assert "torchx" not in text.replace("# é torchx", "")
+    assert "torchx" not in text.replace("# é torchx", "").replace("transload_torchx", "")
     assert (
         "# é torchx" in text
         and '"TRANSLOAD_JOB_ID"' in text
@@ -180,7 +180,7 @@ def test_settings_become_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         Path("transload.toml").write_text(text)
         settings = load_settings()
         assert settings.scheduler == "docker"
-        assert settings.component_defaults("dist.ddp") == {"j": "2x8"}
+        assert settings.component_defaults(get_component("dist.ddp")) == {"j": "2x8"}
         assert settings.trackers() == {"fsspec": "file:///shared/runs"}
         assert settings.cfg("local_cwd", runner.scheduler_run_opts("local_cwd")) == {
             "log_dir": "/tmp/logs",

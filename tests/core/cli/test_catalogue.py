@@ -312,18 +312,3 @@ def test_configured_tracker(invoke: Any, runs: str) -> None:
     ]
     wrong = invoke("tracker", "--tracker", "fsspek", "runs")
     assert wrong.code == 2 and "did you mean 'fsspec'?" in wrong.err
-
-
-def test_run_options_of_all_schedulers(invoke: Any) -> None:
-    """``runopts`` shows each scheduler with what ``run -c`` takes, and says nothing of plugins."""
-    result = invoke("runopts")
-    assert result.code == 0
-    heads = [line for line in result.lines if line.startswith("scheduler ")]
-    assert "scheduler local:" in heads and "scheduler local_cwd:" in heads
-    assert "  log_dir (str): folder of the logs" in result.out
-    assert "connection setting" not in result.out and "plugin" not in result.out
-    one = invoke("runopts", "local")
-    assert one.lines[0] == "scheduler local:"
-    assert [line for line in one.lines if line.startswith("scheduler")] == one.lines[:1]
-    (local,) = invoke("runopts", "local", "--json").json["schedulers"]
-    assert "log_dir" in [each["name"] for each in local["options"]]

@@ -36,7 +36,7 @@ def test_without_a_home_folder_it_says_what_to_set(
     run: Run, plain_folder: str, command: tuple[str, ...], home: dict[str, str]
 ) -> None:
     """Nothing is written into the working folder, and the message names the variable."""
-    if "slurm" in command and run("runopts", "slurm", HOME="/").returncode:
+    if "slurm" in command and run("info", "slurm", HOME="/").returncode:
         pytest.skip("not run: slurm: the plugin is not installed")
     ended = run(*command, **home)
     assert ended.returncode == 2

@@ -15,7 +15,7 @@ import click
 import pytest
 
 from transload.cli import ExitCode, main
-from transload.cli.command_table import _SECTIONS, ALIASES, load
+from transload.cli.command_table import _SECTIONS, load
 from transload.cli.exit_codes import exit_code_for, exit_code_of
 from transload.errors import (
     AppExists,
@@ -93,12 +93,6 @@ def test_help_fits_one_screen(invoke: Any) -> None:
         command = load(name)
         assert command is not None
         assert any(line.split(maxsplit=1)[1:] == [str(command.short_help)] for line in lines), name
-
-
-def test_torchx_names() -> None:
-    """Names that people from TorchX type are understood."""
-    for alias, name in ALIASES.items():
-        assert load(alias) is load(name)
 
 
 def test_no_arguments(invoke: Any) -> None:
@@ -223,7 +217,8 @@ def test_plugin_commands(invoke: Any, plugin: None) -> None:
     """Commands of plugins are listed and run. A broken one says so only where it is asked for."""
     listing = invoke("--help")
     assert listing.code == 0
-    assert "From plugins: greet, lost" in listing.out
+    (line,) = [line for line in listing.lines if line.startswith("From plugins: ")]
+    assert {"greet", "lost"} <= set(line.removeprefix("From plugins: ").split(", "))
     assert invoke("greet").out == "hello\n"
     lost = invoke("lost")
     assert lost.code == 2

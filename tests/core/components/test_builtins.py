@@ -13,9 +13,8 @@ from typing import Any
 import pytest
 
 import transload
-from transload.components import build, materialize
-from transload.components.builtin import dist, utils
-from transload.components.programs import booth_main, copy_main
+from transload.components import build, dist, materialize, utils
+from transload.components.programs import booth_main
 from transload.components.programs.record import START
 from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
 from transload.runtime.tracking import FsspecResultTracker
@@ -31,13 +30,12 @@ def role_of(name: str, argv: list[str]) -> Role:
     return app.roles[0]
 
 
-def test_echo_and_touch() -> None:
-    """The simplest two."""
+def test_echo() -> None:
+    """The simplest one."""
     role = role_of("utils.echo", ["--msg", "hi", "--num_replicas", "2"])
     assert (role.name, role.entrypoint, role.args, role.num_replicas) == ("echo", "echo", ["hi"], 2)
     assert role.image == transload.IMAGE
     assert role.resource == Resource(1, 0, 1024)
-    assert role_of("utils.touch", ["--file", "/x y"]).args == ["/x y"]
 
 
 @pytest.mark.parametrize(
@@ -277,7 +275,7 @@ def test_spmd() -> None:
     """The processes follow from the host's GPUs, or are given."""
     assert (
         "--nproc_per_node 8"
-        in role_of("dist.spmd", ["-h", "aws_p4d.24xlarge", "-j", "2", "-m", "a.b"]).args[1]
+        in role_of("dist.spmd", ["-h", "gpu.xlarge", "-j", "2", "-m", "a.b"]).args[1]
     )
     with pytest.warns(UserWarning, match="3 processes on each node, but gpu.small has 1 GPUs"):
         command = role_of("dist.spmd", ["-h", "gpu.small", "-j", "2x3", "-m", "a.b"]).args[1]
@@ -335,41 +333,6 @@ def run_role(role: Role, **env: str) -> subprocess.CompletedProcess[str]:
         timeout=60,
         check=False,
     )
-
-
-def test_copy_runs(tmp_path: Path) -> None:
-    """The copied file is the same, and missing folders are made.
-
-    A mistake is one line, status 1.
-    """
-    source = tmp_path / "a.bin"
-    source.write_bytes(bytes(range(256)) * 1000)
-    target = tmp_path / "new" / "folder" / "b.bin"
-    done = run_role(role_of("utils.copy", ["--src", str(source), "--dst", f"file://{target}"]))
-    assert done.returncode == 0, done.stderr
-    assert target.read_bytes() == source.read_bytes()
-    for src in (tmp_path / "none", tmp_path):
-        failed = run_role(role_of("utils.copy", ["--src", str(src), "--dst", str(target)]))
-        assert failed.returncode == 1
-        assert failed.stderr.startswith("copy: ")
-        assert failed.stderr.count("\n") == 1
-
-
-def test_copy_between_storages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """From one kind of storage to another, and back."""
-    source = tmp_path / "a.txt"
-    source.write_text("text")
-    assert copy_main.main(["--src", str(source), "--dst", "memory://tl-copy/deep/a.txt"]) == 0
-    assert (
-        copy_main.main(["--src", "memory://tl-copy/deep/a.txt", "--dst", "memory://tl-copy/b.txt"])
-        == 0
-    )
-    assert (
-        copy_main.main(["--src", "memory://tl-copy/b.txt", "--dst", str(tmp_path / "b.txt")]) == 0
-    )
-    assert (tmp_path / "b.txt").read_text() == "text"
-    assert copy_main.main(["--src", "nonsense://x", "--dst", str(tmp_path / "c")]) == 1
-    assert "nonsense" in capsys.readouterr().err
 
 
 def test_booth_reports(tmp_path: Path) -> None:

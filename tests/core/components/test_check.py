@@ -28,7 +28,7 @@ def test_builtins_are_clean() -> None:
     assert {name: check(name) for name in get_components()} == {
         name: [] for name in get_components()
     }
-    assert check("transload.components.builtin.utils:sh") == []
+    assert check("transload.components.utils:sh") == []
 
 
 def test_clean_file(tmp_path: Path) -> None:

@@ -11,8 +11,6 @@ import pytest
 from transload.components import (
     ComponentInvalid,
     ComponentNotFound,
-    ComponentNotFoundException,
-    ComponentValidationException,
     as_component,
     broken_components,
     build,
@@ -20,7 +18,7 @@ from transload.components import (
     get_components,
     materialize,
 )
-from transload.errors import PluginError, SpecError
+from transload.errors import PluginError
 from transload.plugins import Plugins
 from transload.specs import AppDef
 
@@ -64,8 +62,6 @@ def test_all_components() -> None:
         "utils.sh",
         "utils.python",
         "utils.binary",
-        "utils.touch",
-        "utils.copy",
     } <= set(found)
     assert {"utils.booth", "dist.ddp", "dist.spmd"} <= set(found)
     for name, component in found.items():
@@ -115,7 +111,7 @@ def test_several_or_no_components_in_a_file(tmp_path: Path) -> None:
 
 def test_imported_components_do_not_count(tmp_path: Path) -> None:
     """A component that the file only imports is not the file's."""
-    text = "from transload.components.builtin.utils import echo, sh\n" + ONE.replace(
+    text = "from transload.components.utils import echo, sh\n" + ONE.replace(
         "from __future__ import annotations\n", ""
     )
     assert get_component(write(tmp_path, "x.py", text)).fn_name == "train"
@@ -306,7 +302,7 @@ def test_missing_things(tmp_path: Path) -> None:
         (f"{tmp_path}:train", "Is a directory"),
         ("utils.ecko", "did you mean 'utils.echo'"),
         ("no_such_package.mod:train", "no module named 'no_such_package'"),
-        ("transload.components.builtin.utils:eco", "did you mean 'echo'"),
+        ("transload.components.utils:eco", "did you mean 'echo'"),
         ("transload.no_such:train", "no module named 'transload.no_such'"),
         ("my-file:train", "is not the name of a module"),
         ("", "must be a name"),
@@ -336,14 +332,7 @@ def test_package_module_function(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         for name in [name for name in sys.modules if name.startswith("tl_pkg")]:
             del sys.modules[name]
     assert sys.path == before
-    assert build("transload.components.builtin.utils:echo").name == "echo"
-
-
-def test_names_of_torchx() -> None:
-    """The exception names that users of TorchX catch."""
-    assert ComponentNotFoundException is ComponentNotFound
-    assert ComponentValidationException is ComponentInvalid
-    assert issubclass(ComponentNotFound, SpecError)
+    assert build("transload.components.utils:echo").name == "echo"
 
 
 def test_as_component() -> None:

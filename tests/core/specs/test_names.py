@@ -8,14 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.errors import AppNotFound, ConfigError
+from transload.errors import ConfigError
 from transload.specs import (
     InvalidRunConfigException,
     MalformedAppHandleException,
     ParsedAppHandle,
     Role,
     SpecError,
-    UnknownAppException,
     UnknownSchedulerException,
     get_type_name,
     macros,
@@ -82,7 +81,6 @@ def test_handles_that_cannot_be_made() -> None:
     for scheduler, app_id in (("lo cal", "x"), ("", "x"), ("local", ""), ("a/b", "x")):
         with pytest.raises(MalformedAppHandleException):
             make_app_handle(scheduler, "s", app_id)
-    assert UnknownAppException is AppNotFound
     assert issubclass(MalformedAppHandleException, SpecError)
 
 

@@ -40,18 +40,14 @@ _HELPS: Final = {name: text for section in _SECTIONS.values() for name, text in 
 _TOGETHER: Final = {
     **dict.fromkeys(("list", "status", "describe", "wait", "cancel", "delete"), "apps"),
     **dict.fromkeys(("results", "get"), "results"),
-    **dict.fromkeys(("info", "runopts", "config", "doctor", "completion"), "installed"),
+    **dict.fromkeys(("info", "config", "doctor", "completion"), "installed"),
 }
 """Modules with several commands. Every other command is in a module with its name."""
 
 _NOT_LISTED: Final = {
-    "runopts": "Show the run options of schedulers.",
     "runtime": "Print what a program without transload takes along to report.",
 }
-"""Commands for users who come from TorchX, and for those who have read of them."""
-
-ALIASES: Final = {"builtins": "components", "configure": "config"}
-"""Names that TorchX uses, kept for users who come from there, and not listed."""
+"""Commands of which pages tell, and messages."""
 
 _USAGE: Final = "Usage: transload [--version] COMMAND [ARGUMENTS]...   (COMMAND --help says more)"
 _CLOSING: Final = """\
@@ -81,8 +77,8 @@ def names() -> list[str]:
     return [*_HELPS, *(name for name in _of_plugins() if name not in _HELPS)]
 
 
-def load(given: str) -> click.Command | None:
-    """Import the command with a name, or with TorchX's name for it.
+def load(name: str) -> click.Command | None:
+    """Import the command with a name.
 
     Returns:
         The command, or None if there is none.
@@ -92,7 +88,6 @@ def load(given: str) -> click.Command | None:
     """
     import click
 
-    name = ALIASES.get(given, given)
     helps = {**_HELPS, **_NOT_LISTED}
     if name in helps:
         from importlib import import_module

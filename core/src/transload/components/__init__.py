@@ -6,8 +6,6 @@ the same way for the command line, for JSON and for programs.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from transload.components.call import (
     arguments_of,
     build,
@@ -34,10 +32,6 @@ from transload.components.finder import (
 )
 from transload.components.help import component_help
 from transload.components.signature import Component, Parameter, read_component, spelling
-from transload.plugins.lazy import lazy_names
-
-if TYPE_CHECKING:
-    from transload.compat.torchx import ComponentNotFoundException, ComponentValidationException
 
 __all__ = [
     "Component",
@@ -45,8 +39,6 @@ __all__ = [
     "ComponentHelpRequested",
     "ComponentInvalid",
     "ComponentNotFound",
-    "ComponentNotFoundException",
-    "ComponentValidationException",
     "Finding",
     "NoComponent",
     "Parameter",
@@ -67,8 +59,3 @@ __all__ = [
     "read_component",
     "spelling",
 ]
-
-# names for those who come from TorchX, which are imported when asked for
-__getattr__, __dir__, _ = lazy_names(
-    __name__, {".compat.torchx": "ComponentNotFoundException ComponentValidationException"}
-)

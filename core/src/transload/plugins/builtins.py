@@ -9,15 +9,13 @@ BUILTINS: dict[str, dict[str, str]] = {
     },
     "trackers": {"fsspec": "transload.tracker.fsspec:create"},
     "components": {
-        "dist.ddp": "transload.components.builtin.dist:ddp",
-        "dist.spmd": "transload.components.builtin.dist:spmd",
-        "utils.binary": "transload.components.builtin.utils:binary",
-        "utils.booth": "transload.components.builtin.utils:booth",
-        "utils.copy": "transload.components.builtin.utils:copy",
-        "utils.echo": "transload.components.builtin.utils:echo",
-        "utils.python": "transload.components.builtin.utils:python",
-        "utils.sh": "transload.components.builtin.utils:sh",
-        "utils.touch": "transload.components.builtin.utils:touch",
+        "dist.ddp": "transload.components.dist:ddp",
+        "dist.spmd": "transload.components.dist:spmd",
+        "utils.binary": "transload.components.utils:binary",
+        "utils.booth": "transload.components.utils:booth",
+        "utils.echo": "transload.components.utils:echo",
+        "utils.python": "transload.components.utils:python",
+        "utils.sh": "transload.components.utils:sh",
     },
 }
 """Kind → name → ``package.module:attribute``."""

@@ -5,10 +5,7 @@ It is pure data. Nothing here does I/O.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from transload.errors import SpecError, UnsupportedFeature
-from transload.plugins.lazy import lazy_names
 from transload.specs.app import MISSING, NONE, AppDef, RetryPolicy, Role, Workspace
 from transload.specs.checks import nearest
 from transload.specs.dryrun import AppDryRunInfo
@@ -65,17 +62,7 @@ from transload.specs.status import (
 )
 from transload.specs.text import parse_bool
 
-if TYPE_CHECKING:
-    from transload.compat.torchx import (
-        ALL,
-        AppStatusError,
-        Resources,
-        UnknownAppException,
-        materialize_appdef,
-    )
-
 __all__ = [
-    "ALL",
     "MASK",
     "MISSING",
     "NONE",
@@ -86,7 +73,6 @@ __all__ = [
     "AppHandle",
     "AppState",
     "AppStatus",
-    "AppStatusError",
     "BindMount",
     "CfgVal",
     "DeviceMount",
@@ -104,12 +90,10 @@ __all__ = [
     "ReplicaState",
     "ReplicaStatus",
     "Resource",
-    "Resources",
     "RetryPolicy",
     "Role",
     "RoleStatus",
     "SpecError",
-    "UnknownAppException",
     "UnknownSchedulerException",
     "UnsupportedFeature",
     "Usage",
@@ -127,7 +111,6 @@ __all__ = [
     "masked_env",
     "masked_url",
     "masked_values",
-    "materialize_appdef",
     "named_resources",
     "nearest",
     "parse_app_handle",
@@ -139,12 +122,3 @@ __all__ = [
     "runopts",
     "split_source",
 ]
-
-
-# names for those who come from TorchX, which are imported when asked for
-__getattr__, __dir__, _ = lazy_names(
-    __name__,
-    {
-        ".compat.torchx": "ALL AppStatusError Resources UnknownAppException materialize_appdef",
-    },
-)

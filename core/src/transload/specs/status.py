@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -356,24 +355,6 @@ class AppStatus:
             text += f": {self.msg}"
         return text
 
-    def format(self, filter_roles: list[str] | None = None) -> str:
-        """Return the status as text of several lines.
-
-        Args:
-            filter_roles: show these roles only.
-        """
-        shown = [role for role in self.roles if not filter_roles or role.role in filter_roles]
-        roles = ""
-        for role in shown:
-            for replica in sorted(role.replicas, key=lambda replica: replica.id):
-                roles += _replica_text(replica)
-        return (
-            f"AppStatus:\n    State: {self.state}\n    Num Restarts: {self.num_restarts}\n    "
-            f"Roles: {roles}\n"
-            f"    Msg: {self.msg}\n    Structured Error Msg: {self.structured_error_msg}\n"
-            f"    UI URL: {self.ui_url}\n    "
-        )
-
     def to_json(self, *, indent: int | None = None) -> str:
         """Return the status as JSON text, states by name, with a ``schema`` number."""
         from transload.specs.serialization import SCHEMA, dump, to_value
@@ -409,18 +390,6 @@ class AppStatus:
             data["progress"] = Progress.from_value(data["progress"])
         data["engine"] = _texts(data.get("engine"))
         return _part(AppStatus, data, "AppStatus")
-
-    def __repr__(self) -> str:
-        from transload.specs.serialization import to_value
-
-        values = to_value(self)
-        values["state"] = repr(self.state)
-        try:
-            error = _error_value(self.structured_error_msg)
-            lines = _yaml(_without_unset({**values, "structured_error_msg": error}), 1)
-        except RecursionError:  # nested deeper than Python goes, so the text as it is
-            lines = _yaml(_without_unset(values), 1)
-        return "\n".join(["AppStatus:", *lines, ""])
 
 
 def _role_status(data: Any, path: str) -> RoleStatus:
@@ -513,98 +482,3 @@ def exit_text(exit_code: int | None) -> str:
     from transload import retries as attempts
 
     return attempts.exit_text(exit_code)
-
-
-def _replica_text(replica: ReplicaStatus) -> str:
-    text = str(replica.state)
-    if replica.exit_code is not None:
-        text += f" ({exit_text(replica.exit_code)})"
-    if replica.hostname:
-        text += f" on {replica.hostname}"
-    if replica.structured_error_msg != NONE:
-        text += f"\n    error_msg: {replica.structured_error_msg}"
-    mark = "*" if replica.id == 0 else " "
-    return f"\n {mark}{replica.role}[{replica.id}]:{text}"
-
-
-_LATER: Final = (
-    "exit_code",
-    "start_time",
-    "end_time",
-    "restarts",
-    "earlier",
-    "usage",
-    "attempt",
-    "cancel_requested",
-    "interruptions",
-    "progress",
-    "time_limit",
-    "ends_by",
-    "stalled",
-    "segment_ends",
-    "engine",
-)
-
-
-def _without_unset(value: Any) -> Any:
-    """Drop unset fields that TorchX does not have, so that the text form stays that of TorchX."""
-    if isinstance(value, dict):
-        kept = {
-            key: item
-            for key, item in value.items()
-            if key not in _LATER or item or (key, item) == ("exit_code", 0)
-        }
-        return {key: _without_unset(item) for key, item in kept.items()}
-    if isinstance(value, list):
-        return [_without_unset(item) for item in value]
-    return value
-
-
-def _error_value(text: str) -> Any:
-    """Return what a structured error says, or the text itself if it is not a JSON object."""
-    import json
-
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return text
-    if isinstance(value, dict):
-        return value
-    return text
-
-
-def _yaml(values: dict[str, Any], depth: int) -> list[str]:
-    """Return a nested dict as YAML lines, with keys sorted and lists of dicts as blocks."""
-    pad = "  " * depth
-    lines = []
-    for key in sorted(values):
-        value = values[key]
-        if isinstance(value, dict) and value:
-            lines += [f"{pad}{key}:", *_yaml(value, depth + 1)]
-        elif _is_list_of_dicts(value):
-            lines.append(f"{pad}{key}:")
-            for item in value:
-                block = _yaml(item, depth + 1)
-                lines += [f"{pad}- {block[0].lstrip()}", *block[1:]]
-        else:
-            lines.append(f"{pad}{key}: {_scalar(value)}")
-    return lines
-
-
-def _is_list_of_dicts(value: Any) -> bool:
-    """Tell whether a value is a list of dicts, none of them and not itself empty."""
-    if not isinstance(value, list) or not value:
-        return False
-    return all(isinstance(item, dict) and item for item in value)
-
-
-def _scalar(value: Any) -> str:
-    import json
-
-    if not isinstance(value, str):
-        return json.dumps(value)
-    has_sign = value.startswith(("'", '"', "[", "{")) or re.search("\n|: | #", value)
-    if value and value.strip() == value and not has_sign:
-        return value
-    escaped = value.replace("'", "''")
-    return f"'{escaped}'"

@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 from transload.errors import ConfigError, PluginError, TransloadError
@@ -53,13 +52,6 @@ __all__ = [
     "trackers_from_environ",
     "trackers_in_environ",
 ]
-
-
-def __getattr__(name: str) -> Any:
-    """Return the one name that is found here by those who come from TorchX."""
-    if name != "app_run_from_env":
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return import_module("transload.compat.torchx").app_run_from_env
 
 
 ENV_TRANSLOAD_TRACKERS = "TRANSLOAD_TRACKERS"

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from transload.components.builtin import utils
+from transload.components import utils
 from transload.errors import SpecError, SubmitError, UnsupportedFeature
 from transload.runner import tail
 from transload.specs import AppState, Resource, RetryPolicy, macros

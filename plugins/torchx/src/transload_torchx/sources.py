@@ -19,6 +19,8 @@ MODULES: Final = {
     "torchx.runner.api": "transload.runner",
     "torchx.runner": "transload.runner",
     "torchx.components.integration_tests": None,
+    "torchx.components.component_test_base": "transload_torchx.component_test_base",
+    "torchx.specs.named_resources_aws": "transload_torchx.named_resources_aws",
     "torchx.components": "transload.components",
     "torchx.apps": None,
     "torchx.runtime.tracking": "transload.runtime.tracking",
@@ -39,6 +41,7 @@ The longest name that fits counts.
 """
 
 NAMES: Final = {
+    "torchx.specs.Resources": "Resource",
     "torchx.version.TORCHX_IMAGE": "IMAGE",
     "ax.runners.torchx.TorchXRunner": "TransloadRunner",
     "ax.runners.torchx.TORCHX_APP_HANDLE": "TRANSLOAD_APP_HANDLE",
@@ -60,6 +63,13 @@ REMEDIES: Final = {
     "torchx.schedulers": (
         "give the scheduler by its name: get_runner().run(app, 'slurm'); `transload info` lists them"
     ),
+    "torchx.components.utils.copy": "write transload_torchx.utils.copy",
+    "torchx.components.utils.touch": "write transload_torchx.utils.touch",
+    "torchx.specs.AppStatusError": "write transload.errors.AppFailed",
+    "torchx.specs.UnknownAppException": "write transload.errors.AppNotFound",
+    "torchx.specs.materialize_appdef": "write transload.components.materialize_appdef",
+    "torchx.specs.builders": "write transload.components.materialize_appdef",
+    "torchx.tracker.app_run_from_env": "write transload.tracker.AppRun.run_from_env()",
     "torchx.specs.finder": "write transload.components.get_component and get_components",
     "torchx.specs.file_linter": "write transload.components.check",
     "torchx.version": "write transload.IMAGE and transload.__version__",

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from transload.components.builtin import utils
+from transload.components import utils
 from transload.specs import AppState, RetryPolicy, Role
 
 

@@ -1,4 +1,4 @@
-"""The commands ``transload info``, ``runopts``, ``config``, ``doctor`` and ``completion``."""
+"""The commands ``transload info``, ``config``, ``doctor`` and ``completion``."""
 
 from __future__ import annotations
 
@@ -140,31 +140,6 @@ def info(name: str | None, as_json: bool) -> int:
     broken_scheduler = any(each.error for each in schedulers)
     broken_plugin = any(each.status == "broken" for each in plugins)
     return ExitCode.MISTAKE if broken_scheduler or broken_plugin else ExitCode.OK
-
-
-@click.command("runopts")
-@click.argument("scheduler", required=False, shell_complete=_complete)
-@json_option
-def runopts_command(scheduler: str | None, as_json: bool) -> int:
-    """Show the options that `run -c OPTION=VALUE` takes, of each scheduler or of one."""
-    with open_runner() as runner:
-        names = [scheduler] if scheduler else runner.scheduler_backends()
-        found = [_look(runner, each) for each in names]
-    if scheduler and found[0].error:
-        raise ConfigError(found[0].error)
-    if as_json:
-        emit_json({"schedulers": [each.to_json() for each in found]})
-    else:
-        emit("\n\n".join("\n".join(_about_run_options(each)) for each in found))
-    return ExitCode.OK
-
-
-def _about_run_options(item: _Scheduler) -> list[str]:
-    """Return lines about the run options of a scheduler."""
-    head = paint(f"scheduler {item.name}", "bold")
-    if item.error:
-        return [f"{head}: {item.error}"]
-    return [f"{head}:", *(_about_option(key, opt) for key, opt in item.options)]
 
 
 def _look(runner: Runner, name: str) -> _Scheduler:

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from transload.components.builtin import utils
-from transload.components.component_test_base import ComponentTestCase
+from transload.components import utils
 from transload.components.finder import load_file
-from transload.specs import AppState, named_resources_aws
+from transload.specs import AppState
+from transload_torchx import named_resources_aws
+from transload_torchx.component_test_base import ComponentTestCase
 
 pytestmark = pytest.mark.unit
 
@@ -23,17 +24,20 @@ def _outcome(case: ComponentTestCase) -> unittest.TestResult:
     return result
 
 
-def test_what_torchx_users_write_works(plain_folder: str, transload_home: Path) -> None:
+def test_what_torchx_users_write_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, transload_home: Path
+) -> None:
     """`validate` takes a good component and fails for a bad one.
 
     `run_component` returns the end.
     """
+    monkeypatch.chdir(tmp_path)
     Path("jobs.py").write_text(BAD)
     module, _ = load_file(str(Path("jobs.py").absolute()), "jobs.py")
 
     class Case(ComponentTestCase):
         def test_good(self) -> None:
-            self.validate(utils, "copy")
+            self.validate(utils, "echo")
 
         def test_bad(self) -> None:
             self.validate(module, "bad")
