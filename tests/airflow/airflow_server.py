@@ -345,6 +345,11 @@ class Run:
         found: str | None = self.task(task_id, index)["state"]
         return found
 
+    def states(self) -> list[str | None]:
+        """Return the states of all task instances of the run."""
+        found = self.server.call("GET", f"{self._path}/taskInstances")["task_instances"]
+        return [each["state"] for each in found]
+
     def wait(
         self, *states: str, task_id: str = "job", index: int = -1, timeout: float = WAIT_S
     ) -> str:

@@ -41,6 +41,10 @@ atexit.register(_remove_home)
 os.environ["AIRFLOW_HOME"] = _HOME
 os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
 os.environ["AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"] = f"sqlite:///{_HOME}/airflow.db"
+# for `airflow dags test` in 3.2, which asks for one and does not make one
+os.environ["AIRFLOW__API_AUTH__JWT_SECRET"] = (
+    "only-for-these-tests-0123456789abcdef0123456789abcdef"
+)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,17 +7,20 @@ API itself is asked, within that process, which takes seconds.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import json
+import logging
 import os
 import signal
 import sys
+import time
 import traceback
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
@@ -33,7 +36,7 @@ LONGEST_S: Final = 100.0
 """Seconds that a process may take on a busy machine."""
 
 DAG_FILE: Final = """
-import datetime as dt
+import datetime
 from airflow.sdk import DAG, task
 from transload_airflow import TransloadOperator
 
@@ -43,11 +46,11 @@ apps = {apps!r}
 def other():
     pass
 
-with DAG({dag_id!r}, schedule={schedule!r}, start_date=dt.datetime(2026, 1, 1, tzinfo=dt.UTC)) as dag:
+with DAG({dag_id!r}, schedule={schedule!r}, start_date=datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)) as dag:
     fixed = {{
         "task_id": "job",
         "scheduler": "scripted",
-        "retry_delay": dt.timedelta(0),
+        "retry_delay": datetime.timedelta(0),
         "defer_after": 0,
         **{options!r},
     }}
@@ -95,6 +98,7 @@ class OrmAirflow:
         self.run_id = "run"
         self.file = folder / f"{self.dag_id}.py"
         self.environment: dict[str, str] = {}
+        self.clock: float | None = None  # seconds of difference of the next processes' machine
         self._definition: dict[str, Any] = {}
         self._tries: list[Try] = []
 
@@ -232,7 +236,7 @@ class OrmAirflow:
     ) -> Try:
         receiving, sending = FORKS.Pipe(duplex=False)
         environment = {**os.environ, **self.environment}
-        arguments = (name, environment, str(self.file), values, sending)
+        arguments = (name, environment, self.clock, str(self.file), values, sending)
         process = FORKS.Process(target=child, args=arguments)
         process.start()
         made = Try(process, receiving, take)
@@ -256,7 +260,7 @@ class OrmAirflow:
                 executor=executor, job_id=None, scheduler_dag_bag=DBDagBag(), session=session
             )
 
-    def fire(self, index: int = -1) -> None:
+    def watch(self, index: int = -1) -> Try:
         """Have the trigger of the deferred task wait for its job, and take its event."""
         from airflow.models.trigger import Trigger
         from airflow.triggers.base import TriggerEvent
@@ -264,10 +268,16 @@ class OrmAirflow:
         with self.session() as session:
             trigger = session.get(Trigger, self._ti(session, index).trigger_id)
             number, values = trigger.id, dict(trigger.kwargs)
-        events: list[dict[str, Any]] = []
-        self._started("wait_in_trigger", values, events.append).wait()
-        with self.session() as session:
-            Trigger.submit_event(number, TriggerEvent(events[0]), session=session)
+
+        def take(event: dict[str, Any]) -> None:
+            with self.session() as session:
+                Trigger.submit_event(number, TriggerEvent(event), session=session)
+
+        return self._started("wait_in_trigger", values, take)
+
+    def fire(self, index: int = -1) -> None:
+        """Have the trigger of the deferred task wait until its job has ended."""
+        self.watch(index).wait()
 
     def break_trigger(self, index: int = -1) -> None:
         """Have the trigger of the deferred task fail."""
@@ -276,6 +286,16 @@ class OrmAirflow:
         with self.session() as session:
             number = self._ti(session, index).trigger_id
             Trigger.submit_failure(number, session=session)
+
+    def time_out(self) -> None:
+        """Have the scheduler find that the trigger of the deferred task is silent for too long."""
+        from airflow.jobs.scheduler_job_runner import SchedulerJobRunner
+
+        with self.session() as session:
+            self._ti(session).trigger_timeout = datetime.now(UTC) - timedelta(seconds=1)
+            session.flush()
+            scheduler = SimpleNamespace(log=logging.getLogger(__name__))
+            SchedulerJobRunner.check_trigger_timeouts(scheduler, session=session)
 
     def finish_run(self) -> str:
         """Have the run end, once the job's task has ended."""
@@ -425,11 +445,18 @@ def _sdk_values(ti: Any, index: int = -1) -> dict[str, Any]:
 
 
 def child(
-    name: str, environment: Mapping[str, str], file: str, values: dict[str, Any], answers: Any
+    name: str,
+    environment: Mapping[str, str],
+    clock: float | None,
+    file: str,
+    values: dict[str, Any],
+    answers: Any,
 ) -> None:
     """Begin a process of Airflow's, and do what it is for."""
     os.environ.update(environment)
     os.setsid()
+    if clock is not None:
+        be_elsewhere(clock)
     does = {
         "run_try": run_try,
         "run_try_through_api": run_try_through_api,
@@ -437,6 +464,13 @@ def child(
         "wait_in_trigger": wait_in_trigger,
     }
     answers.send(does[name](file, values))
+
+
+def be_elsewhere(clock: float) -> None:
+    """Make this process one of another machine, whose clock differs by so many seconds."""
+    right, readlink = time.time, os.readlink
+    time.time = lambda: right() + clock
+    os.readlink = lambda path: "another" if path == "/proc/self/ns/pid" else readlink(path)
 
 
 def read_dag(file: str) -> Any:
@@ -572,6 +606,10 @@ def run_try_through_api(file: str, values: dict[str, Any]) -> None:
 
 def run_dag_test(file: str, values: dict[str, Any]) -> None:
     """Run a whole DAG, as ``airflow dags test`` does."""
+    from airflow.sdk.execution_time import supervisor
+
+    # 3.2 forgets its API while it asks it, and fails
+    supervisor.in_process_api_server = functools.cache(supervisor.in_process_api_server)
     dag, _ = read_dag(file)
     dag.test(logical_date=values["date"])
 

@@ -159,6 +159,18 @@ def test_deferral_of_a_job_that_fails(host: OrmAirflow, jobs: Jobs) -> None:
     assert len(jobs) == 2
 
 
+def test_deferral_of_a_job_that_is_gone(host: OrmAirflow, jobs: Jobs) -> None:
+    """A job that vanished while its task was deferred is not started again by the same try."""
+    host.define(held("GONE"), deferrable=True)
+    host.trigger()
+    host.begin().wait()
+    jobs.go()
+    host.fire()
+    host.resume().wait()
+    assert host.state() == "failed"
+    assert len(jobs) == 1
+
+
 def test_trigger_that_breaks(host: OrmAirflow, jobs: Jobs) -> None:
     """A trigger that failed is no failure of the job: the task waits in place."""
     host.define(held(), deferrable=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import signal
 import sys
@@ -10,7 +11,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from scripts import Stage, held, kill_task
+from scripts import Stage, held, kill_instance, kill_task
 
 from transload.specs import AppDef, Role
 
@@ -19,6 +20,9 @@ DEFERRED = [pytest.param("sync", marks=pytest.mark.slow), "deferrable"]
 """Both modes where one shows nothing that `test_clear_of_an_app_that_talks` and the conformance
 suite do not."""
 WAITING = {"sync": "running", "deferrable": "deferred"}
+SLOW_END = {"on_cancel": [{"state": "RUNNING", "until": "ended"}, "CANCELLED"]}
+"""Of an app that takes its time to end once it is cancelled."""
+HAS_LOOPS = importlib.util.find_spec("airflow.sdk.definitions._internal.loop") is not None
 CANCEL_S = {"sync": 15.0, "deferrable": 5.0}
 """Seconds from a person's click to the cancel, by a heartbeat or a turn of the triggerer.
 
@@ -77,6 +81,37 @@ def test_mark_while_it_waits_for_a_retry(stage: Stage) -> None:
 
 
 @pytest.mark.slow
+def test_mark_while_a_mapped_task_waits_for_a_retry(stage: Stage) -> None:
+    """The app of each instance is ended."""
+    run = stage.run("later_mapped", held())
+    stage.server.until(lambda: len(stage.started(run)) == 2, "two apps")
+    for app_id in stage.started(run):
+        kill_instance(stage, app_id)
+    for index in (0, 1):
+        run.wait("up_for_retry", index=index)
+    run.mark_run("failed")
+    for app_id in stage.started(run):
+        stage.server.until(lambda app_id=app_id: stage.cancelled(app_id), "the app is cancelled")
+    assert len(stage.started(run)) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not HAS_LOOPS, reason="this Airflow has no loops of tasks")
+def test_mark_while_a_loop_waits_for_a_retry(stage: Stage) -> None:
+    """Each pass of a loop has an app of its own, and the present one is ended."""
+    run = stage.run("later_looped", held())
+    first = stage.app_id(run)
+    stage.control.open("go", first)
+    second = stage.app_id(run, 2)
+    kill_instance(stage, second)
+    stage.server.until(lambda: "up_for_retry" in run.states(), "the task waits for a retry")
+    run.mark_run("failed")
+    stage.server.until(lambda: stage.cancelled(second), "the app is cancelled")
+    assert stage.started(run) == [first, second]
+    assert not stage.cancelled(first)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 def test_mark_failed_cancels_soon(stage: Stage, mode: str) -> None:
     """From a person's mark to the cancel it takes a turn of the triggerer, or a heartbeat of the
@@ -121,6 +156,31 @@ def test_nothing_is_left_of_a_real_app(stage: Stage, mode: str) -> None:
     run.mark("failed")
     stage.server.until(lambda: not processes_with(mark), "all processes have ended")
     assert run.state() == "failed"
+
+
+@pytest.mark.slow
+def test_clear_with_detach_leaves_the_app(stage: Stage) -> None:
+    """With on_kill="detach", clearing leaves the job.
+
+    The new generation waits for its end, then starts its own.
+    """
+    run = stage.run("deferrable_detach", held())
+    run.wait("deferred")
+    stage.handle(run)
+    first = stage.app_id(run)
+    stage.server.until(lambda: "starting" in run.log(), "the trigger runs")
+    run.clear("job")
+    stage.server.until(
+        lambda: run.task()["try_number"] == 2 and "waiting for its end" in run.log(), "it waits"
+    )
+    assert not stage.cancelled(first)
+    assert stage.started(run) == [first]
+    stage.control.open("go", first)
+    second = stage.app_id(run, 2)
+    stage.control.open("go", second)
+    run.wait("success")
+    assert run.xcom("handle").endswith(second)
+    assert not stage.cancelled(first)
 
 
 @pytest.mark.slow
@@ -170,8 +230,7 @@ def test_clear_runs_again(stage: Stage, mode: str) -> None:
 
     Clearing a success runs it again.
     """
-    slow_end = [{"state": "RUNNING", "until": "ended"}, "CANCELLED"]
-    run = stage.run(f"{mode}_plain", held(on_cancel=slow_end))
+    run = stage.run(f"{mode}_plain", held(**SLOW_END))
     run.wait(WAITING[mode])
     stage.handle(run)
     first = stage.app_id(run)
@@ -192,6 +251,24 @@ def test_clear_runs_again(stage: Stage, mode: str) -> None:
     run.wait("success")
     assert len({first, second, third}) == 3
     assert run.xcom("handle").endswith(third)
+
+
+@pytest.mark.slow
+def test_clear_while_it_waits_for_a_retry(stage: Stage) -> None:
+    """The app of a dead worker has ended before the next try starts another."""
+    run = stage.run("later", held(**SLOW_END))
+    first = kill_task(stage, run)
+    run.wait("up_for_retry")
+    run.clear("job")
+    stage.server.until(lambda: stage.cancelled(first), "the app is cancelled")
+    stage.server.until(lambda: "waiting for its end" in run.log(), "the next try waits for its end")
+    assert stage.started(run) == [first]
+    stage.control.open("ended", first)
+    second = stage.app_id(run, 2)
+    stage.control.open("go", second)
+    run.wait("success")
+    assert run.xcom("handle").endswith(second)
+    assert not stage.cancelled(second)
 
 
 @pytest.mark.slow  # the rule is tested by itself
