@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
 import pytest
 from airflow_server import AirflowServer
+from orm_airflow import OrmAirflow
 from scripts import Stage, held
+
+from transload_testing import ScriptedControl
 
 MODES = ("sync", "deferrable")
 
@@ -17,6 +24,50 @@ def test_execution_timeout_cancels(stage: Stage) -> None:
         run.wait("failed")
         assert stage.cancelled(stage.app_id(run))
         assert "AirflowTaskTimeout" in run.log()
+
+
+HOUR = 3600.0
+
+
+def test_clock_that_is_fast(
+    host: OrmAirflow, control: ScriptedControl, eventually: Callable[..., Any]
+) -> None:
+    """A triggerer whose clock is fast ends no job before its time."""
+    host.define(held(), deferrable=True, execution_timeout=timedelta(minutes=30))
+    host.trigger()
+    host.begin().wait()
+    host.clock = HOUR
+    trigger = host.watch()
+    eventually(lambda: control.calls("describe_many"), 100, "a look at the job")
+    control.open("go", control.started()[0])
+    trigger.wait()
+    host.resume().wait()
+    assert host.state() == "success"
+    assert not control.calls("cancel")
+
+
+def test_clock_that_is_slow(host: OrmAirflow, control: ScriptedControl) -> None:
+    """A triggerer whose clock is slow ends a job in time, and its worker as well."""
+    host.define(held(), deferrable=True, execution_timeout=timedelta(seconds=20))
+    host.trigger()
+    host.begin().wait()
+    host.clock = -HOUR
+    host.fire()
+    host.resume().wait()
+    assert host.state() == "failed"
+    assert control.calls("cancel", control.started()[0])
+
+
+def test_triggerer_that_is_silent(host: OrmAirflow, control: ScriptedControl) -> None:
+    """If Airflow itself finds that the time has passed, the worker's clock does not matter."""
+    host.define(held(), deferrable=True, execution_timeout=timedelta(minutes=30))
+    host.trigger()
+    host.begin().wait()
+    host.time_out()
+    host.clock = -HOUR
+    host.resume().wait()
+    assert host.state() == "failed"
+    assert control.calls("cancel", control.started()[0])
 
 
 @pytest.mark.slow  # the core's own limits

@@ -294,8 +294,8 @@ def status(state: str, **more: Any) -> AppStatus:
 
 def through_json(world: World, life: Lifecycle) -> Lifecycle:
     """Return a lifecycle that goes on in another process, from the JSON of its state."""
-    text = json.dumps(life.state.to_dict(world.clock))
-    return Lifecycle(LifecycleState.from_dict(json.loads(text), world.clock))
+    text = json.dumps(life.state.to_dict(world.moment()))
+    return Lifecycle(LifecycleState.from_dict(json.loads(text), world.moment()))
 
 
 # -- attach or submit
@@ -482,7 +482,7 @@ def test_a_limit_that_passed_elsewhere() -> None:
     assert len(world.did(Cancel)) == 1
 
 
-OLD: dict[str, Any] = {
+KEPT: dict[str, Any] = {
     "schema": 1,
     "handle": FIRST,
     "cluster": None,
@@ -491,17 +491,21 @@ OLD: dict[str, Any] = {
     "options": {"patience": None, "answer_lost": True, "next_after": ["FAILED"], "tail_lines": 3},
     "status": status("PENDING").to_json(),
     "cursor": None,
-    "counts": {"pending": 990.0},
+    "counts": {"pending": 10.0},
+    "seconds_left": 50.0,
     "unknown_for": 0.0,
     "place": "somewhere",
+    "written": ["somewhere", 7.0],
     "a_later_field": 1,
 }
-"""A state as an earlier version wrote it, and a field that this one does not know."""
+"""A state that another machine wrote, with a field that this version does not know."""
 
 
-def test_an_old_state_is_taken_up_again() -> None:
-    """A state of an earlier version is followed to its end, and nothing is submitted."""
-    state = LifecycleState.from_dict(OLD, 1000.0)
+def test_a_state_of_another_machine_is_taken_up_again() -> None:
+    """It is followed to its end, nothing is submitted, and the clocks are not compared."""
+    state = LifecycleState.from_dict(KEPT, Moment(1000.0, 1000.0))
+    assert state.options.deadline == 1050.0
+    assert state.first_seen == {"pending": 990.0}
     assert state.options.loss_already_reported
     assert state.options.resubmit_on == {AppState.FAILED}
     assert state.options.patience == float("inf")
@@ -510,14 +514,24 @@ def test_an_old_state_is_taken_up_again() -> None:
     life = world.life(state)
     assert world.play(life.collect(world.moment(), world.follow(life))) == "results"
     assert world.submitted == []
-    assert set(state.to_dict(1000.0)) == set(OLD) - {"a_later_field"}, "an older reader reads it"
+    assert set(state.to_dict()) == set(KEPT) - {"a_later_field"}
 
 
-@pytest.mark.parametrize("wrong", [{}, {**OLD, "schema": 99}, {**OLD, "identity": 3}])
+def test_a_state_of_this_machine_has_aged() -> None:
+    """While a state was under way between two processes of one machine, its limits came closer."""
+    life = World().start(deadline=1050)
+    life.state.first_seen = {"pending": 990.0}
+    kept = life.state.to_dict(Moment(1000.0, 100.0))
+    state = LifecycleState.from_dict(kept, Moment(1030.0, 130.0))
+    assert state.options.deadline == 1050.0
+    assert state.first_seen == {"pending": 990.0}
+
+
+@pytest.mark.parametrize("wrong", [{}, {**KEPT, "schema": 99}, {**KEPT, "identity": 3}])
 def test_what_is_no_state_is_refused(wrong: dict[str, Any]) -> None:
     """Nonsense and newer schemas are the caller's error."""
     with pytest.raises(SpecError):
-        LifecycleState.from_dict(wrong, 0.0)
+        LifecycleState.from_dict(wrong)
 
 
 def test_polling() -> None:
@@ -579,7 +593,7 @@ def test_never_two_jobs(tries: list[dict[str, Any]], has_store: bool) -> None:
         world.killed = False
         life = world.life(patience=30.0)
         if each["from"] < len(states):
-            life = Lifecycle(LifecycleState.from_dict(states[each["from"]], world.clock))
+            life = Lifecycle(LifecycleState.from_dict(states[each["from"]], world.moment()))
         world.news = [_news(event) for event in each["news"]]
         steps = life.start(world.moment())
         if life.state.handle is not None:
@@ -618,7 +632,7 @@ def _recorded(
             effect = _send(steps, answer)
         except StopIteration as stop:
             return cast("T", stop.value)
-        states.append(json.loads(json.dumps(life.state.to_dict(world.clock))))
+        states.append(json.loads(json.dumps(life.state.to_dict(world.moment()))))
         if number == each["killed_at"]:
             world.killed = True
         number += 1

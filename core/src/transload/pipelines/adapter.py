@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -212,7 +211,7 @@ class Adapter(ABC, Generic[Context]):
             BaseException: what `translate` makes of an error.
         """
         with self.translating(context):
-            taken = LifecycleState.from_dict(state, time.monotonic())
+            taken = LifecycleState.from_dict(state)
             return Driver(None, taken, self.io(context))
 
     def run(self, context: Context, launch: Launch, options: ExecutionOptions) -> AppResults:

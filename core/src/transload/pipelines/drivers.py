@@ -95,7 +95,7 @@ class Driver:
 
     def _moment(self) -> Moment:
         """Return the time, and whether something has ended the step."""
-        return Moment(time.time(), time.monotonic(), self._killed)
+        return Moment.now(self._killed)
 
     @property
     def runner(self) -> Runner:
@@ -393,7 +393,7 @@ class Driver:
                 cluster=self.runner.cluster(scheduler),
                 cursor=self._effects.logs.cursor,
             )
-        return state.to_dict(time.monotonic())
+        return state.to_dict()
 
     def can_defer(self, same_machine: bool | None = None) -> bool:
         """Tell whether another process than the submitting one may wait for the job.
@@ -414,7 +414,7 @@ class Driver:
             SpecError: if it is not such a state, or a newer version wrote it.
         """
         before = self._state
-        taken = LifecycleState.from_dict(state, time.monotonic())
+        taken = LifecycleState.from_dict(state)
         taken.identity = before.identity
         taken.options = before.options
         taken.status = taken.status or before.status

@@ -7,6 +7,7 @@ method of `Lifecycle` is a generator that yields effects and is sent an `Answer`
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -87,6 +88,11 @@ class Moment:
     epoch: float
     steady: float
     killed: bool = False
+
+    @staticmethod
+    def now(killed: bool = False) -> Moment:
+        """Return the present moment."""
+        return Moment(time.time(), time.monotonic(), killed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,22 +289,30 @@ class LifecycleState:
     place: str = field(default_factory=where)
     reported: Reported = field(default_factory=Reported)
 
-    def to_dict(self, steady: float) -> dict[str, Any]:
-        """Return the state as JSON values. ``steady`` is the time now on the monotonic clock."""
+    def to_dict(self, now: Moment | None = None) -> dict[str, Any]:
+        """Return the state as JSON values.
+
+        All times become seconds from now, since another machine may have another clock.
+        """
+        now = now or Moment.now()
         identity = self.identity
+        options = self.options
         values: dict[str, Any] = {
             "schema": SCHEMA,
             "handle": self.handle,
             "cluster": None,
             "attempt": self.attempt,
             "identity": [identity.host, list(identity.run), list(identity.path)],
-            "options": self.options.to_dict(),
+            "options": replace(options, deadline=None).to_dict(),
             "status": None,
             "cursor": self.cursor,
-            "counts": dict(self.first_seen),
-            "unknown_for": _seconds_since(self.unknown_since, steady),
+            "counts": {state: now.epoch - since for state, since in self.first_seen.items()},
+            "unknown_for": _seconds_since(self.unknown_since, now.steady),
             "place": self.place,
+            "written": [where(), now.epoch],
         }
+        if options.deadline is not None:
+            values["seconds_left"] = options.deadline - now.epoch
         if self.cluster is not None:
             values["cluster"] = self.cluster.to_dict()
         if self.status is not None:
@@ -313,20 +327,28 @@ class LifecycleState:
         return values
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any], steady: float) -> LifecycleState:
-        """Create a state from the values of `to_dict`, of this version or an earlier one.
+    def from_dict(data: Mapping[str, Any], now: Moment | None = None) -> LifecycleState:
+        """Create a state from the values of `to_dict`.
+
+        How long they were under way is known only on the machine that wrote them. Elsewhere its
+        limits go on where they stood.
 
         Raises:
             SpecError: if it is not such a state, or has a newer version.
         """
         with reading("state of an execution", data) as values:
+            now = now or Moment.now()
             host, run, path = values["identity"]
+            writer, written = values["written"]
+            under_way = max(0.0, now.epoch - written) if writer == where() else 0.0
             state = LifecycleState(
                 Identity(host, tuple(run), tuple(path)),
                 ExecutionOptions.from_dict(values["options"]),
                 handle=values["handle"],
                 attempt=values["attempt"],
-                first_seen=dict(values.get("counts") or {}),
+                first_seen={
+                    state: now.epoch - under_way - ago for state, ago in values["counts"].items()
+                },
                 passed=values.get("passed"),
                 cancelled=bool(values.get("cancelled")),
                 cursor=values.get("cursor"),
@@ -338,7 +360,9 @@ class LifecycleState:
             if values.get("status"):
                 state.status = AppStatus.from_json(values["status"])
             if values.get("unknown_for"):
-                state.unknown_since = steady - values["unknown_for"]
+                state.unknown_since = now.steady - under_way - values["unknown_for"]
+            if "seconds_left" in values:
+                state.options.deadline = now.epoch - under_way + values["seconds_left"]
             return state
 
 

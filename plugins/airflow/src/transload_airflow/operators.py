@@ -11,6 +11,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
 
 from airflow.providers.common.compat.sdk import AirflowException
+from airflow.sdk.bases.operator import TriggerFailureReason
 
 from transload import pipelines
 from transload.errors import ConfigError, TransloadError
@@ -431,7 +432,7 @@ class TransloadOperator(TemplateRules):
             waited["kind"] = "elsewhere"
         step = self._new_step(context)
         with ADAPTER.translating(step):
-            taken = LifecycleState.from_dict(state, time.monotonic())
+            taken = LifecycleState.from_dict(state)
             step.options = taken.options
             step.key = state.get("key")
             note_job(context, taken.identity, resumed=True)
@@ -528,6 +529,9 @@ class TransloadOperator(TemplateRules):
             )
         self.log.warning(f"{error}: waiting in place for {handle}")
         step = self._new_step(context)
+        if error == TriggerFailureReason.TRIGGER_TIMEOUT:
+            # the task's limit, by Airflow's own clock: that of this worker may be another one
+            step.options = replace(step.options, deadline=time.time())
         with ADAPTER.translating(step):
             self._take_defaults(step)
             self._keep_in_store(step)

@@ -182,4 +182,4 @@ def _state_of(record: dict[str, Any]) -> dict[str, Any]:
     )
     if record.get("cluster"):
         state.cluster = Cluster.from_dict(record["cluster"])
-    return state.to_dict(0.0)
+    return state.to_dict()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
@@ -53,5 +52,5 @@ def restored_driver(state: Mapping[str, Any], runner: Runner, **io: Unpack[Surro
     Raises:
         SpecError: if it is not such a state, or of a newer version.
     """
-    taken = LifecycleState.from_dict(state, time.monotonic())
+    taken = LifecycleState.from_dict(state)
     return Driver(None, taken, AdapterIO(runner=runner, **io))
