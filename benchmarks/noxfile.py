@@ -86,10 +86,10 @@ def everywhere(session: nox.Session) -> None:
 
 @nox.session
 def once(session: nox.Session) -> None:
-    """Kill hosts and engines at random moments, and count.
+    """Kill hosts and engines at random moments, or clear their tasks, and count.
 
-    `-- --kills 50 --cells prefect:local,whole:airflow:slurm`: how many in each cell (5), which
-    (all); with `--seed 17` the cases from that seed on are shown, and not added to the page.
+    `-- --kills 50 --cells prefect:local,whole:airflow:slurm,clear:airflow:local`: how many in each
+    cell (5), which (all); with `--seed 17` the cases from that seed on are shown, and not added to the page.
     """
     wanted = options(session, kills="5", seed="", cells="all")
     rows = hosts_and_engines(session, (*HOSTS, "core"), rivals=True)

@@ -4,7 +4,8 @@
     python count.py KILLS SEED CELLS STARTER prefect=PYTHON ax=PYTHON …
 
 CELLS, with commas between them: HOST:ENGINE (the process that looks after an app is struck),
-whole:HOST:ENGINE (any part of host and engine is), or ``all``. Seeds go on where the
+whole:HOST:ENGINE (any part of host and engine is), clear:airflow:ENGINE (a person clears each task),
+or ``all``. Seeds go on where the
 file ends for that cell, unless SEED is one: then the case is shown, and not added. A row carries the
 commit and the date that it was counted at. It stands until its cell is counted at another commit; then
 it goes into the sums of `older`.
@@ -36,6 +37,8 @@ FILE = ROOT / "docs" / "once.json"
 PAGE = ROOT / "docs" / "evidence" / "once.md"
 SUMMARY = ROOT / "docs" / "explanation" / "comparison.md"
 END = "<!-- end of the table -->"
+CLEARS = ("airflow",)
+"""Hosts with a button by which a person has a task run again."""
 UNITS = 5
 """Units of work of each tool that are in flight when a part of a whole host is struck: so many
 kills are counted."""
@@ -59,15 +62,13 @@ SPOKEN = {"airflow": "Airflow", "ax": "Ax", "kfp": "KFP's launcher", "prefect": 
 Row = dict[str, Any]
 
 
-def all_cells(hosts: list[str], engines: list[str]) -> dict[str, tuple[str, str, str, str]]:
-    """Return all cells by name: host, engine, whose Python, and the program that plays it."""
-    ours = [host for host in hosts if host != "core"]
-    cells = {
-        f"{host}:{engine}": (host, engine, host, "run.py") for engine in engines for host in ours
-    }
-    whole = [(host, engine) for engine in engines for host in ours]
+def all_cells(hosts: list[str], engines: list[str]) -> dict[str, tuple[str, str, str]]:
+    """Return all cells by name: host, engine, and what is struck."""
+    ours = [(host, engine) for engine in engines for host in hosts if host != "core"]
+    cells = {f"{host}:{engine}": (host, engine, "process") for host, engine in ours}
+    cells |= {f"whole:{host}:{engine}": (host, engine, "whole") for host, engine in ours}
     return cells | {
-        f"whole:{host}:{engine}": (host, engine, host, "whole.py") for host, engine in whole
+        f"clear:{host}:{engine}": (host, engine, "clear") for host, engine in ours if host in CLEARS
     }
 
 
@@ -251,29 +252,24 @@ def main(arguments: list[str]) -> int:
         if unknown := [each for each in wanted if each not in cells]:
             raise SystemExit(f"{', '.join(unknown)}: no such cell; there are: {', '.join(cells)}")
         for name in wanted:
-            host, engine, owner, program = cells[name]
-            struck = "whole" if program == "whole.py" else "process"
+            host, engine, struck = cells[name]
+            is_process = struck == "process"
             done = [
                 row
                 for row in kept["rows"]
                 if (row["host"], row["engine"]) == (host, engine) and row["struck"] == struck
             ]
             first = int(seed) if seed else max((row["next_seed"] for row in done), default=0)
-            count = [kills] if struck == "process" else [str(-(-int(kills) // UNITS))]
             before, leads = there["engines"][engine]
-            command = [
-                *before,
-                pythons[owner],
-                str(HERE / program),
-                host,
-                engine,
-                *count,
-                str(first),
-            ]
-            command += [str(UNITS)] if struck == "whole" else []
+            program = "run.py" if is_process else "whole.py"
+            command = [*before, pythons[host], str(HERE / program), host, engine]
+            if is_process:
+                command += [kills, str(first)]
+            else:
+                command += [struck, str(-(-int(kills) // UNITS)), str(first), str(UNITS)]
             for found in play(command, {**os.environ, **there["environment"], **leads}):
                 if isinstance(found, int):
-                    code |= found if owner == host else 0
+                    code |= found
                 elif not seed:
                     keep(found)
     return code

@@ -65,6 +65,7 @@ class Case:
         repeated: lines that it shows more than once.
         seconds: from the last kill to the final state.
         in_life: kills that came while a job lived.
+        cleared: somebody had the unit run again.
         error: what the host says of its failure.
     """
 
@@ -79,6 +80,7 @@ class Case:
     repeated: int = 0
     seconds: float = 0.0
     in_life: int = 0
+    cleared: bool = False
     error: str = ""
 
     def wrong(self, success: str, *, lost_jobs: bool = False) -> list[str]:
@@ -190,7 +192,7 @@ def count(case: Case, seen: Observed, ledger: Path, unit: str) -> None:
     """
     case.state, case.error = seen.state, seen.error
     case.results = re.search(rf"['\"]lines['\"]: {LINES}\b", str(seen.results)) is not None
-    case.births, case.second = _births(unit, ledger)
+    case.births, case.second = _births(unit, ledger, once=not case.cleared)
     case.left = _processes(unit, str(ledger))
     count_lines(case, seen, unit)
 
@@ -218,9 +220,9 @@ def _files(kind: str, unit: str, ledger: Path) -> list[Path]:
     return list(ledger.glob(f"{kind}.{unit}.*"))
 
 
-def _births(unit: str, ledger: Path) -> tuple[int, int]:
+def _births(unit: str, ledger: Path, *, once: bool) -> tuple[int, int]:
     """Return how often a job was started, and how often needlessly: while another lived, or after
-    it was done.
+    it was done, if it is to be done ``once``.
     """
     spans = []
     for birth in _files("born", unit, ledger):
@@ -232,7 +234,7 @@ def _births(unit: str, ledger: Path) -> tuple[int, int]:
         )
     spans.sort()
     second = sum(
-        any(done or last > begin for _, last, done in spans[:k])
+        any((done and once) or last > begin for _, last, done in spans[:k])
         for k, (begin, _, _) in enumerate(spans)
     )
     return len(spans), second
@@ -330,12 +332,12 @@ def row_of(
         host: the host.
         engine: where the jobs ran.
         tool: what started them.
-        struck: ``process`` (the one that looks after the app) or ``whole`` (any part of host and
-            engine).
+        struck: ``process`` (the one that looks after the app), ``whole`` (any part of host and
+            engine) or ``clear`` (a person has each unit run again).
         cases: what became of the units.
         success: the host's word for it.
     """
-    lost_jobs = struck == "whole"
+    lost_jobs = struck != "process"
     return {
         "host": host,
         "engine": engine,

@@ -5,8 +5,9 @@ One strike hits all tools at the same moment, so what one of them loses is not t
 What the host does by itself afterwards, it does; what its operators are told to do (start a dead
 daemon again) is done at once.
 
-    python whole.py HOST ENGINE STRIKES SEED UNITS
+    python whole.py HOST ENGINE STRUCK STRIKES SEED UNITS
 
+STRUCK is ``whole``, or ``clear``: then nothing is killed, but a person has all units run again. It
 prints a line of JSON for each tool; with ONCE_OURS in the environment for ours alone, for each tool
 more slows all of them down. A host is a module ``whole_HOST.py`` with a class ``Host``, else
 ``whole_driver.py``.
@@ -100,6 +101,10 @@ class WholeHost(ABC):
     def look(self, tool: str, run: Any) -> harness.Observed:
         """Return what the host shows of a unit; its state is None while it goes on."""
 
+    def clear(self, run: Any) -> None:
+        """Have a unit run again, as a person does who presses the host's button for that."""
+        raise NotImplementedError
+
     def tend(self, runs: list[tuple[str, Any]]) -> None:
         """Do what the host's manual tells its operators to have done to units whose process died;
         here nothing.
@@ -112,9 +117,12 @@ class WholeHost(ABC):
 
 
 def strike_once(
-    host: WholeHost, seed: int, units: int, ledger: Path
+    host: WholeHost, seed: int, units: int, ledger: Path, clears: bool
 ) -> dict[str, list[harness.Case]]:
-    """Begin units with every tool, strike once, wait, and count; return the cases of each tool."""
+    """Begin units with every tool, strike once, wait, and count; return the cases of each tool.
+
+    With ``clears``, a person's clear of each unit is the strike.
+    """
     chance = random.Random(seed)
     daemons = DAEMONS.get(host.engine, ())
     kinds = [
@@ -127,6 +135,8 @@ def strike_once(
         kinds
     )  # as many strikes in a row as there are kinds show each of them
     (victim, way), moment = kinds[seed % len(kinds)], chance.uniform(0, SPREAD_S)
+    if clears:
+        victim, way = "person", "clear"
     after_births = chance.random() < 0.75
     wanted = [
         (tool, f"unit-{seed}-{number}-{tool}") for number in range(units) for tool in host.tools
@@ -145,7 +155,10 @@ def strike_once(
         began = time.monotonic()
     time.sleep(max(0.0, began + moment - time.monotonic()))
     living = {unit for _, unit in wanted if harness.lives(unit, ledger)}
-    if victim in daemons:
+    if clears:
+        for _, _, run in runs:
+            host.clear(run)
+    elif victim in daemons:
         strike_engine(victim, way)
     else:
         host.strike(victim, way, chance)
@@ -159,6 +172,7 @@ def strike_once(
     cases: list[tuple[str, harness.Case]] = []
     for tool, unit, run in runs:
         case = harness.Case(seed, [(round(moment, 1), f"{way} {victim}")], in_life=unit in living)
+        case.cleared = clears
         case.seconds = round(ended[unit] or LIMIT_S, 1)
         harness.count(case, host.look(tool, run), ledger, unit)
         cases.append((tool, case))
@@ -167,9 +181,8 @@ def strike_once(
         while case.lost and time.monotonic() < late:
             time.sleep(1)
             harness.count_lines(case, host.look(tool, run), unit)
-        again = (
-            ["run again"] if case.births > 1 + case.second and tool.startswith("transload") else []
-        )
+        ours = tool.startswith("transload")
+        again = ["run again"] if ours and not clears and case.births > 1 + case.second else []
         for text in [*case.wrong(host.success, lost_jobs=True), *again]:
             print(
                 f"seed {seed}: {way} {victim}: {unit}: {text} ({case})", file=sys.stderr, flush=True
@@ -187,7 +200,7 @@ def strike_engine(victim: str, way: str) -> None:
         raise RuntimeError(f"{way} {victim}: {said}")
 
 
-def main(name: str, engine: str, strikes: int, first: int, units: int) -> int:
+def main(name: str, engine: str, struck: str, strikes: int, first: int, units: int) -> int:
     """Play a cell; return 1 if anything of ours was wrong."""
     folder = Path(tempfile.mkdtemp(prefix="tl-", dir="/tmp"))
     harness.SECONDS = LIFE_S
@@ -201,11 +214,13 @@ def main(name: str, engine: str, strikes: int, first: int, units: int) -> int:
     try:
         host.start()
         for seed in range(first, first + strikes):
-            for tool, cases in strike_once(host, seed, units, ledger).items():
-                row = harness.row_of(name, engine, tool, "whole", cases, host.success)
+            found = strike_once(host, seed, units, ledger, struck == "clear")
+            for tool, cases in found.items():
+                row = harness.row_of(name, engine, tool, struck, cases, host.success)
                 print(json.dumps(row | {"first_seed": seed, "next_seed": seed + 1}), flush=True)
                 bad |= tool.startswith("transload") and row["wrong_cases"] > 0
-                look |= bad or (tool.startswith("transload") and row["run_again"] > 0)
+                run_again = struck == "whole" and row["run_again"] > 0
+                look |= bad or (tool.startswith("transload") and run_again)
     finally:
         host.stop()
         if look:
@@ -217,4 +232,4 @@ def main(name: str, engine: str, strikes: int, first: int, units: int) -> int:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # what was started is ended
-    raise SystemExit(main(sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])))
+    raise SystemExit(main(*sys.argv[1:4], *map(int, sys.argv[4:])))

@@ -117,6 +117,10 @@ class Host(WholeHost):
             self._server.end_part(victim, NUMBERS[way])
             self._restart([victim])
 
+    def clear(self, run: Run) -> None:
+        """Clear the task."""
+        run.clear()
+
     def _restart(self, parts: list[str]) -> None:
         for part in parts:
             self._server.start_part(part)
@@ -171,13 +175,14 @@ class Host(WholeHost):
 
     def tend(self, runs: list[tuple[str, Any]]) -> None:
         """Start again what ended by itself, or has been unhealthy for a while: what a liveness
-        probe is for.
+        probe is for. Clear again what a clear did not reach.
 
         A scheduler that SQLite refuses too often gives up, and may then wait for its workers for
         ever.
         """
         try:
             health = self._server.call("GET", "/api/v2/monitor/health")
+            self._clear_forgotten([run for _, run in runs])
         except (OSError, RuntimeError):
             health = {}
         for part in self._server.parts():
@@ -193,6 +198,12 @@ class Host(WholeHost):
                 self._server.end_part(part, signal.SIGKILL)
                 self._server.start_part(part)
                 self._ill[part] = math.inf
+
+    def _clear_forgotten(self, runs: list[Run]) -> None:
+        """Clear tasks again whose run has ended in the moment of a clear, as Airflow forgets them."""
+        for run in runs:
+            if run.over() and run.state() is None:
+                run.clear()
 
     def stop(self) -> None:
         """End all parts."""

@@ -345,6 +345,10 @@ class Run:
         found: str | None = self.task(task_id, index)["state"]
         return found
 
+    def over(self) -> bool:
+        """Tell whether the run has ended."""
+        return self.server.call("GET", self._path)["state"] in ENDED
+
     def states(self) -> list[str | None]:
         """Return the states of all task instances of the run."""
         found = self.server.call("GET", f"{self._path}/taskInstances")["task_instances"]
