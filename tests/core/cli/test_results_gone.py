@@ -51,6 +51,17 @@ def test_a_folder_that_was_removed(
                 ask(_HANDLE)
 
 
+@pytest.mark.parametrize("words", [(), ("--tail", "3"), ("--stream", "stderr"), ("-f",)])
+def test_a_log_that_was_removed(invoke: Any, words: Sequence[str]) -> None:
+    """A log whose files were swept away is not empty, and one without a line is."""
+    assert invoke("run", "--app-id", "silent", "--", "true").code == 0
+    assert invoke("run", "--app-id", "job", "--", "echo", "hello").code == 0
+    shutil.rmtree(_place().parent / "logs")
+    said = invoke("log", *words, "job")
+    assert said.code != 0 and str(_place().parent / "logs") in said.err and not said.out
+    assert invoke("log", *words, "silent").code == 0
+
+
 def test_a_job_that_was_deleted(invoke: Any) -> None:
     """A job that is gone has no empty results."""
     assert invoke("run", "--app-id", "job", *_REPORT).code == 0

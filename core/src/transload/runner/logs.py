@@ -215,6 +215,7 @@ class LogReader:
             dropped=sum(page.dropped for page in pages),
             stamps=with_lines.stamps,
             unfinished=pages[1].unfinished or pages[0].unfinished,
+            missing=pages[0].missing if pages[1].missing else "",
         )
 
 

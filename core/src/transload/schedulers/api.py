@@ -246,6 +246,7 @@ class LogPage:
         left: the approximate number of bytes after this page when it was read. It is 0 if there
             is at most an unfinished line, and None if it is unknown. A reader that does not follow
             the log uses it to stop, even if the log keeps growing.
+        missing: the file of the log, if there is none.
     """
 
     lines: list[str]
@@ -255,6 +256,7 @@ class LogPage:
     stamps: list[tuple[int, float]] = field(default_factory=list)
     unfinished: str = ""
     left: int | None = None
+    missing: str = ""
 
 
 @dataclass

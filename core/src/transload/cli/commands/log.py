@@ -16,7 +16,7 @@ from transload.cli.output import SCHEMA, note, write
 from transload.cli.quantities import parse_when
 from transload.cli.screen import Screen
 from transload.cli.session import description_of, find_job, open_runner
-from transload.errors import SpecError, UnsupportedFeature
+from transload.errors import SpecError, TransloadError, UnsupportedFeature
 from transload.runner.logs import LineFilter, LogReader, follow_logs
 from transload.runner.redraws import PAUSE_S, Redraws
 from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
@@ -188,13 +188,15 @@ class _Log:
 
     def __init__(self, reader: LogReader, chosen: LineFilter, screen: Screen | None) -> None:
         self.reader = reader
-        self._label = f"{reader.role}/{reader.replica}"
+        self.label = f"{reader.role}/{reader.replica}"
         self._chosen = chosen
         self._screen = screen
         self._redraws = Redraws(PAUSE_S if screen is None else screen.redraw_pause)
         self._unfinished = ""
         self.silent = True
         """Whether the replica has written no line yet."""
+        self.missing = ""
+        """The file of the log, if there is none."""
 
     def show_so_far(self, tail: int | None) -> None:
         """Show the lines so far, in constant memory, or with `tail` only the last ones."""
@@ -209,6 +211,7 @@ class _Log:
 
     def lines_of(self, page: LogPage) -> list[str]:
         """Return the lines of a page for display."""
+        self.missing = page.missing
         if page.lines:
             self.silent = False
         lines = self._chosen.take(page)
@@ -225,18 +228,18 @@ class _Log:
         if self._screen is None:
             _write_json(self.reader.role, self.reader.replica, lines)
             return
-        self._screen.write_lines(self._label, lines)
-        self._screen.set_live(self._label, self._redraws.live)
+        self._screen.write_lines(self.label, lines)
+        self._screen.set_live(self.label, self._redraws.live)
 
     def leave(self) -> None:
         """Write the unfinished line, because the command does not wait for its end."""
         if self._screen is None:
             return
-        self._screen.set_live(self._label, "")
+        self._screen.set_live(self.label, "")
         if not self._redraws.idle:
-            self._screen.write_lines(self._label, self._redraws.rest())
+            self._screen.write_lines(self.label, self._redraws.rest())
         elif self._unfinished.strip():
-            self._screen.write_lines(self._label, [f"{self._unfinished}\n"])
+            self._screen.write_lines(self.label, [f"{self._unfinished}\n"])
 
 
 def _write_json(role: str, k: int, lines: list[str]) -> None:
@@ -268,12 +271,30 @@ def _show(
     finally:
         if screen is not None:
             screen.end()
-    _explain(job, [reader for reader, log in logs.items() if log.silent])
+    _explain(job, [log for log in logs.values() if log.silent])
 
 
-def _explain(job: Job, silent: Iterable[LogReader]) -> None:
-    """Write which replicas have no log, and why."""
-    for reader in silent:
-        why = job.scheduler.why_no_log(job.app_id, reader.role, reader.replica)
+def _explain(job: Job, silent: Iterable[_Log]) -> None:
+    """Write which replicas have no log, and why.
+
+    Raises:
+        TransloadError: if a replica has run, and its log was removed.
+    """
+    gone = [log for log in silent if log.missing and _has_run(job, log.reader)]
+    for log in silent:
+        why = job.scheduler.why_no_log(job.app_id, log.reader.role, log.reader.replica)
         if why:
-            note(f"{reader.role}/{reader.replica} has no log: {why}")
+            note(f"{log.label} has no log: {why}")
+    if gone:
+        labels = ", ".join(log.label for log in gone)
+        raise TransloadError(
+            f"the log of {labels} cannot be read any more: {gone[0].missing} is not there"
+        )
+
+
+def _has_run(job: Job, reader: LogReader) -> bool:
+    """Tell whether a replica has started, as far as its scheduler knows."""
+    status = job.status()
+    roles = () if status is None else status.roles
+    own = [each for role in roles if role.role == reader.role for each in role.replicas]
+    return any(each.id == reader.replica and each.start_time is not None for each in own)

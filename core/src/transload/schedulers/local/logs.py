@@ -27,6 +27,7 @@ LONGEST_LINE: Final = 16 << 20
 _FEW: Final = ENTRY.size * 256
 _BACK: Final = 1 << 16
 _LONGEST_STATE: Final = 4096
+_MISSING: Final = -1
 _REPLACED: Final = -2
 _FARTHEST: Final = 32 << 20
 """Bytes that are searched for the beginnings of lines, since holes may have any size."""
@@ -55,6 +56,8 @@ def read_log(folder: str, query: LogQuery, ended: bool, *, limited: bool = False
     page = LogPage([], cursor or "@0", ended, left=0)
     with contextlib.ExitStack() as files:
         log, index = (_open(f"{folder}/{name}", files) for name in (STREAMS[number], "index"))
+        if log == _MISSING:
+            page.missing = f"{folder}/{STREAMS[number]}"
         if log == _REPLACED and cursor is None:
             page.lines.append(
                 f"transload: {STREAMS[number]} of this replica is not a regular file: it is not "
@@ -108,7 +111,7 @@ def _open(path: str, files: contextlib.ExitStack) -> int:
     try:
         fd = layout.open_own(path, os.O_RDONLY)
     except (FileNotFoundError, NotADirectoryError):
-        return -1
+        return _MISSING
     except layout.Replaced:
         return _REPLACED
     except OSError as exc:
