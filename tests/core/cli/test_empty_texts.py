@@ -63,6 +63,37 @@ def test_an_option_of_run(invoke: Any, option: str, words: tuple[str, ...]) -> N
     assert "Traceback" not in refused.err
 
 
+def test_a_run_option(invoke: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run option of ``-c``, of Python and of a settings file."""
+    refused = invoke("run", "-c", "log_dir=", "--", "true")
+    assert refused.code == 2 and "log_dir" in refused.err
+    with pytest.raises(TransloadError, match="log_dir"):
+        transload.run(command=["true"], scheduler="local", cfg={"log_dir": ""})
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "transload.toml").write_text('[schedulers.local]\nlog_dir = ""\n')
+    refused = invoke("run", "--", "true")
+    assert refused.code == 2 and "log_dir" in refused.err
+    (tmp_path / "transload.toml").unlink()  # it would be in the way of `_nothing_started`
+
+
+@pytest.mark.parametrize(
+    "name", ["SCHEDULER", "WORKSPACE", "CONFIG", "TRACKERS", "CFG_LOCAL_LOG_DIR", "LOCAL_GPUS"]
+)
+def test_a_variable_counts_as_not_set(
+    invoke: Any, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty variable says nothing, and a settings file then counts."""
+    monkeypatch.chdir(tmp_path)
+    tracker = '[tracker.fsspec]\nconfig = "runs"\n'
+    (tmp_path / "transload.toml").write_text(f'workspace = "."\n{tracker}')
+    command = ("run", "--dryrun", "--gpu", "0", "--", "true")
+    shown = [invoke(*words).out for words in (("config",), command)]
+    monkeypatch.setenv(f"TRANSLOAD_{name}", "")
+    again = [invoke(*words).out for words in (("config",), command)]
+    assert again[0] == shown[0] != ""
+    assert again[1].count("\n") == shown[1].count("\n")
+
+
 @pytest.mark.parametrize(
     "words",
     [

@@ -332,20 +332,22 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
 
     Args:
         start: folder from which to search upwards. The default is the working directory.
-        environ: the environment. The default is ``os.environ``.
+        environ: the environment. The default is ``os.environ``. An empty variable counts as not
+            set.
 
     Raises:
         ConfigError: if a file is not TOML, or has an unknown key or a wrong type.
     """
     if environ is None:
         environ = os.environ
+    environ = {name: value for name, value in environ.items() if value}
     values: dict[str, Setting] = {}
     for path, table in _files(start, environ):
         folder = "" if path == _users_file(environ) else os.path.dirname(path)
         for setting in _flatten(path, table, folder):
             values[setting.key] = setting
     for key, variable in _ENV.items():
-        if environ.get(variable):
+        if variable in environ:
             values[key] = Setting(key, environ[variable], f"environment {variable}")
     return Settings(values, environ)
 
@@ -441,8 +443,8 @@ def _flatten(path: str, table: Any, folder: str) -> list[Setting]:
             if key == "tracker":
                 _check_tracker(path, name, entries)
             if key == "schedulers":
-                for option in ("kind", *_RUNNERS_OWN):
-                    _refuse_empty(path, f"{key}.{name}.{option}", entries.get(option))
+                for option, entry in entries.items():
+                    _refuse_empty(path, f"{key}.{name}.{option}", entry)
             found += [
                 Setting(
                     f"{key}.{name}.{option}",

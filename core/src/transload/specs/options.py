@@ -214,7 +214,7 @@ class runopts:  # noqa: N801 - the field's established name
 
         Raises:
             InvalidRunConfigException: for an unknown option (the nearest valid name is suggested),
-                a missing one that is required, or a value of the wrong type.
+                a missing one that is required, an empty text, or a value of the wrong type.
         """
         return self._resolve(cfg, "run option")
 
@@ -232,6 +232,9 @@ class runopts:  # noqa: N801 - the field's established name
                         f"{what} {key!r} must be given: {opt.help}", key, cfg
                     )
                 value = opt.default
+            elif value == "":
+                reason = f"{what} {key}='': must not be empty (is a variable not set?)"
+                raise InvalidRunConfigException(reason, key, cfg)
             elif not self.is_type(value, opt.opt_type):
                 reason = (
                     f"{what} {key}={shorten(value)}: must be of type {get_type_name(opt.opt_type)}"

@@ -480,7 +480,7 @@ def machine_gpus() -> list[str]:
     Raises:
         SpecError: if `ENV_GPUS` is neither a number nor a list of ids.
     """
-    text = os.environ.get(ENV_GPUS)
+    text = os.environ.get(ENV_GPUS) or None
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     # in a job they are the job's own
     if text is None and allowed and "TRANSLOAD_APP_ID" not in os.environ:
