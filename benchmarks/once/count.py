@@ -134,9 +134,10 @@ def write(kept: dict[str, list[Row]]) -> None:
     begin = "<!-- table: nox -s once: older -->"
     before, _, rest = page.partition(begin)
     PAGE.write_text(f"{before}{begin}\n{_of_older(kept['older'])}\n{END}{rest.partition(END)[2]}")
+    kills = [row for row in ours if row["struck"] != "clear"]
     before, _, rest = SUMMARY.read_text().partition("<!-- once -->")
     SUMMARY.write_text(
-        f"{before}<!-- once -->{in_a_sentence(ours)}<!-- end -->{rest.partition('<!-- end -->')[2]}"
+        f"{before}<!-- once -->{in_a_sentence(kills)}<!-- end -->{rest.partition('<!-- end -->')[2]}"
     )
 
 
