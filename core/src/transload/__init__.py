@@ -9,7 +9,7 @@ from transload.plugins.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from transload.functions import FunctionJob, map, submit  # noqa: A004
+    from transload.runner.functions import FunctionJob, map, submit  # noqa: A004
     from transload.runner.job import Job
     from transload.runner.shortcuts import attach, run
 
@@ -32,7 +32,7 @@ __all__ = ["IMAGE", "FunctionJob", "Job", "__version__", "attach", "map", "run",
 __getattr__, __dir__, _ = lazy_names(
     __name__,
     {
-        "functions": "FunctionJob map submit",
+        "runner.functions": "FunctionJob map submit",
         "runner.job": "Job",
         "runner.shortcuts": "attach run",
     },

@@ -255,7 +255,7 @@ class Job:
             TrackingError: if the result is none that a function wrote.
             TransloadTimeout: if ``timeout`` seconds have passed. The function goes on.
         """
-        from transload.functions import result_of
+        from transload.runner.function_result import result_of
 
         return result_of(self, self.wait(timeout), trust)
 
