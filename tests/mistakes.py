@@ -78,7 +78,7 @@ MISTAKES = [
     (["results", "nope"], "no such job"),
     (["get", "nope"], "no such job"),
     (["delete", "nope"], "no such job"),
-    (["runopts", "lcal"], "did you mean 'local'?"),
+    (["info", "lcal"], "did you mean 'local'?"),
     (
         ["run", "-s", "airflow", "--", "true"],
         "airflow is an orchestrator: jobs are started from it",
@@ -89,7 +89,7 @@ MISTAKES = [
 WITHOUT_PLUGINS = [
     (["status", "slurm://transload/1"], install_command("slurm")),
     (["info", "slurm"], install_command("slurm")),
-    (["runopts", "slurm"], install_command("slurm")),
+    (["info", "slurm"], install_command("slurm")),
     (["search", "run"], install_command("search")),
     (["migrate", "x.py"], install_command("torchx")),
     (["report", "nope"], install_command("report")),

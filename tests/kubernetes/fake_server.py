@@ -73,6 +73,9 @@ class Handler(BaseHTTPRequestHandler):
             if not self._discovery(parts.path, body):
                 self._resource(parts.path, query, body)
         except ApiError as exc:
+            if not exc.reason:  # as a real server answers for a group that it does not have
+                self._answer(str(exc), exc.status)
+                return None
             status = {
                 "kind": "Status",
                 "apiVersion": "v1",
@@ -144,7 +147,7 @@ class Handler(BaseHTTPRequestHandler):
                 steps = [unquote(step) for step in path.removeprefix(prefix).split("/")]
                 break
         else:
-            raise ApiError(404, "NotFound", "the server could not find the requested resource")
+            raise ApiError(404, "", "404 page not found\n")
         namespace = None
         if steps[0] == "namespaces" and len(steps) > 2:
             namespace, steps = steps[1], steps[2:]

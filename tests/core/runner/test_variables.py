@@ -32,7 +32,6 @@ OF_ONE_JOB = {
     "WANDB_RUN_ID": "outer",
     "KUBEFLOW_TRAINER_SERVER_URL": "http://127.0.0.1:9/",
     "KUBEFLOW_TRAINER_SERVER_TOKEN": "/no/such/token",
-    "TRANSLOAD_FUNCTION_KEY": "00",
     "TRANSLOAD_CHECKPOINT_DIR": "/no/such/checkpoints",
 }
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from transload_kubernetes.cluster import ClusterError
+from transload_kubernetes.cluster import NO_GROUP, NO_RESOURCE, ClusterError
 
 POD_SECURITY: Final = (
     "; set run option pod_security=restricted, which gives pods what such a namespace requires"
@@ -41,7 +41,7 @@ def on_error(exc: Exception) -> str:
         return POD_SECURITY
     if not isinstance(exc, ClusterError):
         return ""
-    if exc.status == 404 and "requested resource" in text:
+    if NO_GROUP in text or NO_RESOURCE in text:
         return _JOBSET
     missing = _NO_NAMESPACE.search(text)
     if exc.status == 404 and missing:

@@ -37,8 +37,14 @@ KINDS: Final = {
     "JobSet": (_JOBSETS, "jobsets"),
 }
 """Kind of object → path of its API group, and the resource's name there."""
-_KUBELETS: Final = "could not find the requested resource"
-"""The API server's message for a kubelet's 404. Its own 404 names the object."""
+NO_GROUP: Final = "404 page not found"
+"""The API server's answer where it has no such API group. It is no JSON."""
+_LONGEST_TEXT: Final = 200
+NO_RESOURCE: Final = "could not find the requested resource"
+"""The API server's message for a kubelet's 404, and for a kind that a group does not have.
+
+Its own 404 names the object.
+"""
 
 
 class ClusterError(Exception):
@@ -333,7 +339,7 @@ class Cluster:
         except ClusterError as exc:
             # 400: the container has not started. A kubelet that has just restarted does not know
             # its pods yet
-            if exc.status == 400 or (exc.status == 404 and _KUBELETS not in str(exc)):
+            if exc.status == 400 or (exc.status == 404 and NO_RESOURCE not in str(exc)):
                 return None
             raise SchedulerUnavailable(f"kubernetes at {self.url}: no log of {pod}: {exc}") from exc
 
@@ -394,7 +400,8 @@ def _error(status: int, reason: str | None, body: bytes) -> ClusterError:
         found = json.loads(body)
         return ClusterError(status, str(found.get("reason") or ""), str(found.get("message") or ""))
     except (ValueError, AttributeError):
-        return ClusterError(status, reason or "", "")
+        text = body[:_LONGEST_TEXT].decode(errors="replace").strip()
+        return ClusterError(status, reason or "", text)
 
 
 def _root(exc: BaseException) -> str:
