@@ -77,7 +77,7 @@ def test_mark_while_it_waits_for_a_retry(stage: Stage) -> None:
         )
     assert [run.state() for run in runs] == ["failed", "skipped", "failed"]
     assert not stage.ended(stage.app_id(detached))
-    stage.go(detached)
+    stage.control.open("go", stage.app_id(detached))
 
 
 @pytest.mark.slow
