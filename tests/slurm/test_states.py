@@ -180,7 +180,7 @@ def test_missing_is_never_completed() -> None:
     assert decide(RECORD, None, None).state is AppState.UNKNOWN
     told = {**running, "signalled": True}
     assert decide(RECORD, told, None).state is AppState.FAILED
-    asked = decide(RECORD, told, None, cancel_requested=True)
+    asked = decide(RECORD, told, None, request="cancelled on request")
     assert (asked.state, asked.msg) == (AppState.CANCELLED, Gang.ON_REQUEST)
 
 

@@ -6,6 +6,7 @@ import asyncio
 import pickle
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,20 @@ def test_an_app_from_its_submit_to_its_results() -> None:
     for gone in (app.wait, app.logs, lambda: transload.attach(app.handle)):
         with pytest.raises(AppNotFound):
             gone()
+
+
+@pytest.mark.slow
+def test_a_long_log_takes_constant_memory() -> None:
+    """Forty megabytes of lines pass through less than twenty of memory."""
+    app = _sh("yes $(printf %099d 7) | head -n 400000")
+    app.wait(timeout=60)
+    tracemalloc.start()
+    try:
+        assert sum(1 for _ in app.logs()) == 400_000
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 20 << 20
 
 
 def test_an_app_in_every_form() -> None:

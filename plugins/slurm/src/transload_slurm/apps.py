@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable
+from transload.retries import cancelled_for
 from transload.schedulers import environments
 from transload.schedulers.api import (
     AppDescription,
@@ -21,7 +22,9 @@ from transload.schedulers.api import (
     Submission,
     check_replica,
 )
+from transload.schedulers.cancelling import asker
 from transload.schedulers.local.logs import read_log
+from transload.schedulers.local.supervisor import layout
 from transload.schedulers.local.supervisor.logindex import STREAMS
 from transload.specs import AppDef, AppState, AppStatus, SpecError
 from transload_slurm import checkpoints, commands, submission
@@ -256,10 +259,10 @@ class Apps:
         """
         folder = self.store.folder(app_id)
         state = self.store.state(app_id)
-        cancelled = self._cancel_requested(app_id)
+        request = self._request(app_id)
         last = _last_word(folder)
         if written_end(state):
-            return decide(record, state, None, cancel_requested=cancelled), None
+            return decide(record, state, None, request=request), None
         if last is not None:
             return self._concluded(app_id, record, state, last), None
         job_id = self.store.job_id(app_id)
@@ -271,19 +274,23 @@ class Apps:
                 record,
                 None,
                 Job("", "", "PENDING", "being submitted"),
-                cancel_requested=cancelled,
+                request=request,
             ), None
         try:
             return None, submission.find_again(self.store, app_id)
         except SchedulerUnavailable as exc:
             return AppStatus(AppState.UNKNOWN, msg=str(exc)), None
 
-    def _cancel_requested(self, app_id: str) -> bool:
-        return os.path.exists(f"{self.store.folder(app_id)}/cancel")
+    def _request(self, app_id: str) -> str:
+        """Return who asked for the end of a job through us, in words, or ``""`` if nobody did."""
+        folder = self.store.folder(app_id)
+        if not layout.is_end_asked(folder):
+            return ""
+        return cancelled_for(layout.who_asked(folder))
 
     def _unreachable(self, app_id: str, record: dict[str, Any], problem: str) -> AppStatus:
         state = self.store.state(app_id)
-        status = decide(record, state, None, cancel_requested=self._cancel_requested(app_id))
+        status = decide(record, state, None, request=self._request(app_id))
         if not written_end(state):
             status.state = AppState.UNKNOWN
             status.msg = problem
@@ -358,7 +365,7 @@ class Apps:
             record,
             state,
             job,
-            cancel_requested=self._cancel_requested(app_id),
+            request=self._request(app_id),
             note=note,
         )
 
@@ -526,12 +533,9 @@ class Apps:
         folder = self.store.folder(app_id)
         first = False
         with contextlib.suppress(OSError):
-            os.close(
-                os.open(
-                    f"{folder}/cancel", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-                )
-            )
-            first = True
+            was_asked = layout.is_end_asked(folder)
+            layout.ask_for_end(folder, asker())
+            first = not was_asked
         job_id = self.store.job_id(app_id)
         if job_id is None:  # whoever submits it sees the file
             if submission.being_submitted(folder):

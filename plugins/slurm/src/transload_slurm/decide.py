@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from transload.retries import Gang, needed_replicas
+from transload.retries import needed_replicas
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_slurm.jobs import Job
 from transload_slurm.states import WHY, clean, ended, to_state
@@ -43,7 +43,7 @@ def decide(
     state: Mapping[str, Any] | None,
     job: Job | None,
     *,
-    cancel_requested: bool = False,
+    request: str = "",
     note: str = "",
 ) -> AppStatus:
     """Return the status of a job.
@@ -56,25 +56,27 @@ def decide(
         record: what was submitted.
         state: what the supervisor has written.
         job: what Slurm says, or None if it does not know the job.
-        cancel_requested: somebody asked for the end through us.
+        request: says that somebody asked for the end through us, and who if that is known.
         note: the last line that the job's own log holds.
     """
     status = AppStatus(AppState.SUBMITTED)
     if state is not None:
         status = AppStatus.from_dict(state)
     status.roles = status.roles or _pending(record)
-    status.cancel_requested = cancel_requested
+    status.cancel_requested = bool(request)
     status.engine = _in_slurm(state, job)
     if is_terminal(status.state):
+        if status.state is AppState.CANCELLED:
+            status.msg = request or status.msg
         return status
     if job is None:
-        return _forgotten(status, state, cancel_requested)
+        return _forgotten(status, state, request)
     word = clean(job.state)
     status.state = to_state(job.state)
     if word == "COMPLETED":
         _check_completed(status, record, job)
     elif status.state is AppState.CANCELLED:
-        _cancelled(status, job)
+        _cancelled(status, job, request)
     elif status.state is AppState.FAILED:
         reason = WHY.get(word) or note or "see batch.log"
         status.msg = f"Slurm job {job.id}: {word}: {reason}"
@@ -160,7 +162,7 @@ def _check_completed(status: AppStatus, record: Mapping[str, Any], job: Job) -> 
         return
 
 
-def _cancelled(status: AppStatus, job: Job) -> None:
+def _cancelled(status: AppStatus, job: Job, request: str) -> None:
     """Say in the status who cancelled a job.
 
     A job that can never start is cancelled by Slurm itself.
@@ -169,8 +171,8 @@ def _cancelled(status: AppStatus, job: Job) -> None:
         status.state = AppState.FAILED
         status.msg = f"Slurm job {job.id}: {_NEVER_SATISFIED}"
         return
-    if status.cancel_requested:
-        status.msg = Gang.ON_REQUEST
+    if request:
+        status.msg = request
         return
     status.msg = f"Slurm job {job.id} was cancelled"
     user = job.state.partition(" by ")[2]  # only sacct says it
@@ -178,17 +180,15 @@ def _cancelled(status: AppStatus, job: Job) -> None:
         status.msg += f" by user {user}"
 
 
-def _forgotten(
-    status: AppStatus, state: Mapping[str, Any] | None, cancel_requested: bool
-) -> AppStatus:
+def _forgotten(status: AppStatus, state: Mapping[str, Any] | None, request: str) -> AppStatus:
     """Return the status of a job that Slurm does not know any more."""
     if state is None or not state.get("signalled"):
         status.state = AppState.UNKNOWN
         status.msg = FORGOTTEN
         return status
-    if cancel_requested:
+    if request:
         status.state = AppState.CANCELLED
-        status.msg = Gang.ON_REQUEST
+        status.msg = request
     else:
         status.state = AppState.FAILED
         status.msg = _ENDED_BY_SLURM

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable, SubmitError, TransloadError
 from transload.runtime import untrusted
+from transload.schedulers.cancelling import cancelling_for
 from transload.schedulers.environments.program import Child, Failure, find_uv, make
 from transload_slurm import wire
 from transload_slurm.apps import Apps
@@ -215,9 +216,10 @@ class Helper:
         """Tell whether a job is, or was, here."""
         return self._apps.existed(app_id)
 
-    def do_cancel(self, app_id: str) -> bool:
+    def do_cancel(self, app_id: str, who: str) -> bool:
         """Cancel a job."""
-        return self._apps.cancel(app_id)
+        with cancelling_for(who):
+            return self._apps.cancel(app_id)
 
     def do_delete(self, app_id: str) -> bool:
         """Delete a job."""

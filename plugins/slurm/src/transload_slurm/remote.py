@@ -22,6 +22,7 @@ from transload.schedulers.api import (
     LogQuery,
     Submission,
 )
+from transload.schedulers.cancelling import asker
 from transload.schedulers.feeding import FedWatch, Feeder
 from transload.specs import Workspace
 from transload_slurm import blobs, ssh, wire
@@ -241,7 +242,7 @@ class RemoteApps:
 
     def cancel(self, app_id: str) -> bool:
         """Ask for the end of a job."""
-        return bool(self.connection.call("cancel", app_id=app_id))
+        return bool(self.connection.call("cancel", app_id=app_id, who=asker()))
 
     def delete(self, app_id: str) -> bool:
         """Delete a job, which is ended first if it runs."""

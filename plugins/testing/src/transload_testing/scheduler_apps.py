@@ -14,6 +14,7 @@ import pytest
 from transload.components import utils
 from transload.errors import SpecError, SubmitError, UnsupportedFeature
 from transload.runner import tail
+from transload.schedulers.cancelling import cancelling_for
 from transload.specs import AppState, Resource, RetryPolicy, macros
 from transload_testing.packages import package_index
 from transload_testing.scheduler_stage import (
@@ -105,13 +106,16 @@ class AppTests(SchedulerSuite):
             assert stage.everything(job, k=k) == said
 
     def test_cancel(self, stage: SchedulerStage) -> None:
-        """A cancel does not wait. The job ends CANCELLED, and its status has the request."""
+        """A cancel does not wait. The job ends CANCELLED, and its status says who asked."""
         job = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(job, said="up")
-        job.cancel()
+        with cancelling_for("host: here/train"):
+            job.cancel()
         status = stage.ended(job)
         assert status.state is AppState.CANCELLED, status
         assert status.cancel_requested
+        if self.runs_programs:
+            assert "on request of host: here/train" in status.msg
         job.cancel()
         assert stage.status(job).state is AppState.CANCELLED
 
