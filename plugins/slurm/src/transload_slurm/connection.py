@@ -64,6 +64,7 @@ class Arguments(TypedDict, total=False):
     upload: str
     variables: dict[str, str]
     wheels: str
+    who: str
 
 
 class InDoubt(SchedulerUnavailable):
