@@ -174,7 +174,7 @@ def test_a_cancel_is_tried_again_with_pauses(
     somebody looks.
     """
     from transload.errors import SchedulerUnavailable
-    from transload.pipelines import drivers
+    from transload.pipelines import lifecycle
 
     now, asked = [100.0], list[float]()
 
@@ -184,7 +184,8 @@ def test_a_cancel_is_tried_again_with_pauses(
 
     made = execution(runner, HELD)
     made.start()
-    monkeypatch.setattr(drivers, "time", SimpleNamespace(monotonic=lambda: now[0], time=time.time))
+    clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
+    monkeypatch.setattr(lifecycle, "time", clock)
     monkeypatch.setattr(Runner, "cancel", cancel)
     made.kill(asked=True)
     for _ in range(4 * 100):
@@ -351,7 +352,7 @@ def test_a_process_that_may_not_save_hands_the_state_back(
     store = MemoryStore()
     first = execution(runner, {"steps": [{"state": "RUNNING", "seconds": 0.2}, ends]}, store=store)
     first.start()
-    taken = LifecycleState.from_dict(first.state(), time.monotonic())
+    taken = LifecycleState.from_dict(first.state())
     io = AdapterIO(runner=runner, store=Forbidden(), may_save=False)
     waited = asyncio.run(pipelines.outcome(Driver(None, taken, io)))
     assert store.record is not None

@@ -49,7 +49,11 @@ DISTRIBUTIONS: Final = (
         {"cli_commands": ("search",), "suggesters": ("random",)},
     ),
     Distribution("slurm", "Slurm support", {"schedulers": ("slurm",)}),
-    Distribution("torchx", "The command migrate", {"cli_commands": ("migrate",)}),
+    Distribution(
+        "torchx",
+        "TorchX's own commands, and migrate",
+        {"cli_commands": ("builtins", "configure", "migrate", "runopts")},
+    ),
 )
 
 

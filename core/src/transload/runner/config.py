@@ -97,7 +97,9 @@ class Settings:
             if key not in shown or shown[key].value != config:
                 shown[key] = Setting(key, config, f"environment {_ENV_TRACKERS}")
         variables = {
-            name: value for name, value in self._environ.items() if name.startswith(_ENV_CFG)
+            name: value
+            for name, value in self._environ.items()
+            if value and name.startswith(_ENV_CFG)
         }
         for key in list(shown):
             variable = _ENV_CFG + _variable(key.removeprefix("schedulers."))
@@ -156,7 +158,7 @@ class Settings:
         for option, opt in opts:
             variable = _prefix(name) + _variable(option)
             setting = table.get(option)
-            if variable in self._environ:
+            if self._environ.get(variable):
                 connection[option] = self._from_variable(variable, option, opts)
             elif setting is not None:
                 if not runopts.is_type(setting.value, opt.opt_type):
@@ -227,8 +229,8 @@ class Settings:
         longer = tuple(_prefix(other) for other in others if len(_prefix(other)) > len(own))
         return [
             name
-            for name in self._environ
-            if name.startswith(own) and not (longer and name.startswith(longer))
+            for name, value in self._environ.items()
+            if value and name.startswith(own) and not (longer and name.startswith(longer))
         ]
 
     def job(self) -> dict[str, Any]:
@@ -310,11 +312,11 @@ class Settings:
         ``TRANSLOAD_TRACKERS`` (comma-separated names) replaces the names set in files.
         """
         keys = self._table("tracker.")
-        if not keys and _ENV_TRACKERS not in self._environ:
+        if not keys and not self._environ.get(_ENV_TRACKERS):
             return {}
         from transload.tracker import tracker_config_env_var_name, trackers_in_environ
 
-        if _ENV_TRACKERS in self._environ:
+        if self._environ.get(_ENV_TRACKERS):
             listed = trackers_in_environ(self._environ)
         else:
             names = dict.fromkeys(key.rpartition(".")[0] for key in keys)
@@ -340,14 +342,13 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
     """
     if environ is None:
         environ = os.environ
-    environ = {name: value for name, value in environ.items() if value}
     values: dict[str, Setting] = {}
     for path, table in _files(start, environ):
         folder = "" if path == _users_file(environ) else os.path.dirname(path)
         for setting in _flatten(path, table, folder):
             values[setting.key] = setting
     for key, variable in _ENV.items():
-        if variable in environ:
+        if environ.get(variable):
             values[key] = Setting(key, environ[variable], f"environment {variable}")
     return Settings(values, environ)
 

@@ -164,13 +164,19 @@ def _start(local: str, scoped: list[str]) -> None:
 
 
 def import_fork_server() -> str:
-    """Return code that imports the supervisor's package without the rest of transload."""
+    """Return code that imports the supervisor's package without the rest of transload.
+
+    Its packages are empty there, so that nothing is loaded but the modules that it names.
+    """
     parent = os.path.dirname(os.path.abspath(__file__))
     package = os.path.dirname(os.path.abspath(transload.__file__))
+    folders = {"transload": package, "transload.runtime": f"{package}/runtime"}
+    empty = "".join(
+        f"module = sys.modules[{name!r}] = type(sys)({name!r}); module.__path__ = [{folder!r}]; "
+        for name, folder in folders.items()
+    )
     return (
-        f"import sys; sys.path.insert(0, {parent!r}); "
-        "transload = sys.modules['transload'] = type(sys)('transload'); transload.__path__ = "
-        f"[{package!r}]; "
+        f"import sys; sys.path.insert(0, {parent!r}); {empty}"
         "import supervisor.fork_server; supervisor.fork_server"
     )
 
