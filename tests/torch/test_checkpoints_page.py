@@ -20,15 +20,15 @@ pytest.importorskip("sklearn")
 PAGE = Path(__file__).parents[2] / "docs" / "guides" / "checkpoints.md"
 WITH_NOTICES = """
 import os, runpy, signal, sys
-from transload.runtime import advance
-plain = advance.progress
+from transload import runtime
+plain = runtime.progress
 
 def progress(step, **more):
     plain(step=step, **more)
     if str(step) in sys.argv[2:]:
         os.kill(os.getpid(), signal.SIGTERM)
 
-advance.progress = progress
+runtime.progress = progress
 runpy.run_path(sys.argv[1], run_name="__main__")
 """
 """Runs a program that gets its notice at some steps."""
