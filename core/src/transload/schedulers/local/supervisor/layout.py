@@ -35,7 +35,7 @@ TYPE_CHECKING = False  # typing itself would cost the fork server its speed
 if TYPE_CHECKING:
     from typing import IO, Any
 
-__all__ = ["Replaced", "open_own", "write_file"]
+__all__ = ["Replaced", "ask_for_end", "is_end_asked", "open_own", "who_asked", "write_file"]
 
 
 SCHEMA = 1
