@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -47,16 +48,13 @@ def fail(text: str) -> None:
 
 @pytest.fixture
 def shared(tmp_path: Path) -> Iterator[Path]:
-    """A folder for results that others may write to, as they can enter those above it."""
-    folder = tmp_path / "shared"
-    folder.mkdir()
-    opened = [each for each in folder.parents if each.stat().st_mode & 0o777 == 0o700]
-    for each in opened:
-        each.chmod(0o755)
-    folder.chmod(0o777)
-    yield folder
-    for each in opened:
-        each.chmod(0o700)
+    """A folder for results that others may write to, in one that they can enter, unlike pytest's."""
+    with tempfile.TemporaryDirectory(prefix="tl-shared-") as outer:
+        os.chmod(outer, 0o755)
+        folder = Path(outer, "shared")
+        folder.mkdir()
+        folder.chmod(0o777)
+        yield folder
     assert not (tmp_path / "caller").exists(), "somebody else's code ran here"
 
 
@@ -121,6 +119,19 @@ def test_every_folder_on_the_way_counts(
         assert job.result() == (1, 1)
         return
     with pytest.raises(SpecError, match="others can write to"):
+        job.result()
+
+
+def test_a_link_leads_to_the_folder_that_counts(shared: Path) -> None:
+    """What is read is what was looked at: the folder itself, whoever may turn the link to it."""
+    real = shared.parent / "real"
+    real.mkdir(mode=0o755)
+    (shared / "link").symlink_to(real)
+    job = transload.submit(pair, 1, tracker_base=str(shared / "link"))
+    assert job.result(timeout=60) == (1, 1)
+    (shared / "link").unlink()
+    (shared / "link").symlink_to(shared)
+    with pytest.raises((SpecError, AppFailed)):
         job.result()
 
 

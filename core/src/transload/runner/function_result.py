@@ -70,6 +70,8 @@ def _read_reply(job: Job, trust: bool) -> _Reply | None:
     store = own_store(job.scheduler, description)
     if store is None:
         return None
+    if isinstance(store, LocalStore):  # no link on the way may be turned after it was checked
+        store = LocalStore(os.path.realpath(store.base))
     try:
         data = store.read(RESULT, LARGEST_RESULT)
     except (FileNotFoundError, IsADirectoryError, KeyError):
@@ -98,10 +100,11 @@ def _read_reply(job: Job, trust: bool) -> _Reply | None:
 def others_may_write(folder: str) -> str | None:
     """Return why a folder may hold what another user wrote, or None if it cannot.
 
+    No part of its path is a link (`os.path.realpath`).
     Each folder on the way belongs to this user or root, and only its owner can write there, unless
     it has the sticky bit. Below one that nobody else can enter, all is well.
     """
-    here = os.path.realpath(folder)
+    here = folder
     way = [here]
     while way[-1] != "/":
         way.append(os.path.dirname(way[-1]))
