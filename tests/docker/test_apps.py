@@ -429,16 +429,19 @@ def test_paused_is_running(runner: Runner, shell: Any, engine: Any) -> None:
     assert ends(runner, handle, AppState.CANCELLED).cancel_requested
 
 
-def test_a_failure_names_one_replica_once_with_its_last_lines(runner: Runner, shell: Any) -> None:
+def test_a_failure_names_one_replica_with_its_last_lines(runner: Runner, shell: Any) -> None:
     """The message is about one of two failed replicas, with last lines of both streams."""
     write = 'for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo "out $n"; echo "err $n" >&2; done; exit 5'
     handle = runner.run(shell(write, replicas=2), "docker")
     with pytest.raises(AppFailed) as caught:
         Job(handle, runner).check()
-    first, last, *shown = str(caught.value).splitlines()
-    replica = caught.value.status.first_failure()
+    first, how, last, *shown = str(caught.value).splitlines()
+    status = caught.value.status
+    replica = status.first_failure()
     assert replica is not None
-    assert first == f"{handle} FAILED: main/{replica.id} exit code 5 on {replica.hostname}"
+    assert status.failed == (replica.role, replica.id)
+    assert first == f"{handle} FAILED: {status.msg}"
+    assert how == f"main/{replica.id} exit code 5 on {replica.hostname}"
     assert last == f"last lines of main/{replica.id}:"
     assert (
         len(shown) == 20

@@ -567,6 +567,7 @@ class Gang:
         state: what the job is doing, name of an `AppState`.
         msg: why.
         final: (state, message) once the end is decided. All that still runs is to be ended.
+        failed: (role, replica) of the first that failed for good.
         restarts: what is to be started again.
         interrupted: the engine is ending the job by itself.
         engine_end: when the engine ends the job by a limit that it keeps itself, on the caller's
@@ -614,7 +615,8 @@ class Gang:
         self._seen_mark = mark
         self._seen_step: float | None = None
         self._failures: list[_Ended] = []
-        self._first = ""  # why the first replica failed for good
+        self.failed: tuple[str, int] | None = None
+        self._first = ""  # why that replica failed
         self._error = ""  # the error that this replica reported
         if before is not None:
             self._go_on(before, cause, judged)
@@ -937,14 +939,14 @@ class Gang:
         what = f"{self.name(replica)} was interrupted ({cause}){self._how_far(replica, ended)}"
         spent = self._spend_interruption(replica, cause)
         if spent > most:
-            self.end("FAILED", f"{what}, and its {most} interruptions are used up")
+            self._fail(replica, f"{what}, and its {most} interruptions are used up")
             return
         if not ended.retry:
-            self.end("FAILED", what)
+            self._fail(replica, what)
             return
         self._note_fruit(cause)
         if self.fruitless >= FRUITLESS:
-            self.end("FAILED", f"{what}: {self.no_fruit()}")
+            self._fail(replica, f"{what}: {self.no_fruit()}")
             return
         scope = self._scope_of_interruption(replica, cause)
         delay = 0.0
@@ -952,6 +954,15 @@ class Gang:
             delay = self._delay(replica, scope)
         self.restart(scope, ended.now + delay, cause)
         self.msg = f"{what}; started again, {_ordinal(spent)} of {most}"
+
+    def _fail(self, replica: Replica, msg: str) -> None:
+        """End the job, since a replica was interrupted and is not started again."""
+        self._note_failed(replica)
+        self.end("FAILED", msg)
+
+    def _note_failed(self, replica: Replica) -> None:
+        if self.failed is None:
+            self.failed = (self.roles[replica.role]["name"], replica.k)
 
     def _how_far(self, replica: Replica, ended: _Ended) -> str:
         """Return for a message at which step, and after what time, an attempt ended."""
@@ -1047,6 +1058,7 @@ class Gang:
         if not self._first:
             self._first = reason
             self._error = replica.error
+            self._note_failed(replica)
         if self._can_succeed(replica.role):
             return
         if self._first != reason:
@@ -1254,6 +1266,8 @@ class Gang:
             "num_restarts": restarts,
             "msg": self.msg,
         }
+        if self.failed is not None:
+            found["failed"] = list(self.failed)
         if self._error:
             found["structured_error_msg"] = self._error
         roles: list[dict[str, Any]] = [

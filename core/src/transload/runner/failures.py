@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -21,8 +20,8 @@ def failure_message(
 ) -> str:
     """Return the message of a failed job.
 
-    It has the state, the first failed replica with its exit code and machine, and the reason. The
-    last frames of a traceback and the last log lines follow.
+    It has the state and the reason. The first failed replica follows with its exit code and machine,
+    then the last frames of a traceback and the last log lines.
 
     Args:
         status: the final status of the job.
@@ -31,15 +30,12 @@ def failure_message(
         lines: the largest number of log lines.
     """
     text = f"{handle or 'the job'} {status.state.name}"
+    if status.msg:
+        text += f": {status.msg}"
     replica = status.first_failure()
     if replica is None:
-        if status.msg:
-            text += f": {status.msg}"
         return text
-    text += f": {_end_of(replica)}"
-    reason = _beyond(status.msg, replica)
-    if reason:
-        text += f": {reason}"
+    text += f"\n{_end_of(replica)}"
     if replica.structured_error_msg != NONE:
         text += "".join(f"\n  {line}" for line in error_frames(replica.structured_error_msg))
     if tail is None or lines == 0:
@@ -76,17 +72,3 @@ def error_frames(error: str) -> list[str]:
         return []
     first = starts[-_FRAMES:][0]
     return [line for line in lines[first:] if line.startswith("  ")]
-
-
-def _beyond(msg: str, replica: ReplicaStatus) -> str:
-    """Return a scheduler's message without the replica's name and exit code."""
-    name = replica.named_by(msg)
-    if not name:
-        return msg
-    rest = msg[len(name) :]
-    code = re.escape(exit_text(replica.exit_code))
-    pattern = rf"(?:failed \({code}(?:: (.*))?\)|{code})(?:[:;,] ?(.*))?"
-    found = re.fullmatch(pattern, rest, re.DOTALL)
-    if found is None:
-        return rest.removeprefix("is ")
-    return "; ".join(part for part in found.groups() if part)

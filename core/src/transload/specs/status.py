@@ -123,11 +123,6 @@ class ReplicaStatus:
             return self.restarts
         return self.attempt
 
-    def named_by(self, msg: str) -> str:
-        """Return the name by which a scheduler's message begins with this replica, else ``""``."""
-        names = (f"role {self.role!r}, replica {self.id} ", f"{self.role}/{self.id} ")
-        return next((name for name in names if msg.startswith(name)), "")
-
 
 @dataclass
 class RoleStatus:
@@ -159,6 +154,8 @@ class AppStatus:
             since the epoch. None means that it has no segments, or that none runs.
         engine: by what names the tools of its engine know it, such as ``{"slurm_job": "4711",
             "nodes": "node[1-2]"}``, also when it has ended.
+        failed: (role, replica) of the first that failed for good, where its scheduler says so (see
+            `first_failure`).
     """
 
     state: AppState
@@ -174,8 +171,9 @@ class AppStatus:
     stalled: bool = False
     segment_ends: float | None = None
     engine: dict[str, str] = field(default_factory=dict)
+    failed: tuple[str, int] | None = None
 
-    WHEN_SET = ("progress", "time_limit", "ends_by", "stalled", "segment_ends", "engine")
+    WHEN_SET = ("progress", "time_limit", "ends_by", "stalled", "segment_ends", "engine", "failed")
 
     def is_terminal(self) -> bool:
         """Tell whether the job has ended."""
@@ -270,13 +268,18 @@ class AppStatus:
             raise AppFailed(self)
 
     def first_failure(self) -> ReplicaStatus | None:
-        """Return the replica that failed first, as far as its scheduler knows, or None."""
-        bad = []
+        """Return the replica that failed first, or None.
+
+        Where its scheduler does not say which one that is, exit codes and times of ends decide.
+        """
         for each in self._replicas():
-            if each.named_by(self.msg):
+            if (each.role, each.id) == self.failed:
                 return each
-            if each.state is AppState.FAILED or each.exit_code not in (None, 0):
-                bad.append(each)
+        bad = [
+            each
+            for each in self._replicas()
+            if each.state is AppState.FAILED or each.exit_code not in (None, 0)
+        ]
 
         def rank(replica: ReplicaStatus) -> tuple[bool, float]:
             # a gang's others are ended by a signal after the first failure, so a replica's own exit
@@ -389,6 +392,7 @@ class AppStatus:
         if data.get("progress") is not None:
             data["progress"] = Progress.from_value(data["progress"])
         data["engine"] = _texts(data.get("engine"))
+        data["failed"] = replica_name(data.get("failed"))
         return _part(AppStatus, data, "AppStatus")
 
 
@@ -419,6 +423,14 @@ def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
         for i, each in enumerate(replica.earlier)
     ]
     return replica
+
+
+def replica_name(data: Any) -> tuple[str, int] | None:
+    """Read a role and the number of a replica, or return None for anything else."""
+    if not isinstance(data, list | tuple) or [type(each) for each in data] != [str, int]:
+        return None
+    role, number = data
+    return role, number
 
 
 def _texts(data: Any) -> dict[str, str]:

@@ -422,8 +422,8 @@ class Facts:
     Args:
         plan: its plan, or None if there is no record, or it cannot be read.
         containers: all its containers, old attempts included.
-        stop: why it is being ended: ``{"reason": …, "msg": …, "time": …, "owner": …}``, or None if
-            it is not.
+        stop: why it is being ended: ``{"reason": …, "msg": …, "time": …, "owner": …, "failed": …}``,
+            or None if it is not.
         ended: its final status as `AppStatus` JSON text, once it was noted.
         deleted: the record that outlived it: ``{"digest": …}``.
         engine_since: when the engine was started last, seconds since the epoch, or None if not

@@ -243,7 +243,8 @@ class Supervisor:
     def _act(self, facts: Facts, plan: Plan, decision: Decision) -> None:
         app_id = plan.app_id
         if decision.stop is not None:
-            self.engine.note(app_id, STOP, stop_note(*decision.stop, self.home.owner), plan.uid)
+            note = stop_note(*decision.stop, self.home.owner, decision.status.failed)
+            self.engine.note(app_id, STOP, note, plan.uid)
         notices.send_missing(self.engine, facts, self.home.owner)
         notices.send(self.engine, plan, decision.warn, "", self.home.owner)
         notices.send(self.engine, plan, decision.end, END, self.home.owner)
@@ -288,7 +289,8 @@ class Supervisor:
 
     def _give_up(self, plan: Plan, container: Container, exc: EngineError) -> None:
         msg = f"role {container.role!r}, replica {container.replica} cannot be started again: {exc}"
-        self.engine.note(plan.app_id, STOP, stop_note(FAILURE, msg, self.home.owner), plan.uid)
+        note = stop_note(FAILURE, msg, self.home.owner, (container.role, container.replica))
+        self.engine.note(plan.app_id, STOP, note, plan.uid)
 
 
 def _has_no_record(facts: Facts) -> bool:
@@ -296,9 +298,10 @@ def _has_no_record(facts: Facts) -> bool:
     return facts.plan is None and not facts.unread
 
 
-def stop_note(reason: str, msg: str, owner: str) -> str:
-    """Return the text of the note that a job is being ended."""
-    return json.dumps({"reason": reason, "msg": msg, "time": time.time(), "owner": owner})
+def stop_note(reason: str, msg: str, owner: str, failed: tuple[str, int] | None = None) -> str:
+    """Return the text of the note that a job is being ended, with what failed first."""
+    note = {"reason": reason, "msg": msg, "time": time.time(), "owner": owner, "failed": failed}
+    return json.dumps(note)
 
 
 def cancel_note(owner: str) -> str:
