@@ -275,18 +275,13 @@ def test_other_options_are_taken(word: str) -> None:
 @pytest.mark.parametrize(
     ("option", "said"),
     [
-        ("gres", "use run --gpu (Resource.gpu) and the run option gpu_type"),
-        ("cpus-per-task", "use run --cpu"),
-        ("cpus_per_task", "use run --cpu"),
         ("mem", "use run --mem"),
         ("job-name", "use run --name"),
-        ("output", "use transload log"),
-        ("ntasks", "use run --replicas"),
         ("mail-user", "did you mean 'mail_user'?"),
     ],
 )
 def test_options_of_sbatch_that_are_none_of_ours(option: str, said: str) -> None:
-    """The message says what to use in its place, for the job and for one of its roles."""
+    """The message names the nearest option, of the scheduler or of `run`."""
     with pytest.raises(ConfigError) as caught:
         run_opts().cfg_from_str(f"{option}=1")
     assert said in str(caught.value)

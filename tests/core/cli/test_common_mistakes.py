@@ -119,46 +119,6 @@ def test_a_wrong_table_is_seen_before_a_job_is(
     assert any(said in line for line in doctor.lines if line.split("\t")[1] == "scheduler")
 
 
-def test_a_batch_script_as_a_program(
-    invoke: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It may run, but that its options have no effect is said."""
-    monkeypatch.chdir(tmp_path)
-    NAMES["write_files"](tmp_path)
-    result = invoke("run", "--dry-run", "--", "bash", "train.sbatch")
-    assert result.code == 0
-    assert "its lines #SBATCH have no effect here" in result.err
-    assert "SBATCH" not in invoke("run", "--dry-run", "--", "bash", "train.sh").err
-
-
-def test_a_program_that_calls_srun(
-    invoke: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """That it need not is said, of a script too; other scripts say nothing."""
-    monkeypatch.chdir(tmp_path)
-    Path("steps.sh").write_text("export A=1\nsrun python train.py\n")
-    Path("alone.sh").write_text("# srun python train.py\npython train.py\n")
-    said = "srun is not needed"
-    assert said in invoke("run", "--dry-run", "--", "srun", "python", "train.py").err
-    assert f"steps.sh: {said}" in invoke("run", "--dry-run", "--", "bash", "steps.sh").err
-    assert said not in invoke("run", "--dry-run", "--", "bash", "alone.sh").err
-
-
-@pytest.mark.parametrize(
-    ("typed", "said"),
-    [
-        ("cancel --all", "transload list --state running | cut -f1 | xargs -r transload cancel"),
-        ("delete --all", "type: transload delete --older-than 0s"),
-    ],
-)
-def test_several_jobs_at_once(invoke: Callable[..., Any], typed: str, said: str) -> None:
-    """The answer to ``--all`` is a command that works."""
-    result = invoke(*typed.split())
-    assert result.code == 2
-    assert said in result.err
-    assert "0 jobs" in invoke("delete", "--older-than", "0s", "--dry-run").err
-
-
 def test_a_group_without_a_command_shows_its_help(invoke: Callable[..., Any]) -> None:
     """``transload tracker`` alone shows several lines, as --help does."""
     result = invoke("tracker")

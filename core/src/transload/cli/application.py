@@ -20,32 +20,6 @@ if TYPE_CHECKING:
 _NOT_OURS = (errno.EROFS, errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE)
 """Errors of a disk that is read-only, full or broken, which are not the command's fault."""
 
-_MEANT = {
-    "submit": "run",
-    "sbatch": "run",
-    "srun": "run",
-    "squeue": "list",
-    "sacct": "list",
-    "ps": "list",
-    "ls": "list",
-    "scancel": "cancel",
-    "kill": "cancel",
-    "stop": "cancel",
-    "rm": "delete",
-}
-"""What other tools call a command → what it is called here."""
-
-_SEVERAL = {
-    "cancel": "To cancel several jobs, give their handles, as from "
-    "`transload list --state running | cut -f1 | xargs -r transload cancel` "
-    "(list takes -s, --name and --state)",
-    "delete": "To delete all jobs that have ended, type: transload delete --older-than 0s",
-}
-"""Commands for named jobs → how they get several."""
-
-_CHOOSES_SEVERAL = ("--all", "--name", "--state", "--scheduler", "-s", "-a", "--user", "-u")
-"""Options by which other commands choose jobs."""
-
 
 def run_main(args: Sequence[str] | None) -> int:
     """Run the command line, as `transload.cli.main` describes it."""
@@ -143,9 +117,6 @@ def _hint(name: str) -> str:
     from transload.plugins import get_plugins
     from transload.plugins.distributions import find_distribution
 
-    meant = _MEANT.get(name)
-    if meant is not None:
-        return f"did you mean {meant!r}? (see `transload {meant} --help`)"
     hint = get_plugins().hint("cli_commands", name, names())
     if find_distribution("cli_commands", name) is None:
         hint = f"{hint} (see `transload --help`)"
@@ -208,10 +179,6 @@ def _message(error: click.ClickException) -> str:
     if not isinstance(error, click.UsageError) or error.ctx is None:
         return message
     advice = f"(see `{error.ctx.command_path} --help`)"
-    if isinstance(error, click.NoSuchOption) and error.option_name in _CHOOSES_SEVERAL:
-        several = _SEVERAL.get(error.ctx.command.name or "")
-        if several is not None:
-            return f"{error.message} {several} {advice}"
     if error.ctx.command.name != "run" or not isinstance(error, click.NoSuchOption):
         return f"{message} {advice}"
     remedy = _as_run_option(error.option_name.lstrip("-"))
@@ -226,25 +193,16 @@ def _as_run_option(name: str) -> str | None:
     """Return what to write in place of an option of a scheduler, or None if no scheduler has it."""
     from transload.runner import get_runner
 
-    found: list[str] = []
+    name = name.replace("-", "_")
     with get_runner() as runner:
         for scheduler in runner.scheduler_backends():
             try:
                 options = runner.scheduler_run_opts(scheduler)
             except TransloadError:
                 continue
-            if options.get(name.replace("-", "_")) is not None:
-                name = name.replace("-", "_")
+            if options.get(name) is not None:
                 return f"It is a run option of a scheduler: -c {name}=VALUE"
-            advice = options.instead(name)
-            if advice and advice not in found:
-                found.append(advice)
-    if not found:
-        return None
-    text = found[0]
-    if len(name) == 1:  # a letter is an option of several schedulers' own commands
-        text = ", or ".join(found)
-    return f"{text[0].upper()}{text[1:]}"
+    return None
 
 
 def _is_nowhere() -> bool:

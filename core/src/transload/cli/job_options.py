@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
@@ -20,18 +19,22 @@ __all__ = ["job_options", "job_settings"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_VALUES: Final = "transload.cli.job_options"
-"""Under this key the context of a command keeps the values of these options."""
+_TYPED: Final = "transload.cli.job_options"
+"""Under this key the context of a command keeps what was typed, by the name of the setting."""
 
-_SPELLED: Final = "transload.cli.job_options.spelled"
-"""Under this key it keeps the option that the user types for each setting."""
+_PREFIX: Final = "job_"
+"""Begins the names of these options, since a command may have one of its own of the same name."""
 
-_NAMES: Final = {"mounts": "mount", "secrets": "secret"}
-"""Setting → its option, where each gives one of several."""
-
-_ENV_FILE: Final = Setting("", str, "Variables for the roles, from a .env file.", "FILE", adds=True)
-_SIGNAL: Final = Setting("", str, "The signal of the notice; default: TERM.", "NAME")
-_PARTS: Final = {"env": ("env_file", _ENV_FILE), "notice": ("notice_signal", _SIGNAL)}
+_PARTS: Final = {
+    "env": (
+        "env_file",
+        Setting("", str, "Variables for the roles, from a .env file.", "FILE", adds=True),
+    ),
+    "notice": (
+        "notice_signal",
+        Setting("", str, "The signal of the notice; default: TERM.", "NAME"),
+    ),
+}
 """Setting → the option beside its own that makes a part of it."""
 
 
@@ -41,16 +44,15 @@ def job_options(
     """Add the settings of a job to a command, as options. `job_settings` returns what was typed.
 
     Args:
-        spelled: name of an option → the option that the user types, where another one has its name.
-        without: options that the command has in a form of its own.
+        spelled: setting → the option that the user types, where another one has its name.
+        without: settings for which the command has an option in a form of its own.
     """
 
     def add(function: F) -> F:
         for name, setting in reversed(_shown()):
-            option = _NAMES.get(name, name)
-            if option not in without:
-                flag = spelled.get(option, f"--{option.replace('_', '-')}")
-                function = _added(function, name, setting, flag)
+            if name not in without:
+                flag = spelled.get(name, setting.option(name))
+                function = _option(name, setting, flag)(function)
         return function
 
     return add
@@ -66,17 +68,16 @@ def _shown() -> list[tuple[str, Setting]]:
     return shown
 
 
-def _added(function: F, name: str, setting: Setting, flag: str) -> F:
+def _option(name: str, setting: Setting, flag: str) -> Callable[[F], F]:
     def keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
-        ctx.meta.setdefault(_VALUES, {})[name] = value
-        ctx.meta.setdefault(_SPELLED, {})[name] = flag
+        ctx.meta.setdefault(_TYPED, {})[name] = value
 
-    decorate = partial(
-        click.option, flag, f"job_{name}", help=setting.help, callback=keep, expose_value=False
+    kind: dict[str, Any] = {"is_flag": True}
+    if setting.metavar:
+        kind = {"metavar": setting.metavar, "multiple": setting.adds}
+    return click.option(
+        flag, f"{_PREFIX}{name}", help=setting.help, callback=keep, expose_value=False, **kind
     )
-    if not setting.metavar:
-        return decorate(is_flag=True)(function)
-    return decorate(metavar=setting.metavar, multiple=setting.adds)(function)
 
 
 def job_settings(ctx: click.Context) -> OverrideOptions:
@@ -85,13 +86,13 @@ def job_settings(ctx: click.Context) -> OverrideOptions:
     Raises:
         SpecError: for a value that no job can have, by the name of its option.
     """
-    given = dict(ctx.meta.get(_VALUES, {}))
-    spelled: Mapping[str, str] = ctx.meta.get(_SPELLED, {})
+    given = dict(ctx.meta.get(_TYPED, {}))
     given["env"] = read_env(given.pop("env", ()), given.pop("env_file", ()))
     given["secrets"] = _sources(given.pop("secrets", ()))
     given["notice"] = _notice(given.get("notice"), given.pop("notice_signal", None))
     typed = {name: value for name, value in given.items() if value not in (None, False, (), {})}
-    read_settings(typed, lambda name: spelled.get(name, name))
+    options = {param.name: param.opts[0] for param in ctx.command.params}
+    read_settings(typed, lambda name: options[f"{_PREFIX}{name}"])
     return cast("OverrideOptions", typed)
 
 

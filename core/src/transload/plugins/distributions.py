@@ -57,17 +57,6 @@ DISTRIBUTIONS: Final = (
 )
 
 
-TORCHX_SCHEDULERS: Final = (
-    "aws_batch",
-    "aws_sagemaker",
-    "gcp_batch",
-    "kubernetes_mcad",
-    "lsf",
-    "ray",
-)
-"""Schedulers of TorchX that transload does not provide."""
-
-
 def find_distribution(kind: str, name: str) -> Distribution | None:
     """Return the distribution that registers a name of a kind, or None."""
     for distribution in DISTRIBUTIONS:

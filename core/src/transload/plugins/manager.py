@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from transload.errors import PluginError, TransloadError
 from transload.plugins.builtins import BUILTINS
 from transload.plugins.distributions import (
-    TORCHX_SCHEDULERS,
     distributed_names,
     find_distribution,
     install_hint,
@@ -309,8 +308,6 @@ class Plugins:
         Returns:
             The reason, or ``""`` for any other name.
         """
-        if kind == "schedulers" and name in TORCHX_SCHEDULERS:
-            return f"transload has no counterpart of TorchX's {name} (see `transload info`)"
         distribution = find_distribution(kind, name)
         if distribution is None:
             return ""

@@ -6,10 +6,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, get_args, get_origin
+from typing import Any, get_args, get_origin
 
 from transload.errors import ConfigError, SpecError
-from transload.specs.checks import LARGEST_INT, nearest, shorten
+from transload.specs.checks import LARGEST_INT, closest, nearest, shorten
 from transload.specs.text import parse_bool, parse_number, split_list, split_pairs
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
@@ -48,27 +48,6 @@ class UnknownSchedulerException(ConfigError):
         )
         self.scheduler_backend = scheduler_backend
 
-
-_RETRIES: Final = ("retries", "max_retries", "restart", "backoff_limit")
-_OF_JOBS: Final = {
-    **dict.fromkeys(("cpu", "cpus"), "use run --cpu N (Resource.cpu)"),
-    **dict.fromkeys(("gpu", "gpus"), "use run --gpu N (Resource.gpu)"),
-    **dict.fromkeys(("mem", "memory", "memmb"), "use run --mem SIZE (Resource.memMB)"),
-    **dict.fromkeys(("name", "job_name"), "use run --name NAME (AppDef.name)"),
-    **dict.fromkeys(("replicas", "num_replicas"), "use run --replicas N (Role.num_replicas)"),
-    **dict.fromkeys(_RETRIES, "use run --retries N (Role.max_retries)"),
-    **dict.fromkeys(("timeout", "time_limit"), "use run --time-limit 2h (AppDef.timeout)"),
-    **dict.fromkeys(("mount", "mounts", "volume", "volumes"), "use run --mount (Role.mounts)"),
-    **dict.fromkeys(("log", "logs"), "logs are always kept; use transload log HANDLE"),
-    **dict.fromkeys(
-        ("secret", "secrets"),
-        "use run --secret NAME=env:NAME (Role.secrets)",
-    ),
-    "image": "use run --image IMAGE (Role.image)",
-    "env": "use run --env NAME=VALUE (Role.env)",
-    "workspace": "use run --workspace PATH (Role.workspace)",
-}
-"""What is often written as an option of a scheduler, and belongs to the job → what to write."""
 
 _FORMS = {
     list: """: a,b or ["a", "b"]""",
@@ -109,7 +88,6 @@ class runopts:  # noqa: N801 - the field's established name
 
     def __init__(self) -> None:
         self._opts: dict[str, runopt] = {}
-        self._instead: dict[str, str] = {}
 
     def __iter__(self) -> Iterator[tuple[str, runopt]]:
         return iter(self._opts.items())
@@ -177,37 +155,27 @@ class runopts:  # noqa: N801 - the field's established name
     def update(self, other: runopts) -> None:
         """Add all options of ``other``."""
         self._opts.update(other._opts)
-        self._instead.update(other._instead)
-
-    def add_instead(self, advice: Mapping[str, str]) -> None:
-        """Say what to write in place of options that do not exist, though users may expect them.
-
-        Args:
-            advice: name of such an option → a few words that end the message about it.
-        """
-        self._instead.update({_plain(name): text for name, text in advice.items()})
-
-    def instead(self, name: str) -> str | None:
-        """Return the text to write in place of an option that users may expect.
-
-        Returns:
-            The text, or None if the option is unknown.
-        """
-        plain = _plain(name)
-        return self._instead.get(plain) or _OF_JOBS.get(plain)
 
     def hint(self, name: str, more: Iterable[str] = ()) -> str:
         """Return the end of the message about an option that does not exist.
+
+        It names the nearest option, or the option of ``run`` if a setting of the job is nearest.
 
         Args:
             name: the option.
             more: other names that are allowed where it stands.
         """
+        from transload.specs.settings import SETTINGS
+
         known = [*self._opts, *more]
         for each in known:
             if _plain(each) == _plain(name):
                 return f"did you mean {each!r}?"
-        return self.instead(name) or nearest(name, known)
+        meant = closest(_plain(name), [*SETTINGS, *known])
+        if meant is not None and meant in SETTINGS:
+            setting = SETTINGS[meant]
+            return f"use run {setting.option(meant)} {setting.metavar}".rstrip()
+        return nearest(name, known)
 
     def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
         """Return ``cfg`` checked, with the defaults of what was not given.
@@ -329,14 +297,8 @@ class runopts:  # noqa: N801 - the field's established name
 
 
 def _plain(name: str) -> str:
-    """Return the name of an option in the form that is compared, without its spelling of ``_``.
-
-    A letter keeps its case, since ``-n`` and ``-N`` of a scheduler's own command differ.
-    """
-    plain = name.strip("-_").replace("-", "_")
-    if len(plain) == 1:
-        return plain
-    return plain.lower()
+    """Return the name of an option in the form that is compared, without its spelling of ``_``."""
+    return name.strip("-_").replace("-", "_").lower()
 
 
 def _parse(text: str, tp: Any) -> CfgVal:

@@ -64,6 +64,12 @@ class Setting:
     adds: bool = False
     always_chosen: bool = False
 
+    def option(self, name: str) -> str:
+        """Return the option of commands for it. One that adds to several is in the singular."""
+        if self.adds:
+            name = name.removesuffix("s")
+        return f"--{name.replace('_', '-')}"
+
 
 def _read_name(value: Any, where: str) -> Any:
     check_name(value, where)

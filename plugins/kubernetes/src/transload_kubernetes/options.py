@@ -126,7 +126,6 @@ def run_opts() -> runopts:
         str,
         "repository to which images with workspaces are pushed, in place of workspace_url",
     )
-    opts.add_instead({"n": "use the run option namespace (-c namespace=VALUE)"})
     opts.mark_local_paths("checkpoint_mount")
     return opts
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from transload.errors import ConfigError
 from transload.specs import CfgVal, Role, runopts
-from transload_slurm.own import INSTEAD, in_place_of_short, refuse_own
+from transload_slurm.own import refuse_own
 from transload_slurm.tables import PER_JOB, PER_ROLE
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}\Z|UNLIMITED\Z|INFINITE\Z", re.IGNORECASE)
@@ -95,7 +95,6 @@ def run_opts() -> runopts:
     }
     for name, (kind, text, default) in own.items():
         opts.add(name, type_=kind, help=text, default=default)
-    opts.add_instead({**in_place_of_short(), **INSTEAD})
     return opts
 
 
@@ -116,7 +115,6 @@ def role_options(role: Role, index: int, cfg: Mapping[str, CfgVal]) -> dict[str,
             type_=list[str],
             help=f"more options of {name[:-5]} for this role, after those for all",
         )
-    allowed.add_instead(INSTEAD)
     own = {
         key.removeprefix("slurm."): value
         for key, value in role.metadata.items()

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from transload.errors import ConfigError
-from transload_slurm.tables import PER_JOB, PER_ROLE
 
 _JOBS: Final = "jobs are found by it; use the run option comment for your own text"
 _LOGS: Final = "each replica has separate logs; use transload log"
@@ -15,8 +14,6 @@ _INPUT: Final = "no file is read as input; use the program's arguments"
 _REPLICAS: Final = "use run --replicas (Role.num_replicas)"
 _ROLES: Final = "use roles of the job"
 _CPU: Final = "use run --cpu (Resource.cpu)"
-_MEMORY: Final = "use run --mem (Resource.memMB)"
-_GPUS: Final = "use run --gpu (Resource.gpu) and the run option gpu_type"
 _VARIABLES: Final = "use run --env (Role.env) or --pass-env"
 
 SBATCH: Final[Mapping[str, str]] = {
@@ -60,53 +57,6 @@ SRUN: Final[Mapping[str, str]] = {
     "immediate": "tasks that cannot start are tried again",
     "jobid": "it is the job's own",
 }
-
-_SHORT: Final[Mapping[str, str]] = {
-    "J": "job-name",
-    "o": "output",
-    "e": "error",
-    "i": "input",
-    "a": "array",
-    "n": "ntasks",
-    "c": "cpus-per-task",
-    "W": "wait",
-    "G": "gpus",
-    "p": "partition",
-    "A": "account",
-    "q": "qos",
-    "t": "time",
-    "C": "constraint",
-    "N": "nodes",
-    "w": "nodelist",
-    "x": "exclude",
-    "d": "dependency",
-    "b": "begin",
-}
-
-_PROLOGUE: Final = "use the run option prologue, whose lines run first: 'module load cuda'"
-
-INSTEAD: Final[Mapping[str, str]] = {
-    **SBATCH,
-    **dict.fromkeys(("mem", "mem-per-cpu", "mem-per-gpu"), _MEMORY),
-    **dict.fromkeys(("gres", "gpus", "gpus-per-task", "gpus-per-node"), _GPUS),
-    "job-name": "use run --name (AppDef.name)",
-    "chdir": "use the run option working_dir",
-    "signal": "use run --notice and --notice-signal (Role.notice)",
-    **dict.fromkeys(("module", "modules", "conda"), _PROLOGUE),
-}
-"""Option of ``sbatch`` that is no run option → what to use in its place."""
-
-
-def in_place_of_short() -> dict[str, str]:
-    """Return what to use in place of each short option of ``sbatch``, such as ``p``."""
-    found = {}
-    for short, option in _SHORT.items():
-        known = f"use the run option {option} (-c {option}=VALUE)"
-        if option not in PER_JOB and option not in PER_ROLE:
-            known = INSTEAD.get(option, "")
-        if known:
-            found[short] = known
-    return found
 
 
 def refuse_own(name: str, words: Sequence[str]) -> None:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import re
 import shlex
 import sys
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -35,7 +33,6 @@ from transload.components import (
     arguments_of,
     component_help,
     get_component,
-    is_batch_script,
     spelling,
 )
 from transload.errors import SpecError, TransloadError
@@ -250,7 +247,6 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     _split(ctx, given)
     _take_script(given)
     _check(ctx, given)
-    _warn_of_batch_script(given.command or [])
     if given.component and _showed_help(given.component, given.component_args):
         return ExitCode.OK
     if not given.as_json:
@@ -287,41 +283,6 @@ def _warn_of_variables(plan: Plan[Any]) -> None:
             f"set here, and not passed to jobs: {', '.join(names)} (if a job needs it, "
             f"type --pass-env {names[0]}; this is not said again)"
         )
-
-
-_ABOUT_SRUN: Final = (
-    "srun is not needed, since each replica is a task already (--replicas N); "
-    "how it works within one: docs/reference/slurm.md#a-program-that-calls-srun"
-)
-
-
-def _warn_of_batch_script(command: list[str]) -> None:
-    """Say that the options of a batch script have no effect where it is run as a program.
-
-    Likewise that `srun` is not needed: on Slurm it starts tasks within a task.
-    """
-    if command[:1] == ["srun"]:
-        note(_ABOUT_SRUN)
-    for word in command[:2]:
-        if not os.path.isfile(word):
-            continue
-        text = _beginning(word)
-        if is_batch_script(text):
-            note(
-                f"{word}: its lines #SBATCH have no effect here; to make a component of it: "
-                f"transload migrate {shlex.quote(word)}"
-            )
-        elif re.search(r"^\s*srun\s", text, re.MULTILINE):
-            note(f"{word}: {_ABOUT_SRUN}")
-
-
-def _beginning(file: str) -> str:
-    """Return the first 64 KiB of a file as text, or ``""`` if it cannot be read."""
-    try:
-        with open(file, encoding="utf-8", errors="replace") as opened:
-            return opened.read(1 << 16)
-    except OSError:
-        return ""
 
 
 def _split(ctx: click.Context, given: _Options) -> None:
