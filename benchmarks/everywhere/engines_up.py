@@ -125,7 +125,6 @@ class Engines:
             "namespace": cluster.namespace(),
             "image": image,
             "image_pull_policy": "IfNotPresent",
-            "helper_image": image,
             "overlay": json.dumps({"spec": {"template": {"spec": pod}}}),
         }
         # a text of JSON is one of TOML

@@ -42,10 +42,9 @@ KINDS = {
 _MOMENT_S, _BACK_OFF_S = 0.1, 0.3
 _COUNTED_S = 1.0
 """So long a deleted pod that has ended is there, since its Job counts such ends once a second."""
-MESSAGE, RESULTS = "/dev/termination-log", "/transload/results"
+MESSAGE = "/dev/termination-log"
 ENVIRONMENT = "/transload/environment"
 CHECKPOINTS, IN_CLAIM = "/transload/checkpoints", "transload-checkpoints"
-MARK, STAY = "/dev/shm/transload-results", "stay=15"
 INDEX = "batch.kubernetes.io/job-completion-index"
 ACTIONS = {"Ignore": "ignored", "Count": "failed", "FailIndex": "given up", "FailJob": "fatal"}
 FAILURES = "batch.kubernetes.io/job-index-failure-count"
@@ -72,10 +71,7 @@ class Cluster:
         self.logs: dict[
             str, Process
         ] = {}  # name of a pod, "/" and its container if that is a sidecar
-        self.helpers: dict[str, Process] = {}
-        self.beside: dict[
-            str, dict[str, Process]
-        ] = {}  # uid of a pod → its other containers that are no helpers
+        self.beside: dict[str, dict[str, Process]] = {}  # uid of a pod → its other containers
         self.forgotten: set[str] = (
             set()
         )  # pods that their kubelet, which begins again, does not know yet
@@ -200,7 +196,7 @@ class Cluster:
         return new
 
     def _running(self, uid: str) -> list[Process]:
-        """Return the processes of a pod, helpers aside."""
+        """Return the processes of a pod."""
         return [
             each
             for each in (self.processes.get(uid), *self.beside.get(uid, {}).values())
@@ -264,8 +260,6 @@ class Cluster:
             grace = pod["spec"].get("terminationGracePeriodSeconds", 30)
             pod["metadata"].update(deletionTimestamp=now_text(), deletionGracePeriodSeconds=grace)
             self.save("pods", pod)
-            if not process.ended:  # what a helper's hook leaves that finds the program
-                (self.folder / uid / "mark").touch()
             for each in self._running(uid):
                 each.signal(signal.SIGTERM)
                 # a second stands for the grace period
@@ -375,19 +369,16 @@ class Cluster:
             return base64.b64decode(data[key]).decode()
 
         own = self.folder / metadata["uid"]  # stands for what a container has of its own
-        (own / "results").mkdir(parents=True)
+        own.mkdir(parents=True)
         claim = self.claim(next(iter(_claims(pod)), ""))
         for mount in container.get("volumeMounts") or ():
-            if "subPath" in mount and not mount["subPath"].startswith(IN_CLAIM):
-                (own / "results" / mount["subPath"]).mkdir()
-            elif "subPath" in mount:
+            if "subPath" in mount:
                 (claim / mount["subPath"]).mkdir(parents=True, exist_ok=True)
         (own / "message").touch()
         (own / "environment").mkdir()
         self._lay_config_maps(pod, own)
         places = {
             MESSAGE: own / "message",
-            RESULTS: own / "results",
             CHECKPOINTS: claim / IN_CLAIM,
             ENVIRONMENT: own / "environment",
         }
@@ -406,19 +397,8 @@ class Cluster:
         ]
         firsts = pod["spec"].get("initContainers") or ()
         todo: list[tuple[str, str, list[str], dict[str, str]]] = []
-        for each in sorted(firsts, key=lambda each: each.get("restartPolicy") != "Always"):
-            if each.get("restartPolicy") == "Always":
-                others = {MESSAGE: str(own / "helper"), MARK: str(own / "mark"), STAY: "stay=0"}
-                words = [expanded(word, {}) for word in each["command"]]
-                for place, found in others.items():
-                    words = [word.replace(place, found) for word in words]
-                words = [here(word) for word in words]
-                self.helpers[metadata["uid"]] = self.logs[f"{metadata['name']}/{each['name']}"] = (
-                    Process(words, {})
-                )
-                runs = {"name": each["name"], "state": {"running": {"startedAt": now_text()}}}
-                pod["status"]["initContainerStatuses"] = [runs]
-            elif each["name"] != "workspace":  # that writes to a folder of the container's own
+        for each in firsts:
+            if each["name"] != "workspace":  # that writes to a folder of the container's own
                 words = [
                     here(expanded(word, env)) for word in (*each["command"], *each.get("args", ()))
                 ]
@@ -548,15 +528,6 @@ class Cluster:
                 self._tell(pod, {"terminated": end}, "ContainersNotReady")
                 self.changed.wait_for(lambda: not self._others_run(uid))
         codes = [each["state"]["terminated"]["exitCode"] for each in self._others_ended(pod)]
-        if (helper := self.helpers.pop(uid, None)) is not None:
-            helper.signal(signal.SIGTERM)
-            helper.join()
-            told = {"exitCode": 0, "reason": "Completed", "finishedAt": now_text()}
-            if (file := self.folder / pod["metadata"]["uid"] / "helper").exists():
-                told["message"] = file.read_bytes()[:4096].decode(errors="replace")
-            pod["status"]["initContainerStatuses"] = [
-                {"name": "transload-results", "state": {"terminated": told}}
-            ]
         with self.lock:  # for a moment its phase is still Running
             self._tell(pod, {"terminated": end}, "PodCompleted" if code == 0 else "PodFailed")
         time.sleep(_MOMENT_S + self.seen_late_s)
@@ -858,7 +829,7 @@ class Cluster:
         with self.lock:
             self.open = False
             beside = [each for some in self.beside.values() for each in some.values()]
-            running = [*self.processes.values(), *self.helpers.values(), *beside]
+            running = [*self.processes.values(), *beside]
             self.changed.notify_all()
         self._dirty.set()
         self._thread.join(10)

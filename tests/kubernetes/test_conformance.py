@@ -19,7 +19,6 @@ from transload_testing.scheduler_stage import SchedulerSuite
 from transload_testing.schedulers import Damage, SchedulerConformance, damaged_text
 
 _GONE = "a pod that is cancelled takes its log with it"
-_NO_HELPER = "what a program reports of its progress comes through a helper"
 _STAYS = "what is in a claim stays there, unless it is mounted here"
 _FAILED = "a pod that gets its notice for the time limit has failed, however it ends"
 
@@ -34,9 +33,6 @@ class OnFake(SchedulerSuite):
         "test_what_does_not_heed_its_notice_is_killed": _GONE,
         "test_notice_before_the_time_limit": _FAILED,
         "test_checkpoints_go_with_the_last_job": _STAYS,
-        "test_progress": _NO_HELPER,
-        "test_progress_that_makes_no_sense": _NO_HELPER,
-        "test_what_is_no_progress": _NO_HELPER,
     }
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:
@@ -77,16 +73,3 @@ class TestJobSet(OnFake, AppTests, IdentityTests, InterruptionTests):
     """The same with a JobSet instead of Jobs. Logs and refusals do not depend on that."""
 
     cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "always", "checkpoint_claim": "kept"}
-
-
-@pytest.mark.usefixtures("fake")
-class TestHelper(SchedulerSuite):
-    """With a helper, programs report their progress."""
-
-    image: ClassVar[str] = "registry.example/shell:1"
-    cfg: ClassVar[Mapping[str, CfgVal]] = {"jobset": "never", "helper_image": "busybox:1"}
-    make_scheduler = OnFake.make_scheduler
-    test_progress = InterruptionTests.test_progress
-    test_progress_that_makes_no_sense = InterruptionTests.test_progress_that_makes_no_sense
-    test_what_is_no_progress = InterruptionTests.test_what_is_no_progress
-    _with_progress = staticmethod(InterruptionTests._with_progress)

@@ -6,16 +6,12 @@ import json
 import time
 from typing import Any
 
-import pytest
-
 from transload.specs import AppState
 from transload_kubernetes import names
 from transload_kubernetes.decide import HALF_SUBMITTED_S, decide
 from transload_kubernetes.plan import Facts, Plan, RolePlan, Stop, record
 
 NOW = time.time()
-SAID = "files.main.0.20261122120000.a-main-0-p"
-"""Where a record has what the helper of a pod handed over."""
 
 
 def facts_of(
@@ -220,97 +216,3 @@ def test_a_replica_starts_when_its_program_does() -> None:
         facts = facts_of([RolePlan("main", 1, 1)], [job("main")])
         facts.pods = [{"metadata": metadata, "spec": {}, "status": status}]
         assert decide(facts, NOW).status.roles[0].replicas[0].start_time == start
-
-
-def test_a_pod_that_has_handed_over_holds_no_end_up() -> None:
-    """A job ends once its helper's report is noted, though the helper stays a while."""
-    labels = {
-        names.LABEL_ROLE: "main",
-        names.LABEL_ATTEMPT: "a0r0",
-        names.INDEX: "0",
-        names.JOB: "a-main",
-    }
-    metadata = {"name": "a-main-0-p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
-    pod = {
-        "metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"},
-        "status": {"phase": "Running"},
-    }
-    pod["spec"] = {"initContainers": [{"name": names.HELPER}]}
-    held = job("main", condition="Suspended")
-    held["spec"]["suspend"] = True
-    stop = json.dumps({"kind": "cancel", "msg": "cancelled"})
-    for data, state in (({}, AppState.RUNNING), ({SAID: "."}, AppState.CANCELLED)):
-        facts = facts_of([RolePlan("main", 1, 1)], [held], stop=stop, **data)
-        facts.pods = [pod]
-        assert decide(facts, NOW).status.state is state
-
-
-def test_an_end_is_looked_at_until_a_helper_has_spoken() -> None:
-    """A kubelet may tell an exit code before anybody has noted whether the program had ended by
-    itself.
-    """
-    labels = {
-        names.LABEL_ROLE: "main",
-        names.LABEL_ATTEMPT: "a0r0",
-        names.INDEX: "0",
-        names.JOB: "a-main",
-    }
-    metadata = {"name": "a-main-0-p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
-    ended = {"name": names.MAIN, "state": {"terminated": {"exitCode": 0}}}
-    helped = {"name": names.HELPER, "state": {"terminated": {"exitCode": 0}}}
-    pod = {"metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"}, "spec": {}}
-    pod["status"] = {
-        "phase": "Succeeded",
-        "containerStatuses": [ended],
-        "initContainerStatuses": [helped],
-    }
-    held = job("main", condition="Suspended")
-    held["spec"]["suspend"] = True
-    stop = json.dumps({"kind": "cancel", "msg": "cancelled"})
-    for data, note in (({}, False), ({SAID: "by-itself\n.\nexit=0\n"}, True)):
-        facts = facts_of([RolePlan("main", 1, 1)], [held], stop=stop, **data)
-        facts.pods = [pod]
-        decision = decide(facts, NOW)
-        assert decision.note is note
-    assert decision.status.state is AppState.SUCCEEDED
-
-
-@pytest.mark.parametrize(
-    ("said", "there", "state"),
-    [
-        ("by-itself\nMC5qc29u YQ==\n.\nexit=0\n", True, AppState.SUCCEEDED),
-        ("by-itself\nMC5qc29u YQ==\n.\nexit=0\n", False, AppState.SUCCEEDED),
-        ("MC5qc29u YQ==\n.\n", True, AppState.CANCELLED),  # it was told
-        ("by-itself\n.\nexit=1\n", True, AppState.CANCELLED),
-        (
-            "by-itself\n.\nexit=143\n",
-            True,
-            AppState.CANCELLED,
-        ),  # by SIGTERM, which its helper took for its own end
-        ("by-itself\n.\n", True, AppState.CANCELLED),  # nobody saw how it ended
-    ],
-)
-def test_what_had_ended_well_was_not_cancelled(said: str, there: bool, state: AppState) -> None:
-    """A cancel that comes after the programs' ends, which the cluster had yet to tell, changes
-    nothing.
-    """
-    labels = {
-        names.LABEL_ROLE: "main",
-        names.LABEL_ATTEMPT: "a0r0",
-        names.INDEX: "0",
-        names.JOB: "a-main",
-    }
-    metadata = {"name": "a-main-0-p", "labels": labels, "creationTimestamp": "2026-11-22T12:00:00Z"}
-    pod = {"metadata": {**metadata, "deletionTimestamp": "2026-11-22T12:05:00Z"}, "spec": {}}
-    pod["status"] = {"phase": "Running"}
-    counted = job("main", condition="Suspended", completedIndexes="1")
-    counted["spec"]["suspend"] = True
-    stop = json.dumps({"kind": "cancel", "msg": "c"})
-    facts = facts_of([RolePlan("main", 2, 1)], [counted], stop=stop, **{SAID: said})
-    facts.pods = [pod] if there else []
-    decision = decide(facts, NOW)
-    assert (decision.status.state, decision.note) == (state, True)
-    assert decision.status.msg == ("" if state is AppState.SUCCEEDED else "c")
-    assert decision.status.roles[0].replicas[0].exit_code == (
-        0 if state is AppState.SUCCEEDED and not there else None
-    )

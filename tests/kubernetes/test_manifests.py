@@ -91,7 +91,6 @@ def full_app() -> tuple[AppDef, dict[str, CfgVal]]:
         "annotations": {"a/b": "c"},
         "image_pull_policy": "Always",
         "image_pull_secrets": ["registry"],
-        "helper_image": "registry.example/busybox:1",
         "workspace_url": "s3://bucket/code",
         "privileged": True,
         "ttl": 3600,

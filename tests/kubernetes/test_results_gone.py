@@ -13,7 +13,6 @@ from transload.runtime.tracking import ResultsGone
 from transload.specs import AppState
 
 REPORTS = """echo '{"loss": 0.5}' >> $TRANSLOAD_RESULT_FILE"""
-HELPED = {"helper_image": "busybox"}
 
 
 def finished(fake: Any, eventually: Any, count: int = 1) -> None:
@@ -41,13 +40,12 @@ def says(handle: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
-@pytest.mark.parametrize("cfg", [{}, HELPED], ids=("status", "helper"))
 def test_pods_that_were_deleted_before_anybody_looked(
-    fake: Any, runner: Runner, shell: Any, eventually: Any, cfg: dict[str, Any]
+    fake: Any, runner: Runner, shell: Any, eventually: Any
 ) -> None:
     """A job that succeeded, and whose pods were collected, has no empty results."""
-    handle = runner.run(shell(REPORTS), "kubernetes", {"jobset": "never", **cfg})
-    finished(fake, eventually, 1 + len(cfg))
+    handle = runner.run(shell(REPORTS), "kubernetes", {"jobset": "never"})
+    finished(fake, eventually)
     delete_pods(fake)
     status = runner.wait(handle, timeout=30)
     assert status is not None and status.state is AppState.SUCCEEDED
@@ -111,13 +109,3 @@ def test_a_record_that_is_damaged(fake: Any, runner: Runner, shell: Any) -> None
     fake.cluster.patch("configmaps", "default", base, {"data": {"plan": "{"}})
     with pytest.raises(ResultsGone, match=base):
         runner.results(handle)
-
-
-def test_a_result_file_beside_a_helper(fake: Any, runner: Runner, shell: Any) -> None:
-    """What a program writes into its result file is a result, whatever else hands over."""
-    command = f"{REPORTS}; echo 1 > $TRANSLOAD_OUTPUT_DIR/a"
-    handle = runner.run(shell(command), "kubernetes", {"jobset": "never", **HELPED})
-    runner.wait(handle, timeout=30)
-    found = runner.results(handle)
-    assert found.results == {"0": {"loss": 0.5}}
-    assert list(found.artifacts) == ["a"]

@@ -12,7 +12,7 @@ import pytest
 
 from transload.schedulers.api import SchedulerBase
 from transload.specs import AppDef, BindMount, CfgVal, MountType
-from transload_testing.schedulers import Program, SchedulerConformance, SchedulerStage
+from transload_testing.schedulers import Program, SchedulerConformance
 
 _APART = "REAL_CLUSTER" not in os.environ  # else it runs on this machine
 
@@ -22,10 +22,6 @@ _GONE = dict.fromkeys(
 )
 _GONE["test_notice_before_the_time_limit"] = (
     "a pod that gets its notice for the time limit has failed, however it ends"
-)
-_NO_HELPER = dict.fromkeys(
-    ("test_progress", "test_progress_that_makes_no_sense", "test_what_is_no_progress"),
-    "what a program reports of its progress comes through a helper",
 )
 _NO_CLAIM = dict.fromkeys(
     (
@@ -54,7 +50,6 @@ class TestJobs(SchedulerConformance):
     cannot: ClassVar[Mapping[str, str]] = {
         **_GONE,
         "test_packages_of_a_file": "pods do not reach an index of this machine",
-        **_NO_HELPER,
         **_NO_CLAIM,
         **_NO_FOLDER,
     }
@@ -104,8 +99,3 @@ class TestJobSets(TestJobs):
     """The same with JobSets."""
 
     cfg: ClassVar[Mapping[str, CfgVal]] = {**TestJobs.cfg, "jobset": "always"}
-
-    def test_results_are_read_from_outside(self, stage: SchedulerStage) -> None:
-        """A helper hands over the folder of results. With Jobs, results came with the status."""
-        self.cfg = {**self.cfg, "helper_image": self.image}  # type: ignore[misc]
-        super().test_results_are_read_from_outside(stage)

@@ -5,6 +5,7 @@ These tests run alone.
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import threading
@@ -74,9 +75,7 @@ def test_servers_are_killed_and_come_back(
 
 
 def test_a_kubelet_that_begins_again(namespace: str, transload_home: Any, eventually: Any) -> None:
-    """While its kubelet does not know a pod yet, lines are whole or cannot be read, and results are
-    waited for.
-    """
+    """While its kubelet does not know a pod yet, lines are whole or cannot be read. Results come."""
     from transload_kubernetes.scheduler import create_scheduler
 
     app = AppDef(
@@ -86,11 +85,11 @@ def test_a_kubelet_that_begins_again(namespace: str, transload_home: Any, eventu
                 "main",
                 IMAGE,
                 entrypoint="sh",
-                args=["-c", "echo line; echo 1 > $TRANSLOAD_TRACKER_BASE/x"],
+                args=["-c", "echo line; echo '{\"x\": 1}' > $TRANSLOAD_RESULT_FILE"],
             )
         ],
     )
-    cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent", "helper_image": IMAGE}
+    cfg = {"namespace": namespace, "image_pull_policy": "IfNotPresent"}
     scheduler = create_scheduler("other")
     read: list[bytes] = []
     shown: list[tuple[str, ...]] = []
@@ -112,7 +111,7 @@ def test_a_kubelet_that_begins_again(namespace: str, transload_home: Any, eventu
         final = runner.wait(handle, timeout=120)
         assert final is not None and final.state is AppState.SUCCEEDED
         results = threading.Thread(
-            target=lambda: read.append(scheduler.results_store(app_id).read("x"))
+            target=lambda: read.append(scheduler.results_store(app_id).read("0.json"))
         )
         lines = threading.Thread(target=look)
         try:
@@ -125,7 +124,7 @@ def test_a_kubelet_that_begins_again(namespace: str, transload_home: Any, eventu
         eventually(lambda: shown, 30)
         over.set()
         lines.join(30)
-        assert read == [b"1\n"]
+        assert [json.loads(data)["results"] for data in read] == [{"x": 1}]
         assert set(shown) == {("line\n",)}, refused[-3:]
         assert refused
         scheduler.close()

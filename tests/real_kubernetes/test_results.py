@@ -30,26 +30,22 @@ def finished(
     role.max_retries, role.retry_policy = retries, RetryPolicy.REPLICA
     app = AppDef("r", [role])
     app_id = f"{namespace}:r"
-    base = scheduler.results_folder(app_id, cfg)
-    submission = Submission(app, app.digest(), "tests", cfg, tracker_base=base, id_given=True)
+    submission = Submission(app, app.digest(), "tests", cfg, id_given=True)
     scheduler.submit(scheduler.convert(app, cfg), app_id, submission)
     eventually(lambda: scheduler.describe(app_id).status.is_terminal(), 90)
     return app_id
 
 
 @pytest.mark.parametrize("end", ["exit 0", "kill -9 $$"])
-def test_a_helper_hands_over_the_folder(
+def test_results_and_errors_come_with_the_status(
     namespace: str, scheduler: Any, eventually: Any, end: str
 ) -> None:
-    """The folder comes through a sidecar's log, however the program ended.
-
-    The status has its error.
-    """
-    command = f"""cd $TRANSLOAD_TRACKER_BASE; head -c 200000 /dev/zero > zeros; echo 1 > outputs/made
-    echo 'ValueError: no' > $TRANSLOAD_ERROR_FILE; {end}"""
-    app_id = finished(scheduler, eventually, namespace, command, helper_image=IMAGE)
-    store = scheduler.results_store(app_id)
-    assert (store.read("zeros"), store.read("outputs/made")) == (bytes(200_000), b"1\n")
+    """Both come through the termination message, however the program ended."""
+    command = f"""echo '{{"loss": 0.5}}' >> $TRANSLOAD_RESULT_FILE
+    echo 'ValueError: no' >> $TRANSLOAD_ERROR_FILE; {end}"""
+    app_id = finished(scheduler, eventually, namespace, command)
+    found = json.loads(scheduler.results_store(app_id).read("0.json"))
+    assert found["results"] == {"loss": 0.5}
     status = scheduler.describe(app_id).status
     assert status.state is (AppState.SUCCEEDED if end == "exit 0" else AppState.FAILED)
     if end != "exit 0":

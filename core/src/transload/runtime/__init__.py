@@ -638,7 +638,7 @@ class OneFile(Place):
         if len(text) > _ONE_FILE_LIMIT:
             raise ValueError(
                 f"{self._path}: {len(text):,} bytes of results; at most {_ONE_FILE_LIMIT:,} come "
-                "back from a job without storage: give tracker_base, or the cluster a helper_image"
+                "back from a job without storage: give tracker_base"
             )
         fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
         with open(fd, "wb") as file:
@@ -684,7 +684,8 @@ def progress(
     It never raises. A value that makes no sense is left out with a warning in the log, and so is
     one that cannot be written. It may be called at each step, since at most one update a second is
     written. The last one is written when the program ends. Outside of a job nothing happens. Of the
-    processes that torchrun starts in a replica only the first reports.
+    processes that torchrun starts in a replica only the first reports. Where a job has no file for
+    it, as on Kubernetes, it is a line of the log, every ten seconds at most.
 
     Args:
         step: number of the step that it is at, 0 or more.
@@ -704,8 +705,12 @@ def progress(
 ENV_PROGRESS_FILE = "TRANSLOAD_PROGRESS_FILE"
 """The variable that names the file of this replica's progress."""
 
+PROGRESS_MARK = "transload progress: "
+"""Begins a line of the log with a job's progress, as JSON."""
+
 _UPDATE_S = 1.0
-"""Seconds between two writes."""
+_LINE_S = 10.0
+"""Seconds between two writes of the file, or two lines of the log."""
 
 _LONGEST_TEXT = 200
 
@@ -755,15 +760,16 @@ def _as_number(value: Any) -> float | None:
 
 
 class ProgressWriter:
-    """Writes the progress of a process to a file, whole and not too often.
+    """Writes the progress of a process to a file, or to the log, whole and not too often.
 
     Args:
-        path: the file.
+        path: the file, or ``""`` for the log.
     """
 
     def __init__(self, path: str) -> None:
         self.pid = os.getpid()
         self._path = path
+        self._pause = _UPDATE_S if path else _LINE_S
         self._line = b""  # what is to be written
         self._written = b""
         self._due = 0.0
@@ -804,9 +810,13 @@ class ProgressWriter:
         if self._line == self._written:
             return
         # noted before the write, so that one that fails is not tried again at each step
-        self._due = time.monotonic() + _UPDATE_S
+        self._due = time.monotonic() + self._pause
         self._written = self._line
-        write_file(self._path, self._line)
+        if self._path:
+            write_file(self._path, self._line)
+        else:
+            sys.stderr.write(PROGRESS_MARK + self._line.decode())
+            sys.stderr.flush()
 
 
 _progress: ProgressWriter | None = None
@@ -814,13 +824,21 @@ _progress: ProgressWriter | None = None
 
 def _progress_of_this_process() -> ProgressWriter | None:
     global _progress
-    path = os.environ.get(ENV_PROGRESS_FILE)
-    if not path or os.environ.get("LOCAL_RANK", "0") != "0":
+    if os.environ.get("LOCAL_RANK", "0") != "0":
         return None
     if _progress is None or _progress.pid != os.getpid():
-        _progress = ProgressWriter(path)
-        atexit.register(_progress.flush)
+        _progress = progress_writer()
+        if _progress is not None:
+            atexit.register(_progress.flush)
     return _progress
+
+
+def progress_writer() -> ProgressWriter | None:
+    """Return what writes the progress of this process's job, or None outside of a job."""
+    path = os.environ.get(ENV_PROGRESS_FILE, "")
+    if not path and not os.environ.get("TRANSLOAD_JOB_ID"):
+        return None
+    return ProgressWriter(path)
 
 
 _said: set[str] = set()

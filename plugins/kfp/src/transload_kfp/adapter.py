@@ -302,8 +302,7 @@ def check_files(spec: LaunchSpec, driver: Driver) -> None:
         return
     raise SpecError(
         f"results[{files[0]!r}]: a file, and this scheduler gives the job no folder for files: give "
-        "tracker_base='s3://…', or on Kubernetes cfg={'helper_image': 'busybox'}, which brings back "
-        "256 KiB"
+        "tracker_base='s3://…'"
     )
 
 

@@ -62,7 +62,6 @@ CAPABILITIES: Final = Capabilities(
     reachable_from="network",
     notice=frozenset({"TERM"}),  # kubelet's own signal, the only one
     checkpoints=True,  # in a claim that an option names
-    progress=True,  # where there is a helper
     environments=True,
 )
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.runtime.liveness import furthest_behind
 from transload.specs import (
     AppState,
     AppStatus,
-    Progress,
     ReplicaStatus,
     RoleStatus,
     exit_text,
@@ -132,9 +130,6 @@ def _end_time(facts: Facts, now: float) -> float:
 def _decide_before_end(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> Decision:
     status = _status_of(views)
     status.num_restarts = _restarts_of(views)
-    progress = furthest_behind(report for view in views for report in view.reports)
-    if progress:
-        status.progress = Progress.from_value(progress)
     bad = status.first_failure()
     if bad is not None:
         status.structured_error_msg = bad.structured_error_msg
@@ -423,7 +418,7 @@ def _is_over(thing: dict[str, Any], facts: Facts) -> bool:
     if thing is not facts.jobset:
         name = thing["metadata"]["name"]
         pods = [pod for pod in pods if pod["metadata"]["labels"].get(names.JOB) == name]
-    return states.is_suspended(thing) and not any(map(facts.is_active, pods))
+    return states.is_suspended(thing) and not any(map(states.is_active, pods))
 
 
 def _unfinished_of_all(facts: Facts) -> list[tuple[str, str]]:

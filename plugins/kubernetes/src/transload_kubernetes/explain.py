@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable
 from transload.retries import read_error, traceback_error
-from transload.runtime.tracking import TrackingError
 from transload.specs import AppState, AppStatus, ReplicaStatus
-from transload_kubernetes import advice, names, results, states
+from transload_kubernetes import advice, names, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.log_reading import last_moment
 from transload_kubernetes.plan import Facts
+from transload_kubernetes.results import error_of
 from transload_kubernetes.roles import replica_pods
 
 _WITHOUT_CAUSE: Final = ("Error: ErrImagePull", "Error: ImagePullBackOff")
@@ -100,7 +100,7 @@ def error_by_pod(
     pods = replica_pods(facts, bad.role, bad.id)
     if not pods:
         return {}
-    with contextlib.suppress(SchedulerUnavailable, TrackingError, IndexError):
+    with contextlib.suppress(SchedulerUnavailable):
         error = _error_in_logs(cluster, namespace, pods[-1], bad)
         if error is not None:
             return {pods[-1]["metadata"]["name"]: error}
@@ -115,14 +115,7 @@ def _error_in_logs(
     other, _ = states.other_failure(pod)
     if other:
         return _last_lines(cluster, namespace, name, other)
-    report = results.report_of(pod)
-    if report.is_cut:
-        answer = cluster.log(namespace, name, names.HELPER)
-        if answer:
-            store = results.PodStore("")
-            store.take_log(answer.data, name)
-            return read_error(store.error)
-    if not report.error and bad.exit_code == 1:  # an interpreter exits with 1
+    if not error_of(pod) and bad.exit_code == 1:  # an interpreter exits with 1
         answer = cluster.log(namespace, name, names.MAIN, tail=_TAIL, timestamps=True)
         if answer:
             return traceback_error(last_moment(answer.data), mixed=True)

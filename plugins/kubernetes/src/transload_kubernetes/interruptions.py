@@ -71,12 +71,12 @@ def cause_of(pod: Mapping[str, Any]) -> str:
     return found or _BY_KUBELET.get(str(pod["status"].get("reason")), "evicted")
 
 
-def of_pods(facts: Facts, pods: Sequence[dict[str, Any]]) -> list[ReplicaAttempt]:
+def of_pods(pods: Sequence[dict[str, Any]]) -> list[ReplicaAttempt]:
     """Return the interrupted attempts among the pods of a replica that are there, oldest first."""
-    return [_attempt_of(facts, pod, cause) for pod in pods if (cause := cause_of(pod))]
+    return [_attempt_of(pod, cause) for pod in pods if (cause := cause_of(pod))]
 
 
-def _attempt_of(facts: Facts, pod: dict[str, Any], cause: str) -> ReplicaAttempt:
+def _attempt_of(pod: dict[str, Any], cause: str) -> ReplicaAttempt:
     end = states.program(pod, "terminated")
     return ReplicaAttempt(
         AppState.CANCELLED,
@@ -84,7 +84,6 @@ def _attempt_of(facts: Facts, pod: dict[str, Any], cause: str) -> ReplicaAttempt
         start_time=states.seconds(end.get("startedAt")),
         end_time=states.seconds(end.get("finishedAt")),
         cause=cause,
-        step=facts.progress_of(pod).get("step"),
     )
 
 
@@ -98,8 +97,6 @@ def text_of(last: ReplicaAttempt | None, count: int) -> str:
     text = "was interrupted"
     if last is not None:
         text += f" ({last.cause})"
-        if last.step is not None:
-            text += f" at step {last.step:,}"
         if last.start_time is not None and last.end_time is not None:
             text += f" after {duration_text(last.end_time - last.start_time)}"
     return f"{text}; started again, interruption {count}"

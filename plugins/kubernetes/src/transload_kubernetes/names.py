@@ -12,8 +12,7 @@ from transload.schedulers.chains import chain_and_number
 
 DEFAULT_NAMESPACE: Final = "default"
 MAIN: Final = "main"
-HELPER: Final = "transload-results"
-"""Names of the containers of the program, and of the helper that hands over its results."""
+"""Name of the container of the program."""
 ENVIRONMENT: Final = "transload-environment"
 """Name of the container, and of the volume, for the packages that a role needs."""
 LABEL_MANAGED: Final = "app.kubernetes.io/managed-by"

@@ -94,12 +94,6 @@ def run_opts() -> runopts:
         False,
     )
     opts.add(
-        "helper_image",
-        str,
-        "image with a shell (busybox) for the helper that returns up to 256 KiB of results; "
-        "without it: 4 KiB",
-    )
-    opts.add(
         "checkpoint_claim",
         str,
         "name of the claim (PersistentVolumeClaim) that keeps checkpoints; roles of several "

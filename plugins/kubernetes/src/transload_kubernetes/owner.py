@@ -6,8 +6,6 @@ Every step is safe to repeat. Several processes may do it at the same time.
 from __future__ import annotations
 
 import json
-import math
-import time
 from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Final
@@ -18,25 +16,19 @@ from transload_kubernetes import convert, explain, hold, interruptions, names, p
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.create import create, let_run, owned
 from transload_kubernetes.decide import Decision, decide
-from transload_kubernetes.handover import HandOver
 from transload_kubernetes.lookup import Lookup
 from transload_kubernetes.plan import Facts, Plan, Stop
 from transload_kubernetes.roles import replica_pods
 
 _ROUNDS: Final = 4
-_CANCEL_S: Final = 8.0
-"""Seconds for which a cancel waits. SIGTERM comes after two, and the helper stays two more."""
-_APART_S: Final = 60.0  # cancels within this time share one such wait
 
 
 class Owner:
     """Does the steps for a job that the controllers of a cluster cannot do."""
 
-    def __init__(self, cluster: Cluster, lookup: Lookup, handover: HandOver) -> None:
+    def __init__(self, cluster: Cluster, lookup: Lookup) -> None:
         self._cluster = cluster
         self._lookup = lookup
-        self._handover = handover
-        self._first_cancel = -math.inf  # `time.monotonic` of the first of the latest cancels
 
     # -- decisions
 
@@ -75,8 +67,6 @@ class Owner:
             if facts.kind != plan.APP:
                 return
             decision = self.decision(app_id, facts, explained=True)
-            for pod in self._handover.leaving(facts, every=bool(decision.end)):
-                self._handover.begin(namespace, pod)
             if not decision.due:
                 return
             self._carry_out(namespace, facts, decision)
@@ -198,9 +188,6 @@ class Owner:
     def cancel(self, app_id: str) -> bool:
         """Note that a job is to end, and suspend its Jobs, which ends their pods.
 
-        The process that cancels may be about to end, but it has to read the results that a program
-        hands over at its end. So this waits for them, once for all jobs cancelled in a row.
-
         Returns:
             False if there is no such job.
         """
@@ -218,10 +205,6 @@ class Owner:
             self.reconcile(app_id)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"job {app_id} could not be cancelled: {exc}") from exc
-        now = time.monotonic()
-        if now > self._first_cancel + _APART_S:
-            self._first_cancel = now
-        self._handover.wait(self._first_cancel + _CANCEL_S - now)
         return True
 
     def end_damaged(self, app_id: str, facts: Facts, *, stay: bool = False) -> None:

@@ -12,8 +12,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
 from transload.schedulers.api import damaged_message
-from transload.specs import AppState, AppStatus, CfgVal, SpecError
-from transload_kubernetes import names, results, states
+from transload.specs import AppStatus, CfgVal, SpecError
+from transload_kubernetes import names, states
 
 SCHEMA: Final = 1
 APP: Final = "app"
@@ -27,8 +27,6 @@ INTERRUPTED: Final = "interrupted"
 _OF_ENDS: Final = ("exitCode", "reason", "message")
 _NEWER: Final = ("checkpoints", "asked")
 """Fields of a plan and its roles that are written only when they are set."""
-FILES: Final = "files."
-"""Prefix of the record's keys for the results of pods that were ended from outside."""
 ENDS: Final = "ends."
 """Prefix of the record's keys for the ends of a replica's programs, which hold their results."""
 _MOST_ENDS: Final = 1 << 17
@@ -108,7 +106,6 @@ class Facts:
         pods: its pods.
         notes: why it waits, from events.
         causes: by name of a pod, the error of its program, if a log says more than the pod.
-        progress: by name of a pod that runs, what its program reported last.
         jobset: its JobSet.
         set_hidden: whether it has a JobSet that this user may not see.
         plan: the contents of the record, or None if there is no such job, or they are not
@@ -124,7 +121,6 @@ class Facts:
     pods: list[dict[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     causes: dict[str, str] = field(default_factory=dict)
-    progress: dict[str, dict[str, Any]] = field(default_factory=dict)
     jobset: dict[str, Any] | None = None
     set_hidden: bool = False
     plan: Plan | None = field(init=False, default=None)
@@ -199,51 +195,6 @@ class Facts:
         """Whether a submit has created all objects of the job."""
         return self.kind == APP and bool(self.data.get("submitted"))
 
-    def is_active(self, pod: dict[str, Any]) -> bool:
-        """Tell whether a pod's program may still run, or its helper has not handed over yet."""
-        if pod["metadata"].get("deletionTimestamp"):
-            if files_key(pod) in self.data:
-                return False
-            if self.ended is None and states.has_begun(pod, names.HELPER):
-                return True
-        return states.is_active(pod)
-
-    def own_end(self, role: str, k: int, job: str, pod: dict[str, Any] | None) -> AppState | None:
-        """Return how the program of a replica ended, if it ended by itself.
-
-        A pod that is ended from outside is deleted. A pod whose program had ended by itself may be
-        deleted too, before its kubelet reports that end. Then the helper's log says it.
-
-        Args:
-            role: the name of the role.
-            k: the number of the replica.
-            job: the name of its Job.
-            pod: its last pod, or None if that is gone.
-
-        Returns:
-            SUCCEEDED or FAILED, or None if the program did not end by itself.
-        """
-        if pod is None:
-            pod_name = f"{job}-{k}-"
-        elif pod["metadata"].get("deletionTimestamp"):
-            pod_name = pod["metadata"]["name"]
-        elif states.is_active(pod):
-            return None
-        else:
-            return states.pod_state(pod)
-        notes = [text for name, text in self.files(role, k) if name.startswith(pod_name)]
-        if not notes:
-            return None
-        code = results.own_exit(notes[-1])
-        if code is None:
-            return None
-        return AppState.FAILED if code else AppState.SUCCEEDED
-
-    def progress_of(self, pod: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what the program of a pod reported last of its progress, or {} for nothing."""
-        ended = results.report_of(pod).progress
-        return ended or self.progress.get(pod["metadata"]["name"], {})
-
     def made(self, role: str) -> set[names.Attempt]:
         """Return the later attempts of a role for which the record notes a Job."""
         start = f"{MADE}{names.role_label(role)}."
@@ -257,20 +208,6 @@ class Facts:
         """Return the noted ends of a replica's programs, oldest first."""
         noted: list[dict[str, Any]] = json.loads(self.data.get(_ends_key(role, k), "[]"))
         return noted
-
-    def files(self, role: str, k: int) -> list[tuple[str, str]]:
-        """Return the logs of the helpers of a replica's pods that were ended from outside.
-
-        Returns:
-            The name of each pod and the log of its helper, oldest first.
-        """
-        start = f"{FILES}{names.role_label(role)}.{k}."
-        found = {
-            key.removeprefix(start): text
-            for key, text in self.data.items()
-            if key.startswith(start)
-        }
-        return [(key.partition(".")[2], found[key]) for key in sorted(found)]
 
 
 def _read_plan(values: dict[str, Any]) -> Plan:
@@ -300,18 +237,6 @@ def _check(plan: Plan) -> None:
         raise ValueError("who asked has another type")
     if not isinstance(plan.cfg, dict) or not all(isinstance(job, dict) for job in plan.jobs):
         raise ValueError("the options or the Jobs have another type")
-
-
-def files_key(pod: Mapping[str, Any]) -> str:
-    """Return the key of the record for the log of a pod's helper.
-
-    The keys of a replica's pods sort by age.
-    """
-    metadata = pod["metadata"]
-    role = metadata["labels"][names.LABEL_ROLE]
-    index = metadata["labels"][names.INDEX]
-    made = "".join(filter(str.isdigit, metadata["creationTimestamp"]))
-    return f"{FILES}{role}.{index}.{made}.{metadata['name']}"
 
 
 def _ends_key(role: str, k: int) -> str:

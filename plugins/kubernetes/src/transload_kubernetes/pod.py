@@ -151,12 +151,6 @@ def hidden(role: Role, context: Context) -> dict[str, dict[str, str]]:
     return found
 
 
-def _has_helper(role: Role, options: Options) -> bool:
-    """Tell whether a helper hands over a role's results, because they go to no other place."""
-    elsewhere = role.env.get("TRANSLOAD_TRACKER_BASE", results.FOLDER) != results.FOLDER
-    return bool(options.text("helper_image")) and not elsewhere
-
-
 def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]:
     """Return the variables of a container. The replica's number is first, as others may use it."""
     values = macro_values(role, context)
@@ -170,15 +164,12 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
         {"name": "TRANSLOAD_INTERRUPTIONS", **_annotation(names.INDEX_IGNORED)},
     ]
     taken = {each["name"] for each in made}
-    has_helper = _has_helper(role, context.options)
-    for name, value in results.variables(has_helper).items():
+    for name, value in results.VARIABLES.items():
         if name not in role.env:
             made.append({"name": name, "value": value})
     for name, value in role.env.items():
         if name in taken or looks_secret(name):
             continue
-        if value == results.FOLDER and not has_helper:
-            continue  # without a helper that folder does not exist
         made.append({"name": name, "value": escaped(value, values)})
     return [*made, *_from_own_secret(role, context), *_from_secrets(role, path, context)]
 
@@ -378,8 +369,6 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         _fetch_workspace(role, path, spec, options)
     add_folder(role, spec, options.text("checkpoint_claim"))
     environments.add_making(role, spec)
-    if _has_helper(role, options):
-        results.add_helper(spec, options.text("helper_image"))
     # the cluster replaces the number once it is not zero
     annotations = {**options.pod_annotations(), names.INDEX_IGNORED: "0"}
     if environments.is_wanted(role):

@@ -8,20 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.retries import ASKS_AGAIN, error_line, read_error, total_usage
+from transload.retries import ASKS_AGAIN, error_line, read_error
 from transload.specs import (
     NONE,
     AppState,
     ReplicaAttempt,
     ReplicaStatus,
-    Usage,
     exit_text,
     is_terminal,
 )
 from transload_kubernetes import environments, hold, interruptions, names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, RolePlan
-from transload_kubernetes.results import report_of
+from transload_kubernetes.results import error_of
 
 _MADE_AGAIN_S: Final = 30.0
 """Seconds after its JobSet within which the first Job is made. A later Job replaces it."""
@@ -41,7 +40,6 @@ class RoleView:
         hopeless: why the job fails, whatever retries are left, or ``""`` if it does not.
         shared: how many attempts of the role began because of an interruption.
         is_interrupted: whether its Job has ended because of an interruption.
-        reports: what each replica reported last of its progress.
         role_restarts: how often the role was restarted without the other roles.
         finished: whether its Job has ended.
         succeeded: whether its Job has ended, and enough replicas succeeded.
@@ -58,7 +56,6 @@ class RoleView:
     hopeless: str = ""
     shared: int = 0
     is_interrupted: bool = False
-    reports: list[dict[str, Any]] = field(default_factory=list)
     role_restarts: int = 0
     finished: bool = False
     succeeded: bool = False
@@ -156,23 +153,19 @@ def _replicas(view: RoleView, facts: Facts, *, stopping: bool) -> list[ReplicaSt
         pods = [pod for pod in all_pods if names.attempt_of(pod) == view.attempt]
         pod = pods[-1] if pods else None
         state = _replica_state(
-            view, facts, k, pod, done=k in completed, failed=k in failed, stopping=stopping
+            view, facts, pod, done=k in completed, failed=k in failed, stopping=stopping
         )
         replica = ReplicaStatus(k, state, view.plan.name, "")
         replica.restarts = max(0, sum(view.attempt) - view.shared)
         replica.restarts += _restarts_of(pods, view)
-        _add_interruptions(replica, view, pods, interruptions.of_pods(facts, all_pods))
+        _add_interruptions(replica, view, pods, interruptions.of_pods(all_pods))
         if pod is not None:
             _describe_by_pod(replica, view, facts, pod)
-            view.reports.append(facts.progress_of(pod))
         elif state is AppState.SUCCEEDED:
             replica.exit_code = 0  # the pod is gone, but only exit code 0 is a success
         if state is AppState.FAILED and _was_deleted(pod):
             end = exit_text(replica.exit_code)
             view.causes[k] = f"{end}: another user or program deleted its pod"
-        used = total_usage(report_of(each).usage for each in all_pods)
-        if used:
-            replica.usage = Usage(**used)
         replica.restarts += made_again
         attempt = states.attempt_of_program(pod) if pod is not None else None
         if attempt != replica.restarts:
@@ -195,7 +188,6 @@ def _was_made_again(view: RoleView, facts: Facts) -> bool:
 def _replica_state(
     view: RoleView,
     facts: Facts,
-    k: int,
     pod: dict[str, Any] | None,
     *,
     done: bool,
@@ -207,7 +199,6 @@ def _replica_state(
     Args:
         view: its role.
         facts: the facts of the job.
-        k: its number.
         pod: its last pod of the attempt that counts, or None if there is none.
         done: whether the Job says that it has succeeded.
         failed: whether the Job says that it has failed for good.
@@ -216,15 +207,13 @@ def _replica_state(
     if done:
         return AppState.SUCCEEDED
     seen = _state_of_pod(pod)
-    own_end = None
-    if stopping and view.job:
-        own_end = facts.own_end(view.plan.name, k, view.job["metadata"]["name"], pod)
+    by_itself = _ended_by_itself(pod)
+    if stopping and by_itself and seen is AppState.SUCCEEDED:
+        return seen
     cannot_run = not view.job or view.job["spec"].get("suspend") or hold.is_finishing(view.job)
-    if stopping and own_end is None and cannot_run:
-        has_ended = pod is None or not facts.is_active(pod)
+    if stopping and cannot_run and not by_itself:
+        has_ended = pod is None or not states.is_active(pod)
         return AppState.CANCELLED if has_ended else seen
-    if own_end is AppState.SUCCEEDED:
-        return AppState.SUCCEEDED
     if failed and view.is_interrupted and view.plan.replicas == 1:
         return AppState.CANCELLED
     if failed:
@@ -240,6 +229,13 @@ def _replica_state(
     if seen is AppState.SUBMITTED and _is_suspended(view, facts):
         return AppState.PENDING  # its Job may be resumed
     return seen
+
+
+def _ended_by_itself(pod: dict[str, Any] | None) -> bool:
+    """Tell whether a pod has ended, and nobody has deleted it."""
+    if pod is None or pod["metadata"].get("deletionTimestamp"):
+        return False
+    return not states.is_active(pod)
 
 
 def _state_of_pod(pod: dict[str, Any] | None) -> AppState:
@@ -363,7 +359,7 @@ def _describe_by_pod(
         if not why and environments.is_being_made(pod):
             why = "its packages are being installed"
     elif replica.state is AppState.FAILED:
-        error = facts.causes.get(pod["metadata"]["name"]) or report_of(pod).error
+        error = facts.causes.get(pod["metadata"]["name"]) or error_of(pod)
         replica.structured_error_msg = error or NONE
         asks_again = ""
         if code == ASKS_AGAIN:

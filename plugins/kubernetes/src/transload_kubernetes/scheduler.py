@@ -43,16 +43,15 @@ from transload_kubernetes import (
 )
 from transload_kubernetes import convert as _convert
 from transload_kubernetes.cluster import Cluster, ClusterError
+from transload_kubernetes.collect import store_of
 from transload_kubernetes.decide import Decision, is_half_submitted
 from transload_kubernetes.diagnose import diagnose
-from transload_kubernetes.handover import HandOver
 from transload_kubernetes.jobset import is_wanted
 from transload_kubernetes.logs import Logs
 from transload_kubernetes.lookup import Lookup
 from transload_kubernetes.options import Options, run_opts
 from transload_kubernetes.owner import Owner
 from transload_kubernetes.plan import Facts, Plan
-from transload_kubernetes.progress import MOST_ASKED, Reports
 from transload_kubernetes.roles import replica_pods
 from transload_kubernetes.submit import Submitter
 from transload_kubernetes.watch import ClusterWatch
@@ -104,11 +103,9 @@ class KubernetesScheduler(SchedulerBase):
         given = {key: str(value) for key, value in connection.items() if value is not None}
         self._cluster = Cluster(given.get("context"), given.get("kubeconfig"))
         self._lookup = Lookup(self._cluster)
-        self._handover = HandOver(self._cluster, self._lookup)
-        self._owner = Owner(self._cluster, self._lookup, self._handover)
+        self._owner = Owner(self._cluster, self._lookup)
         self._submitter = Submitter(self._cluster, self._lookup, self._owner)
         self._logs = Logs(self._cluster)
-        self._reports = Reports(self._cluster)
 
     def location(self) -> str:
         """Return the context and the configuration file that select the cluster."""
@@ -188,18 +185,6 @@ class KubernetesScheduler(SchedulerBase):
                 changes["jobset"] = "always"
             elif cfg.get("queue") and len(app.roles) > 1:
                 raise _convert.queue_of_roles(app)
-        if cfg.get("helper_image"):
-            why = self._submitter.helper_fails(request)
-            if why:
-                remedy = advice.on_waiting(why)
-                if remedy:
-                    why += f"; {remedy}"
-                _log.warning(
-                    "job %s runs without its helper, so it can return only 4 KiB of results: %s",
-                    app_id,
-                    why,
-                )
-                changes["helper_image"] = None
         if request.app_id == app_id and not changes:
             return request
         if request != _convert.convert(app, cfg, self.name, request.app_id):
@@ -216,7 +201,6 @@ class KubernetesScheduler(SchedulerBase):
     def describe(self, app_id: str) -> AppDescription | None:
         """Return the description of a job, or None if it does not exist."""
         facts = self._facts(app_id)
-        self._reports.add_to(facts)
         return self._description(app_id, facts, explained=True)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
@@ -229,9 +213,7 @@ class KubernetesScheduler(SchedulerBase):
             bases = {base for space, base in places.values() if space == namespace}
             facts |= self._lookup.many(namespace, bases)
         found: dict[str, AppDescription | None] = {}
-        left = MOST_ASKED
         for app_id, place in places.items():
-            left -= self._reports.add_to(facts.get(place, Facts()), left)
             found[app_id] = self._description(app_id, facts.get(place, Facts()))
         return found
 
@@ -259,7 +241,7 @@ class KubernetesScheduler(SchedulerBase):
             tracker_base=made.tracker_base,
             parent_run_id=made.parent_run_id,
             created=made.created,
-            needs_reconcile=decision.due or bool(self._handover.leaving(facts)),
+            needs_reconcile=decision.due,
             checkpoints=made.checkpoints,
             asked=dict(made.asked or {}),
         )
@@ -310,9 +292,7 @@ class KubernetesScheduler(SchedulerBase):
         """Return a new watch, with a few connections for each namespace, or None for logs."""
         if logs:
             return None
-        made = ClusterWatch(self._cluster, self._reports.jobs)
-        self._handover.notify = made.seen
-        return made
+        return ClusterWatch(self._cluster)
 
     def list(self) -> list[ListAppResponse]:
         """Return the jobs of all namespaces, newest first.
@@ -320,14 +300,11 @@ class KubernetesScheduler(SchedulerBase):
         A user who may not list all namespaces gets those of the settings' and the default namespace.
         """
         seen = self._seen()
-        left = MOST_ASKED
-        for facts in seen:
-            left -= self._reports.add_to(facts, left, with_history=False)
         known = sorted(self._known(seen), key=lambda each: each[0].created, reverse=True)
         rows: list[ListAppResponse] = []
         for made, decision in known:
             status = decision.status
-            row = ListAppResponse(made.app_id, status.state, progress=status.progress)
+            row = ListAppResponse(made.app_id, status.state)
             row.name = made.name
             row.created = made.created
             row.session = made.session
@@ -459,13 +436,6 @@ class KubernetesScheduler(SchedulerBase):
                     return facts
         raise SchedulerUnavailable(_does_not_end(app_id))
 
-    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
-        """Return the folder that a helper hands over.
-
-        None without a helper, because then the results are in the status of the pods.
-        """
-        return results.FOLDER if cfg.get("helper_image") else None
-
     def expand_user(self, path: str) -> str:
         """Refuse a path with ``~``, since the home of an image's user is not known.
 
@@ -478,8 +448,8 @@ class KubernetesScheduler(SchedulerBase):
         )
 
     def results_store(self, app_id: str) -> results.PodStore | None:
-        """Return the results that pods handed over, or None if the job was given another place."""
-        return self._handover.store(app_id)
+        """Return the results in the pods' status, or None if the job was given another place."""
+        return store_of(app_id, self._lookup.facts(app_id), self._cluster.now())
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
         """Return the folder of a role's checkpoints in its containers.
@@ -556,7 +526,6 @@ class KubernetesScheduler(SchedulerBase):
 
     def close(self) -> None:
         """Close connections. Jobs go on, and it may be called more than once."""
-        self._handover.close()
         self._logs.close()
         self._cluster.close()
 

@@ -28,7 +28,6 @@ A Failed pod that its Job will replace is shown as PENDING.
 _MAX_SIGNAL: Final = 64
 _ENDS: Final = ("Error", "Completed", "OOMKilled", "")
 """Reasons of programs that ran. With any other reason, the message is the container runtime's."""
-FROM_HELPER: Final = "the helper of run option helper_image: "
 HOPELESS: Final = (
     *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
     *(
@@ -135,9 +134,9 @@ def attempt_of_program(pod: Mapping[str, Any], name: str = names.MAIN) -> int | 
     return int(text)
 
 
-def has_begun(pod: Mapping[str, Any], name: str = names.MAIN) -> bool:
-    """Tell whether a container has started. Before that, its kubelet may not know the pod."""
-    return bool(program(pod, "running", name) or program(pod, "terminated", name))
+def has_begun(pod: Mapping[str, Any]) -> bool:
+    """Tell whether the program of a pod has started. Before that, its kubelet may not know the pod."""
+    return bool(program(pod, "running") or program(pod, "terminated"))
 
 
 def grace_of(pods: Iterable[Mapping[str, Any]]) -> float:
@@ -176,7 +175,7 @@ def other_failure(pod: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         *(status.get("containerStatuses") or ()),
     ]
     ends = [(each["name"], (each.get("state") or {}).get("terminated") or {}) for each in reports]
-    bad = [(name, end) for name, end in ends if end.get("exitCode") and name != names.HELPER]
+    bad = [(name, end) for name, end in ends if end.get("exitCode")]
     return min(bad, key=lambda each: each[1].get("finishedAt") or "", default=("", {}))
 
 
@@ -265,10 +264,7 @@ def stuck(pod: dict[str, Any]) -> str:
     ):
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "") not in _USUAL:
-            text = _text(waiting)
-            if each["name"] == names.HELPER:
-                text = f"{FROM_HELPER}{text}"
-            return text
+            return _text(waiting)
     unscheduled = condition(pod, "PodScheduled", status="False") or {}
     words = in_words(str(unscheduled.get("message", "")))
     if words:

@@ -13,19 +13,16 @@ from typing import Any, Final
 
 from transload.errors import AppExists, SchedulerUnavailable, SubmitError
 from transload.schedulers.api import Submission
-from transload_kubernetes import advice, checkpoints, convert, hold, names, plan, results, states
+from transload_kubernetes import advice, checkpoints, convert, hold, names, plan
 from transload_kubernetes.asked import with_asked
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.convert import KubernetesRequest
 from transload_kubernetes.create import create, let_run, may_pass, owned
-from transload_kubernetes.explain import last_warning
 from transload_kubernetes.lookup import Lookup
 from transload_kubernetes.owner import Owner
 from transload_kubernetes.plan import Facts, Plan
 
 _log = logging.getLogger("transload.kubernetes")
-_TRIAL_S: Final = 120.0  # for the trial of a helper's image, once for each namespace
-_TRIAL_PAUSE_S: Final = 0.2
 _WITHDRAW_S: Final = 30.0
 _START_S: Final = 30.0
 _NOT_WITHDRAWN: Final = (
@@ -43,61 +40,6 @@ class Submitter:
         self._cluster = cluster
         self._lookup = lookup
         self._owner = owner
-        self._tried: set[tuple[str, str]] = set()  # namespace and name of trials that succeeded
-
-    # -- the trial of a helper's image
-
-    def helper_fails(self, request: KubernetesRequest) -> str:
-        """Return why the helper of a job cannot be started, or ``""`` if it can.
-
-        A separate Job tries the image.
-        """
-        job = _trial_of(request)
-        if job is None:
-            return ""
-        place = request.namespace, job["metadata"]["name"]
-        deadline = time.monotonic() + _TRIAL_S
-        while place not in self._tried:
-            why = self._look_at_trial(job, request.namespace)
-            if why:
-                return f"{states.FROM_HELPER}{why}"
-            if time.monotonic() > deadline:
-                return f"{states.FROM_HELPER}its trial took longer than {_TRIAL_S:g} s"
-            if place not in self._tried:
-                time.sleep(_TRIAL_PAUSE_S)
-        return ""
-
-    def _look_at_trial(self, job: dict[str, Any], namespace: str) -> str:
-        """Create the Job of a trial, or read its status. Return why it has failed, if it has."""
-        name = job["metadata"]["name"]
-        try:
-            found = self._cluster.get("Job", namespace, name)
-            if found is None:
-                self._cluster.create(job, namespace)
-            elif states.condition(found, "Complete"):
-                self._tried.add((namespace, name))
-            elif states.condition(found, "Failed"):
-                self._cluster.delete("Job", namespace, name)  # the next submit tries again
-                return "it ended with an error"
-            else:
-                pods = self._lookup.items("Pod", namespace, f"{names.JOB}={name}")
-                reasons = map(states.stuck, pods)
-                why = next((text for text in reasons if states.FROM_HELPER in text), "")
-                if pods:
-                    return why.removeprefix(states.FROM_HELPER)
-                return self._why_without_pod(found, namespace)
-        except ClusterError as exc:
-            if exc.status != 409:  # with 409 another submit has made it
-                return str(exc)
-        return ""
-
-    def _why_without_pod(self, job: dict[str, Any], namespace: str) -> str:
-        """Return why the Job of a trial gets no pod, or ``""`` if it only waits for a place."""
-        warnings = last_warning(self._cluster, namespace, Facts(jobs=[job]))
-        found = (text for text in warnings if states.is_hopeless(text))
-        return next(found, "")
-
-    # -- submitting
 
     def submit(self, request: KubernetesRequest, app_id: str, submission: Submission) -> bool:
         """Start a job, or reattach to the one that has its id.
@@ -274,18 +216,6 @@ class Submitter:
                     return None
             time.sleep(pause)
             pause = min(2 * pause, 2.0)
-
-
-def _trial_of(request: KubernetesRequest) -> dict[str, Any] | None:
-    """Return the Job that tries the image of a job's helper, or None if no role has a helper."""
-    jobs = request.jobs
-    if not jobs and request.jobset is not None:
-        jobs = [each["template"] for each in request.jobset["spec"]["replicatedJobs"]]
-    for job in jobs:
-        trial = results.trial(job["spec"]["template"]["spec"])
-        if trial is not None:
-            return trial
-    return None
 
 
 def _plan_of(request: KubernetesRequest, app_id: str, submission: Submission) -> Plan:

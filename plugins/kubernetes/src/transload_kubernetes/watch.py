@@ -6,7 +6,6 @@ There is one connection for each kind of object and namespace, for any number of
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Collection
 from typing import Any, Final
 
@@ -19,7 +18,6 @@ _OPTIONAL: Final = ("Pod", "Event")  # may be refused
 _SESSION_S: Final = 300
 _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
-_REPORTS_S: Final = 5.0  # so often are jobs asked for their progress that report it
 
 
 class ClusterWatch(FedWatch):
@@ -33,26 +31,12 @@ class ClusterWatch(FedWatch):
 
     Args:
         cluster: the cluster.
-        reporting: namespace and base name of jobs that report their progress, which no event of
-            the cluster announces.
     """
 
-    def __init__(self, cluster: Cluster, reporting: Collection[tuple[str, str]] = ()) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         super().__init__(names.place)
         self._cluster = cluster
         self._namespaces: dict[str, list[Feeder]] = {}
-        self._reporting = reporting
-        self._over = threading.Event()
-        self._ticker = threading.Thread(
-            target=self._tick, name="transload-kubernetes-progress", daemon=True
-        )
-        self._ticker.start()
-
-    def _tick(self) -> None:
-        """Now and then report the jobs whose programs report their progress as changed."""
-        while not self._over.wait(_REPORTS_S):
-            if self._reporting:
-                self.feed_all(lambda key: key in self._reporting)
 
     def update(self, app_ids: Collection[str]) -> None:
         """Replace the set of watched ids. New ids count as changed."""
@@ -73,7 +57,6 @@ class ClusterWatch(FedWatch):
 
     def end(self) -> None:
         """End the threads and close the connections."""
-        self._over.set()
         with self._condition:
             namespaces = list(self._namespaces.values())
             self._namespaces.clear()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from typing import Final
 
@@ -13,11 +12,10 @@ from transload.cli.options import RealNumber
 from transload.cli.output import note
 from transload.errors import SpecError
 from transload.runtime import (
-    ENV_PROGRESS_FILE,
-    ProgressWriter,
     Reports,
     check_numbers,
     place_of_job,
+    progress_writer,
 )
 from transload.runtime.tracking.format import check_key, check_results
 
@@ -99,11 +97,11 @@ def _put_progress(ctx: click.Context, text: str) -> None:
         raise click.UsageError(
             f"--progress {text!r}: must be 0% to 100%, or STEP/TOTAL such as 400/1000", ctx
         )
-    path = os.environ.get(ENV_PROGRESS_FILE)
-    if not path:
+    writer = progress_writer()
+    if writer is None:
         note("this is no job of transload: no progress was reported")
         return
-    ProgressWriter(path).add(values.get("step"), values.get("total"), values.get("fraction"), None)
+    writer.add(values.get("step"), values.get("total"), values.get("fraction"), None)
 
 
 def _part_of_work(text: str) -> dict[str, float]:
