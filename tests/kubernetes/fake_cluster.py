@@ -90,6 +90,7 @@ class Cluster:
         self.lost: tuple[str, str] | None = (
             None  # of the next such request, which is done, no answer arrives
         )
+        self.unschedulable = "0/3 nodes are available"  # what is said of a pod without a node
         self.leaves = False  # after that the server is away
         self.away = False  # connections are cut before anything is done
         self.rights: set[tuple[str, str, str]] | None = (
@@ -305,7 +306,7 @@ class Cluster:
         container = pod["spec"]["containers"][0]
         if "unschedulable" in (pod["spec"].get("nodeSelector") or {}):
             condition = self._pod_condition(
-                "PodScheduled", "False", "Unschedulable", "0/3 nodes are available"
+                "PodScheduled", "False", "Unschedulable", self.unschedulable
             )
             pod["status"]["conditions"] = [condition]
             return self.save("pods", pod)

@@ -53,8 +53,8 @@ def test_an_error_ends_with_what_to_type(status: int, message: str, advice: str)
     [
         ('ErrImagePull: failed to pull and unpack image "a:1"', "image_pull_secrets"),
         (NO_ACCOUNT, "run option service_account"),
-        ("no node takes it; no node has that much at all", "--mem"),
-        ("no node takes it; of 1, 1 has too little memory left", ""),
+        ("0/1 nodes are available: 1 Insufficient cpu; no node has that much at all", "--mem"),
+        ("0/1 nodes are available: 1 Insufficient memory", ""),
     ],
 )
 def test_a_reason_to_wait_comes_with_its_remedy(why: str, advice: str) -> None:
@@ -85,6 +85,41 @@ def test_a_service_account_that_does_not_exist(
     waits = ["run", "-s", "kubernetes", "--image", "i", "--startup-timeout", "1s", "--", "true"]
     assert main(waits) not in (0, 5)
     assert "it did not start within 1.0 s; cancelling it" in capsys.readouterr().err
+
+
+_NO_VICTIM = "preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."
+_NO_HELP = "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+
+
+@pytest.mark.parametrize(
+    ("message", "never"),
+    [
+        (f"0/3 nodes are available: 3 Insufficient nvidia.com/gpu. {_NO_VICTIM}", False),
+        (
+            "0/3 nodes are available: 3 Insufficient nvidia.com/gpu. no new claims to deallocate, "
+            + _NO_HELP,
+            True,
+        ),
+        (f"0/3 nodes are available: 2 Insufficient cpu, 3 Insufficient memory. {_NO_HELP}", True),
+        (
+            f"0/3 nodes are available: 1 node(s) had a taint {{gpu: a}}, 2 Insufficient cpu. {_NO_HELP}",
+            False,
+        ),
+    ],
+)
+def test_what_no_node_takes_is_said(
+    fake: Any, runner: Any, eventually: Any, message: str, never: bool
+) -> None:
+    """The status has the words of the cluster's scheduler, and says if time cannot help."""
+    fake.cluster.unschedulable = message
+    app = AppDef("a", [Role("main", "i", entrypoint="true")])
+    handle = runner.run(app, "kubernetes", {"node_selector": {"unschedulable": "x"}})
+    status = eventually(lambda: (found := runner.status(handle)).msg and found, 20)
+    assert status.state is AppState.PENDING
+    assert message in status.msg
+    assert ("can never start" in status.msg) is never
+    assert ("--mem" in status.msg) is never
+    runner.cancel(handle)
 
 
 def test_an_image_without_python(tmp_path: Path) -> None:

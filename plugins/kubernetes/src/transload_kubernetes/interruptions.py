@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from transload.cli.quantities import duration_text
 from transload.errors import UnsupportedFeature
 from transload.specs import AppState, ReplicaAttempt, RetryPolicy, Role
 from transload_kubernetes import names, plan, states
@@ -97,8 +96,6 @@ def text_of(last: ReplicaAttempt | None, count: int) -> str:
     text = "was interrupted"
     if last is not None:
         text += f" ({last.cause})"
-        if last.start_time is not None and last.end_time is not None:
-            text += f" after {duration_text(last.end_time - last.start_time)}"
     return f"{text}; started again, interruption {count}"
 
 

@@ -5,13 +5,13 @@ Unknown words are tolerated.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
 from transload.specs import AppState
 from transload_kubernetes import names
-from transload_kubernetes.waiting import in_words
 
 PHASES: Final = {
     "Pending": AppState.PENDING,
@@ -45,6 +45,14 @@ HOPELESS: Final = (
 
 A person has to provide what is missing, or cancel the job.
 """
+_TOO_LARGE: Final = re.compile(
+    r"0/(?P<all>\d+) nodes are available: (\d+ Insufficient \S+(, )?)+\. .*"
+    r"\b(?P=all) Preemption is not helpful for scheduling",
+    re.DOTALL,
+)
+"""What a cluster's scheduler says if no node could take a pod even if it were empty.
+
+It finds nobody whose end would help, although only room is missing."""
 _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
 
 
@@ -265,11 +273,10 @@ def stuck(pod: dict[str, Any]) -> str:
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "") not in _USUAL:
             return _text(waiting)
-    unscheduled = condition(pod, "PodScheduled", status="False") or {}
-    words = in_words(str(unscheduled.get("message", "")))
-    if words:
-        return f"{unscheduled.get('reason', '')}: {words}"
-    return _text(unscheduled)
+    text = _text(condition(pod, "PodScheduled", status="False") or {})
+    if _TOO_LARGE.search(text):
+        text += "; no node has that much at all, so it can never start"
+    return text
 
 
 def _text(thing: dict[str, Any]) -> str:
