@@ -55,7 +55,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 def json_patch(target: Any, steps: Any) -> dict[str, Any]:
     """Return a merge patch that does to ``target`` what a JSON patch (RFC 6902) does.
 
-    It knows three kinds of steps, on mappings.
+    It knows four kinds of steps, on mappings.
     """
     change: dict[str, Any] = {}
     for step in steps:
@@ -65,7 +65,7 @@ def json_patch(target: Any, steps: Any) -> dict[str, Any]:
         old, new = target, change
         for part in path:
             old, new = old.get(part) or {}, new.setdefault(part, {})
-        if step["op"] == "replace":
+        if step["op"] in ("add", "replace"):
             new[last] = step["value"]
         elif last not in old or (step["op"] == "test" and old[last] != step["value"]):
             raise ApiError(

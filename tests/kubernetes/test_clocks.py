@@ -21,7 +21,7 @@ from transload.specs import AppDef, Role
 from transload_kubernetes.scheduler import create_scheduler
 app = AppDef("test", [Role("main", "registry.example/shell:1", entrypoint="true")])
 with Runner("tests", {"kubernetes": create_scheduler}) as runner:
-    print(runner.run(app, "kubernetes", app_id="late"))
+    print(runner.run(app, "kubernetes", app_id="late-0"))
 """
 
 
@@ -49,11 +49,12 @@ def test_a_submit_that_goes_on_has_not_failed(
     command = [sys.executable, "-c", _SUBMITS, str(submitters)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as submitter:
         assert asked.wait(60)
-        seen = runner.status("kubernetes://tests/default:late")
+        seen = runner.status("kubernetes://tests/default:late-0")
+        chain = list(runner.scheduler("kubernetes").chain("default:late"))
         answered.set()
         with fake.cluster.changed:
             fake.cluster.changed.notify_all()
         handle, _ = submitter.communicate(timeout=60)
-    assert seen is None
+    assert seen is None and chain == []
     ended = runner.wait(handle.strip(), timeout=60)
     assert ended is not None and ended.state is AppState.SUCCEEDED

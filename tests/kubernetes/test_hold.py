@@ -316,7 +316,7 @@ def test_what_an_administrator_suspends_stays_so(
 
 
 @JOBSET
-@pytest.mark.parametrize("by", ["option", "webhook"])
+@pytest.mark.parametrize("by", ["option", "webhook", "both"])
 def test_what_a_queue_admits_is_not_started_here(
     fake: Any,
     scheduler: Any,
@@ -326,33 +326,49 @@ def test_what_a_queue_admits_is_not_started_here(
     jobset: str,
     by: str,
 ) -> None:
-    """Neither a submit nor an owner starts what Kueue holds, whose webhook may have put it into a
-    default queue.
+    """Neither a submit nor an owner starts what Kueue holds.
+
+    Its webhook may have put it into a default queue, from which the option takes it.
     """
     create = fake.cluster.create
 
     def queued(plural: str, namespace: str, item: Any, **options: Any) -> Any:
-        if plural == PLURALS[jobset]:
+        if plural == PLURALS[jobset] and names.QUEUE not in item["metadata"].get("labels", {}):
             item["metadata"].setdefault("labels", {})[names.QUEUE] = "default"
             item["spec"]["suspend"] = True
         return create(plural, namespace, item, **options)
 
-    if by == "webhook":
+    if by != "option":
         monkeypatch.setattr(fake.cluster, "create", queued)
-    start(scheduler, shell("true"), jobset=jobset, **({"queue": "gpus"} if by == "option" else {}))
+    start(scheduler, shell("true"), jobset=jobset, **({"queue": "gpus"} if by != "webhook" else {}))
     eventually(lambda: is_suspended(fake, PLURALS[jobset]), 30)
     found = scheduler.describe("held")
     reconcile(scheduler, found)
     assert found.status.state is AppState.PENDING and "is suspended" in found.status.msg
-    assert not [
-        each
-        for each in fake.cluster.requests
-        if each.startswith("PATCH") and "/configmaps/" not in each
-    ]
+    (item,) = fake.cluster.items(PLURALS[jobset])
+    assert item["metadata"]["labels"][names.QUEUE] == ("default" if by == "webhook" else "gpus")
+    assert item["spec"]["suspend"] is True
     name = "held" if jobset == "always" else "held-main"
     with fake.cluster.lock:
         fake.cluster.patch(PLURALS[jobset], "default", name, {"spec": {"suspend": False}})
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED
+
+
+@JOBSET
+def test_a_queue_sees_no_job_before_all_of_it_is_there(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, impatient: None, jobset: str
+) -> None:
+    """What a submit that gave up has left in the cluster is in no queue, until somebody goes on."""
+    app = shell("true")
+    fake.cluster.lost, fake.cluster.leaves = ("POST", PLURALS[jobset]), True
+    with pytest.raises(SchedulerUnavailable, match="start only if it is submitted again"):
+        start(scheduler, app, jobset=jobset, queue="gpus")
+    fake.cluster.away = False
+    (item,) = fake.cluster.items(PLURALS[jobset])
+    assert names.QUEUE not in item["metadata"]["labels"] and item["spec"]["suspend"] is True
+    start(scheduler, app, jobset=jobset, queue="gpus")
+    (item,) = fake.cluster.items(PLURALS[jobset])
+    assert item["metadata"]["labels"][names.QUEUE] == "gpus" and item["spec"]["suspend"] is True
 
 
 def test_a_job_that_its_user_wants_suspended_stays_so(

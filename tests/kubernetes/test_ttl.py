@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from transload.runner import Runner
+from transload.errors import ConfigError
+from transload.runner import Launch, Runner
 from transload.specs import AppState
 
 
@@ -32,6 +33,20 @@ def test_a_cancelled_job_goes_too(
     assert [each.state for each in status.roles[0].replicas] == [AppState.CANCELLED] * 2
     eventually(lambda: not left(fake), 30)
     assert runner.status(handle).state is AppState.CANCELLED
+
+
+@pytest.mark.parametrize("ttl", [0, 604_799])
+def test_an_orchestrators_job_stays_for_a_week(
+    fake: Any, runner: Runner, shell: Any, ttl: int
+) -> None:
+    """A shorter time is refused before anything is made, since a later try looks for the job."""
+    launch = Launch(app=shell("true"), scheduler="kubernetes", cfg={"ttl": ttl})
+    with pytest.raises(ConfigError, match=f"ttl={ttl}"):
+        launch.plan(runner, asked={"task": "load"}).submit()
+    assert not fake.snapshot()
+    launch = Launch(app=shell("true"), scheduler="kubernetes", cfg={"ttl": 604_800})
+    job = launch.plan(runner, asked={"task": "load"}).submit()
+    assert job.wait(timeout=60).state is AppState.SUCCEEDED
 
 
 def test_a_job_that_never_ran_goes_too(

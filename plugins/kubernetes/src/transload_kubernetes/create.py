@@ -71,15 +71,14 @@ def _refuse_other_owner(
 
 
 def let_run(
-    cluster: Cluster, namespace: str, kind: str, name: str, facts: Facts, patience: float = 0.0
+    cluster: Cluster, namespace: str, thing: dict[str, Any], facts: Facts, patience: float = 0.0
 ) -> None:
-    """Resume a Job or JobSet that was held until its submit is complete.
+    """Resume a Job or JobSet that was held until its submit is complete, or give it to its queue.
 
     Args:
         cluster: the cluster.
         namespace: that of the job.
-        kind: ``Job`` or ``JobSet``.
-        name: the name of the object.
+        thing: the object, as it was seen.
         facts: those of the job.
         patience: seconds for which to try again while the cluster cannot be reached.
 
@@ -87,15 +86,16 @@ def let_run(
         ClusterError: if the cluster refuses it.
         SchedulerUnavailable: if the cluster was unreachable for that long.
     """
-    assert facts.record is not None
-    steps = hold.off(facts.record["metadata"]["uid"])
+    kind = "JobSet" if thing is facts.jobset else "Job"
+    name = thing["metadata"]["name"]
+    steps = hold.off(thing, facts)
     deadline = time.monotonic() + patience
     while True:
         try:
             cluster.change_if(kind, namespace, name, steps)
             return
         except (ClusterError, SchedulerUnavailable) as exc:
-            if isinstance(exc, ClusterError) and exc.status in (404, 422):
+            if isinstance(exc, ClusterError) and exc.status in (403, 404, 422):
                 found = cluster.get(kind, namespace, name)
                 if found is None or not hold.is_held(found):
                     return  # another process has started it, or it was cancelled

@@ -44,7 +44,7 @@ class Decision:
         stop: note in its record that it is being ended, and why.
         restart: make these Jobs. Each is the name of a role and an attempt.
         after_interruption: that is because of an interruption, and spends no retry.
-        start: resume these held objects. Each is a kind and a name.
+        start: resume these held objects.
         end: end the pods of these objects. Each is a kind and a name.
         note: note the status in its record as final.
     """
@@ -53,7 +53,7 @@ class Decision:
     stop: Stop | None = None
     restart: list[tuple[str, Attempt]] = field(default_factory=list)
     after_interruption: bool = False
-    start: list[tuple[str, str]] = field(default_factory=list)
+    start: list[dict[str, Any]] = field(default_factory=list)
     end: list[tuple[str, str]] = field(default_factory=list)
     note: bool = False
 

@@ -23,32 +23,34 @@ FINISH: Final = {
 """Change that makes a Job fail within a second, without pods. One that is suspended never ends."""
 _KINDS: Final = ("Job", "JobSet")
 _PATH: Final = f"/metadata/annotations/{names.ANNOTATION_HELD.replace('/', '~1')}"
+_QUEUE: Final = f"/metadata/labels/{names.QUEUE.replace('/', '~1')}"
 
 
 def on_hold(item: dict[str, Any], uid: str) -> dict[str, Any]:
     """Return an object in the form in which it is created before its submit is complete.
 
+    No queue sees it yet, since a queue finds what it may start by a label.
+
     Args:
-        item: the object. It is returned unchanged if a queue or the user suspends it.
+        item: the object. It is returned unchanged if the user suspends it.
         uid: that of the job's record.
     """
-    if item["kind"] not in _KINDS or item["spec"].get("suspend"):
-        return item
     metadata = item["metadata"]
+    labels = dict(metadata.get("labels") or {})
+    queue = labels.pop(names.QUEUE, None)
+    if item["kind"] not in _KINDS or (item["spec"].get("suspend") and not queue):
+        return item
     annotations = {**(metadata.get("annotations") or {}), names.ANNOTATION_HELD: uid}
     return {
         **item,
-        "metadata": {**metadata, "annotations": annotations},
+        "metadata": {**metadata, "labels": labels, "annotations": annotations},
         "spec": {**item["spec"], "suspend": True},
     }
 
 
 def is_held(thing: Mapping[str, Any]) -> bool:
-    """Tell whether a Job or JobSet waits for its submit. One in a queue waits for the queue."""
-    metadata = thing.get("metadata") or {}
-    if names.QUEUE in (metadata.get("labels") or {}):
-        return False
-    return names.ANNOTATION_HELD in (metadata.get("annotations") or {}) and bool(
+    """Tell whether a Job or JobSet waits for its submit."""
+    return names.ANNOTATION_HELD in names.annotations_of(thing) and bool(
         thing["spec"].get("suspend")
     )
 
@@ -63,21 +65,27 @@ def is_finishing(job: Mapping[str, Any]) -> bool:
     return bool(job["spec"].get("parallelism") == 0)
 
 
-def held(facts: Facts) -> list[tuple[str, str]]:
-    """Return the kind and the name of each held object of a job."""
-    things = [("Job", job) for job in facts.jobs]
+def held(facts: Facts) -> list[dict[str, Any]]:
+    """Return the held objects of a job."""
+    things = facts.jobs
     if facts.jobset is not None:
-        things = [("JobSet", facts.jobset)]
-    return [(kind, thing["metadata"]["name"]) for kind, thing in things if is_held(thing)]
+        things = [facts.jobset]
+    return [thing for thing in things if is_held(thing)]
 
 
-def off(uid: str) -> list[dict[str, Any]]:
-    """Return the JSON patch (RFC 6902) that resumes an object held for this record.
+def off(thing: Mapping[str, Any], facts: Facts) -> list[dict[str, Any]]:
+    """Return the JSON patch (RFC 6902) that starts an object of a job, or gives it to its queue.
 
     The patch fails if the object was cancelled or suspended in the meantime.
     """
-    return [
-        {"op": "test", "path": _PATH, "value": uid},
+    assert facts.record is not None
+    assert facts.plan is not None
+    steps: list[dict[str, Any]] = [
+        {"op": "test", "path": _PATH, "value": facts.record["metadata"]["uid"]},
         {"op": "remove", "path": _PATH},
-        {"op": "replace", "path": "/spec/suspend", "value": False},
     ]
+    if facts.plan.queued:
+        steps.append({"op": "add", "path": _QUEUE, "value": facts.plan.cfg["queue"]})
+    elif names.QUEUE not in names.labels_of(thing):  # else a webhook gave it to a default queue
+        steps.append({"op": "replace", "path": "/spec/suspend", "value": False})
+    return steps

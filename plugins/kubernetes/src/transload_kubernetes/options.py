@@ -26,6 +26,8 @@ FORMS: Final = {
     "queue_topology": (_TOPOLOGY, "required|preferred:LABEL"),
     "image_repo": (re.compile(r"([^@/][^@]*/)?[^@:/]+\Z"), "REGISTRY/NAME, without a tag"),
 }
+LEAST_TTL_S: Final = 7 * 86_400
+"""Seconds for which a job that an orchestrator has submitted must be found after its end."""
 _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effect>\w+))?\Z")
 
 
@@ -207,6 +209,21 @@ class Options:
         tolerations = [toleration(text) for text in own.get("tolerations") or ()]
         return Options(
             own, tolerations, _overlay(own.get("overlay")), own.get("jobset") == "always"
+        )
+
+
+def refuse_short_ttl(cfg: Mapping[str, CfgVal]) -> None:
+    """Refuse an option ``ttl`` with which an orchestrator's later try might not find the job.
+
+    Raises:
+        ConfigError: if the option is set and too short.
+    """
+    ttl = cfg.get("ttl")
+    if isinstance(ttl, int) and ttl < LEAST_TTL_S:
+        raise ConfigError(
+            f"run option ttl={ttl}: must be {LEAST_TTL_S} (7 days) or more where an orchestrator "
+            "submits, since its next try asks how the job ended; or leave it out, and remove old "
+            "jobs by: transload delete --older-than 7d -s kubernetes"
         )
 
 

@@ -79,8 +79,8 @@ class Owner:
             self._note_stop(namespace, facts, decision.stop)
         for kind, name in decision.end:
             self._end(namespace, facts, decision, kind, name)
-        for kind, name in decision.start:
-            let_run(self._cluster, namespace, kind, name, facts)
+        for thing in decision.start:
+            let_run(self._cluster, namespace, thing, facts)
         for role, attempt in decision.restart:
             try:
                 self._make_job(

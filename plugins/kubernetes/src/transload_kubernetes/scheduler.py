@@ -49,7 +49,7 @@ from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.jobset import is_wanted
 from transload_kubernetes.logs import Logs
 from transload_kubernetes.lookup import Lookup
-from transload_kubernetes.options import Options, run_opts
+from transload_kubernetes.options import Options, refuse_short_ttl, run_opts
 from transload_kubernetes.owner import Owner
 from transload_kubernetes.plan import Facts, Plan
 from transload_kubernetes.roles import replica_pods
@@ -178,6 +178,8 @@ class KubernetesScheduler(SchedulerBase):
                 f"app_id={app_id!r}: its namespace must be that of {named}; change one of them"
             )
         cfg = dict(submission.cfg)
+        if submission.asked:
+            refuse_short_ttl(cfg)
         app = request.source or submission.app
         changes: dict[str, CfgVal] = {}
         if cfg.get("jobset") == "auto" and request.jobset is None and is_wanted(app):
@@ -284,7 +286,7 @@ class KubernetesScheduler(SchedulerBase):
         for facts in self._lookup.chain(namespace, names.chain_label(prefix)).values():
             app_id = facts.app_id
             number = number_in_chain(chain, names.parse_app_id(app_id)[1])
-            if number is not None and not is_half_submitted(facts, time.time()):
+            if number is not None and not is_half_submitted(facts, self._cluster.now()):
                 found[number] = self._description(app_id, facts)
         return sorted(found.items(), key=lambda each: each[0])
 

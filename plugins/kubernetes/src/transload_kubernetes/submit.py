@@ -28,9 +28,6 @@ _START_S: Final = 30.0
 _NOT_WITHDRAWN: Final = (
     "; its objects could not be removed either, but they start only if it is submitted again"
 )
-_MAY_BE_ADMITTED: Final = (
-    "; its objects could not be removed either, and its queue may start them until it is cancelled"
-)
 
 
 class Submitter:
@@ -63,7 +60,6 @@ class Submitter:
             if exc.status == 409 and exc.reason != "Conflict":
                 return self._reattach(request, app_id, submission)
             raise _refused(app_id, exc) from exc
-        not_withdrawn = _MAY_BE_ADMITTED if made.queued else _NOT_WITHDRAWN
         try:
             facts = self._make_all(request, record, submission)
         except BaseException as exc:  # also Ctrl-C, else no process would know about the job
@@ -71,7 +67,7 @@ class Submitter:
             if not isinstance(exc, (ClusterError, SchedulerUnavailable, SubmitError)):
                 raise
             if left is None:
-                raise _refused(app_id, exc, not_withdrawn) from exc
+                raise _refused(app_id, exc, _NOT_WITHDRAWN) from exc
             if not left.is_complete:
                 raise _refused(app_id, exc) from exc
             # only the answer was lost, or another process has completed the submit
@@ -82,7 +78,7 @@ class Submitter:
             left = self._withdraw(namespace, base, insist=isinstance(exc, Exception), complete=True)
             if not isinstance(exc, ClusterError):
                 raise
-            more = not_withdrawn if left is None else ""
+            more = _NOT_WITHDRAWN if left is None else ""
             raise _refused(app_id, exc, more) from exc
         return True
 
@@ -177,8 +173,8 @@ class Submitter:
             if facts.stop is not None or facts.ended is not None:
                 self._owner.reconcile(app_id)
                 return
-            for kind, name in hold.held(facts):
-                let_run(self._cluster, namespace, kind, name, facts, patience=_START_S)
+            for thing in hold.held(facts):
+                let_run(self._cluster, namespace, thing, facts, patience=_START_S)
         except SchedulerUnavailable as exc:
             _log.warning(
                 "job %s is submitted, but it may not start before a process waits for it: %s",
