@@ -24,12 +24,12 @@ def fake(
     monkeypatch.syspath_prepend(FOLDER)
     from fake_server import FakeServer
 
-    from transload_kubernetes.diagnose import OBSERVE, SUBMIT
+    from transload_kubernetes.diagnose import OBSERVE, QUEUE, SUBMIT
 
     server = FakeServer(tmp_path_factory.mktemp("kube"))
     server.cluster.rights = {
         (*what, verb)
-        for rights in (OBSERVE, SUBMIT)
+        for rights in (OBSERVE, QUEUE, SUBMIT)
         for what, verbs in rights.items()
         for verb in verbs
     }

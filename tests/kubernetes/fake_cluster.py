@@ -38,6 +38,7 @@ KINDS = {
     "jobs": ("Job", "batch/v1"),
     "jobsets": ("JobSet", "jobset.x-k8s.io/v1alpha2"),
     "workflows": ("Workflow", "argoproj.io/v1alpha1"),
+    "workloads": ("Workload", "kueue.x-k8s.io/v1beta2"),
 }
 _MOMENT_S, _BACK_OFF_S = 0.1, 0.3
 _COUNTED_S = 1.0
@@ -100,6 +101,7 @@ class Cluster:
         self.namespaces = namespaces
         self.open = True
         self.jobsets: JobSets | None = JobSets(self)  # None: not installed
+        self.has_kueue = False
         self._dirty = threading.Event()
         self._thread = threading.Thread(target=self._control, daemon=True)
         self._thread.start()

@@ -22,11 +22,13 @@ from fake_cluster import KINDS, Cluster  # type: ignore[import-not-found]
 
 JOBSETS = "jobset.x-k8s.io/v1alpha2"
 WORKFLOWS = "argoproj.io/v1alpha1"
+KUEUE = "kueue.x-k8s.io/v1beta2"
 PREFIXES = {
     "v1": "/api/v1",
     "batch/v1": "/apis/batch/v1",
     JOBSETS: f"/apis/{JOBSETS}",
     WORKFLOWS: f"/apis/{WORKFLOWS}",
+    KUEUE: f"/apis/{KUEUE}",
 }
 VERBS = ["create", "delete", "get", "list", "patch", "update", "watch"]
 
@@ -137,7 +139,8 @@ class Handler(BaseHTTPRequestHandler):
         return [
             version
             for version in PREFIXES
-            if version != JOBSETS or self.cluster.jobsets is not None
+            if (version != JOBSETS or self.cluster.jobsets is not None)
+            and (version != KUEUE or self.cluster.has_kueue)
         ]
 
     def _resource(self, path: str, query: dict[str, str], body: dict[str, Any]) -> None:

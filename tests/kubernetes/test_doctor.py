@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from transload.errors import ConfigError, SchedulerUnavailable
-from transload_kubernetes.diagnose import OBSERVE, SUBMIT
+from transload_kubernetes.diagnose import OBSERVE, QUEUE, SUBMIT
 from transload_kubernetes.scheduler import create_scheduler
 
 PAGE = Path(__file__).parents[2] / "docs/reference/kubernetes.md"
@@ -111,13 +111,15 @@ def test_the_page_has_the_same_rights() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert (
         yaml.safe_dump(
-            _role("transload-observe", OBSERVE), sort_keys=False, default_flow_style=None
+            _role("transload-observe", OBSERVE, QUEUE), sort_keys=False, default_flow_style=None
         )
         in text
     )
     assert (
         yaml.safe_dump(
-            _role("transload-submit", OBSERVE, SUBMIT), sort_keys=False, default_flow_style=None
+            _role("transload-submit", OBSERVE, QUEUE, SUBMIT),
+            sort_keys=False,
+            default_flow_style=None,
         )
         in text
     )

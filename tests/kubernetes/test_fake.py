@@ -128,7 +128,7 @@ def test_every_field_is_as_recorded(fake: Any, runner: Runner, shell: Any, event
         eventually(lambda name=name: state(name) is AppState.RUNNING, 30)
     fake.cluster.evict(pod("preempted"))
     for name in ("setqueued", "setcancelled"):
-        eventually(lambda name=name: "suspended" in runner.status(handles[name]).msg, 30)
+        eventually(lambda name=name: "waits in queue q" in runner.status(handles[name]).msg, 30)
     for plural in ("jobs", "jobsets"):
         for item in fake.cluster.items(plural):
             if item["spec"].get("suspend") and not item["metadata"]["ownerReferences"][0].get(

@@ -344,7 +344,7 @@ def test_what_a_queue_admits_is_not_started_here(
     eventually(lambda: is_suspended(fake, PLURALS[jobset]), 30)
     found = scheduler.describe("held")
     reconcile(scheduler, found)
-    assert found.status.state is AppState.PENDING and "is suspended" in found.status.msg
+    assert found.status.state is AppState.PENDING and "waits in queue" in found.status.msg
     (item,) = fake.cluster.items(PLURALS[jobset])
     assert item["metadata"]["labels"][names.QUEUE] == ("default" if by == "webhook" else "gpus")
     assert item["spec"]["suspend"] is True

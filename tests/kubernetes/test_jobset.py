@@ -254,7 +254,7 @@ def test_a_queue_holds_all_of_it(fake: Any, scheduler: Any, shell: Any, eventual
     Where it may run is passed on to the pods.
     """
     start(scheduler, shell({"one": "true", "two": "true"}), queue="gpus")
-    eventually(lambda: "suspended" in status(scheduler).msg, 30)
+    eventually(lambda: "waits in queue gpus" in status(scheduler).msg, 30)
     assert status(scheduler).state is AppState.PENDING and not fake.cluster.items("pods")
     with fake.cluster.lock:
         admitted = fake.cluster.get("jobsets", "default", "set")

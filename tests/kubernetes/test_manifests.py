@@ -379,12 +379,6 @@ def test_names_fit() -> None:
         ),
         (
             {},
-            {"queue": "q", "queue_min_parallelism": 2},
-            SpecError,
-            "queue_min_parallelism=2: must be 1 to 1",
-        ),
-        (
-            {},
             {"queue": "q", "queue_min_parallelism": 1, "jobset": "always"},
             UnsupportedFeature,
             "queue_min_parallelism=1: not possible with a JobSet",

@@ -155,7 +155,7 @@ def test_a_deleted_pod_is_named(name: str, how: str) -> None:
 def test_what_holds_an_app_back_is_told() -> None:
     """Queues, places and images."""
     for name, words in (
-        ("susp1", "suspended"),
+        ("susp1", "waits in queue"),
         ("bigcpu", "Unschedulable"),
         ("badimage", "InvalidImageName"),
     ):

@@ -449,7 +449,7 @@ def test_since_until_and_one_stream(scheduler: Any, shell: Any, eventually: Any)
 def test_kueue_holds_the_job(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
     """With a queue the Job is made suspended, and is PENDING until somebody admits it."""
     start(scheduler, shell("true"), queue="gpus")
-    eventually(lambda: "suspended" in status(scheduler).msg, 60)
+    eventually(lambda: "waits in queue gpus" in status(scheduler).msg, 60)
     assert status(scheduler).state is AppState.PENDING
     with fake.cluster.lock:
         about = {"kind": "Workload", "name": "job-trouble-main-1a2b3"}
@@ -538,7 +538,7 @@ def test_a_cancel_takes_a_job_out_of_its_queue(
 ) -> None:
     """What was cancelled while it waited is not there any more when the queue has room."""
     start(scheduler, shell("true"), queue="gpus")
-    eventually(lambda: "suspended" in status(scheduler).msg, 60)
+    eventually(lambda: "waits in queue gpus" in status(scheduler).msg, 60)
     assert scheduler.cancel("trouble")
     found = scheduler.describe("trouble")
     assert found.status.state is AppState.CANCELLED

@@ -35,6 +35,7 @@ KINDS: Final = {
     "PersistentVolumeClaim": (_CORE, "persistentvolumeclaims"),
     "Job": ("/apis/batch/v1", "jobs"),
     "JobSet": (_JOBSETS, "jobsets"),
+    "Workload": (f"/apis/{'/'.join(names.KUEUE_API)}", "workloads"),
 }
 """Kind of object → path of its API group, and the resource's name there."""
 NO_GROUP: Final = "404 page not found"

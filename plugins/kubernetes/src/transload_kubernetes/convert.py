@@ -179,19 +179,12 @@ def _refuse_for_queue(app: AppDef, cfg: Mapping[str, CfgVal], options: Options) 
     elif options.text("queue") and len(app.roles) > 1:
         may_become_set = cfg.get("jobset") == "auto" and _jobset.is_wanted(app)
         if not may_become_set:
-            raise queue_of_roles(app)
+            raise queue_of_roles(app, str(cfg.get("jobset")))
     least = options.cfg.get("queue_min_parallelism")
-    if least is None:
-        return
-    option = f"run option queue_min_parallelism={least!r}"
-    if options.jobset:
+    if least is not None and options.jobset:
+        option = f"run option queue_min_parallelism={least!r}"
         why = "not possible with a JobSet, because a queue admits it as a whole; leave it out"
         raise UnsupportedFeature(f"{option}: {why}", "queue_min_parallelism")
-    role = app.roles[0]
-    if least > role.num_replicas:
-        raise SpecError(
-            f"{option}: must be 1 to {role.num_replicas}, the replicas of role {role.name!r}"
-        )
 
 
 def _rank0_host(app: AppDef, base: str, options: Options, *, is_single: bool) -> str:
@@ -216,15 +209,26 @@ def _role_plan(role: Role) -> RolePlan:
     )
 
 
-def queue_of_roles(app: AppDef) -> UnsupportedFeature:
+def queue_of_roles(app: AppDef, jobset: str) -> UnsupportedFeature:
     """Return the error for several Jobs in a queue.
 
     Without a JobSet, one of them might hold its GPUs while the other waits for its own.
+
+    Args:
+        app: the app definition.
+        jobset: the run option of that name.
     """
-    reason = "a queue admits several roles together only as a JobSet, and the cluster has none"
-    advice = "install JobSet on the cluster, or leave out run option queue"
+    reason = "the cluster has none; install JobSet on the cluster"
+    if jobset == "never":
+        reason = "run option jobset=never forbids one; leave that out"
+    try:
+        _jobset.refuse(app)
+    except UnsupportedFeature as exc:
+        reason = f"it cannot be one: {exc}; change that"
     return UnsupportedFeature(
-        f"roles: {len(app.roles)} roles with run option queue: {reason}; {advice}", "roles"
+        f"roles: {len(app.roles)} roles with run option queue: a queue admits several roles "
+        f"together only as a JobSet, and {reason}, or leave out run option queue",
+        "roles",
     )
 
 
@@ -289,9 +293,9 @@ def _job(
     if not options.jobset:  # otherwise they belong to the JobSet
         own.update(options.queue_labels())
         spec.update(options.of_the_whole())
-        least = options.text("queue_min_parallelism")
-        if least:
-            annotations[names.QUEUE_MIN] = least
+        least = options.cfg.get("queue_min_parallelism")
+        if least is not None and least < role.num_replicas:  # Kueue refuses all of them
+            annotations[names.QUEUE_MIN] = str(least)
     metadata = {
         "name": names.job_name(context.base, role.name),
         "labels": own,

@@ -20,7 +20,7 @@ from transload.specs import (
 from transload_kubernetes import hold, names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, Plan, Stop
-from transload_kubernetes.roles import RoleView, running_state, view_role
+from transload_kubernetes.roles import RoleView, running_state, suspended_text, view_role
 
 HALF_SUBMITTED_S: Final = 120.0
 """Seconds after which a job whose submit was never completed counts as failed.
@@ -222,7 +222,7 @@ def _explain_waiting(status: AppStatus, plan: Plan, facts: Facts, now: float) ->
             status.msg = status.msg or hold.LEFT
     elif states.is_suspended(facts.jobset or {}):
         status.state = AppState.PENDING
-        status.msg = status.msg or "its JobSet is suspended"
+        status.msg = status.msg or suspended_text("its JobSet", facts.jobset or {})
     elif plan.jobset and status.num_restarts and status.state is AppState.SUBMITTED:
         status.state = AppState.PENDING  # between two attempts
     elif plan.jobset and not facts.jobs:

@@ -8,7 +8,7 @@ from typing import Final
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload_kubernetes import advice
 from transload_kubernetes.cluster import Cluster, ClusterError
-from transload_kubernetes.names import JOBSET_API
+from transload_kubernetes.names import JOBSET_API, KUEUE_API
 
 _OLDEST: Final = (1, 29)
 _REACH: Final = "; check KUBECONFIG and the current context; in a pod, check its network"
@@ -24,6 +24,8 @@ OBSERVE: Final[Rights] = {
     (JOBSET_API[0], "jobsets"): ("list", "watch"),
 }
 """Verbs of each API group and resource, as rights to see jobs and to read their logs."""
+QUEUE: Final[Rights] = {(KUEUE_API[0], "workloads"): ("list",)}
+"""A right with which a status says why a Kueue queue does not start a job."""
 SUBMIT: Final[Rights] = {
     ("batch", "jobs"): ("create", "get", "patch", "delete"),
     ("", "configmaps"): ("create", "get", "patch", "delete"),

@@ -8,7 +8,7 @@ from typing import Any, Final
 from transload.errors import SchedulerUnavailable
 from transload.retries import read_error, traceback_error
 from transload.specs import AppState, AppStatus, ReplicaStatus
-from transload_kubernetes import advice, names, states
+from transload_kubernetes import advice, kueue, names, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.log_reading import last_moment
 from transload_kubernetes.plan import Facts
@@ -21,37 +21,33 @@ _TAIL: Final = 200  # lines of a program's log in which a traceback is looked fo
 _LAST_LINES: Final = 10  # lines of another container's log that are shown
 
 
-def is_unexplained(status: AppStatus) -> bool:
+def is_unexplained(status: AppStatus, facts: Facts) -> bool:
     """Tell whether a job waits, or failed before it ran, without a reason in its status."""
     if status.state is AppState.FAILED:
         replicas = [replica for role in status.roles for replica in role.replicas]
         return all(each.start_time is None and each.exit_code is None for each in replicas)
     if status.state not in (AppState.PENDING, AppState.SUBMITTED):
         return False
-    return not status.msg or "suspended" in status.msg
+    is_suspended = any(map(states.is_suspended, (*facts.jobs, facts.jobset or {})))
+    return not status.msg or is_suspended
 
 
-def last_warning(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
-    """Return the last warning about the object that a job waits for, or [] if there is none."""
+def why_it_waits(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
+    """Return what the cluster says about the object that a job waits for, or [] if it is silent."""
     item = _what_it_waits_for(facts)
     if item is None:
         return []
+    is_queued = _is_in_queue(item)
+    if is_queued:
+        said = _said_by_kueue(cluster, namespace, item)
+        if said:
+            return [said]
     name = item["metadata"]["name"]
-    start = name
-    uids = {None, item["metadata"]["uid"]}
-    selector = f"involvedObject.name={name}"
-    if facts.plan and facts.plan.queued and states.condition(item, "Suspended"):
-        # a queue reports about a Job or JobSet through a Workload with a similar name
+    mine = _warnings(cluster, namespace, name, item["metadata"]["uid"])
+    if is_queued:
+        # who may not read Workloads may read the events about them, whose names are similar
         kind = "jobset" if item is facts.jobset else "job"
-        start = f"{kind}-{name}-"
-        uids = set()
-        selector = "involvedObject.kind=Workload"
-    try:
-        events = cluster.list("Event", namespace, fields=selector).get("items") or ()
-    except ClusterError:
-        return []
-    warnings = [event for event in events if event.get("type") == "Warning"]
-    mine = [event for event in warnings if _is_about(event, start, uids)]
+        mine += _warnings_of_kueue(cluster, namespace, f"{kind}-{name}-")
     if not mine:
         return []
     mine = [event for event in mine if event.get("message") not in _WITHOUT_CAUSE] or mine
@@ -59,13 +55,58 @@ def last_warning(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
     text = f"{event.get('reason', '')}: {event.get('message', '')}"
     if "PodSecurity" in text:
         text += advice.POD_SECURITY
-    if "request > maximum capacity" in text:
-        text += "; its queue has less in all, so it can never start"
+    if kueue.exceeds_all(text):
+        text += kueue.NEVER
     return [text]
+
+
+def _is_in_queue(item: dict[str, Any]) -> bool:
+    """Tell whether an object is a Job or JobSet that waits in a queue."""
+    return names.QUEUE in names.labels_of(item) and states.condition(item, "Suspended") is not None
+
+
+def _said_by_kueue(cluster: Cluster, namespace: str, item: dict[str, Any]) -> str:
+    """Return what the Workload of a Job or JobSet says, or ``""`` if it is silent or hidden."""
+    selector = f"{kueue.LABEL_OF_JOB}={item['metadata']['uid']}"
+    try:
+        found = cluster.list("Workload", namespace, selector).get("items") or ()
+    except ClusterError:
+        return ""
+    texts = map(kueue.why_it_waits, found)
+    return next(filter(None, texts), "")
+
+
+def _warnings(cluster: Cluster, namespace: str, name: str, uid: str) -> list[dict[str, Any]]:
+    """Return the warnings about an object. Each attempt of a JobSet uses the same names for Jobs."""
+    events = _events(cluster, namespace, f"involvedObject.name={name}")
+    return [
+        event for event in events if (event.get("involvedObject") or {}).get("uid") in (None, uid)
+    ]
+
+
+def _warnings_of_kueue(cluster: Cluster, namespace: str, start: str) -> list[dict[str, Any]]:
+    """Return the warnings about Workloads whose names begin so."""
+    events = _events(cluster, namespace, "involvedObject.kind=Workload")
+    return [
+        event
+        for event in events
+        if str((event.get("involvedObject") or {}).get("name")).startswith(start)
+    ]
+
+
+def _events(cluster: Cluster, namespace: str, fields: str) -> list[dict[str, Any]]:
+    """Return warnings, or [] if this user may not read events."""
+    try:
+        events = cluster.list("Event", namespace, fields=fields).get("items") or ()
+    except ClusterError:
+        return []
+    return [event for event in events if event.get("type") == "Warning"]
 
 
 def _what_it_waits_for(facts: Facts) -> dict[str, Any] | None:
     """Return a waiting pod, else a Job, else the JobSet, or None if the job has none of them."""
+    if facts.jobset is not None and states.is_suspended(facts.jobset):
+        return facts.jobset  # its Jobs are suspended because it is
     pods = [pod for pod in facts.pods if states.pod_state(pod) is AppState.PENDING]
     return next(iter(pods or _current_jobs(facts)), facts.jobset)
 
@@ -76,21 +117,6 @@ def _current_jobs(facts: Facts) -> list[dict[str, Any]]:
         return facts.jobs
     attempt = (states.set_restarts(facts.jobset), 0)
     return [job for job in facts.jobs if names.attempt_of(job) == attempt]
-
-
-def _is_about(event: dict[str, Any], start: str, uids: set[str | None]) -> bool:
-    """Tell whether an event is about an object.
-
-    Args:
-        event: the event.
-        start: how the name of the object begins.
-        uids: the uids that the event may have. If empty, any may be. Each attempt of a JobSet uses
-            the same names for its Jobs.
-    """
-    about = event.get("involvedObject") or {}
-    if not str(about.get("name")).startswith(start):
-        return False
-    return not uids or about.get("uid") in uids
 
 
 def error_by_pod(

@@ -84,8 +84,8 @@ def off(thing: Mapping[str, Any], facts: Facts) -> list[dict[str, Any]]:
         {"op": "test", "path": _PATH, "value": facts.record["metadata"]["uid"]},
         {"op": "remove", "path": _PATH},
     ]
-    if facts.plan.queued:
-        steps.append({"op": "add", "path": _QUEUE, "value": facts.plan.cfg["queue"]})
+    if facts.plan.queue:
+        steps.append({"op": "add", "path": _QUEUE, "value": facts.plan.queue})
     elif names.QUEUE not in names.labels_of(thing):  # else a webhook gave it to a default queue
         steps.append({"op": "replace", "path": "/spec/suspend", "value": False})
     return steps

@@ -96,7 +96,7 @@ def text_of(last: ReplicaAttempt | None, count: int) -> str:
     text = "was interrupted"
     if last is not None:
         text += f" ({last.cause})"
-    return f"{text}; started again, interruption {count}"
+    return f"{text}, interruption {count}"
 
 
 def is_of_job(job: Mapping[str, Any], role: RolePlan) -> bool:

@@ -44,6 +44,8 @@ JOBSET_RESTARTS: Final = "jobset.sigs.k8s.io/restart-attempt"
 """Label and annotation of a JobSet's objects, with the number of its restarts before them."""
 JOB: Final = "batch.kubernetes.io/job-name"
 """Label of a pod with the name of the Job that made it."""
+KUEUE_API: Final = ("kueue.x-k8s.io", "v1beta2")
+"""API group and version of Workloads. A cluster has them only if Kueue was installed."""
 QUEUE: Final = "kueue.x-k8s.io/queue-name"
 QUEUE_PRIORITY: Final = "kueue.x-k8s.io/priority-class"
 QUEUE_TOPOLOGY: Final = "kueue.x-k8s.io/podset-{}-topology"

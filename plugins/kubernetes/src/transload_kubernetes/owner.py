@@ -45,8 +45,8 @@ class Owner:
         if not explained or facts.notes or facts.causes:
             return found
         namespace, _ = names.parse_app_id(app_id)
-        if explain.is_unexplained(found.status):
-            facts.notes = explain.last_warning(self._cluster, namespace, facts)
+        if explain.is_unexplained(found.status, facts):
+            facts.notes = explain.why_it_waits(self._cluster, namespace, facts)
         elif found.note:
             bad = found.status.first_failure()
             if bad is not None:
@@ -105,7 +105,7 @@ class Owner:
         stop = facts.stop or decision.stop
         made = facts.plan
         is_cancelled = stop is not None and stop.kind == "cancel"
-        if made and (made.queued or (is_cancelled and made.deleted_on_cancel)):
+        if made and (made.queue or (is_cancelled and made.deleted_on_cancel)):
             self._cluster.delete(kind, namespace, name, "Foreground")
             return
         is_over = stop is not None or facts.ended is not None or decision.note

@@ -86,14 +86,14 @@ class Plan:
     asked: dict[str, Any] | None = None
 
     @property
-    def queued(self) -> bool:
-        """Whether a queue decides when its Jobs are suspended."""
-        return bool(self.cfg.get("queue"))
+    def queue(self) -> str:
+        """The queue that decides when its Jobs are suspended, or ``""``."""
+        return str(self.cfg.get("queue") or "")
 
     @property
     def deleted_on_cancel(self) -> bool:
         """Whether a cancel deletes its Jobs or JobSet, since a suspended one would not stay so or not go."""
-        return self.queued or (self.jobset and self.cfg.get("ttl") is not None)
+        return bool(self.queue) or (self.jobset and self.cfg.get("ttl") is not None)
 
 
 @dataclass(slots=True)

@@ -90,8 +90,17 @@ def view_role(role: RolePlan, facts: Facts, *, stopping: bool) -> RoleView:
         view.succeeded = len(succeeded) >= role.needed
         view.failed = not view.succeeded
     elif _is_suspended(view, facts):
-        view.reasons.append(f"the Job of role {role.name} is suspended")
+        what = f"the Job of role {role.name}"
+        view.reasons.append(suspended_text(what, facts.jobset or view.job))
     return view
+
+
+def suspended_text(what: str, thing: dict[str, Any]) -> str:
+    """Return what a status says of a Job or JobSet that somebody has suspended, such as a queue."""
+    queue = names.labels_of(thing).get(names.QUEUE)
+    if queue:
+        return f"it waits in queue {queue}"
+    return f"{what} is suspended"
 
 
 def replica_pods(facts: Facts, role: str, k: int) -> list[dict[str, Any]]:
@@ -158,7 +167,12 @@ def _replicas(view: RoleView, facts: Facts, *, stopping: bool) -> list[ReplicaSt
         replica = ReplicaStatus(k, state, view.plan.name, "")
         replica.restarts = max(0, sum(view.attempt) - view.shared)
         replica.restarts += _restarts_of(pods, view)
-        _add_interruptions(replica, view, pods, interruptions.of_pods(all_pods))
+        if _is_suspended(view, facts) and pod is not None and interruptions.cause_of(pod):
+            # that it was interrupted is said once it runs again, and till then why it waits
+            all_pods = [each for each in all_pods if each is not pod]
+            _add_interruptions(replica, view, pods[:-1], interruptions.of_pods(all_pods))
+        else:
+            _add_interruptions(replica, view, pods, interruptions.of_pods(all_pods))
         if pod is not None:
             _describe_by_pod(replica, view, facts, pod)
         elif state is AppState.SUCCEEDED:

@@ -186,7 +186,7 @@ class KubernetesScheduler(SchedulerBase):
             if self._cluster.has_jobsets(namespace):
                 changes["jobset"] = "always"
             elif cfg.get("queue") and len(app.roles) > 1:
-                raise _convert.queue_of_roles(app)
+                raise _convert.queue_of_roles(app, "auto")
         if request.app_id == app_id and not changes:
             return request
         if request != _convert.convert(app, cfg, self.name, request.app_id):

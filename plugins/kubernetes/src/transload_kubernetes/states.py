@@ -40,6 +40,8 @@ HOPELESS: Final = (
         "error looking up service account",
         "can never start",
     ),
+    # of Kueue
+    *("LocalQueue ", "ClusterQueue ", "WorkloadPriorityClass ", "deactivated: "),
 )
 """Reasons of waiting pods that time does not cure.
 
