@@ -16,8 +16,9 @@ from transload.errors import SpecError
 from transload.runner import Runner
 from transload.schedulers import OpenReadings
 from transload.schedulers.api import LogPage, LogQuery, Stream
+from transload.schedulers.timed_log import Place
 from transload.specs import AppState, RetryPolicy, parse_app_handle
-from transload_docker.logs import STDERR, STDOUT, Cursor, Place, nanoseconds
+from transload_docker.logs import STDERR, STDOUT, Cursor
 from transload_docker.logview import Key, LogView, Reached, Reading
 from transload_docker.plan import Container, Facts, Plan, Restarts, RolePlan
 
@@ -162,15 +163,6 @@ def test_an_attempt_that_could_not_be_started_hides_no_later_one() -> None:
     query = LogQuery("main", 0, Stream.STDOUT, page.cursor)
     page = LogView(engine, "app", query, lambda: facts).log_page()
     assert page.lines == [] and page.complete
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("1970-01-01T00:00:01Z", 10**9), ("1970-01-01T00:00:01.00000001Z", 10**9 + 10)],
-)
-def test_nanoseconds(text: str, expected: int) -> None:
-    """No digit of a time is lost."""
-    assert nanoseconds(text) == expected
 
 
 def _pages(runner: Runner, handle: str, stream: Stream, max_bytes: int) -> list[str]:

@@ -1,20 +1,18 @@
 """Read the logs of a replica from an engine as whole lines, each once, from any point on.
 
 An engine gives a log as messages. Each is a line, or a piece of a long one, with the time at which
-it was taken. Within one stream times never run backwards. So the time of the last message read, and
-the number of messages read of that time, are a place in the stream.
+it was taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import datetime
-from functools import lru_cache
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable, SpecError
 from transload.schedulers.api import Stream
+from transload.schedulers.timed_log import NS, Place, TimedLog, nanoseconds
 from transload_docker.engine import Engine, EngineError
 
 STDOUT: Final = 1
@@ -24,37 +22,11 @@ NUMBERS: Final = {
     Stream.STDERR: (STDERR,),
     Stream.COMBINED: (STDOUT, STDERR),
 }
-NS: Final = 1_000_000_000
 # The two streams of a container are timed by two threads of the engine: on a busy machine one may
 # lag behind the other.
 _DISORDER_NS: Final = 10 * NS
 _BLOCK: Final = 1 << 16
 _HEADER: Final = 8
-
-
-@dataclass(slots=True)
-class Place:
-    """A place in one stream.
-
-    Args:
-        time: time of the last message read, nanoseconds since the epoch, or 0 if nothing was read.
-        count: how many messages of exactly that time were read.
-    """
-
-    time: int = 0
-    count: int = 0
-
-    def pass_by(self, moment: int) -> None:
-        """Go on behind a message of that time."""
-        if moment == self.time:
-            self.count += 1
-        else:
-            self.time = moment
-            self.count = 1
-
-    def copy(self) -> Place:
-        """Return a copy of this place, far quicker than `copy.copy`."""
-        return Place(self.time, self.count)
 
 
 @dataclass(slots=True)
@@ -125,22 +97,6 @@ class Line:
     place: Place
 
 
-def nanoseconds(text: str) -> int:
-    """Return an engine's time as nanoseconds since the epoch.
-
-    Raises:
-        ValueError: if it is not one.
-    """
-    whole, _, rest = text.rstrip("Z").partition(".")
-    return _seconds(whole) * NS + int((rest or "0").ljust(9, "0")[:9])
-
-
-@lru_cache(maxsize=64)
-def _seconds(text: str) -> int:
-    """Return a time without fractions as seconds since the epoch. Lines that follow share it."""
-    return int(datetime.fromisoformat(text + "+00:00").timestamp())
-
-
 class Reader:
     """Reads lines of one container from a cursor on, which moves behind each line that is taken.
 
@@ -161,11 +117,9 @@ class Reader:
         start: int = 0,
         tail: int | None = None,
     ) -> None:
-        self._seen = {stream: cursor.places[stream].copy() for stream in streams}
-        self._skip = {stream: cursor.places[stream].count for stream in streams}
+        self._logs = {stream: TimedLog(cursor.places[stream], start) for stream in streams}
         self._parts: dict[int, list[bytes]] = {stream: [] for stream in streams}
         self._began = dict.fromkeys(streams, 0)
-        self._start = start
         self._engine = engine
         self._response = self._open(container_id, streams, max(cursor.since(streams), start), tail)
         self.at_end = False
@@ -212,16 +166,9 @@ class Reader:
             moment = nanoseconds(stamp.decode("ascii"))
             self.messages += 1
             self.first = self.first or moment
-            place = self._seen.get(stream)
-            if place is None or moment < max(place.time, self._start):
-                continue
-            if moment == place.time and self._skip[stream]:
-                self._skip[stream] -= 1
-                continue
-            if moment != place.time:
-                self._skip[stream] = 0
-            place.pass_by(moment)
-            yield from self._take(stream, moment, data)
+            log = self._logs.get(stream)
+            if log is not None and log.take(moment):
+                yield from self._take(stream, moment, data)
 
     def _take(self, stream: int, moment: int, data: bytes) -> Iterator[Line]:
         parts = self._parts[stream]
@@ -235,7 +182,7 @@ class Reader:
         data = b"".join(self._parts[stream])
         self._parts[stream].clear()
         text = data.decode("utf-8", "replace")
-        return Line(text, self._began[stream], len(data), stream, self._seen[stream].copy())
+        return Line(text, self._began[stream], len(data), stream, self._logs[stream].place.copy())
 
     def rest(self) -> Iterator[Line]:
         """Yield the unfinished last line of each stream, once the container has ended."""

@@ -12,9 +12,10 @@ from typing import Final
 from transload.errors import SchedulerUnavailable
 from transload.schedulers import OpenReadings
 from transload.schedulers.api import LogPage, LogQuery, check_replica
+from transload.schedulers.timed_log import NS
 from transload_docker.decide import is_alive, may_run_again
 from transload_docker.engine import Engine
-from transload_docker.logs import NS, NUMBERS, STDERR, STDOUT, Cursor, Line, Reader
+from transload_docker.logs import NUMBERS, STDERR, STDOUT, Cursor, Line, Reader
 from transload_docker.plan import Container, Facts
 
 MAX_OPEN: Final = 32

@@ -1,28 +1,22 @@
 """Read the log of a pod by one request, and remember places in logs.
 
-A cluster returns the log of a pod as lines with stdout and stderr merged, each with its time. Times
-never decrease. So a place in the log is a pod, the time of the last line read, and the number of
-lines read with that time.
+A cluster returns the log of a pod as lines with stdout and stderr merged, each with its time. So a
+place in the log of a replica is a pod and a place in its log.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import takewhile
 from typing import Any, Final
 
 from transload.errors import SpecError
+from transload.schedulers.timed_log import NS, Place, TimedLog, nanoseconds
 from transload_kubernetes import names
 from transload_kubernetes.cluster import Cluster, cut
 
-NS: Final = 1_000_000_000
-"""Nanoseconds in a second."""
 _BLOCK: Final = 1 << 16
-_TIME: Final = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?\d*(Z|[+-]\d\d:\d\d)")
-_SECOND: Final = len("2026-11-25T12:00:00")
 
 Line = tuple[str, int]
 """A line, and the time when it was written, in nanoseconds since the epoch."""
@@ -34,36 +28,31 @@ class Cursor:
 
     Attributes:
         pod: the name of the pod, or ``""`` for the place before the first pod.
-        time: the time of the last line read, in nanoseconds since the epoch.
-        count: the number of lines read with exactly that time.
+        place: the place in its log.
     """
 
     pod: str = ""
-    time: int = 0
-    count: int = 0
+    place: Place = field(default_factory=Place)
 
     def enter(self, pod: dict[str, Any]) -> None:
         """Go to the beginning of a pod's log, unless this is a place in it."""
         name = pod["metadata"]["name"]
         if self.pod != name:
             self.pod = name
-            self.time = 0
-            self.count = 0
+            self.place = Place()
 
     def pass_over(self, lines: list[Line]) -> None:
         """Move past lines that follow this place."""
-        if not lines:
-            return
-        moment = lines[-1][1]
-        count = len(list(takewhile(lambda line: line[1] == moment, reversed(lines))))
-        if moment == self.time and count == len(lines):
-            count += self.count
-        self.time = moment
-        self.count = count
+        for _, moment in lines:
+            self.place.pass_by(moment)
+
+    def copy(self) -> Cursor:
+        """Return a copy of this cursor."""
+        return Cursor(self.pod, self.place.copy())
 
     def text(self) -> str:
         """Return the cursor as text."""
-        return f"{self.pod}:{self.time}:{self.count}"
+        return f"{self.pod}:{self.place.time}:{self.place.count}"
 
     @staticmethod
     def of(text: str | None) -> Cursor:
@@ -76,7 +65,7 @@ class Cursor:
             return Cursor()
         try:
             pod, moment, count = text.split(":")
-            return Cursor(pod, int(moment), int(count))
+            return Cursor(pod, Place(int(moment), int(count)))
         except ValueError as exc:
             raise SpecError(
                 f"log cursor {text!r}: must be one that this scheduler has returned"
@@ -114,14 +103,12 @@ class Reading:
         self._cluster = cluster
         self._namespace = namespace
         self._pod = place.pod
-        self._time = place.time
-        self._skip = place.count  # lines of that time that were already read
+        self._log = TimedLog(place.place, since)
         self._over = over
-        self._since = _api_time(max(place.time, since))
+        self._since = _api_time(max(place.place.time, since))
         self._tail = tail
         self._follow = follow
         self._response: Any = None
-        self._clock = _StampReader()
         self._left: list[Line] = []  # lines that have arrived and were not read yet
         self._closed = False
         self._ended = False
@@ -203,56 +190,13 @@ class Reading:
         taken: list[Line] = []
         for line in data.decode("utf-8", "replace").split("\n"):
             stamp, _, text = line.partition(" ")
-            moment = self._clock.moment(stamp)
-            if moment < self._time:
-                # already read, or the server's reason for having no log
+            try:
+                moment = nanoseconds(stamp)
+            except ValueError:  # the server's reason for having no log
                 continue
-            if self._skip and moment == self._time:
-                self._skip -= 1
-                continue
-            self._skip = 0
-            taken.append((text + end, moment))
+            if self._log.take(moment):
+                taken.append((text + end, moment))
         return taken
-
-
-class _StampReader:
-    """Parses the time stamps of lines, fast if most are in the same second as the last."""
-
-    def __init__(self) -> None:
-        self._second = ""  # date and time of the last stamp
-        self._zone = ""
-        self._start = 0  # when that second began, in nanoseconds since the epoch
-
-    def moment(self, stamp: str) -> int:
-        """Return the `nanoseconds` of a time stamp, or −1 if it is not one."""
-        zone = "Z" if stamp.endswith("Z") else stamp[-6:]
-        second = stamp[:_SECOND]
-        fraction = stamp[_SECOND : -len(zone)]
-        is_same = second == self._second and zone == self._zone
-        if is_same and fraction[:1] == "." and fraction[1:].isdecimal():
-            return self._start + int(fraction[1:10].ljust(9, "0"))
-        try:
-            moment = nanoseconds(stamp)
-        except ValueError:
-            return -1
-        self._second = second
-        self._zone = zone
-        self._start = moment // NS * NS
-        return moment
-
-
-def nanoseconds(text: str) -> int:
-    """Convert a time of the API to nanoseconds since the epoch.
-
-    Raises:
-        ValueError: if it is not one.
-    """
-    match = _TIME.fullmatch(text)
-    if match is None:
-        raise ValueError(f"{text!r} is not a time")
-    date_and_time, fraction, zone = match.groups()
-    whole = datetime.fromisoformat(date_and_time + zone.replace("Z", "+00:00"))
-    return int(whole.timestamp()) * NS + int((fraction or "0").ljust(9, "0"))
 
 
 def last_moment(log: bytes) -> bytes:

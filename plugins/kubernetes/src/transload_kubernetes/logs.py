@@ -7,17 +7,18 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable
 from transload.schedulers import OpenReadings
 from transload.schedulers.api import LogPage, LogQuery, check_replica
+from transload.schedulers.timed_log import NS
 from transload.specs import is_terminal
 from transload_kubernetes import names, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.decide import decide
-from transload_kubernetes.log_reading import NS, Cursor, Line, Reading, size_of, split
+from transload_kubernetes.log_reading import Cursor, Line, Reading, size_of, split
 from transload_kubernetes.plan import Facts
 from transload_kubernetes.roles import replica_pods
 
@@ -131,14 +132,15 @@ class Logs:
 
         This asks the cluster for a few lines.
         """
-        if not place.count:
+        read = place.place
+        if not read.count:
             return False
         start = Cursor(place.pod)
-        reading = Reading(self._cluster, namespace, start, over=True, tail=place.count + 1)
+        reading = Reading(self._cluster, namespace, start, over=True, tail=read.count + 1)
         times = [moment for _, moment in reading.read()]
-        if reading.broken or times[-1:] != [place.time]:
+        if reading.broken or times[-1:] != [read.time]:
             return False
-        return times.count(place.time) == place.count
+        return times.count(read.time) == read.count
 
     # -- last lines
 
@@ -152,8 +154,7 @@ class Logs:
             lines, end = self._last_of_pod(namespace, pod, count - len(taken))
             if is_last:
                 place.enter(pod)
-                place.time = end.time
-                place.count = end.count
+                place.place = end.place
             taken[:0] = lines
             if len(taken) >= count:
                 break
@@ -176,7 +177,7 @@ class Logs:
             lines = reading.read()
             end = Cursor(name)
             end.pass_over(lines)
-            if len(lines) < wanted - 1 or lines[0][1] < end.time:
+            if len(lines) < wanted - 1 or lines[0][1] < end.place.time:
                 return lines, end
             wanted *= 2
 
@@ -237,7 +238,7 @@ class _Tail:
     def __init__(self, cluster: Cluster, namespace: str, place: Cursor) -> None:
         self.used = time.monotonic()
         self._reading = Reading(cluster, namespace, place, follow=True)
-        self._place = replace(place)
+        self._place = place.copy()
         self._pieces: deque[list[Line]] = deque()
         self._size = 0
         self._ended = False
@@ -278,7 +279,7 @@ class _Tail:
                 taken += lines
                 size += size_of(lines)
             place.pass_over(taken)
-            self._place = replace(place)
+            self._place = place.copy()
             self._size -= size
             self._condition.notify_all()
             return taken
@@ -343,7 +344,7 @@ def _from(pods: list[dict[str, Any]], place: Cursor) -> list[dict[str, Any]]:
     for index, pod in enumerate(pods):
         if pod["metadata"]["name"] == place.pod:
             return pods[index:]
-    return [pod for pod in pods if _made(pod) * NS >= place.time]
+    return [pod for pod in pods if _made(pod) * NS >= place.place.time]
 
 
 def _made(pod: dict[str, Any]) -> float:
