@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -309,7 +310,7 @@ def test_wheels_that_are_fetched_here_and_sent(
     assert leftovers(hpc / ".environments") == []
     role.env = dict.fromkeys(("PIP_INDEX_URL", "UV_DEFAULT_INDEX"), "http://127.0.0.1:9/simple")
     role.env.update({"PIP_RETRIES": "1", "UV_HTTP_RETRIES": "0"})
-    launch.cfg = {"python": sys.executable}
+    launch = replace(launch, cfg={"python": sys.executable})
     with pytest.raises(
         SubmitError, match=r"where the cluster reaches no index, set offline = true"
     ):
@@ -395,7 +396,7 @@ def test_what_cannot_be_made_is_a_submit_that_failed(
     have = ".".join(map(str, sys.version_info[:3]))
     with pytest.raises(SubmitError, match=rf"wants Python >=3\.99; here is {have} \("):
         launch.plan(runner).submit()
-    launch.cfg = {"python": "/nowhere/python3"}
+    launch = replace(launch, cfg={"python": "/nowhere/python3"})
     with pytest.raises(SubmitError, match=r"here is no /nowhere/python3"):
         launch.plan(runner).submit()
     assert runner.list(scheduler) == []

@@ -10,8 +10,8 @@ from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.pipelines import ExecutionOptions, Identity
 from transload.pipelines.lifecycle import Prepare
 from transload.runner import Launch, Runner
-from transload.runner.checkpoints import safe_name
 from transload.runner.config import Settings
+from transload.runner.job_env import safe_name
 from transload.schedulers import AppDescription, Submission
 from transload.specs import AppDef, AppState, Notice, Role
 from transload_testing.drivers import driver_of

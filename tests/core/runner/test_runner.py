@@ -23,7 +23,6 @@ from transload.errors import (
 )
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Launch, Runner, get_runner, load_settings
-from transload.runner.job_env import with_identity
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.schedulers.local.scheduler import create_local
 from transload.specs import (
@@ -474,15 +473,15 @@ def test_a_base_in_the_home_folder(
     assert list(runner.results(handle).artifacts) == ["y.pt"]
 
 
-def test_the_output_folder_needs_a_place() -> None:
+def test_the_output_folder_needs_a_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where an app has no folder of its own the macro is refused, with the way out."""
     app = sh("true", env={"X": macros.output_dir})
-    with pytest.raises(SpecError, match=r"role 'main': \$\{output_dir\}: .* give tracker_base"):
-        with_identity(app, "a", {})
-    assert (
-        with_identity(app, "a", {"TRANSLOAD_OUTPUT_DIR": "s3://b/o"}).roles[0].env["X"]
-        == "s3://b/o"
-    )
+    with Runner("test") as runner:
+        monkeypatch.setattr(runner.scheduler("local"), "results_folder", lambda *_: None)
+        with pytest.raises(SpecError, match=r"role 'main': \$\{output_dir\}: .* give tracker_base"):
+            runner.dryrun(app, "local")
+        plan = runner.dryrun(app, "local", tracker_base="s3://b/o", app_id="mine")
+    assert plan.resolved.roles[0].env["X"] == f"{plan.tracker_base}/outputs"
 
 
 def test_collisions_are_reported(runner: Runner) -> None:

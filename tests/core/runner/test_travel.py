@@ -15,8 +15,7 @@ import pytest
 import transload
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Identity, Launch
-from transload.runner import Runner, large_folders
-from transload.runner import packaging as _travel
+from transload.runner import Runner, job_env, travel
 from transload.specs import AppDef, Role, Workspace
 from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedScheduler
@@ -171,7 +170,7 @@ def test_a_large_folder_does_not_travel_unasked(
     far: Callable[..., Role], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One line says where, how much, and what to do, without counting what is left out."""
-    monkeypatch.setattr(_travel, "LARGEST", 3 << 20)
+    monkeypatch.setattr(travel, "LARGEST", 3 << 20)
     Path("model.bin").write_bytes(b"\0" * (4 << 20))
     with pytest.raises(
         SpecError, match=r"roles\[0\]\.workspace=.*more than 3 MiB.*\.transloadignore"
@@ -185,7 +184,7 @@ def test_what_travels_is_said_if_it_is_much(
     plain_folder: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One line of each folder says how much, and what is left out. A small folder has no line."""
-    monkeypatch.setattr(large_folders, "LARGE", 3 << 20)
+    monkeypatch.setattr(travel, "LARGE", 3 << 20)
 
     def make(session: str) -> ScriptedScheduler:
         scheduler = ScriptedScheduler(session)
@@ -330,7 +329,7 @@ def test_the_command_line_names_what_is_not_passed(
     scheduler: str, named: bool, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A token that is set here and reaches no job is named once. Jobs on this machine inherit it."""
-    for name in [name for name in os.environ if _travel.not_passed(None, {name: ""}, False)]:
+    for name in [name for name in os.environ if job_env.not_passed(None, {name: ""}, False)]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("HF_TOKEN", "hidden-value")
 

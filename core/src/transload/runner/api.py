@@ -6,7 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import transload
 from transload.errors import ConfigError
@@ -14,8 +14,7 @@ from transload.runner.config import load_settings
 from transload.runner.job import Job
 from transload.runner.launch import Launch
 from transload.runner.logs import log_lines
-from transload.runner.plan import Plan
-from transload.runner.planning import Destination
+from transload.runner.plan import Destination, Plan
 from transload.runner.schedulers import Schedulers
 from transload.runtime.forks import fork_lock
 from transload.schedulers.api import Stream
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from transload.components import Component
     from transload.runner.clusters import Cluster
     from transload.runner.config import Defaults, Settings
-    from transload.runner.launch import LaunchSettings
     from transload.runner.results import AppResults
     from transload.schedulers.api import (
         AppDescription,
@@ -93,10 +91,10 @@ class Runner:
     ) -> None:
         self._name = name
         self._component_defaults = component_defaults or {}
-        self._inherit_env = inherit_env
+        self.inherit_env = inherit_env
         self._loaded_settings = settings
-        self._environ: Mapping[str, str] = os.environ
-        self._secret_sources = secret_sources
+        self.environ: Mapping[str, str] = os.environ
+        self.secret_sources = secret_sources
         self._schedulers = Schedulers(
             name,
             scheduler_factories,
@@ -131,7 +129,7 @@ class Runner:
         """
         settings = self.settings  # read once for both
         other = copy.copy(self)
-        other._environ = environ
+        other.environ = environ
         other._loaded_settings = settings
         return other
 
@@ -341,17 +339,15 @@ class Runner:
             ConfigError: for an unknown scheduler or option, or a tracker that is wrongly
                 configured.
         """
-        asked = {
+        asked: dict[str, Any] = {
             "scheduler": scheduler,
             "cfg": cfg,
             "workspace": workspace,
             "parent_run_id": parent_run_id,
             "tracker_base": tracker_base,
         }
-        given = {name: value for name, value in asked.items() if value is not None}
-        settings = cast("LaunchSettings", given)
-        launch = Launch.of(app, **settings).with_overrides(overrides or {})
-        return launch.plan(self, app_id)
+        launch = Launch.of(app, **asked)
+        return launch.with_overrides(overrides or {}).plan(self, app_id)
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
         """Submit what `dryrun` returned, its request changed by the caller or not.
@@ -383,15 +379,8 @@ class Runner:
 
         Arguments and errors are those of `dryrun` and `schedule`.
         """
-        plan = self.dryrun(
-            app,
-            scheduler=scheduler,
-            cfg=cfg,
-            workspace=workspace,
-            parent_run_id=parent_run_id,
-            **options,
-        )
-        return self.schedule(plan)
+        plan = self.dryrun(app, scheduler, cfg, workspace, parent_run_id, **options)
+        return plan.submit().handle
 
     def dryrun_component(
         self,
@@ -409,14 +398,8 @@ class Runner:
         or a function. Its arguments are as on the command line, or name → value. All else is as in
         `dryrun`.
         """
-        return self.dryrun(
-            Launch(component=component, args=component_args),
-            scheduler=scheduler,
-            cfg=cfg,
-            workspace=workspace,
-            parent_run_id=parent_run_id,
-            **options,
-        )
+        launch = Launch(component=component, args=component_args)
+        return self.dryrun(launch, scheduler, cfg, workspace, parent_run_id, **options)
 
     def run_component(
         self,
@@ -432,14 +415,8 @@ class Runner:
 
         Arguments and errors are those of `dryrun_component` and `schedule`.
         """
-        return self.run(
-            Launch(component=component, args=component_args),
-            scheduler=scheduler,
-            cfg=cfg,
-            workspace=workspace,
-            parent_run_id=parent_run_id,
-            **options,
-        )
+        launch = Launch(component=component, args=component_args)
+        return self.run(launch, scheduler, cfg, workspace, parent_run_id, **options)
 
     # -- what became of it
 

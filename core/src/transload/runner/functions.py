@@ -45,7 +45,7 @@ from transload.specs.settings import OverrideOptions
 
 if TYPE_CHECKING:
     from transload.runner import Runner
-    from transload.runner.planning import Destination
+    from transload.runner.plan import Destination
     from transload.schedulers.environments import Header
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from transload.components import (
@@ -25,7 +25,7 @@ from transload.components import (
 from transload.errors import SpecError
 from transload.runner.config import Defaults
 from transload.runner.environments import is_script, scheduler_of, script_in
-from transload.runner.planning import make_plan
+from transload.runner.plan import Planning, make_plan
 from transload.schedulers.environments import read_header
 from transload.specs import AppDef, AppHandle, CfgVal, Environment, Workspace
 from transload.specs.checks import as_list, check_given
@@ -60,7 +60,7 @@ class LaunchSettings(TypedDict, total=False):
     overrides: OverrideOptions
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, frozen=True)
 class Launch:
     """A job to be built when it is submitted, and where it goes.
 
@@ -141,22 +141,22 @@ class Launch:
         Args:
             source: a Launch, an AppDef, its JSON, or a component (name or function).
             more: the other arguments of a Launch. For a given Launch, they are what to replace in
-                it.
+                it. One that is None is not given.
 
         Raises:
             SpecError: if it is none of these.
         """
+        given: dict[str, Any] = {name: value for name, value in more.items() if value is not None}
         if isinstance(source, Launch):
-            made = replace(source, **more) if more else source
-            return made.with_script_as_command()
+            return replace(source, **given).with_script_as_command()
         if isinstance(source, (AppDef, Mapping)):
-            return Launch(app=source, **more)
+            return Launch(app=source, **given)
         if isinstance(source, str):
             if source.lstrip().startswith("{"):
-                return Launch(app=source, **more)
-            return Launch(component=source, **more).with_script_as_command()
+                return Launch(app=source, **given)
+            return Launch(component=source, **given).with_script_as_command()
         if callable(source):
-            return Launch(component=source, **more)
+            return Launch(component=source, **given)
         raise SpecError(
             f"{source!r}: must be an AppDef, its JSON, or a component (a name or a function)"
         )
@@ -323,6 +323,21 @@ class Launch:
             SpecError: if the job is not valid, there is no such component, or its arguments are
                 wrong.
         """
+        app = self.definition(context_args, defaults)
+        if self.overrides:
+            app = with_settings(app, read_settings(self.overrides))
+            app.check_runnable()
+        return app
+
+    def definition(
+        self,
+        context_args: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, Any] | None = None,
+    ) -> AppDef:
+        """Return the job as it was written, before anything is set over it.
+
+        Arguments and errors are those of `build`.
+        """
         if self.component is None:
             app = self._app()
         elif isinstance(self.args, Mapping):
@@ -337,8 +352,6 @@ class Launch:
             )
         if not isinstance(app, AppDef):
             raise SpecError(f"{self.name}: must return an AppDef, not {type(app).__name__}")
-        if self.overrides:
-            app = with_settings(app, read_settings(self.overrides))
         app.check_runnable()
         return app
 
@@ -408,18 +421,19 @@ class Launch:
             ConfigError: for an unknown scheduler or option, or a tracker that is wrongly
                 configured.
         """
-        return make_plan(
-            self.with_script_as_command(),
-            runner,
-            app_id,
-            context_args or {},
-            change,
+        given = Planning(
+            launch=self.with_script_as_command(),
+            runner=runner,
+            app_id=app_id,
+            context_args=context_args or {},
+            change=change,
             checkpoint_name=checkpoint_name,
-            asked=asked,
+            asked=asked or {},
         )
+        return make_plan(given)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the launch as JSON values, functions by their import path.
+        """Return the launch as JSON values, functions by their import path, without defaults.
 
         Raises:
             SpecError: for a function that cannot be imported again (a lambda, a closure), or args
@@ -437,18 +451,13 @@ class Launch:
         workspace = self.workspace
         if isinstance(workspace, Workspace):
             workspace = ",".join(f"{path}={target}" for path, target in workspace.projects.items())
-        values = {**vars(self), "app": app, "component": component, "workspace": workspace}
-        if self.checkpoints is None:  # an earlier version does not know this field
-            del values["checkpoints"]
-        if self.environment is None:
-            del values["environment"]  # which earlier versions do not know
-        elif isinstance(self.environment, Environment):
+        own = {item.name: getattr(self, item.name) for item in fields(Launch)}
+        values = {**own, "app": app, "component": component, "workspace": workspace}
+        if isinstance(self.environment, Environment):
             values["environment"] = to_value(self.environment)
-        if self.overrides:
-            values["overrides"] = to_value(self.overrides)
-        else:
-            del values["overrides"]
-        return {"schema": SCHEMA, **{name: _plain(value) for name, value in values.items()}}
+        values["overrides"] = to_value(self.overrides)
+        given = {name: value for name, value in values.items() if value not in (None, {}, [])}
+        return {"schema": SCHEMA, **{name: _plain(value) for name, value in given.items()}}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Launch:

@@ -1,37 +1,63 @@
-"""Define `Plan`, which a dry-run returns and a submit starts."""
+"""Make of a `Launch` the `Plan` that a dry-run shows and a submit starts."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
+import logging
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SpecError
+from transload.runner.environments import headers_of, with_environments, with_open_settings
 from transload.runner.job import Job
-from transload.runner.job_env import resolve_secrets
-from transload.runner.packaging import named_first, not_passed
+from transload.runner.job_env import (
+    Run,
+    all_with_checkpoints,
+    check_app_id,
+    checkpoints_of_ended,
+    named_first,
+    not_passed,
+    own_folder,
+    resolve_secrets,
+    safe_name,
+    surrounding_run,
+    tracker_base_of,
+    unique_app_id,
+    with_variables,
+)
+from transload.runner.travel import add_files, announce, is_from_here, with_job_mounts
 from transload.runtime.tracking.names import given_base, local_path
 from transload.schedulers import environments
 from transload.schedulers.api import Submission
 from transload.schedulers.follower import emit
 from transload.specs import (
+    MASK,
     AppDef,
     AppDryRunInfo,
     AppHandle,
     AppState,
     AppStatus,
     CfgVal,
+    Workspace,
     make_app_handle,
+    masked_args,
+    masked_env,
 )
+from transload.specs.settings import read_settings, with_settings
 
 if TYPE_CHECKING:
     from transload.runner.api import Runner
+    from transload.runner.launch import Launch
     from transload.schedulers.api import SchedulerBase
 
 T = TypeVar("T")
+
+_HIDDEN: Final = "xxxxxxxx"
+"""Stands for a value that was masked, to see whether it would be masked again."""
 
 
 @dataclass(repr=False, eq=False, kw_only=True)
@@ -123,7 +149,7 @@ class Plan(AppDryRunInfo[T]):
         scheduler = self._runner.scheduler(self.scheduler)
         # before anything is copied, so that what is missing here leaves nothing behind
         secrets = resolve_secrets(
-            self.resolved, scheduler, self._runner._environ, self._runner._secret_sources
+            self.resolved, scheduler, self._runner.environ, self._runner.secret_sources
         )
         submission = self._submission(secrets)
         request = self._prepared_request(scheduler, secrets)
@@ -178,8 +204,6 @@ class Plan(AppDryRunInfo[T]):
         if not scheduler.capabilities.shares_disk and any(
             each.workspace for each in resolved.roles
         ):
-            from transload.runner.large_folders import announce
-
             announce(resolved, self.scheduler)
         prepared = scheduler.prepare(resolved, self.cfg)
         if prepared is self.resolved:
@@ -200,3 +224,295 @@ class Plan(AppDryRunInfo[T]):
                 "the request was changed after the dry-run, but it must be built anew (workspace, "
                 "environment)"
             )
+
+
+# -- from a launch to a plan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Destination:
+    """Where a job goes, which is a scheduler and the run options in force there.
+
+    Args:
+        name: name of the scheduler.
+        scheduler: the scheduler itself.
+        cfg: its run options, resolved.
+        tracker_base: where the job reports, by options or settings. None means that they do not
+            say.
+        pass_env: patterns of variables to pass on, by options or settings.
+        environment: what jobs need installed there, by options or settings.
+        folder: what relative paths are relative to. None means the working directory.
+    """
+
+    name: str
+    scheduler: SchedulerBase
+    cfg: dict[str, CfgVal]
+    tracker_base: str | None
+    pass_env: Sequence[str]
+    environment: str | None
+    folder: str | None = None
+
+    @property
+    def here(self) -> str:
+        """Return the folder that relative paths are relative to."""
+        return self.folder or os.getcwd()
+
+    @property
+    def shares_disk(self) -> bool:
+        """Tell whether its jobs see the files of this machine."""
+        return self.scheduler.capabilities.shares_disk
+
+    def full_id(self, app_id: str) -> str:
+        """Return an id as the scheduler knows it.
+
+        Raises:
+            SpecError: if it cannot be an id.
+        """
+        return self.scheduler.qualified_id(check_app_id(app_id), self.cfg)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A definition as it was written, before anything was set over it.
+
+    Args:
+        app: the definition.
+        app_id: its id, where that is known already.
+        tracker_base: where it reports, by the launch, its component or the destination.
+        code_folder: the folder of the component's file, if it comes from one.
+        from_here: the roles whose code lies in the working folder, which the job does not see.
+    """
+
+    app: AppDef
+    app_id: str | None
+    tracker_base: str | None
+    code_folder: str | None
+    from_here: frozenset[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planning:
+    """A launch that is being planned, with the arguments of `Launch.plan`, which describes them."""
+
+    launch: Launch
+    runner: Runner
+    app_id: str | None = None
+    context_args: Mapping[str, Any] = field(default_factory=dict)
+    change: Callable[[AppDef], AppDef] | None = None
+    checkpoint_name: str | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+
+def make_plan(given: Planning) -> Plan[Any]:
+    """Return the plan of a launch, with the errors of `Launch.plan`."""
+    runner = given.runner
+    to = _destination(given)
+    written = _written(given, to)
+    app = _final(given, to, written)
+    run = _run_of(app, given, to, written)
+    resolved = with_variables(with_job_mounts(app, to, runner), run, to, runner)
+    add_files(resolved, to, written)
+    plan = Plan(
+        request=to.scheduler.convert(resolved, to.cfg),
+        _fmt=to.scheduler.format_request,
+        scheduler=to.name,
+        session=runner.name(),
+        app_id=run.app_id,
+        app=app,
+        resolved=resolved,
+        cfg=to.cfg,
+        tracker_base=run.tracker_base,
+        parent_run_id=run.parent,
+        id_given=given.app_id is not None,
+        checkpoints=run.checkpoints,
+        asked=dict(given.asked),
+        inherit_env=runner.inherit_env,
+        _runner=runner,
+    )
+    return _changed_by_roles(plan)
+
+
+def _destination(given: Planning) -> Destination:
+    """Return where a launch goes. Its job works in the launch's folder, if it sees that."""
+    launch = given.launch
+    runner = given.runner
+    cfg = launch.cfg
+    if launch.pass_env:
+        cfg = {**cfg, "pass_env": list(launch.pass_env)}
+    to = runner.destination(launch.scheduler_name(runner.settings), cfg)
+    to = replace(to, folder=launch.folder)
+    is_open = "working_dir" in to.cfg and not to.cfg["working_dir"]
+    if launch.folder is not None and to.shares_disk and is_open:
+        to = replace(to, cfg={**to.cfg, "working_dir": launch.folder})
+    return to
+
+
+def _written(given: Planning, to: Destination) -> Written:
+    """Return the definition that was asked for, with the settings of its component alone."""
+    launch = given.launch
+    runner = given.runner
+    app_id = given.app_id
+    if app_id is not None:
+        check_app_id(app_id)
+    base = launch.tracker_base or to.tracker_base
+    context_args = given.context_args
+    code_folder = None
+    if launch.component is None:
+        app = launch.definition(context_args)
+    else:
+        component = launch.resolve_component()
+        launch = replace(launch, component=component)
+        defaults = runner.component_defaults(component, to.cfg)
+        if launch.declares("tracker_base"):
+            # the component asks where it reports, which may depend on the id, so make both first
+            app_id = to.full_id(app_id or unique_app_id(component.fn_name))
+            own_base = tracker_base_of(to, app_id, base)
+            if own_base is not None:
+                context_args = {"tracker_base": own_base, **context_args}
+            arguments = launch.arguments(context_args, defaults)
+            # whoever gave that argument, it says where the job reports
+            launch = replace(launch, args=arguments)
+            base = arguments.get("tracker_base") or base
+        code_folder = component.place.own_folder if component.place else None
+        app = launch.definition(context_args, defaults)
+        app = with_settings(app, runner.settings.component_settings(component))
+    return Written(
+        app=app,
+        app_id=app_id,
+        tracker_base=base and str(base),
+        code_folder=code_folder,
+        from_here=frozenset(role.name for role in app.roles if is_from_here(role, to)),
+    )
+
+
+def _final(given: Planning, to: Destination, written: Written) -> AppDef:
+    """Return the definition that is submitted.
+
+    It has all settings, the changes of caller and plugins, what must be installed for it, and a
+    workspace.
+    """
+    from transload.plugins import get_plugins
+
+    launch = given.launch
+    settings = given.runner.settings
+    workspace = launch.workspace
+    if workspace is None:
+        workspace = settings.get("workspace")
+    folders = _script_folders(to, written)
+    headers = headers_of(_with_workspace(written.app, workspace), folders)
+    is_command = launch.command is not None
+    app = with_open_settings(written.app, headers, settings.job(), is_command=is_command)
+    app = with_settings(app, read_settings(launch.overrides))
+    if given.change is not None:
+        app = given.change(app)
+    if launch.checkpoints is not None:
+        app = all_with_checkpoints(app)
+    app = with_environments(app, launch.environment, to.environment, headers, to.here)
+    app.check_runnable()
+    app = get_plugins().before_submit(app, to.name, to.cfg)
+    app = _with_workspace(app, workspace)
+    app.check_runnable()
+    _refuse_masks(app)
+    _warn_of_unused_images(app, to, written)
+    return app
+
+
+def _script_folders(to: Destination, written: Written) -> dict[str, list[str]]:
+    """Return the folders in which each role's script may lie.
+
+    They are the folder of the component file, and the one that the role runs in or that travels
+    with it.
+    """
+    first = [] if written.code_folder is None else [written.code_folder]
+    here = to.here
+    if to.shares_disk:
+        here = str(to.cfg.get("working_dir") or here)
+    return {
+        role.name: [*first, here] if to.shares_disk or role.name in written.from_here else first
+        for role in written.app.roles
+    }
+
+
+def _with_workspace(app: AppDef, workspace: str | Workspace | None) -> AppDef:
+    """Return a job with a workspace for every role that has none of its own."""
+    given = Workspace.from_str(workspace) if isinstance(workspace, str) else workspace
+    if not given:
+        return app
+    app = copy.deepcopy(app)
+    for role in app.roles:
+        role.workspace = role.workspace or given
+    return app
+
+
+def _refuse_masks(app: AppDef) -> None:
+    """Refuse a definition that was taken from a description, where secret-looking values are masked.
+
+    Raises:
+        SpecError: for a variable or an argument that would hold the mask.
+    """
+    for index, role in enumerate(app.roles):
+        env = {name: value.replace(MASK, _HIDDEN) for name, value in role.env.items()}
+        masked = masked_env(env)
+        for name, value in role.env.items():
+            if MASK in value and masked[name] == value:
+                raise SpecError(
+                    f"roles[{index}].env[{name!r}]={value}: {MASK} is what is shown in place of a "
+                    "secret: give the value, or take the variable out and name its source in "
+                    "secrets"
+                )
+        words = masked_args([word.replace(MASK, _HIDDEN) for word in role.args])
+        for number, word in enumerate(role.args):
+            if MASK in word and words[number] == word:
+                raise SpecError(
+                    f"roles[{index}].args[{number}]={word[:80]!r}: {MASK} is what is shown in "
+                    "place of a secret: give the value, or have the program read it from a "
+                    "variable that secrets names"
+                )
+
+
+def _warn_of_unused_images(app: AppDef, to: Destination, written: Written) -> None:
+    """Log one line for an image that was set over a definition and that the scheduler ignores."""
+    before = {role.name: role.image for role in written.app.roles}
+    asked = {role.image: role for role in app.roles if role.image != before.get(role.name)}
+    for image, role in asked.items():
+        if image and not to.scheduler.uses_image(role, to.cfg):
+            logging.getLogger("transload.runner").warning(
+                "image %s is not used: scheduler %s runs programs of the machine itself, where "
+                "no folder has that name",
+                image,
+                to.name,
+            )
+
+
+def _run_of(app: AppDef, given: Planning, to: Destination, written: Written) -> Run:
+    """Return which run a job is, and where it reports."""
+    launch = given.launch
+    runner = given.runner
+    app_id = to.full_id(written.app_id or unique_app_id(app.name))
+    name = safe_name(given.checkpoint_name or app_id)
+    checkpoints = None
+    if any(role.checkpoints for role in app.roles):
+        checkpoints = name
+        if launch.checkpoints is not None:
+            checkpoints = checkpoints_of_ended(runner, launch.checkpoints, to.name)
+    return Run(
+        handle=make_app_handle(to.name, runner.name(), app_id),
+        app_id=app_id,
+        tracker_base=own_folder(to, app_id, tracker_base_of(to, app_id, written.tracker_base)),
+        parent=launch.parent_run_id or surrounding_run(),
+        name=name,
+        checkpoints=checkpoints,
+    )
+
+
+def _changed_by_roles(plan: Plan[Any]) -> Plan[Any]:
+    """Let roles of subclasses change the request (`Role.pre_proc`)."""
+    if any(role.workspace for role in plan.resolved.roles):
+        # a second convert would differ if a file of the workspace did, which is no change of the
+        # request
+        plan._unchanged = copy.deepcopy(plan.request)
+    for role in plan.app.roles:
+        changed = role.pre_proc(plan.scheduler, plan)
+        plan.request = changed.request
+        plan._fmt = changed._fmt
+    return plan

@@ -392,7 +392,7 @@ class AppStatus:
         if data.get("progress") is not None:
             data["progress"] = Progress.from_value(data["progress"])
         data["engine"] = _texts(data.get("engine"))
-        data["failed"] = replica_name(data.get("failed"))
+        data["failed"] = _replica_name(data.get("failed"))
         return _part(AppStatus, data, "AppStatus")
 
 
@@ -425,7 +425,7 @@ def _replica(data: Any, role: str, path: str) -> ReplicaStatus:
     return replica
 
 
-def replica_name(data: Any) -> tuple[str, int] | None:
+def _replica_name(data: Any) -> tuple[str, int] | None:
     """Read a role and the number of a replica, or return None for anything else."""
     if not isinstance(data, list | tuple) or [type(each) for each in data] != [str, int]:
         return None

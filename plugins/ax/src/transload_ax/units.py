@@ -150,7 +150,7 @@ class TrialNotes:
         return MetadataStore(self.metadata, name, self.changed)
 
 
-@dataclass(kw_only=True)
+@dataclass(kw_only=True, frozen=True)
 class TrialLaunch(Launch):
     """A launch of a trial, whose job ends with the trial's time to live.
 
@@ -162,13 +162,13 @@ class TrialLaunch(Launch):
     mark: str = ""
     ttl: float | None = None
 
-    def build(
+    def definition(
         self,
         context_args: Mapping[str, Any] | None = None,
         defaults: Mapping[str, Any] | None = None,
     ) -> AppDef:
-        """Return the definition, validated, as `Launch.build` does."""
-        app = Launch.build(self, context_args, defaults)
+        """Return the job as it was written, with this limit."""
+        app = Launch.definition(self, context_args, defaults)
         limits = [limit for limit in (app.timeout, self.ttl) if limit is not None]
         return replace(app, timeout=min(limits, default=None))
 

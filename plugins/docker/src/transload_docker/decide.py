@@ -13,7 +13,6 @@ from typing import Any, Final
 
 from transload.retries import Gang, Replica, Restart, exit_text
 from transload.specs import AppState, AppStatus, RetryPolicy
-from transload.specs.status import replica_name
 from transload_docker import states
 from transload_docker.plan import (
     Container,
@@ -257,7 +256,9 @@ class _Look:
         if not (self.app.is_idle and self.app.succeeded()):
             is_cancel = stop.get("reason", CANCEL) == CANCEL
             state = "CANCELLED" if is_cancel else "FAILED"
-            self.app.failed = replica_name(stop.get("failed"))
+            failed = stop.get("failed")
+            if isinstance(failed, list) and len(failed) == 2:
+                self.app.failed = (failed[0], failed[1])
             self.app.end(state, str(stop.get("msg", "")))
         for replica in ended:
             self._tell(replica)

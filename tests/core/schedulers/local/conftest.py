@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from transload.runner import log_lines
-from transload.runner.checkpoints import with_checkpoint_folders
 from transload.schedulers import Submission
 from transload.schedulers.local import LocalScheduler
 from transload.specs import AppDef, AppStatus, CfgVal, Role, resolve_secret
@@ -61,7 +60,11 @@ class Local:
         definition = what if isinstance(what, AppDef) else app(what)
         options = self.scheduler.run_opts().resolve(cfg or {})
         if checkpoints is not None:
-            definition = with_checkpoint_folders(definition, checkpoints, self.scheduler, options)
+            for role in definition.roles:
+                role.env["TRANSLOAD_CHECKPOINT_NAME"] = checkpoints
+                folder = self.scheduler.checkpoint_folder(checkpoints, role, options)
+                if role.checkpoints and folder is not None:
+                    role.env["TRANSLOAD_CHECKPOINT_DIR"] = folder
         self._count += 1
         app_id = app_id or f"app-{self._count}"
         submission = Submission(
