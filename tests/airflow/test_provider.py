@@ -198,7 +198,7 @@ def test_doctor_asks_for_a_name(
     (tmp_path / "transload.toml").write_text('[schedulers.hpc]\nkind = "scripted"\n')
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AIRFLOW__TRANSLOAD__DEPLOYMENT_ID", name)
-    command = [sys.executable, "-m", "transload", "doctor", "--no-run", "--json"]
+    command = [sys.executable, "-m", "transload", "doctor", "--json"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     rows = json.loads(ended.stdout)["checks"]
     asked = [row for row in rows if "deployment_id" in row["detail"]]

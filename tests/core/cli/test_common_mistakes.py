@@ -112,7 +112,7 @@ def test_a_wrong_table_is_seen_before_a_job_is(
     run = invoke("run", "-s", "hpc", "--", "true")
     info = invoke("info", "hpc")
     listed = invoke("info")
-    doctor = invoke("doctor", "--no-run")
+    doctor = invoke("doctor")
     assert (run.code, info.code, listed.code) == (2, 2, 0)
     assert said in run.err and said in info.out
     assert any(said in line for line in listed.lines if line.startswith("scheduler\thpc\tbroken\t"))

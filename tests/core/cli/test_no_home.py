@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -46,10 +47,13 @@ def test_without_a_home_folder_it_says_what_to_set(
 
 
 def test_doctor_names_what_to_set(run: Run) -> None:
-    """The check of the state folder says it, too, and the others go on."""
+    """The local scheduler says it, too, and the other checks go on."""
     ended = run("doctor", "--json")
-    assert "TRANSLOAD_HOME" in ended.stdout
-    assert "open files" not in ended.stderr
+    assert ended.returncode == 3
+    rows = json.loads(ended.stdout)["checks"]
+    (local,) = [row for row in rows if row["name"] == "local"]
+    assert local["status"] == "broken" and "TRANSLOAD_HOME" in local["detail"]
+    assert rows[-1]["area"] == "plugin"
 
 
 @pytest.mark.parametrize("variable", ["TRANSLOAD_HOME", "XDG_STATE_HOME"])

@@ -419,10 +419,10 @@ def test_whoever_comes_first_makes_a_private_home(
 
 
 def test_doctor_makes_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who only looks leaves nothing, though an app was run."""
+    """Who only looks leaves nothing."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("TRANSLOAD_HOME", raising=False)
     monkeypatch.delenv("XDG_STATE_HOME", raising=False)
     shown = json.loads(transload("doctor", "--json", code=None, patience=90))["checks"]
-    assert [row["status"] for row in shown if row["name"] == "local runs a job"] == ["ok"]
+    assert [row["status"] for row in shown if row["name"] == "local: jobs"] == ["ok"]
     assert list(tmp_path.iterdir()) == []

@@ -40,7 +40,7 @@ _HELPS: Final = {name: text for section in _SECTIONS.values() for name, text in 
 _TOGETHER: Final = {
     **dict.fromkeys(("list", "status", "describe", "wait", "cancel", "delete"), "apps"),
     **dict.fromkeys(("results", "get"), "results"),
-    **dict.fromkeys(("info", "config", "doctor", "completion"), "installed"),
+    **dict.fromkeys(("info", "config", "completion"), "installed"),
 }
 """Modules with several commands. Every other command is in a module with its name."""
 

@@ -1,8 +1,7 @@
-"""The commands ``transload info``, ``config``, ``doctor`` and ``completion``."""
+"""The commands ``transload info``, ``config`` and ``completion``."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -10,11 +9,10 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from transload.cli.checks import BROKEN, all_checks
 from transload.cli.command_table import COMPLETE
 from transload.cli.exit_codes import ExitCode
 from transload.cli.options import json_option
-from transload.cli.output import emit, emit_json, emit_table, is_terminal, paint
+from transload.cli.output import emit, emit_json, emit_table, paint
 from transload.cli.session import open_runner
 from transload.errors import ConfigError, TransloadError
 from transload.pipelines.adapter import describe_adapters
@@ -31,11 +29,8 @@ _COLOURS = {
     "default": "bold",
     "installed": "green",
     "loaded": "green",
-    "ok": "green",
     "disabled": "dim",
-    "missing": "dim",
 }
-_MARKS = {"ok": "✓ ok", "missing": "– missing", "broken": "✗ broken"}
 
 
 @dataclass
@@ -203,8 +198,8 @@ def _plugin_row(plugin: PluginInfo) -> tuple[str, ...]:
     return "plugin", plugin.name, _painted(plugin.status), _origin(plugin), about
 
 
-def _painted(status: str, text: str = "") -> str:
-    return paint(text or status, _COLOURS.get(status, "red"))
+def _painted(status: str) -> str:
+    return paint(status, _COLOURS.get(status, "red"))
 
 
 def _about_scheduler(item: _Scheduler) -> list[str]:
@@ -331,28 +326,6 @@ def _shown(key: str, value: Any) -> Any:
     if isinstance(value, str):
         return masked_url(value)
     return value
-
-
-@click.command()
-@click.option("--no-run", is_flag=True, help="Do not run a test job on the local scheduler.")
-@json_option
-def doctor(no_run: bool, as_json: bool) -> int:
-    """Check the state folder, schedulers, plugins, orchestrators and versions.
-
-    Exits with 0 if nothing is broken, else with 3. Software that is not installed is not broken.
-    """
-    checks = list(all_checks(run_app=not no_run))
-    ok = all(status != BROKEN for _, _, status, _ in checks)
-    if as_json:
-        emit_json({"ok": ok, "checks": _records(("area", "name", "status", "detail"), checks)})
-    else:
-        marks = _MARKS if is_terminal(sys.stdout) else {}
-        rows = [
-            (_painted(status, marks.get(status, "")), area, name, detail)
-            for area, name, status, detail in checks
-        ]
-        emit_table(("STATUS", "AREA", "WHAT", "FOUND"), rows)
-    return ExitCode.OK if ok else ExitCode.UNAVAILABLE
 
 
 @click.command()

@@ -173,12 +173,23 @@ def ensure(local: str) -> None:
 
 
 def explain() -> tuple[bool, str]:
-    """Return whether local jobs can be kept, and in a line where, or why not."""
+    """Return whether local jobs can be kept, and in a line where, or why not.
+
+    Raises:
+        ConfigError: if the state folder is not safe to use.
+    """
     home = state_home()
     local = local_home()
     kind = network_home()
     if os.path.lexists(home) and not os.path.isdir(home):
         return False, f"{home} is not a folder; set {ENV_HOME} to another"
+    if os.path.isdir(home):
+        _check(home, os.stat(home), 0o022)
+    there = home
+    while not os.path.lexists(there):
+        there = os.path.dirname(there)
+    if not os.access(there, os.W_OK | os.X_OK):
+        return False, f"{home}: {there} is not writable; set {ENV_HOME} to another"
     if not kind:
         return True, f"kept in {local}"
     if local == f"{home}/local":
