@@ -68,7 +68,7 @@ MISTAKES = [
     (["rum", "--", "true"], "did you mean 'run'?"),
     (["run", "--env", "HF_HOME", "--", "true"], "write --pass-env HF_HOME"),
     (["run", "--gpu", "a100:2", "--", "true"], "give 2 here, and the type by -c gpu_type=a100"),
-    (["--partition", "x"], "no such option: '--partition'"),
+    (["--partition", "x"], "No such option '--partition'"),
     (["status", "nope"], "transload list -s local"),
     (["log", "local://transload/nope"], "transload list -s local"),
     (["cancel", "nope"], "no such job"),

@@ -8,12 +8,12 @@ import click
 import pytest
 
 from transload.cli import ExitCode
-from transload.cli.command_table import _SECTIONS, load
+from transload.cli.application import COMMANDS, SECTIONS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "reference" / "command-line.md").read_text()
 
 
-@pytest.mark.parametrize("name", [name for section in _SECTIONS.values() for name in section])
+@pytest.mark.parametrize("name", [name for section in SECTIONS.values() for name in section])
 def test_commands_are_documented(name: str) -> None:
     """Each command has its row."""
     assert f"| `{name}" in PAGE
@@ -22,7 +22,7 @@ def test_commands_are_documented(name: str) -> None:
 @pytest.mark.parametrize("name", ["run", "log"])
 def test_options_are_documented(name: str) -> None:
     """Each option of the two large commands is in their tables."""
-    command = load(name)
+    command = COMMANDS.get_command(click.Context(COMMANDS), name)
     assert command is not None
     for parameter in command.params:
         if isinstance(parameter, click.Option) and not parameter.hidden:

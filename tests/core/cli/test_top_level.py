@@ -15,7 +15,7 @@ import click
 import pytest
 
 from transload.cli import ExitCode, main
-from transload.cli.command_table import _SECTIONS, load
+from transload.cli.application import COMMANDS, SECTIONS
 from transload.cli.exit_codes import exit_code_for, exit_code_of
 from transload.errors import (
     AppExists,
@@ -34,7 +34,7 @@ from transload.schedulers import SchedulerBase
 from transload.schedulers.local.scheduler import LocalScheduler
 from transload.specs import AppState, AppStatus
 
-COMMANDS = [name for section in _SECTIONS.values() for name in section]
+NAMES = [name for section in SECTIONS.values() for name in section]
 
 
 def _modules_after(code: str) -> set[str]:
@@ -52,10 +52,10 @@ def test_help_imports_no_command() -> None:
     modules = _modules_after(alone + "from transload.cli import main\nassert main(['--help']) == 0")
     assert not [name for name in modules if name.startswith("transload.cli.commands.")]
     assert not modules & {
-        "click",
         "fsspec",
         "asyncio",
         "importlib.metadata",
+        "pluggy",
         "transload.runner",
         "transload.schedulers.local",
     }
@@ -74,8 +74,8 @@ def test_every_command_is_listed_and_helps(invoke: Any) -> None:
     list.
     """
     listing = invoke("--help").out
-    for name in COMMANDS:
-        command = load(name)
+    for name in NAMES:
+        command = COMMANDS.get_command(click.Context(COMMANDS), name)
         assert command is not None
         assert name in listing
         for each in [[name], *([name, sub] for sub in getattr(command, "commands", {}))]:
@@ -89,8 +89,8 @@ def test_help_fits_one_screen(invoke: Any) -> None:
     """The help fits 80 columns and 24 lines, and has the beginning of each command's own help."""
     lines = invoke("--help").out.splitlines()
     assert len(lines) <= 24 and max(map(len, lines)) <= 80
-    for name in COMMANDS:
-        command = load(name)
+    for name in NAMES:
+        command = COMMANDS.get_command(click.Context(COMMANDS), name)
         assert command is not None
         assert any(line.split(maxsplit=1)[1:] == [str(command.short_help)] for line in lines), name
 

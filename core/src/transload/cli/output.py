@@ -2,8 +2,8 @@
 
 A job chooses many of the shown texts, such as names of files and results, errors and metadata.
 They must not move the cursor of a terminal, change its title or its clipboard, or look like another
-line. So `main` puts a `CleanStream` over stdout and stderr. Only the job's own log lines
-(`write_raw`) do not pass through it.
+line. So `safe_streams` puts a `CleanStream` over stdout and stderr, also for text of plugins,
+warnings and tracebacks. Only the job's own log lines (`write_raw`) do not pass through it.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 from unicodedata import combining, east_asian_width
 
 if TYPE_CHECKING:
@@ -112,6 +113,61 @@ class CleanStream:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
+
+
+@contextmanager
+def safe_streams() -> Iterator[None]:
+    """Have stdout and stderr take any text in this block, and escape control characters."""
+    _replace_closed_streams()
+    stdout = sys.stdout
+    stderr = sys.stderr
+    for stream in (stdout, stderr):
+        _tolerate_any_text(stream)
+    sys.stdout = cast("TextIO", CleanStream(stdout))
+    sys.stderr = cast("TextIO", CleanStream(stderr))
+    try:
+        yield
+    finally:
+        sys.stdout = stdout
+        sys.stderr = stderr
+        try:
+            stderr.flush()
+        except OSError:
+            silence(stderr)  # notes that cannot be written do not change the exit code
+
+
+def _replace_closed_streams() -> None:
+    """Open the null device for each standard stream that was closed before the start (``>&-``).
+
+    Python has None in place of such a stream.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for the process's life
+
+
+def _tolerate_any_text(stream: TextIO) -> None:
+    """Let a stream write any log line.
+
+    Bytes that are not UTF-8 pass unchanged, and characters that it cannot encode are escaped.
+    """
+    reconfigure = getattr(stream, "reconfigure", None)
+    if reconfigure is not None:
+        is_utf8 = (stream.encoding or "").lower().replace("-", "") == "utf8"
+        errors = "surrogateescape" if is_utf8 else "backslashreplace"
+        reconfigure(errors=errors)
+
+
+def silence(stream: TextIO) -> None:
+    """Send the interpreter's last flush of a stream to the null device, since nobody reads it any
+    more (`| head`), or there is no room for it.
+    """
+    try:
+        devnull = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(devnull, stream.fileno())
+        os.close(devnull)
+    except (OSError, ValueError):
+        note("the reader of the output has gone")
 
 
 class OutputFailed(OSError):

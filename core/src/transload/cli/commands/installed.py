@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem, get_completion_class
 
-from transload.cli.command_table import COMPLETE
+from transload.cli.application import COMPLETE
 from transload.cli.exit_codes import ExitCode
 from transload.cli.options import json_option
 from transload.cli.output import emit, emit_json, emit_table, paint

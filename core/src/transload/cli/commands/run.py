@@ -73,7 +73,28 @@ class _Run(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read ``--checkpoints`` as a flag unless a handle follows it. A component may follow."""
-        return super().parse_args(ctx, _spelled_checkpoints(args, self.params))
+        try:
+            return super().parse_args(ctx, _spelled_checkpoints(args, self.params))
+        except click.NoSuchOption as exc:
+            scheduler_option = _as_run_option(exc.option_name)
+            if scheduler_option is not None:
+                raise click.UsageError(f"{exc.message} {scheduler_option}", ctx) from exc
+            advice = "(arguments of a component come after its name)"
+            raise click.UsageError(f"{exc.format_message()} {advice}", ctx) from exc
+
+
+def _as_run_option(flag: str) -> str | None:
+    """Return what to write in place of an option of a scheduler, or None if no scheduler has it."""
+    name = flag.lstrip("-").replace("-", "_")
+    with open_runner() as runner:
+        for scheduler in runner.scheduler_backends():
+            try:
+                options = runner.scheduler_run_opts(scheduler)
+            except TransloadError:
+                continue
+            if options.get(name) is not None:
+                return f"It is a run option of a scheduler: -c {name}=VALUE"
+    return None
 
 
 def _spelled_checkpoints(args: list[str], params: list[click.Parameter]) -> list[str]:
@@ -293,12 +314,13 @@ def _split(ctx: click.Context, given: _Options) -> None:
     words: list[str] = []
     if given.component is not None:
         words = [given.component, *given.component_args]
-    own_count = len(ctx.obj) - len(words)
-    if own_count > 0 and ctx.obj[own_count - 1 :] == ["--", *words]:
+    typed = ctx.find_root().obj
+    own_count = len(typed) - len(words)
+    if typed[own_count - 1 :] == ["--", *words]:
         given.command = words
         given.component = None
         given.component_args = ()
-    ctx.obj = ctx.obj[:own_count]
+    ctx.obj = typed[:own_count]
 
 
 def _take_script(given: _Options) -> None:
@@ -313,8 +335,8 @@ def _spelled_out(ctx: click.Context, given: _Options) -> str:
     """Return the command line that runs a script which is no component."""
     file = str(given.component)
     interpreter = "python" if file.endswith(".py") else "bash"
-    words = [*ctx.obj, "--", interpreter, file, *given.component_args]
-    return f"to run the file itself: {ctx.command_path} {shlex.join(words)}"
+    words = ["transload", *ctx.obj, "--", interpreter, file, *given.component_args]
+    return f"to run the file itself: {shlex.join(words)}"
 
 
 def _check(ctx: click.Context, given: _Options) -> None:
