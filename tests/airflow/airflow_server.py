@@ -15,8 +15,8 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from contextlib import closing
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -30,10 +30,17 @@ READY_S = 240.0
 WAIT_S = 120.0
 SETTINGS = """
 import importlib, sys
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+@event.listens_for(Engine, "connect")
+def never_wait_for_the_disk(connection, record):
+    connection.execute("PRAGMA synchronous = OFF")
 
 for name in {modules} if "scheduler" in sys.argv else ():
     importlib.import_module(name)
 """
+_BEGINS = "-- started by the tests --\n"
 ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 
 
@@ -116,6 +123,8 @@ class AirflowServer:
             else []
         )
         with open(self.home / f"{part}.log", "ab") as log:
+            log.write(_BEGINS.encode())
+            log.flush()
             process = subprocess.Popen(
                 [*_airflow(), part, *more],
                 env=self.environment,
@@ -173,15 +182,43 @@ class AirflowServer:
     def _revive(self) -> None:
         """Start parts again that ended by themselves, as whatever supervises an Airflow does.
 
-        A scheduler that SQLite refuses for long gives up.
+        A scheduler that SQLite refuses for long gives up, and then waits for its tasks to end,
+        of which some wait for a test.
         """
         with open(self.home / "parts.lock", "a") as lock:  # several processes of the tests wait
             fcntl.flock(lock, fcntl.LOCK_EX)
             for part in self.parts():
-                if self.has_ended(part):
+                gave_up = part == "scheduler" and self._scheduler_gave_up()
+                if gave_up or self.has_ended(part):
                     print(f"{part} of Airflow ended by itself", file=sys.stderr, flush=True)
                     _signal_group(self.pid_of(part), signal.SIGKILL)  # what it has left
+                    if part == "scheduler":
+                        self._disown_tasks()
                     self.start_part(part)
+
+    def _scheduler_gave_up(self) -> bool:
+        """Tell whether the scheduler schedules no more, though its process may live."""
+        said = (self.home / "scheduler.log").read_text(errors="replace")
+        return "Exception when executing SchedulerJob" in said.rpartition(_BEGINS)[2]
+
+    def _disown_tasks(self) -> None:
+        """Let the next scheduler take the tasks of the last one at once, not when it is silent for
+        as long as a busy machine may be.
+        """
+        ended = (
+            "UPDATE job SET state = 'failed' WHERE job_type = 'SchedulerJob' AND state = 'running'"
+        )
+        with self.database() as database:
+            database.execute(ended)
+
+    @contextmanager
+    def database(self) -> Iterator[sqlite3.Connection]:
+        """Hand out Airflow's database, in a transaction."""
+        with (
+            closing(sqlite3.connect(self.home / "airflow.db", timeout=60)) as database,
+            database,
+        ):
+            yield database
 
     def _pids(self) -> dict[str, int]:
         """Return the process ids of its parts, whichever process of the tests started them."""
@@ -414,10 +451,7 @@ class Run:
 
     def begun_long_ago(self) -> None:
         """Set the start of the run to 2024 in the database, so that a ``dagrun_timeout`` passed."""
-        with (
-            closing(sqlite3.connect(self.server.home / "airflow.db", timeout=60)) as database,
-            database,
-        ):
+        with self.server.database() as database:
             text = "UPDATE dag_run SET start_date = '2024-01-01 00:00:00.000000' WHERE dag_id = ? AND run_id = ?"
             assert database.execute(text, (self.dag_id, self.run_id)).rowcount == 1
 
@@ -428,10 +462,7 @@ class Run:
             "UPDATE task_instance SET queued_by_job_id = ? "
             "WHERE dag_id = ? AND run_id = ? AND task_id = ?"
         )
-        with (
-            closing(sqlite3.connect(self.server.home / "airflow.db", timeout=60)) as database,
-            database,
-        ):
+        with self.server.database() as database:
             dead = database.execute(job).lastrowid
             names = (dead, self.dag_id, self.run_id, task_id)
             assert database.execute(text, names).rowcount == 1
