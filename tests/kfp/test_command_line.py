@@ -221,21 +221,23 @@ def test_a_file_that_is_no_text(transload_home: Path, tmp_path: Path) -> None:
     assert "given twice" in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_what_was_typed_is_fixed() -> None:
+def test_what_was_typed_istyped_arguments() -> None:
     """Short spellings count like long ones, unless the program itself gets them."""
-    from transload.components import ComponentHelpRequested, as_component
-    from transload_kfp.cli import _fixed
+    from transload.components import ComponentHelpRequested, as_component, typed_arguments
 
     script = as_component(TRAIN.replace(":train", ":script"))
     for words in (["-n", "3"], ["-n3"], ["--n", "3"], ["--n=3"]):
-        assert _fixed(script, (*words, "--", "--epochs", "7")) == {
+        assert typed_arguments(script, (*words, "--", "--epochs", "7")) == {
             "n": 3,
             "rest": ["--epochs", "7"],
         }
-    assert _fixed(script, ("--mode", "fast", "--epochs=2")) == {"mode": "fast", "epochs": 2}
-    assert _fixed(script, ()) == {}
+    assert typed_arguments(script, ("--mode", "fast", "--epochs=2")) == {
+        "mode": "fast",
+        "epochs": 2,
+    }
+    assert typed_arguments(script, ()) == {}
     with pytest.raises(ComponentHelpRequested, match="default: 1"):
-        _fixed(script, ("--help",))
+        typed_arguments(script, ("--help",))
 
 
 def test_help_of_a_component(transload_home: Path) -> None:

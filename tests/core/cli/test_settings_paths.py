@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -114,5 +115,5 @@ def test_a_secret_of_a_cluster(project: Path) -> None:
 def test_a_component_has_its_arguments_as_they_are(project: Path) -> None:
     """Only the component knows which of its arguments is a path."""
     (project / "transload.toml").write_text('[component."x.y"]\nworkspace = "."\nfile = "a"\n')
-    component = get_component("utils.echo")._replace(name="x.y")
+    component = replace(get_component("utils.echo"), name="x.y")
     assert load_settings().component_defaults(component) == {"workspace": ".", "file": "a"}

@@ -88,6 +88,9 @@ def _forget() -> None:
         (["--name", "a", "--num-replicas", "3"], {"num_replicas": 3}),
         (["--name", "a", "--rate", "-3.5"], {"rate": -3.5}),
         (["--name", "-x"], {"name": "-x"}),
+        (["--name=--rate"], {"name": "--rate"}),
+        (["--name", "a", "-j", "=2"], {"j": "=2"}),
+        (["--name", "a", "x", "--name", "--rate"], {"args": ("x", "--name", "--rate")}),
         (["--name", ""], {"name": ""}),
         (["--name", "a", "--debug"], {"debug": True}),
         (["--name", "a", "--debug", "--rate", "1"], {"debug": True, "rate": 1.0}),
@@ -110,7 +113,7 @@ def test_command_line(argv: list[str], expected: dict[str, Any]) -> None:
     annotated.
     """
     name = expected.get("name", "a")
-    if name in ("", "-x"):
+    if name in ("", "-x", "--rate"):
         assert arguments_of(job, argv)["name"] == name
         return
     materialize_appdef(job, argv)
@@ -123,14 +126,20 @@ def test_command_line(argv: list[str], expected: dict[str, Any]) -> None:
         ([], "job: missing: --name"),
         (["--nam", "a"], "did you mean '--name'"),
         (["--num", "2"], "did you mean '--num_replicas'"),
-        (["--name"], "--name: needs a value of type str"),
+        (["--name"], "'--name' requires an argument"),
         (["--name", "--rate", "1"], "write --name=--rate"),
+        (["--name", "--num-replicas=1"], "write --name=--num-replicas=1"),
+        (["--name", "--help"], "--name: needs a value of type str"),
+        (["--name", "--", "x"], "--name: needs a value of type str"),
+        (["--debug", "-j", "--name", "a"], "-j: needs a value of type str"),
         (["--name", "a", "--debug", "perhaps"], "--debug='perhaps': must be true or false"),
         (["--name", "a", "--num_replicas", "two"], "--num_replicas='two': must be an int"),
         (["--name", "a", "--num_replicas="], "--num_replicas='': must be an int"),
         (["--name", "a", "--mode", "medium"], "must be one of: fast, slow"),
         (["--name", "a", "--lr", "1"], "after '--'"),
+        (["--name", "a", "--lr=1"], "unknown argument --lr:"),
         (["--name", "a", "-x"], "unknown argument -x"),
+        (["-name", "a"], "unknown argument -name: did you mean '--name'"),
     ],
 )
 def test_wrong_command_lines(argv: list[str], says: str) -> None:
@@ -258,7 +267,7 @@ def test_help() -> None:
     assert caught.value.component == "job"
     assert text == component_help(read_component(job))
     assert text.startswith(
-        "usage: transload run job --name str [--NAME VALUE ...] [-- args ...]\n\nDo a job.\n\nIt "
+        "Usage: transload run job --name str [--NAME VALUE ...] [-- args ...]\n\nDo a job.\n\nIt "
         "does"
     )
     for line in (
@@ -287,7 +296,7 @@ def test_read_component() -> None:
         "keyword",
         "positional",
     )
-    assert by_name["rate"].help == "how fast, and how far"
+    assert component.helps["rate"] == "how fast, and how far"
     assert (by_name["name"].required, by_name["j"].required, by_name["args"].required) == (
         True,
         False,
@@ -299,7 +308,7 @@ def test_read_component() -> None:
 
 
 def test_docstring_styles() -> None:
-    """Fields of reST are read as well as Google's sections.
+    """Fields of reST and NumPy's sections are read as well as Google's, and examples stay.
 
     Without a docstring there is no help.
     """
@@ -314,13 +323,41 @@ def test_docstring_styles() -> None:
         """
         return AppDef("a")
 
+    def google(a: int, b: str = "") -> AppDef:
+        """Run.
+
+        Args:
+            a: the first,
+                going on
+            b: the second
+
+        Example:
+            run --a 3
+        """
+        return AppDef("a")
+
+    def numpy(a: int, b: str = "") -> AppDef:
+        """Run.
+
+        Parameters
+        ----------
+        a : int
+            the first,
+            going on
+        b
+            the second
+        """
+        return AppDef("a")
+
     def bare(a: int) -> AppDef:
         return AppDef("a")
 
-    component = read_component(rest)
-    assert [item.help for item in component.parameters] == ["the first, going on", "the second"]
-    assert component.description == "Run."
-    assert [item.help for item in read_component(bare).parameters] == [""]
+    for fn in (rest, google, numpy):
+        assert read_component(fn).helps == {"a": "the first, going on", "b": "the second"}
+    assert read_component(rest).description == "Run."
+    assert read_component(numpy).description == "Run."
+    assert read_component(google).description == "Run.\n\nExample:\n    run --a 3"
+    assert read_component(bare).helps == {}
     assert read_component(bare).description == ""
     assert "--a int" in component_help(read_component(bare)).replace("-a int", "--a int")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -164,7 +165,7 @@ def test_a_plugin_has_a_table_of_its_own(tmp_path: Path) -> None:
 
 
 def _component(name: str) -> Component:
-    return get_component("utils.echo")._replace(name=name)
+    return replace(get_component("utils.echo"), name=name)
 
 
 def test_component_defaults_keep_dots_in_names(tmp_path: Path) -> None:

@@ -12,9 +12,11 @@ from transload.components.call import (
     materialize,
     materialize_appdef,
     read_argument,
+    typed_arguments,
 )
 from transload.components.checks import Finding, check
 from transload.components.command import command_app
+from transload.components.command_line import component_help
 from transload.components.errors import (
     ComponentArgumentError,
     ComponentHelpRequested,
@@ -30,7 +32,6 @@ from transload.components.finder import (
     is_batch_script,
     is_file_reference,
 )
-from transload.components.help import component_help
 from transload.components.signature import Component, Parameter, read_component, spelling
 
 __all__ = [
@@ -58,4 +59,5 @@ __all__ = [
     "read_argument",
     "read_component",
     "spelling",
+    "typed_arguments",
 ]

@@ -1,9 +1,4 @@
-"""Call a component with arguments from a command line, from JSON, or from a program.
-
-The command line is not split by argparse. argparse needs tricks to accept ``-h`` as an argument,
-refuses values that start with a dash, and ends the process on an error. Its treatment of ``--``
-depends on the Python version.
-"""
+"""Call a component with arguments from a command line, from JSON, or from a program."""
 
 from __future__ import annotations
 
@@ -13,15 +8,15 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
-from transload.components.errors import ComponentArgumentError, ComponentHelpRequested, innermost
+from transload.components.command_line import split_arguments
+from transload.components.errors import ComponentArgumentError, innermost
 from transload.components.finder import as_component
-from transload.components.signature import HELP, Component, Parameter, function_behind, spelling
+from transload.components.signature import Component, Parameter, function_behind, spelling
 from transload.errors import SpecError, TransloadError
 from transload.specs import AppDef
-from transload.specs.checks import nearest, shorten
+from transload.specs.checks import nearest
 from transload.specs.secrets import masked_arguments
-from transload.specs.text import parse_bool
-from transload.specs.values import is_flag, read
+from transload.specs.values import read
 
 Source = str | Component | Callable[..., AppDef]
 
@@ -51,7 +46,8 @@ def materialize_appdef(
     """
     component = as_component(cmpnt_fn)
     with component.place or nullcontext():
-        return _call(component, _values(component, cmpnt_args, config or {}, cmpnt_defaults or {}))
+        texts = split_arguments(component, cmpnt_args)
+        return _call(component, _values(component, config or {}, cmpnt_defaults or {}, texts))
 
 
 materialize = materialize_appdef
@@ -80,7 +76,7 @@ def build(
     """
     component = as_component(component)
     with component.place or nullcontext():
-        return _call(component, _values(component, None, values or {}, defaults or {}))
+        return _call(component, _values(component, values or {}, defaults or {}))
 
 
 def arguments_of(
@@ -94,7 +90,20 @@ def arguments_of(
     """
     component = as_component(component)
     with component.place or nullcontext():
-        return _values(component, argv, {}, defaults or {})
+        return _values(component, {}, defaults or {}, split_arguments(component, argv))
+
+
+def typed_arguments(component: Component, argv: Sequence[str]) -> dict[str, Any]:
+    """Return the decoded arguments that a command line gives, without what it leaves open.
+
+    Raises:
+        ComponentArgumentError: if an argument is unknown or wrong.
+        ComponentHelpRequested: if ``--help`` is among the arguments.
+    """
+    with component.place or nullcontext():
+        texts = split_arguments(component, argv)
+        items = [item for item in component.parameters if item.name in texts]
+        return {item.name: _typed(component, item, texts[item.name]) for item in items}
 
 
 def read_argument(value: Any, tp: Any, where: str, *, typed: bool = False) -> Any:
@@ -118,72 +127,72 @@ def read_argument(value: Any, tp: Any, where: str, *, typed: bool = False) -> An
 
 def _values(
     component: Component,
-    argv: Sequence[str] | None,
     values: Mapping[str, Any],
     defaults: Mapping[str, Any],
+    texts: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Return the value of each parameter, from ``values``, the command line, or the defaults."""
-    texts, rest = split_arguments(component, argv or ())
-    known = [parameter.name for parameter in component.parameters]
-    for name in values:
-        if name not in known:
-            hint = nearest(str(name), known)
-            raise ComponentArgumentError(f"{component.name}: unknown argument {name!r}: {hint}")
-    for name in defaults:
-        if name not in known:
-            hint = nearest(str(name), known)
-            set_in = _source(defaults, name)
-            place = f" (set in {set_in})" if set_in else ""
-            raise ComponentArgumentError(
-                f"{component.name}: unknown default {name!r}{place}: {hint}"
-            )
-    given = {*values, *texts, *defaults}
+    """Return the value of each parameter: as given, or typed, or the default.
+
+    Args:
+        component: the component.
+        values: the values that are given by name.
+        defaults: those that replace the component's own.
+        texts: what was typed, or None if there is no command line.
+    """
+    known = [item.name for item in component.parameters]
+    _refuse_unknown(f"{component.name}: unknown argument", values, known)
+    _refuse_unknown(f"{component.name}: unknown default", defaults, known)
+    typed = texts or {}
+    given = {*values, *typed, *defaults}
     missing = [item for item in component.parameters if item.required and item.name not in given]
     if missing:
-        names = [item.name if argv is None else spelling(item) for item in missing]
+        names = [item.name if texts is None else spelling(item) for item in missing]
         raise ComponentArgumentError(f"{component.name}: missing: {', '.join(names)} (see --help)")
     found: dict[str, Any] = {}
     for item in component.parameters:
-        path = f"{component.name}: {item.name}"
-        if item.kind == "varargs":
-            found[item.name] = _varargs(item, path, values, rest, defaults)
-        elif item.name in values:
-            found[item.name] = read_argument(values[item.name], item.annotation, path)
-        elif item.name in texts:
-            shown = f"{component.name}: {spelling(item)}"
-            found[item.name] = read_argument(texts[item.name], item.annotation, shown, typed=True)
+        if item.name in values:
+            found[item.name] = _given(item, values[item.name], f"{component.name}: {item.name}")
+        elif item.name in typed:
+            found[item.name] = _typed(component, item, typed[item.name])
         elif item.name in defaults:
-            found[item.name] = _default(item, path, defaults)
+            found[item.name] = _default(component, item, defaults)
         else:
             found[item.name] = item.default
     return found
 
 
-def _varargs(
-    item: Parameter,
-    path: str,
-    values: Mapping[str, Any],
-    rest: list[str] | None,
-    defaults: Mapping[str, Any],
-) -> list[Any]:
-    """Return the values of ``*args``, of which ``rest`` has those of the command line."""
-    if item.name in values:
-        return _rest(values[item.name], item.annotation, path)
-    if rest is not None:
-        return [
-            read_argument(text, item.annotation, f"{path}[{index}]", typed=True)
-            for index, text in enumerate(rest)
-        ]
-    if item.name in defaults:
-        return _rest(defaults[item.name], item.annotation, path)
-    return []
+def _refuse_unknown(what: str, given: Mapping[str, Any], known: list[str]) -> None:
+    for name in given:
+        if name not in known:
+            origin = _source(given, name)
+            place = f" (set in {origin})" if origin else ""
+            hint = nearest(str(name), known)
+            raise ComponentArgumentError(f"{what} {name!r}{place}: {hint}")
 
 
-def _default(item: Parameter, path: str, defaults: Mapping[str, Any]) -> Any:
+def _given(item: Parameter, value: Any, path: str) -> Any:
+    """Return an argument that was given by name."""
+    if item.kind == "varargs":
+        return _rest(value, item.annotation, path)
+    return read_argument(value, item.annotation, path)
+
+
+def _typed(component: Component, item: Parameter, text: Any) -> Any:
+    """Return an argument of a command line, which is a list of texts for ``*args``."""
+    path = f"{component.name}: {spelling(item)}"
+    if item.kind == "varargs":
+        return _words(text, item.annotation, path)
+    return read_argument(text, item.annotation, path, typed=True)
+
+
+def _default(component: Component, item: Parameter, defaults: Mapping[str, Any]) -> Any:
     """Return the value of a default from the settings or the caller."""
+    value = defaults[item.name]
+    path = f"{component.name}: {item.name}"
+    if item.kind == "varargs":
+        return _rest(value, item.annotation, path)
     origin = _source(defaults, item.name)
     where = f" (default, set in {origin})" if origin else " (default)"
-    value = defaults[item.name]
     return read_argument(value, item.annotation, path + where, typed=isinstance(value, str))
 
 
@@ -201,13 +210,16 @@ def _rest(value: Any, tp: Any, path: str) -> list[Any]:
             raise ComponentArgumentError(
                 f"{path}={value!r}: cannot be split into arguments: {exc}"
             ) from exc
-        return [
-            read_argument(word, tp, f"{path}[{index}]", typed=True)
-            for index, word in enumerate(words)
-        ]
+        return _words(words, tp, path)
     if not isinstance(value, (list, tuple)):
         raise ComponentArgumentError(f"{path}={value!r}: must be a list")
     return [read_argument(part, tp, f"{path}[{index}]") for index, part in enumerate(value)]
+
+
+def _words(words: Sequence[str], tp: Any, path: str) -> list[Any]:
+    return [
+        read_argument(word, tp, f"{path}[{index}]", typed=True) for index, word in enumerate(words)
+    ]
 
 
 def _call(component: Component, values: dict[str, Any]) -> AppDef:
@@ -237,122 +249,3 @@ def _call(component: Component, values: dict[str, Any]) -> AppDef:
             f"component {component.name}: returned {type(app).__name__}, must be an AppDef"
         )
     return replace(app, arguments={**masked_arguments(values), **app.arguments})
-
-
-def _spellings(component: Component) -> dict[str, Parameter]:
-    known: dict[str, Parameter] = {}
-    for parameter in component.parameters:
-        if parameter.kind == "varargs":
-            continue
-        known.setdefault(f"--{parameter.name.replace('_', '-')}", parameter)
-        known[f"--{parameter.name}"] = parameter
-        if len(parameter.name) == 1:
-            known[f"-{parameter.name}"] = parameter
-    return known
-
-
-def split_arguments(
-    component: Component, argv: Sequence[str]
-) -> tuple[dict[str, str], list[str] | None]:
-    """Split ``argv`` into a text for each parameter and the arguments for ``*args``.
-
-    Options are ``--name value``, ``--name=value``, ``-j value`` and ``-jvalue``. A bool without a
-    value is true. ``*args`` starts at the first argument that is not an option, or at ``--``.
-
-    Returns:
-        Parameter → text, and the arguments for ``*args``, or None if there are none.
-
-    Raises:
-        ComponentArgumentError: for an unknown option (the nearest is suggested), a missing value,
-            or an unexpected argument.
-        ComponentHelpRequested: for ``--help``.
-    """
-    known = _spellings(component)
-    texts: dict[str, str] = {}
-    rest = None
-    words = list(argv)
-    for word in words:
-        if not isinstance(word, str):
-            raise ComponentArgumentError(f"{component.name}: argument {word!r}: must be a str")
-    position = 0
-    while position < len(words):
-        word = words[position]
-        if word == "--" or not word.startswith("-") or word == "-":
-            rest = words[position + (word == "--") :]
-            break
-        parameter, attached = _match(component, known, word)
-        position += 1
-        if attached is None:
-            attached = _value(component, known, parameter, word, words[position : position + 1])
-            position += attached is not None
-        if attached is None:
-            attached = "true"
-        texts[parameter.name] = attached
-    if rest and component.varargs is None:
-        stray = shorten(rest[0])
-        raise ComponentArgumentError(
-            f"{component.name}: unexpected argument {stray}: write --NAME VALUE"
-        )
-    return texts, rest
-
-
-def _match(
-    component: Component, known: dict[str, Parameter], word: str
-) -> tuple[Parameter, str | None]:
-    """Return the parameter of an option, and the value that is attached to it."""
-    flag, equals, value = word.partition("=")
-    if flag in known:
-        return known[flag], value if equals else None
-    if not word.startswith("--") and word[:2] in known:
-        return known[word[:2]], word[2:]
-    if flag == HELP:
-        from transload.components.help import component_help
-
-        raise ComponentHelpRequested(component.name, component_help(component))
-    names = sorted({spelling(item) for item in known.values()})
-    plain = flag[:2] + flag[2:].replace("-", "_")
-    longer = [name for name in names if len(plain) > 2 and name.startswith(plain)]
-    hint = nearest(plain, names)
-    if longer:
-        hint = f"did you mean {longer[0]!r}?"
-    if component.varargs is not None:
-        hint += " (arguments of the program itself come after '--')"
-    error = ComponentArgumentError(f"{component.name}: unknown argument {flag}: {hint}")
-    error.unknown = flag
-    raise error
-
-
-def _value(
-    component: Component,
-    known: dict[str, Parameter],
-    parameter: Parameter,
-    word: str,
-    following: list[str],
-) -> str | None:
-    """Return the value after an option, or None for a bool without a value."""
-    if not following:
-        if is_flag(parameter.annotation):
-            return None
-        raise ComponentArgumentError(_missing_value(component, parameter, word))
-    text = following[0]
-    is_option = text in ("--", HELP) or text.partition("=")[0] in known
-    if is_flag(parameter.annotation):
-        is_next = is_option or (text.startswith("-") and not _is_bool(text))
-        return None if is_next else text
-    if is_option:
-        missing = _missing_value(component, parameter, word)
-        raise ComponentArgumentError(f"{missing}; to give {text!r}, write {word}={text}")
-    return text
-
-
-def _missing_value(component: Component, parameter: Parameter, word: str) -> str:
-    """Return the message for an option without a value."""
-    return f"{component.name}: {word}: needs a value of type {parameter.type_name}"
-
-
-def _is_bool(text: str) -> bool:
-    try:
-        parse_bool(text)
-    except SpecError:
-        return False
-    return True

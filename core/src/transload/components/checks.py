@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from transload.components.errors import ComponentInvalid, ComponentNotFound
 from transload.components.finder import get_component, is_file_reference
-from transload.components.signature import function_behind, parse_docstring
+from transload.components.signature import function_behind, read_docstring
 from transload.errors import TransloadError
 from transload.specs.checks import closest, nearest
 from transload.specs.values import SUPPORTED
@@ -216,7 +216,7 @@ def _check_docstring(node: _Function, names: list[str], path: str) -> Iterator[F
     if not text:
         return
     line = node.body[0].lineno
-    helps = parse_docstring(text)[1]
+    helps = read_docstring(text)[1]
     if not helps:
         return
     for name in helps:

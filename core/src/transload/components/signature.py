@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import sys
+import textwrap
 import typing
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from transload.components.errors import ComponentInvalid
 from transload.specs import AppDef
@@ -19,8 +20,6 @@ if TYPE_CHECKING:
 
 
 ParameterKind = Literal["positional", "keyword", "varargs"]
-
-HELP: Final = "--help"
 
 
 class Parameter(NamedTuple):
@@ -33,7 +32,6 @@ class Parameter(NamedTuple):
             (``*args``).
         default: its default, None if it is required, or ``()`` for ``*args``.
         required: True if it has no default.
-        help: its description in the docstring, or ``""`` if there is none.
     """
 
     name: str
@@ -41,7 +39,6 @@ class Parameter(NamedTuple):
     kind: ParameterKind
     default: Any = None
     required: bool = False
-    help: str = ""
 
     @property
     def type_name(self) -> str:
@@ -49,36 +46,70 @@ class Parameter(NamedTuple):
         return type_name(self.annotation)
 
 
-class Component(NamedTuple):
+@dataclass(frozen=True)
+class Component:
     """A component, which is a function that returns an ``AppDef``, with its parsed signature.
 
     Args:
         name: the name by which it was requested, such as ``utils.echo`` or ``train.py:main``.
         fn: the function.
-        description: its docstring without the sections about arguments and results.
         parameters: its parameters, in the order of the signature.
-        varargs: the parameter ``*args``, if there is one.
-        fn_name: the name of the function.
         place: the folder from which it can import, if it was given by its file.
     """
 
     name: str
     fn: Callable[..., AppDef]
-    description: str = ""
     parameters: tuple[Parameter, ...] = ()
-    varargs: Parameter | None = None
-    fn_name: str = ""
     place: ImportFolder | None = None
+
+    @property
+    def fn_name(self) -> str:
+        """Return the name of the function."""
+        return str(getattr(self.fn, "__name__", self.name))
+
+    @property
+    def varargs(self) -> Parameter | None:
+        """Return the parameter ``*args``, if there is one."""
+        return next((item for item in self.parameters if item.kind == "varargs"), None)
 
     def parameter(self, name: str) -> Parameter | None:
         """Return the parameter of that name, or None."""
         return next((item for item in self.parameters if item.name == name), None)
 
+    @property
+    def description(self) -> str:
+        """Return its docstring without the sections about arguments and results."""
+        return self._docstring[0]
+
+    @property
+    def helps(self) -> dict[str, str]:
+        """Return the help of each parameter that the docstring describes."""
+        return self._docstring[1]
+
+    @functools.cached_property
+    def _docstring(self) -> tuple[str, dict[str, str]]:
+        """Return the description and the helps. Only who shows them pays for reading them."""
+        return read_docstring(inspect.getdoc(function_behind(self.fn)) or "")
+
+
+def read_docstring(text: str) -> tuple[str, dict[str, str]]:
+    """Return the description, with its examples, and the help of each parameter, as plain text."""
+    import docstring_parser
+
+    found = docstring_parser.parse(text)
+    examples = [textwrap.indent(each.description or "", "    ") for each in found.examples]
+    paragraphs = [found.description or "", *(f"Example:\n{each}" for each in examples)]
+    helps = {
+        each.arg_name.lstrip("*"): " ".join((each.description or "").split())
+        for each in found.params
+    }
+    return "\n\n".join(each.rstrip() for each in paragraphs).strip(), helps
+
 
 def read_component(
     fn: Callable[..., AppDef], name: str | None = None, place: ImportFolder | None = None
 ) -> Component:
-    """Read the signature and docstring of a component function.
+    """Read the signature of a component function.
 
     Args:
         fn: the function.
@@ -99,13 +130,8 @@ def read_component(
     except (ValueError, TypeError) as exc:
         raise ComponentInvalid(f"component {fn!r}: its signature cannot be read: {exc}") from exc
     hints = _hints(target)
-    description, helps = parse_docstring(inspect.getdoc(target) or "")
-    read = tuple(
-        _read_parameter(fn, item, hints, helps.get(item.name, "")) for item in parameters.values()
-    )
-    rest = next((item for item in read if item.kind == "varargs"), None)
-    name = name or str(getattr(target, "__name__", fn))
-    return Component(name, fn, description, read, rest, str(getattr(fn, "__name__", name)), place)
+    read = tuple(_read_parameter(fn, item, hints) for item in parameters.values())
+    return Component(name or str(getattr(target, "__name__", fn)), fn, read, place)
 
 
 def spelling(parameter: Parameter) -> str:
@@ -118,7 +144,7 @@ def spelling(parameter: Parameter) -> str:
 
 
 def _read_parameter(
-    fn: Callable[..., Any], parameter: inspect.Parameter, hints: dict[str, Any], help_text: str
+    fn: Callable[..., Any], parameter: inspect.Parameter, hints: dict[str, Any]
 ) -> Parameter:
     name = parameter.name
     if parameter.kind is parameter.VAR_KEYWORD:
@@ -138,13 +164,13 @@ def _read_parameter(
     if problem is not None:
         raise ComponentInvalid(f"{where_is(fn)}: parameter {name!r}: {problem}")
     if parameter.kind is parameter.VAR_POSITIONAL:
-        return Parameter(name, annotation, "varargs", default=(), help=help_text)
+        return Parameter(name, annotation, "varargs", default=())
     kind: ParameterKind = "positional"
     if parameter.kind is parameter.KEYWORD_ONLY:
         kind = "keyword"
     if parameter.default is parameter.empty:
-        return Parameter(name, annotation, kind, required=True, help=help_text)
-    return Parameter(name, annotation, kind, default=parameter.default, help=help_text)
+        return Parameter(name, annotation, kind, required=True)
+    return Parameter(name, annotation, kind, default=parameter.default)
 
 
 def function_behind(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -223,105 +249,3 @@ def returns_app(fn: Callable[..., Any]) -> bool:
             return annotation.strip("\"' ").rpartition(".")[2] == "AppDef"
         annotation = resolved
     return isinstance(annotation, type) and issubclass(annotation, AppDef)
-
-
-_ARGS: Final = {
-    "args",
-    "arguments",
-    "parameters",
-    "params",
-    "keyword args",
-    "keyword arguments",
-    "other parameters",
-}
-_ITEM: Final = r"(\s+)\*{0,2}(\w+)\s*(?:\([^)]*\))?\s*:(.*)\Z"
-_FIELD: Final = r":(\w+)((?:\s+[^:\s]+)*)\s*:(.*)\Z"
-_PARAM_FIELDS: Final = {"param", "parameter", "arg", "argument", "key", "keyword"}
-# these end the description, to which examples and notes belong
-_ENDING: Final = _ARGS | {"return", "returns", "yield", "yields", "raises"}
-_SECTIONS: Final = _ENDING.union(
-    ("example", "examples", "note", "notes", "attributes", "see also", "references", "todo"),
-    ("warning", "warnings", "warns", "methods"),
-)
-
-
-def parse_docstring(text: str) -> tuple[str, dict[str, str]]:
-    """Return the description and the help of each parameter in a dedented docstring, as plain text.
-
-    Google style (``Args:``) and reST fields (``:param name:``) are understood.
-    """
-    reader = _DocstringReader()
-    for line in text.splitlines():
-        reader.read(line)
-    helps = {name: " ".join(" ".join(lines).split()) for name, lines in reader.helps.items()}
-    description = re.sub(r"\n{3,}", "\n\n", "\n".join(reader.description)).strip()
-    return description, helps
-
-
-class _DocstringReader:
-    """Reads a docstring line by line.
-
-    Attributes:
-        description: the lines that describe neither parameters nor results.
-        helps: the lines about each parameter.
-    """
-
-    def __init__(self) -> None:
-        self.description: list[str] = []
-        self.helps: dict[str, list[str]] = {}
-        self._section = ""
-        self._indent = 0
-        self._current: list[str] | None = None  # the help text that further lines continue
-
-    def read(self, line: str) -> None:
-        """Read the next line."""
-        heading = line.rstrip().lower()
-        field = re.match(_FIELD, line)
-        if heading.endswith(":") and heading[:-1] in _SECTIONS:
-            self._begin_section(heading[:-1], line)
-        elif field is not None:
-            self._begin_field(*field.groups())
-        elif self._section in _ARGS and line[:1].isspace():
-            self._read_argument(line)
-        elif self._section == "fields":
-            self._go_on(line)
-        elif self._section not in _ENDING:
-            self.description.append(line)
-        elif line and not line[:1].isspace():  # a section of values ends without a heading
-            self._section = ""
-            self.description.append(line)
-
-    def _begin_section(self, name: str, line: str) -> None:
-        self._section = name
-        self._indent = 0
-        self._current = None
-        if name not in _ENDING:
-            self.description.append(line)
-
-    def _begin_field(self, kind: str, words: str, text: str) -> None:
-        """Begin a reST field, ``:kind words: text``. The last word is the parameter's name."""
-        self._section = "fields"
-        self._current = None
-        if kind.lower() in _PARAM_FIELDS and words:
-            self._begin_parameter(words.split()[-1].lstrip("*"), text)
-
-    def _read_argument(self, line: str) -> None:
-        """Read a line of ``Args:``, which is the first one of a parameter or a further one."""
-        item = re.match(_ITEM, line)
-        if item is None:
-            self._go_on(line)
-            return
-        margin, name, text = item.groups()
-        if self._indent and len(margin) > self._indent:
-            self._go_on(line)
-            return
-        self._indent = len(margin)
-        self._begin_parameter(name, text)
-
-    def _begin_parameter(self, name: str, text: str) -> None:
-        self._current = self.helps.setdefault(name, [])
-        self._current.append(text)
-
-    def _go_on(self, line: str) -> None:
-        if self._current is not None:
-            self._current.append(line)

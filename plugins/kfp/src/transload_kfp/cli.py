@@ -19,7 +19,6 @@ from transload.errors import ConfigError
 from transload_kfp.ports import ARTIFACTS
 
 if TYPE_CHECKING:
-    from transload.components import Component
     from transload.pipelines import Launch
 
 _EPILOG = """
@@ -168,7 +167,7 @@ def _refuse_launcher_options(options: Mapping[str, object]) -> None:
 
 
 def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
-    from transload.components import as_component
+    from transload.components import as_component, typed_arguments
     from transload.pipelines import Launch
 
     path = Path(app)
@@ -178,7 +177,7 @@ def _launch(app: str, arguments: tuple[str, ...]) -> Launch:
                 f"arguments {' '.join(arguments)!r}: only a component takes arguments"
             )
         return Launch.of(_read(path))
-    return Launch(component=app, args=_fixed(as_component(app), arguments))
+    return Launch(component=app, args=typed_arguments(as_component(app), arguments))
 
 
 def _read(path: Path) -> str:
@@ -188,35 +187,6 @@ def _read(path: Path) -> str:
         raise ConfigError(f"{path}: cannot be read: {exc.strerror}") from exc
     except UnicodeDecodeError as exc:
         raise ConfigError(f"{path}: cannot be read: not UTF-8") from exc
-
-
-_OPEN: Final = object()
-
-
-def _fixed(found: Component, arguments: tuple[str, ...]) -> dict[str, Any]:
-    """Return the arguments that were typed, decoded, without what was left open.
-
-    Raises:
-        ComponentHelpRequested: if ``--help`` is among them.
-    """
-    from transload.components import ComponentHelpRequested, arguments_of
-
-    left_open = []
-    for item in found.parameters:
-        if item.kind != "varargs":
-            item = item._replace(default=_OPEN, required=False)
-        left_open.append(item)
-    try:
-        typed = arguments_of(found._replace(parameters=tuple(left_open)), arguments)
-    except ComponentHelpRequested:
-        arguments_of(found, arguments)  # with the help of the component as it is
-        raise
-    rest = found.varargs
-    return {
-        name: value
-        for name, value in typed.items()
-        if value is not _OPEN and (value or rest is None or name != rest.name)
-    }
 
 
 def _inputs(texts: tuple[str, ...]) -> Any:

@@ -444,11 +444,12 @@ def _argument_ports(found: Component, given: Any, inputs: Inputs | None) -> list
     _check_arguments(found, given, wanted)
     types = inputs if isinstance(inputs, Mapping) else {}
     names = port_names([*_RESERVED, *wanted])
-    return [
+    ports = [
         _argument_port(known[each], types.get(each), names[each])
         for each in wanted
         if each != PARENT
     ]
+    return [replace(port, help=found.helps.get(port.source, "")) for port in ports]
 
 
 def _check_arguments(found: Component, given: Mapping[str, Any], wanted: Sequence[str]) -> None:
@@ -490,14 +491,12 @@ def _argument_port(item: Parameter, asked: Any, port: str) -> InputPort:
             raise SpecError(
                 f"inputs: argument {item.name!r} is {item.type_name}: must be a str, for a path"
             )
-        return InputPort(item.name, port, called, help=item.help)
+        return InputPort(item.name, port, called)
     default = None
     is_plain = kind in (str, int, float, bool) and type(item.default) is kind
     if is_plain and not item.required and can_be_default(item.default):
         default = default_text(item.default, f"default of {item.name}")
-    return InputPort(
-        item.name, port, called, default=default, optional=not item.required, help=item.help
-    )
+    return InputPort(item.name, port, called, default=default, optional=not item.required)
 
 
 def _kind(annotation: Any) -> type:

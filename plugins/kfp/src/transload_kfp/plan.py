@@ -124,10 +124,12 @@ def make_plan(
     refuse_inexpressible(app)
     description = ""
     parameters: dict[str, Parameter] = {}
+    helps: dict[str, str] = {}
     if launch.component is not None:
         found = as_component(launch.component)
         description = found.description.strip()
         parameters = {parameter.name: parameter for parameter in found.parameters}
+        helps = found.helps
     given = inputs if isinstance(inputs, Mapping) else dict.fromkeys(inputs or ())
     wanted = {each: _wanted(each, value, parameters.get(each)) for each, value in given.items()}
     names = port_names(wanted)
@@ -135,7 +137,7 @@ def make_plan(
     for each, (path, kind) in wanted.items():
         port = _input(app, each, names[each], path, kind)
         if each in parameters:
-            port = replace(port, help=parameters[each].help)
+            port = replace(port, help=helps.get(each, ""))
         ports.append(port)
     return Plan(
         title=name or app.name,

@@ -62,7 +62,10 @@ def show(ctx: click.Context, name: str, as_json: bool) -> None:
 def _json(name: str) -> dict[str, Any]:
     component = get_component(name)
     defaults = load_settings().component_defaults(component)
-    rows = [_parameter_json(each, defaults) for each in component.parameters]
+    rows = [
+        {**_parameter_json(each, defaults), "help": component.helps.get(each.name, "")}
+        for each in component.parameters
+    ]
     return {"name": component.name, "description": component.description, "parameters": rows}
 
 
@@ -77,7 +80,6 @@ def _parameter_json(parameter: Parameter, defaults: Mapping[str, Any]) -> dict[s
         "type": parameter.type_name,
         "required": parameter.required and parameter.name not in defaults,
         "default": default,
-        "help": parameter.help,
     }
 
 

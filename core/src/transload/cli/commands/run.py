@@ -133,12 +133,13 @@ def _complete_arguments(
     if not incomplete.startswith("-"):
         return [CompletionItem(incomplete, type="file")]
     try:
-        parameters = get_component(ctx.params["component"]).parameters
+        found = get_component(ctx.params["component"])
     except TransloadError:
         return []
-    options = [(spelling(item), item.help) for item in parameters if item.kind != "varargs"]
     return [
-        CompletionItem(text, help=about) for text, about in options if text.startswith(incomplete)
+        CompletionItem(spelling(item), help=found.helps.get(item.name))
+        for item in found.parameters
+        if item.kind != "varargs" and spelling(item).startswith(incomplete)
     ]
 
 
