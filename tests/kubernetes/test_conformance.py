@@ -19,7 +19,7 @@ from transload_testing.scheduler_stage import SchedulerSuite
 from transload_testing.schedulers import Damage, SchedulerConformance, damaged_text
 
 _GONE = "a pod that is cancelled takes its log with it"
-_STAYS = "what is in a claim stays there, unless it is mounted here"
+_STAYS = "what is in a claim stays there"
 _FAILED = "a pod that gets its notice for the time limit has failed, however it ends"
 
 

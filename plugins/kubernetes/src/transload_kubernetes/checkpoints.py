@@ -1,13 +1,12 @@
 """Folders for checkpoints, which are parts of a claim that all attempts of a job mount.
 
-The folder of a role is ``transload-checkpoints/NAME/ROLE`` of the claim. It goes with the last job
-that names it where the claim is mounted here too, else it stays.
+The folder of a role is ``transload-checkpoints/NAME/ROLE`` of the claim. It stays when its jobs are
+deleted, since the claim is somebody else's.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -16,9 +15,8 @@ from transload.runtime.liveness import newest_change
 from transload.schedulers.api import CheckpointFolder
 from transload.schedulers.local.store import size_of
 from transload.specs import AppDef, CfgVal, Role
-from transload_kubernetes import plan
 from transload_kubernetes.cluster import Cluster, ClusterError
-from transload_kubernetes.plan import Facts, Plan
+from transload_kubernetes.plan import Plan
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -124,33 +122,9 @@ def store(made: Plan, role: str) -> Store | None:
     return open_store(here)
 
 
-def _here(made: Plan, role: str = "") -> str:
-    """Return the path of a job's checkpoints on this machine, or ``""`` if that is not known."""
+def _here(made: Plan, role: str) -> str:
+    """Return the path of a role's checkpoints on this machine, or ``""`` if that is not known."""
     mounted = str(made.cfg.get("checkpoint_mount") or "")
     if not mounted or made.checkpoints is None:
         return ""
-    return os.path.join(mounted, _OWN, made.checkpoints, role).rstrip("/")
-
-
-def remove_unused(made: Plan, others: Sequence[dict[str, Any]]) -> None:
-    """Remove the checkpoints of a job that was deleted, unless another job names them.
-
-    Those whose claim is not mounted here stay.
-
-    Args:
-        made: the plan of the job.
-        others: the records of the namespace that may name the same checkpoints.
-    """
-    here = _here(made)
-    if not os.path.isdir(here):
-        return
-    claim = made.cfg.get("checkpoint_claim")
-    for record in others:
-        other = Facts(record)
-        if other.kind == plan.APP and other.unreadable:
-            return  # it may name them
-        if other.plan is not None and other.plan.app_id != made.app_id:
-            same_claim = other.plan.cfg.get("checkpoint_claim") == claim
-            if same_claim and other.plan.checkpoints == made.checkpoints:
-                return
-    shutil.rmtree(here, ignore_errors=True)
+    return os.path.join(mounted, _OWN, made.checkpoints, role)

@@ -25,8 +25,6 @@ LABEL_CHAIN: Final = "transload.io/chain"
 LABEL_ROLE: Final = "transload.io/role"
 LABEL_ATTEMPT: Final = "transload.io/attempt"
 LABEL_RECORD: Final = "transload.io/record"
-LABEL_CHECKPOINTS: Final = "transload.io/checkpoints"
-"""Label of a record with a digest of the name under which the job's checkpoints are kept."""
 ANNOTATION_APP_ID: Final = "transload.io/app-id"
 ANNOTATION_DIGEST: Final = "transload.io/digest"
 ANNOTATION_ENVIRONMENT: Final = "transload.io/environment"
@@ -180,11 +178,6 @@ def annotations_of(item: Mapping[str, Any]) -> Mapping[str, str]:
 def rank0_name(base: str) -> str:
     """Return the name of the Service of replica 0 of the first role, in every attempt."""
     return f"{base}{_RANK0}"
-
-
-def checkpoints_label(name: str) -> str:
-    """Return the value of the label for the name under which checkpoints are kept."""
-    return hashlib.sha256(name.encode()).hexdigest()[:32]
 
 
 def secret_name(base: str) -> str:

@@ -25,8 +25,6 @@ MADE: Final = "made."
 INTERRUPTED: Final = "interrupted"
 """Value of such a key for an attempt that an interruption, and no failure, has begun."""
 _OF_ENDS: Final = ("exitCode", "reason", "message")
-_NEWER: Final = ("checkpoints", "asked")
-"""Fields of a plan and its roles that are written only when they are set."""
 ENDS: Final = "ends."
 """Prefix of the record's keys for the ends of a replica's programs, which hold their results."""
 _MOST_ENDS: Final = 1 << 17
@@ -262,22 +260,10 @@ def ends_to_note(pods: Mapping[tuple[str, int], list[dict[str, Any]]]) -> dict[s
     return found
 
 
-def _as_dict(plan: Plan) -> dict[str, Any]:
-    """Return a plan without newer fields that are not set, which older versions do not read."""
-    values = asdict(plan)
-    for part in (values, *values["roles"]):
-        for name in _NEWER:
-            if part.get(name) is None or part[name] is False:
-                part.pop(name, None)
-    return values
-
-
 def record(base: str, namespace: str, plan: Plan, app_json: str) -> dict[str, Any]:
     """Return the ConfigMap of a job."""
     labels = {**names.id_labels(plan.app_id), names.LABEL_RECORD: APP}
-    if plan.checkpoints is not None:
-        labels[names.LABEL_CHECKPOINTS] = names.checkpoints_label(plan.checkpoints)
     annotations = {names.ANNOTATION_APP_ID: plan.app_id, names.ANNOTATION_DIGEST: plan.digest}
-    data = {"plan": json.dumps({"schema": SCHEMA, **_as_dict(plan)}), "app": app_json}
+    data = {"plan": json.dumps({"schema": SCHEMA, **asdict(plan)}), "app": app_json}
     metadata = {"name": base, "namespace": namespace, "labels": labels, "annotations": annotations}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}

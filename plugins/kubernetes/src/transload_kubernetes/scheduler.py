@@ -394,17 +394,7 @@ class KubernetesScheduler(SchedulerBase):
             facts = self._ended(app_id, facts)
         if facts.kind == plan.APP:
             self._owner.forget(app_id, facts)
-            self._remove_checkpoints(app_id, facts)
         return True
-
-    def _remove_checkpoints(self, app_id: str, facts: Facts) -> None:
-        """Remove the checkpoints of a job that was deleted, if no other job names them."""
-        if facts.plan is None or facts.plan.checkpoints is None:
-            return
-        namespace, _ = names.place(app_id)
-        selector = f"{names.LABEL_CHECKPOINTS}={names.checkpoints_label(facts.plan.checkpoints)}"
-        others = self._lookup.items("ConfigMap", namespace, selector)
-        checkpoints.remove_unused(facts.plan, others)
 
     def _delete_damaged(self, app_id: str, facts: Facts) -> None:
         """Delete a job whose record is damaged, after its pods had their grace period to end.
