@@ -20,6 +20,11 @@ FORBIDDEN = (
     'configmaps is forbidden: User "{}" cannot list resource "configmaps" in API group "" in the '
     'namespace "team"'
 )
+ROOT = "CreateContainerConfigError: container has runAsNonRoot and image will run as root"
+LIMIT = (
+    'Error creating: pods "{}" is forbidden: maximum memory usage per Container is 1Gi, but limit '
+    "is 2Gi"
+)
 NO_ACCOUNT = (
     'Error creating: pods "a-main-0-" is forbidden: error looking up service account '
     'default/trainer: serviceaccount "trainer" not found'
@@ -55,6 +60,8 @@ def test_an_error_ends_with_what_to_type(status: int, message: str, advice: str)
         (NO_ACCOUNT, "run option service_account"),
         ("0/1 nodes are available: 1 Insufficient cpu; no node has that much at all", "--mem"),
         ("0/1 nodes are available: 1 Insufficient memory", ""),
+        (ROOT, "runAsUser"),
+        (LIMIT, "--mem"),
     ],
 )
 def test_a_reason_to_wait_comes_with_its_remedy(why: str, advice: str) -> None:
@@ -85,6 +92,23 @@ def test_a_service_account_that_does_not_exist(
     waits = ["run", "-s", "kubernetes", "--image", "i", "--startup-timeout", "1s", "--", "true"]
     assert main(waits) not in (0, 5)
     assert "it did not start within 1.0 s; cancelling it" in capsys.readouterr().err
+
+
+def test_what_forbids_a_pod_is_said_once(fake: Any, runner: Any, eventually: Any) -> None:
+    """A pod that is tried again and again under new names is one reason, which no time mends."""
+
+    def no_pod(job: dict[str, Any], *args: Any) -> None:
+        for name in ("a-main-0-x7k2p", "a-main-0-b2b2b"):
+            fake.cluster._event(job, "FailedCreate", LIMIT.format(name))
+
+    fake.cluster._start_pod = no_pod
+    handle = runner.run(AppDef("a", [Role("main", "i", entrypoint="true")]), "kubernetes")
+    status = eventually(lambda: (found := runner.status(handle)).msg and found, 20)
+    assert (
+        "maximum memory usage per Container is 1Gi" in status.msg and "a-main-0-" not in status.msg
+    )
+    assert f"transload cancel {handle}" in status.msg
+    runner.cancel(handle)
 
 
 _NO_VICTIM = "preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pod."

@@ -298,10 +298,14 @@ def test_a_warning_about_the_attempt_before_is_none_about_this_one(
     assert "exceeded quota: pods=2" in status(scheduler).msg
 
 
-def test_no_controller(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:
-    """If no controller handles JobSets, the message asks whether it runs."""
+def test_no_controller(
+    fake: Any, scheduler: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If no controller handles JobSets, the message asks whether it runs, but not at once."""
     fake.cluster.jobsets.reconcile = lambda item: None
     start(scheduler, shell("true"))
+    assert not status(scheduler).msg
+    monkeypatch.setattr("transload_kubernetes.hold.LONG_S", -60.0)
     eventually(lambda: "the JobSet controller has made no Job yet" in status(scheduler).msg, 30)
 
 

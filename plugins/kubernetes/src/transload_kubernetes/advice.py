@@ -22,6 +22,7 @@ _ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)\Z")
 _IMAGE: Final = (
     "name an image that the cluster can pull, or credentials by run option image_pull_secrets"
 )
+_LESS: Final = "ask for less by --cpu, --mem or --gpu"
 _OF_WAITING: Final = {
     "ErrImagePull": _IMAGE,
     "ImagePullBackOff": _IMAGE,
@@ -29,7 +30,14 @@ _OF_WAITING: Final = {
     "error looking up service account": (
         "create that service account, or name another one by run option service_account"
     ),
-    "no node has that much": "ask for less by --cpu, --mem or --gpu",
+    "image will run as root": (
+        "name an image with another user, or give one by an overlay: -c overlay='{spec: {template: "
+        "{spec: {securityContext: {runAsUser: 1000}}}}}'"
+    ),
+    "no node has that much": _LESS,
+    "its queue has less in all": _LESS,
+    "maximum cpu usage per": _LESS,
+    "maximum memory usage per": _LESS,
 }
 """Words of a message that says why a job waits → what to do about it."""
 

@@ -225,7 +225,7 @@ def _explain_waiting(status: AppStatus, plan: Plan, facts: Facts, now: float) ->
         status.msg = status.msg or suspended_text("its JobSet", facts.jobset or {})
     elif plan.jobset and status.num_restarts and status.state is AppState.SUBMITTED:
         status.state = AppState.PENDING  # between two attempts
-    elif plan.jobset and not facts.jobs:
+    elif plan.jobset and not facts.jobs and facts.age(now) > hold.LONG_S:
         status.msg = status.msg or "the JobSet controller has made no Job yet; check that it runs"
 
 

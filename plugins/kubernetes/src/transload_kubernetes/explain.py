@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable
@@ -17,6 +18,8 @@ from transload_kubernetes.roles import replica_pods
 
 _WITHOUT_CAUSE: Final = ("Error: ErrImagePull", "Error: ImagePullBackOff")
 """Messages of a kubelet beside another one that names the image and what is wrong with it."""
+_NEW_POD: Final = re.compile(r'pods "[^"]*" is forbidden')
+"""Names a pod that could not be made, by another random name each time that it is tried."""
 _TAIL: Final = 200  # lines of a program's log in which a traceback is looked for
 _LAST_LINES: Final = 10  # lines of another container's log that are shown
 
@@ -53,6 +56,7 @@ def why_it_waits(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
     mine = [event for event in mine if event.get("message") not in _WITHOUT_CAUSE] or mine
     event = max(reversed(mine), key=states.event_time)  # the cluster lists them by name
     text = f"{event.get('reason', '')}: {event.get('message', '')}"
+    text = _NEW_POD.sub("its pod is forbidden", text)
     if "PodSecurity" in text:
         text += advice.POD_SECURITY
     if kueue.exceeds_all(text):

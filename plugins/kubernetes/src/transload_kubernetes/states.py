@@ -39,6 +39,8 @@ HOPELESS: Final = (
         "Failed to pull image",
         "error looking up service account",
         "can never start",
+        "usage per Container is",  # of a LimitRange
+        "usage per Pod is",
     ),
     # of Kueue
     *("LocalQueue ", "ClusterQueue ", "WorkloadPriorityClass ", "deactivated: "),
