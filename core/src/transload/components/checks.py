@@ -5,16 +5,15 @@ from __future__ import annotations
 import ast
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
-from transload.components.errors import ComponentInvalid, ComponentNotFound
-from transload.components.finder import get_component, is_file_reference
-from transload.components.signature import function_behind, read_docstring
-from transload.errors import TransloadError
+from transload.components.errors import ComponentInvalid, NoComponent
+from transload.components.finder import find_functions, return_problem
+from transload.components.signature import function_behind, read_docstring, read_parameters
 from transload.specs.checks import closest, nearest
-from transload.specs.values import SUPPORTED
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -45,10 +44,7 @@ class Finding:
 
 
 def check(reference: str) -> list[Finding]:
-    """Return all errors and warnings about a component.
-
-    The source is read first, so that each finding has its line. Then the component is loaded to
-    find the rest.
+    """Return all errors and warnings about a component, which is loaded for that.
 
     Args:
         reference: a name as in `get_component`. For ``file.py`` without a function, each component
@@ -61,154 +57,73 @@ def check(reference: str) -> list[Finding]:
         ComponentNotFound: if there is no such name, file or function.
         PluginError: if the plugin with the component cannot be loaded.
     """
-    if ":" in reference:
-        target, _, name = reference.rpartition(":")
-    else:
-        target = reference
-        name = ""
-    if is_file_reference(target):
-        return _check_file(target, name)
+    target = reference.rpartition(":")[0] or reference
     try:
-        component = get_component(reference)
-    except ComponentInvalid as exc:
-        return [_as_finding(exc, reference)]
-    code: Any = getattr(function_behind(component.fn), "__code__", None)
-    if code is None or not os.path.isfile(code.co_filename):
-        return []
-    functions = [node for node in ast.walk(_parse(code.co_filename)) if isinstance(node, _Function)]
-    of_name = [node for node in functions if node.name == code.co_name]
-    at_line = [node for node in of_name if _first_line(node) == code.co_firstlineno]
-    nodes = at_line or of_name
-    return [finding for node in nodes for finding in _check_function(node, code.co_filename)]
-
-
-def _first_line(node: _Function) -> int:
-    """Return the first line of a function, including its decorators."""
-    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
-
-
-def _parse(path: str) -> ast.Module:
-    with open(path, "rb") as file:
-        return ast.parse(file.read(), path)
-
-
-def _check_file(target: str, name: str) -> list[Finding]:
-    path = os.path.abspath(os.path.expanduser(target))
-    try:
-        tree = _parse(path)
-    except OSError as exc:
-        raise ComponentNotFound(f"component file {target}: {exc.strerror or exc} ({path})") from exc
-    except SyntaxError as exc:
-        return [Finding(target, exc.lineno or 0, f"syntax error: {exc.msg}")]
-    except ValueError as exc:
-        return [Finding(target, 0, f"cannot be read as Python: {exc}")]
-    functions = [node for node in tree.body if isinstance(node, _Function)]
-    if name:
-        nodes = [node for node in functions if node.name == name]
-        if not nodes:
-            # it may be made in another way than by a def
-            return _check_loaded(target, name, [])
-    else:
-        public = [node for node in functions if not node.name.startswith("_")]
-        nodes = [node for node in public if _returns_app(node)]
-        if not nodes:
-            names = ", ".join(f"{node.name} (line {node.lineno})" for node in public) or "none"
-            lacking = "holds no component, that is a public function annotated '-> AppDef'"
-            return [Finding(target, 1, f"{lacking} (its functions: {names})")]
-    found = [finding for node in nodes for finding in _check_function(node, target)]
-    for node in nodes:
-        found += _check_loaded(target, node.name, found)
-    return sorted(dict.fromkeys(found), key=lambda item: item.line)
-
-
-def _check_loaded(target: str, name: str, found: list[Finding]) -> list[Finding]:
-    """Load the component, and return its error, unless an error is known already."""
-    if any(finding.level == "error" for finding in found):
-        return []
-    try:
-        get_component(f"{target}:{name}")
+        functions, place = find_functions(reference)
+    except NoComponent as exc:
+        return [Finding(target, 1, str(exc).removeprefix(f"{target}: "))]
     except ComponentInvalid as exc:
         return [_as_finding(exc, target)]
-    return []
+    with place or nullcontext():
+        found = {each: None for fn in functions for each in _check_function(fn, target)}
+    return sorted(found, key=lambda each: each.line)
 
 
-def _as_finding(exc: TransloadError, target: str) -> Finding:
+def _as_finding(exc: ComponentInvalid, target: str) -> Finding:
     """Convert a message that starts with ``file:line:`` to a finding."""
     match = re.match(r"(.+?):(\d+): (.*)\Z", str(exc), re.DOTALL)
     if match is None:
         return Finding(target, 0, str(exc))
     path, line, message = match.groups()
+    return Finding(_shown(path, target), int(line), message)
+
+
+def _shown(path: str, target: str) -> str:
+    """Return the path of a file as the user wrote it."""
     if path == os.path.abspath(os.path.expanduser(target)):
-        path = target
-    return Finding(path, int(line), message)
+        return target
+    return path
 
 
-def _returns_app(node: _Function) -> bool:
-    return (
-        node.returns is not None
-        and ast.unparse(node.returns).strip("\"'").rpartition(".")[2] == "AppDef"
-    )
+def _check_function(fn: Any, target: str) -> Iterator[Finding]:
+    code = getattr(function_behind(fn), "__code__", None)
+    if code is None:
+        return
+    path = _shown(code.co_filename, target)
+    node = _node_of(code)
+    lines = _lines_of(node)
+    parameters, problems = read_parameters(fn)
+    lacking = return_problem(fn)
+    if lacking:
+        problems = {"": lacking, **problems}
+    for name, problem in problems.items():
+        where = lines.get(name, code.co_firstlineno)
+        yield Finding(path, where, f"{code.co_name}: {problem}")
+    if node is not None:
+        yield from _check_docstring(node, [item.name for item in parameters], path)
+        yield from _check_macros(node, path)
 
 
-def _check_function(node: _Function, path: str) -> Iterator[Finding]:
-    if isinstance(node, ast.AsyncFunctionDef):
-        yield Finding(
-            path, node.lineno, f"{node.name}: a component must be a plain function, not async"
-        )
-    arguments = node.args
-    listed = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-    if arguments.vararg:
-        listed.append(arguments.vararg)
-    for item in listed:
-        if item.annotation is None:
-            yield Finding(
-                path,
-                item.lineno,
-                f"{node.name}: parameter {item.arg!r} must have a type annotation",
-            )
-        else:
-            yield from _check_annotation(node, item, path)
-    if arguments.kwarg is not None:
-        parameter = f"{node.name}: parameter '**{arguments.kwarg.arg}'"
-        message = f"{parameter}: **kwargs is not supported; list the parameters"
-        yield Finding(path, arguments.kwarg.lineno, message)
-    if node.returns is None:
-        yield Finding(
-            path, node.lineno, f"{node.name}: must be annotated to return an AppDef (-> AppDef)"
-        )
-    elif not _returns_app(node) and isinstance(node.returns, ast.Constant | ast.Subscript):
-        message = f"{node.name}: is annotated to return {ast.unparse(node.returns)}, must be AppDef"
-        yield Finding(path, node.returns.lineno, message)
-    yield from _check_docstring(node, [item.arg for item in listed], path)
-    yield from _check_macros(node, path)
+def _node_of(code: Any) -> _Function | None:
+    """Return the source of a function, or None if there is none."""
+    if not os.path.isfile(code.co_filename):
+        return None
+    with open(code.co_filename, "rb") as file:
+        tree = ast.parse(file.read())
+    for node in ast.walk(tree):
+        if isinstance(node, _Function) and node.name == code.co_name:
+            first = min([node, *node.decorator_list], key=lambda each: each.lineno)
+            if first.lineno == code.co_firstlineno:
+                return node
+    return None
 
 
-_UNSUPPORTED: Final = {
-    "set",
-    "frozenset",
-    "Set",
-    "FrozenSet",
-    "bytes",
-    "complex",
-    "Callable",
-    "Any",
-    "object",
-    "type",
-}
-
-
-def _check_annotation(node: _Function, item: ast.arg, path: str) -> Iterator[Finding]:
-    """Report common mistakes at their own line. Loading the component finds the rest."""
-    annotation: Any = item.annotation
-    outer = annotation
-    if isinstance(annotation, ast.Subscript):
-        outer = annotation.value
-    name = ast.unparse(outer).strip("\"'").rpartition(".")[2]
-    if name.partition("[")[0] in _UNSUPPORTED:
-        message = (
-            f"{node.name}: parameter {item.arg!r}: type {ast.unparse(annotation)} is not supported"
-        )
-        yield Finding(path, item.lineno, f"{message}; use one of: {SUPPORTED}")
+def _lines_of(node: _Function | None) -> Mapping[str, int]:
+    """Return the line of each parameter, and that of the function under an empty name."""
+    if node is None:
+        return {}
+    found = {each.arg: each.lineno for each in ast.walk(node.args) if isinstance(each, ast.arg)}
+    return {"": node.lineno, **found}
 
 
 def _check_docstring(node: _Function, names: list[str], path: str) -> Iterator[Finding]:

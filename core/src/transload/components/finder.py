@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from types import FunctionType, ModuleType, TracebackType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from transload.components.errors import ComponentInvalid, ComponentNotFound, NoComponent, innermost
 from transload.components.signature import (
@@ -62,19 +62,58 @@ def get_component(name: str) -> Component:
             and the line.
         PluginError: if the plugin with the component cannot be loaded.
     """
+    functions, place = find_functions(name)
+    if len(functions) > 1:
+        names = ", ".join(f"{name}:{fn.__name__}" for fn in functions)
+        raise ComponentNotFound(f"{name}: holds {len(functions)} components, give one: {names}")
+    (fn,) = functions
+    with place or nullcontext():
+        problem = return_problem(fn)
+        if problem is not None:
+            raise ComponentInvalid(f"{where_is(fn)}: {problem}")
+        return read_component(fn, name, place)
+
+
+def find_functions(name: str) -> tuple[list[Callable[..., Any]], ImportFolder | None]:
+    """Return the functions that a name stands for, and the folder from which they can import.
+
+    They are all components of a file that is named without a function, and else one. Errors are
+    those of `get_component`.
+    """
     if not isinstance(name, str) or not name.strip():
         raise ComponentNotFound(
             f"component {name!r}: must be a name, FILE.py:FUNCTION or package.module:FUNCTION"
         )
+    target, colon, function = name.rpartition(":") if ":" in name else (name, "", "")
     if name in BUILTINS["components"]:
         # no plugin can replace a built-in component, so plugins need not be loaded
-        return read_component(load_attribute(BUILTINS["components"][name]), name)
-    if ":" not in name:
-        return _from_file(name, "", name) if is_file_reference(name) else _from_plugin(name)
-    target, _, function = name.rpartition(":")
+        return [load_attribute(BUILTINS["components"][name])], None
     if is_file_reference(target):
-        return _from_file(target, function, name)
-    return _from_module(target, function, name)
+        return _from_file(target, function)
+    if not colon:
+        return [_function(_from_plugin(name), name)], None
+    thing, place = _from_module(target, function, name)
+    return [_function(thing, name)], place
+
+
+def _function(thing: Any, name: str) -> Callable[..., Any]:
+    """Return what was found, which must be callable."""
+    if callable(thing):
+        return cast("Callable[..., Any]", thing)
+    kind = type(thing).__name__
+    raise ComponentInvalid(
+        f"component {name!r}: is a {kind}, must be a function that returns an AppDef"
+    )
+
+
+def return_problem(fn: Callable[..., Any]) -> str | None:
+    """Return what is wrong with the return annotation of a component, or None."""
+    if returns_app(fn):
+        return None
+    problem = "must be annotated to return an AppDef (-> AppDef)"
+    if _is_from_torchx(getattr(fn, "__annotations__", {}).get("return")):
+        return f"{problem}, not one of TorchX {_MIGRATE}"
+    return problem
 
 
 def as_component(source: str | Component | Callable[..., AppDef]) -> Component:
@@ -116,13 +155,12 @@ def _load_all() -> tuple[dict[str, Component], dict[str, str]]:
     return found, broken
 
 
-def _from_plugin(name: str) -> Component:
+def _from_plugin(name: str) -> Any:
     plugins = get_plugins()
     try:
-        fn = plugins.get("components", name)
+        return plugins.get("components", name)
     except KeyError:
         raise ComponentNotFound(_unknown(name, plugins.hint("components", name))) from None
-    return _checked(fn, name)
 
 
 def _unknown(name: str, hint: str) -> str:
@@ -141,18 +179,24 @@ def is_file_reference(target: str) -> bool:
     return target.endswith(".py") or os.sep in target or os.path.isfile(os.path.expanduser(target))
 
 
-def _from_file(target: str, function: str, name: str) -> Component:
+def _from_file(target: str, function: str) -> tuple[list[Callable[..., Any]], ImportFolder]:
     path = os.path.abspath(os.path.expanduser(target))
     if not function:
         _refuse_shell_script(path, target)
         _refuse_script(path, target)
     module, place = load_file(path, target)
-    with place:
-        fn = getattr(module, function, None) if function else _only_component(module, target)
-        if fn is None:
-            hint = nearest(function, sorted(public_functions(module)))
+    public = public_functions(module)
+    if function:
+        thing = getattr(module, function, None)
+        if thing is None:
+            hint = nearest(function, sorted(public))
             raise ComponentNotFound(f"{target}: has no function {function!r}: {hint}")
-        return _checked(fn, name, place)
+        return [_function(thing, f"{target}:{function}")], place
+    with place:
+        found = [fn for fn in public.values() if returns_app(fn)]
+    if not found:
+        raise NoComponent(_none_in(target, list(public)))
+    return found, place
 
 
 def is_batch_script(text: str) -> bool:
@@ -275,19 +319,7 @@ def _is_function_of(module: ModuleType, thing: Any) -> bool:
     return isinstance(function_behind(thing), FunctionType)
 
 
-def _only_component(module: ModuleType, shown: str) -> Callable[..., Any]:
-    """Return the only component of a file that was given without a function."""
-    public = public_functions(module)
-    found = {name: fn for name, fn in public.items() if returns_app(fn)}
-    if not found:
-        raise NoComponent(_none_in(shown, list(public)))
-    if len(found) > 1:
-        names = ", ".join(f"{shown}:{name}" for name in found)
-        raise ComponentNotFound(f"{shown}: holds {len(found)} components, give one: {names}")
-    return next(iter(found.values()))
-
-
-def _from_module(target: str, function: str, name: str) -> Component:
+def _from_module(target: str, function: str, name: str) -> tuple[Any, ImportFolder | None]:
     # as with `python -m`, modules of the current directory can be imported, unless Python runs in
     # safe-path mode
     place = None if sys.flags.safe_path else ImportFolder(os.getcwd(), forget=False)
@@ -301,7 +333,7 @@ def _from_module(target: str, function: str, name: str) -> Component:
                     hint = f"did you mean {close!r}?"
                 raise ComponentNotFound(f"component {name!r}: {target} has no {function!r}: {hint}")
             thing = getattr(thing, part)
-        return _checked(thing, name, place)
+    return thing, place
 
 
 def _import(target: str, name: str) -> ModuleType:
@@ -341,20 +373,6 @@ def _is_outside(file: str) -> bool:
         and os.sep + "importlib" + os.sep not in file
         and file != __file__
     )
-
-
-def _checked(fn: Any, name: str, place: ImportFolder | None = None) -> Component:
-    if not callable(fn):
-        raise ComponentInvalid(
-            f"component {name!r}: is a {type(fn).__name__}, must be a function that returns an "
-            "AppDef"
-        )
-    if not returns_app(fn):
-        message = f"{where_is(fn)}: must be annotated to return an AppDef (-> AppDef)"
-        if _is_from_torchx(getattr(fn, "__annotations__", {}).get("return")):
-            message = f"{message}, not one of TorchX {_MIGRATE}"
-        raise ComponentInvalid(message)
-    return read_component(fn, name, place)
 
 
 FILE_MODULE: Final = "transload_component_file_"

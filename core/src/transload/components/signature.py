@@ -122,16 +122,35 @@ def read_component(
     """
     if not callable(fn):
         raise ComponentInvalid(f"component {fn!r}: must be a function that returns an AppDef")
+    parameters, problems = read_parameters(fn)
+    for problem in problems.values():
+        raise ComponentInvalid(f"{where_is(fn)}: {problem}")
+    name = name or str(getattr(function_behind(fn), "__name__", fn))
+    return Component(name, fn, tuple(parameters), place)
+
+
+def read_parameters(fn: Callable[..., Any]) -> tuple[list[Parameter], dict[str, str]]:
+    """Return the parameters of a function, and name → problem of each that no component can have.
+
+    A problem of the function itself stands under an empty name.
+    """
     target = function_behind(fn)
     if inspect.iscoroutinefunction(target) or inspect.isasyncgenfunction(target):
-        raise ComponentInvalid(f"{where_is(fn)}: a component must be a plain function, not async")
+        return [], {"": "a component must be a plain function, not async"}
     try:
-        parameters = _signature(fn).parameters
+        signature = _signature(fn)
     except (ValueError, TypeError) as exc:
-        raise ComponentInvalid(f"component {fn!r}: its signature cannot be read: {exc}") from exc
+        return [], {"": f"its signature cannot be read: {exc}"}
     hints = _hints(target)
-    read = tuple(_read_parameter(fn, item, hints) for item in parameters.values())
-    return Component(name or str(getattr(target, "__name__", fn)), fn, read, place)
+    parameters: list[Parameter] = []
+    problems: dict[str, str] = {}
+    for item in signature.parameters.values():
+        annotation = hints.get(item.name, item.annotation)
+        problem = _problem(item, annotation)
+        if problem is not None:
+            problems[item.name] = problem
+        parameters.append(_parameter(item, annotation))
+    return parameters, problems
 
 
 def spelling(parameter: Parameter) -> str:
@@ -143,34 +162,27 @@ def spelling(parameter: Parameter) -> str:
     return f"--{parameter.name}"
 
 
-def _read_parameter(
-    fn: Callable[..., Any], parameter: inspect.Parameter, hints: dict[str, Any]
-) -> Parameter:
-    name = parameter.name
-    if parameter.kind is parameter.VAR_KEYWORD:
-        raise ComponentInvalid(
-            f"{where_is(fn)}: parameter '**{name}': **kwargs is not supported; list the parameters"
-        )
-    if parameter.annotation is parameter.empty:
-        raise ComponentInvalid(f"{where_is(fn)}: parameter {name!r}: must have a type annotation")
-    annotation = hints.get(name, parameter.annotation)
+def _problem(item: inspect.Parameter, annotation: Any) -> str | None:
+    """Return why a component cannot have a parameter, or None if it can."""
+    name = item.name
+    if item.kind is item.VAR_KEYWORD:
+        return f"parameter '**{name}': **kwargs is not supported; list the parameters"
+    if item.annotation is item.empty:
+        return f"parameter {name!r}: must have a type annotation"
+    problem = type_problem(annotation)
     if isinstance(annotation, Exception):
         reason = f"{type(annotation).__name__}: {annotation}"
-        raise ComponentInvalid(
-            f"{where_is(fn)}: parameter {name!r}: annotation {parameter.annotation!r} cannot be "
-            f"resolved: {reason}"
-        )
-    problem = type_problem(annotation)
-    if problem is not None:
-        raise ComponentInvalid(f"{where_is(fn)}: parameter {name!r}: {problem}")
-    if parameter.kind is parameter.VAR_POSITIONAL:
-        return Parameter(name, annotation, "varargs", default=())
-    kind: ParameterKind = "positional"
-    if parameter.kind is parameter.KEYWORD_ONLY:
-        kind = "keyword"
-    if parameter.default is parameter.empty:
-        return Parameter(name, annotation, kind, required=True)
-    return Parameter(name, annotation, kind, default=parameter.default)
+        problem = f"annotation {item.annotation!r} cannot be resolved: {reason}"
+    return None if problem is None else f"parameter {name!r}: {problem}"
+
+
+def _parameter(item: inspect.Parameter, annotation: Any) -> Parameter:
+    if item.kind is item.VAR_POSITIONAL:
+        return Parameter(item.name, annotation, "varargs", default=())
+    kind: ParameterKind = "keyword" if item.kind is item.KEYWORD_ONLY else "positional"
+    if item.default is item.empty:
+        return Parameter(item.name, annotation, kind, required=True)
+    return Parameter(item.name, annotation, kind, default=item.default)
 
 
 def function_behind(fn: Callable[..., Any]) -> Callable[..., Any]:
