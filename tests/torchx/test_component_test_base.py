@@ -33,7 +33,7 @@ def test_what_torchx_users_write_works(
     """
     monkeypatch.chdir(tmp_path)
     Path("jobs.py").write_text(BAD)
-    module, _ = load_file(str(Path("jobs.py").absolute()), "jobs.py")
+    module = load_file(str(Path("jobs.py").absolute()), "jobs.py")
 
     class Case(ComponentTestCase):
         def test_good(self) -> None:

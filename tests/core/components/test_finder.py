@@ -18,7 +18,7 @@ from transload.components import (
     get_components,
     materialize,
 )
-from transload.errors import PluginError
+from transload.errors import PluginError, SpecError
 from transload.plugins import Plugins
 from transload.specs import AppDef
 
@@ -136,7 +136,28 @@ def test_neighbours(tmp_path: Path) -> None:
     assert (build(component).name, build(component).name) == ("near-late", "near-late")
     assert sys.path == before
     assert not {"tl_neighbour", "tl_late", "tl_late.deep", "train"} & set(sys.modules)
-    assert str(tmp_path) not in sys.path_importer_cache
+
+
+def test_packages_beside_a_file(tmp_path: Path) -> None:
+    """Packages of all kinds are neighbours, but a mere folder does not hide an installed package."""
+    write(tmp_path, "tl_pack/__init__.py", "from . import inner\nimport tl_alone\n")
+    write(tmp_path, "tl_pack/inner.py", "import tl_alone\nVALUE = tl_alone.VALUE\n")
+    write(tmp_path, "tl_bare/mod.py", "from tl_pack.inner import VALUE\n")
+    write(tmp_path, "tl_alone.py", "VALUE = 'alone'\n")
+    write(tmp_path, "pytest/notes.txt", "")
+    text = HEAD + (
+        "import pytest, tl_bare.mod, tl_pack.inner\nfrom tl_pack import *\n"
+        "from tl_pack import inner as again\n"
+        "def train() -> AppDef:\n"
+        "    assert again is tl_pack.inner and pytest.raises\n"
+        "    return AppDef(tl_bare.mod.VALUE)\n"
+        "def broken() -> AppDef:\n"
+        "    import tl_pack.gone\n"
+    )
+    path = write(tmp_path, "train.py", text)
+    assert build(f"{path}:train").name == "alone"
+    with pytest.raises(SpecError, match="No module named 'tl_pack.gone'"):
+        build(f"{path}:broken")
 
 
 def test_a_link_has_the_neighbours_of_its_target(tmp_path: Path) -> None:
@@ -150,8 +171,7 @@ def test_a_link_has_the_neighbours_of_its_target(tmp_path: Path) -> None:
     (tmp_path / "link.py").symlink_to("code/train.py")
     component = get_component(str(tmp_path / "link.py"))
     assert build(component).name == "beside"
-    assert component.place is not None
-    assert component.place.own_folder == str(tmp_path / "code")
+    assert component.folder == str(tmp_path / "code")
 
 
 def test_path_is_clean_after_errors(tmp_path: Path) -> None:
@@ -218,6 +238,10 @@ def test_changed_file_is_read_again(tmp_path: Path) -> None:
     assert build(path).name == "train-1"
     write(tmp_path, "train.py", ONE.replace("train-", "TRAIN-"))
     assert build(path).name == "TRAIN-1"
+    for name in ("one", "other"):
+        write(tmp_path, "tl_name.py", f"NAME = '{name}'\n")
+        text = HEAD + "import tl_name\ndef train() -> AppDef:\n    return AppDef(tl_name.NAME)\n"
+        assert build(write(tmp_path, "train.py", text)).name == name
 
 
 def test_dataclass_in_a_component_file(tmp_path: Path) -> None:

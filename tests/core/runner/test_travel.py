@@ -217,8 +217,8 @@ def test_paths_are_relative_to_the_file_that_defines_a_unit(
     (tmp_path / "job.py").write_text(JOB)
     (tmp_path / "key").write_text("s3cr3t\n")
     launch = Launch(component="job.py:job", folder=str(tmp_path))
-    place = launch.resolve_component().place
-    assert launch.build().name == "job" and place is not None and place.own_folder == str(tmp_path)
+    assert launch.build().name == "job"
+    assert launch.resolve_component().folder == str(tmp_path)
     with Runner("test") as runner:
         source = _app(
             "src", workspace=Workspace({"src": "x", "~/y": ""}), secrets={"S": "file:key"}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
 from transload.components.command_line import split_arguments
-from transload.components.errors import ComponentArgumentError, innermost
+from transload.components.errors import ComponentArgumentError, innermost, reason
 from transload.components.finder import as_component
+from transload.components.neighbours import on_path
 from transload.components.signature import Component, Parameter, function_behind, spelling
 from transload.errors import SpecError, TransloadError
 from transload.specs import AppDef
@@ -45,7 +45,7 @@ def materialize_appdef(
         SpecError: if the component raised an error, or did not return an AppDef.
     """
     component = as_component(cmpnt_fn)
-    with component.place or nullcontext():
+    with on_path(component.path):
         texts = split_arguments(component, cmpnt_args)
         return _call(component, _values(component, config or {}, cmpnt_defaults or {}, texts))
 
@@ -75,7 +75,7 @@ def build(
         SpecError: if the component raised an error, or did not return an AppDef.
     """
     component = as_component(component)
-    with component.place or nullcontext():
+    with on_path(component.path):
         return _call(component, _values(component, values or {}, defaults or {}))
 
 
@@ -89,7 +89,7 @@ def arguments_of(
         ComponentHelpRequested: if ``--help`` is among the arguments.
     """
     component = as_component(component)
-    with component.place or nullcontext():
+    with on_path(component.path):
         return _values(component, {}, defaults or {}, split_arguments(component, argv))
 
 
@@ -100,7 +100,7 @@ def typed_arguments(component: Component, argv: Sequence[str]) -> dict[str, Any]
         ComponentArgumentError: if an argument is unknown or wrong.
         ComponentHelpRequested: if ``--help`` is among the arguments.
     """
-    with component.place or nullcontext():
+    with on_path(component.path):
         texts = split_arguments(component, argv)
         items = [item for item in component.parameters if item.name in texts]
         return {item.name: _typed(component, item, texts[item.name]) for item in items}
@@ -239,7 +239,7 @@ def _call(component: Component, values: dict[str, Any]) -> AppDef:
     except (Exception, SystemExit) as exc:
         code = getattr(function_behind(component.fn), "__code__", None)
         file = getattr(code, "co_filename", None)
-        why = f"{type(exc).__name__}: {' '.join(str(exc).split())}"
+        why = reason(exc)
         place = innermost(exc, lambda each: each == file)
         if place:
             why = f"{why} ({place})"

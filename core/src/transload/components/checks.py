@@ -6,7 +6,6 @@ import ast
 import os
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -59,13 +58,12 @@ def check(reference: str) -> list[Finding]:
     """
     target = reference.rpartition(":")[0] or reference
     try:
-        functions, place = find_functions(reference)
+        functions = find_functions(reference).functions
     except NoComponent as exc:
         return [Finding(target, 1, str(exc).removeprefix(f"{target}: "))]
     except ComponentInvalid as exc:
         return [_as_finding(exc, target)]
-    with place or nullcontext():
-        found = {each: None for fn in functions for each in _check_function(fn, target)}
+    found = {each: None for fn in functions for each in _check_function(fn, target)}
     return sorted(found, key=lambda each: each.line)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
+from transload.components.neighbours import PREFIX
 from transload.errors import SpecError
 
 
@@ -39,6 +41,12 @@ class ComponentHelpRequested(ComponentArgumentError):
     def __init__(self, component: str, text: str) -> None:
         super().__init__(text)
         self.component = component
+
+
+def reason(exc: BaseException) -> str:
+    """Return the type and message of an error in one line, with the names that users know."""
+    message = re.sub(rf"\b{PREFIX}\w+\.", "", " ".join(str(exc).split()))
+    return f"{type(exc).__name__}: {message}".removesuffix(": ")
 
 
 def innermost(exc: BaseException, is_own: Callable[[str], bool]) -> str:

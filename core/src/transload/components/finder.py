@@ -12,11 +12,18 @@ import re
 import shlex
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
-from types import FunctionType, ModuleType, TracebackType
-from typing import Any, Final, cast
+from dataclasses import replace
+from types import FunctionType, ModuleType
+from typing import Any, Final, NamedTuple, cast
 
-from transload.components.errors import ComponentInvalid, ComponentNotFound, NoComponent, innermost
+from transload.components.errors import (
+    ComponentInvalid,
+    ComponentNotFound,
+    NoComponent,
+    innermost,
+    reason,
+)
+from transload.components.neighbours import PREFIX, builtins_beside, on_path
 from transload.components.signature import (
     Component,
     function_behind,
@@ -27,7 +34,6 @@ from transload.components.signature import (
 from transload.errors import PluginError
 from transload.plugins import get_plugins, load_attribute
 from transload.plugins.builtins import BUILTINS
-from transload.runtime.forks import fork_lock
 from transload.specs import AppDef
 from transload.specs.checks import closest, nearest
 
@@ -62,38 +68,48 @@ def get_component(name: str) -> Component:
             and the line.
         PluginError: if the plugin with the component cannot be loaded.
     """
-    functions, place = find_functions(name)
-    if len(functions) > 1:
-        names = ", ".join(f"{name}:{fn.__name__}" for fn in functions)
-        raise ComponentNotFound(f"{name}: holds {len(functions)} components, give one: {names}")
-    (fn,) = functions
-    with place or nullcontext():
-        problem = return_problem(fn)
-        if problem is not None:
-            raise ComponentInvalid(f"{where_is(fn)}: {problem}")
-        return read_component(fn, name, place)
+    found = find_functions(name)
+    if len(found.functions) > 1:
+        names = ", ".join(f"{name}:{fn.__name__}" for fn in found.functions)
+        count = len(found.functions)
+        raise ComponentNotFound(f"{name}: holds {count} components, give one: {names}")
+    (fn,) = found.functions
+    problem = return_problem(fn)
+    if problem is not None:
+        raise ComponentInvalid(f"{where_is(fn)}: {problem}")
+    return replace(read_component(fn, name), folder=found.folder, path=found.path)
 
 
-def find_functions(name: str) -> tuple[list[Callable[..., Any]], ImportFolder | None]:
-    """Return the functions that a name stands for, and the folder from which they can import.
+class Found(NamedTuple):
+    """What a name stands for.
 
-    They are all components of a file that is named without a function, and else one. Errors are
-    those of `get_component`.
+    Args:
+        functions: all components of a file that is named without a function, and else one function.
+        folder: the folder of the file, if it was named.
+        path: the folder from which it imports, if a module was named.
     """
+
+    functions: list[Callable[..., Any]]
+    folder: str | None = None
+    path: str | None = None
+
+
+def find_functions(name: str) -> Found:
+    """Return the functions that a name stands for. Errors are those of `get_component`."""
     if not isinstance(name, str) or not name.strip():
         raise ComponentNotFound(
             f"component {name!r}: must be a name, FILE.py:FUNCTION or package.module:FUNCTION"
         )
-    target, colon, function = name.rpartition(":") if ":" in name else (name, "", "")
     if name in BUILTINS["components"]:
         # no plugin can replace a built-in component, so plugins need not be loaded
-        return [load_attribute(BUILTINS["components"][name])], None
-    if is_file_reference(target):
-        return _from_file(target, function)
-    if not colon:
-        return [_function(_from_plugin(name), name)], None
-    thing, place = _from_module(target, function, name)
-    return [_function(thing, name)], place
+        return Found([load_attribute(BUILTINS["components"][name])])
+    target, colon, function = name.rpartition(":")
+    file = target if colon else name
+    if is_file_reference(file):
+        return _from_file(file, function if colon else "")
+    if colon:
+        return _from_module(target, function, name)
+    return Found([_function(_from_plugin(name), name)])
 
 
 def _function(thing: Any, name: str) -> Callable[..., Any]:
@@ -179,24 +195,24 @@ def is_file_reference(target: str) -> bool:
     return target.endswith(".py") or os.sep in target or os.path.isfile(os.path.expanduser(target))
 
 
-def _from_file(target: str, function: str) -> tuple[list[Callable[..., Any]], ImportFolder]:
+def _from_file(target: str, function: str) -> Found:
     path = os.path.abspath(os.path.expanduser(target))
     if not function:
         _refuse_shell_script(path, target)
         _refuse_script(path, target)
-    module, place = load_file(path, target)
+    module = load_file(path, target)
+    folder = os.path.dirname(os.path.realpath(path))
     public = public_functions(module)
     if function:
         thing = getattr(module, function, None)
         if thing is None:
             hint = nearest(function, sorted(public))
             raise ComponentNotFound(f"{target}: has no function {function!r}: {hint}")
-        return [_function(thing, f"{target}:{function}")], place
-    with place:
-        found = [fn for fn in public.values() if returns_app(fn)]
+        return Found([_function(thing, f"{target}:{function}")], folder)
+    found = [fn for fn in public.values() if returns_app(fn)]
     if not found:
         raise NoComponent(_none_in(target, list(public)))
-    return found, place
+    return Found(found, folder)
 
 
 def is_batch_script(text: str) -> bool:
@@ -244,10 +260,10 @@ def _none_in(shown: str, functions: list[str]) -> str:
     return f"{shown}: {lacking} (its functions: {names})"
 
 
-def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
-    """Execute a component file, and return its module and the folder from which it can import.
+def load_file(path: str, shown: str) -> ModuleType:
+    """Execute a component file, which can import what lies beside it, and return its module.
 
-    Each call executes it again, because it or the files beside it may have changed.
+    Each call executes it again, because it may have changed.
 
     Raises:
         ComponentNotFound: if there is no such file.
@@ -260,27 +276,26 @@ def load_file(path: str, shown: str) -> tuple[ModuleType, ImportFolder]:
     except OSError as exc:
         raise ComponentNotFound(f"component file {shown}: {exc.strerror or exc} ({path})") from exc
     # for a link, this is the folder of its target, as in `python FILE`
-    real = os.path.realpath(path)
-    place = ImportFolder(os.path.dirname(real))
+    folder = os.path.dirname(os.path.realpath(path))
     module = ModuleType(_module_name(path))
     module.__file__ = path
-    with place:
-        try:
-            code = compile(source, path, "exec", dont_inherit=True)
-            # dataclasses and annotations are looked up through sys.modules
-            sys.modules[module.__name__] = module
-            exec(code, module.__dict__)  # noqa: S102 - the file is the user's program, given by name
-        except (Exception, SystemExit) as exc:
-            folder = os.path.dirname(real) + os.sep
-            raise _failed(exc, path, lambda file: file == path or file.startswith(folder)) from exc
-    return module, place
+    module.__dict__["__builtins__"] = builtins_beside(folder)
+    try:
+        code = compile(source, path, "exec", dont_inherit=True)
+        # dataclasses and annotations are looked up through sys.modules
+        sys.modules[module.__name__] = module
+        exec(code, module.__dict__)  # noqa: S102 - the file is the user's program, given by name
+    except (Exception, SystemExit) as exc:
+        own = folder + os.sep
+        raise _failed(exc, path, lambda file: file == path or file.startswith(own)) from exc
+    return module
 
 
 def _module_name(path: str) -> str:
     import zlib
 
     stem = os.path.basename(path).removesuffix(".py").replace(".", "_")
-    return f"{FILE_MODULE}{zlib.crc32(os.fsencode(os.path.dirname(path))):08x}_{stem}"
+    return f"{PREFIX}{zlib.crc32(os.fsencode(os.path.dirname(path))):08x}_{stem}"
 
 
 def _failed(exc: BaseException, path: str, is_own: Callable[[str], bool]) -> ComponentInvalid:
@@ -294,10 +309,7 @@ def _failed(exc: BaseException, path: str, is_own: Callable[[str], bool]) -> Com
         return ComponentInvalid(
             f"{exc.filename or path}:{exc.lineno or 0}: syntax error: {exc.msg}"
         )
-    why = type(exc).__name__
-    message = " ".join(str(exc).split())
-    if message:
-        why = f"{why}: {message}"
+    why = reason(exc)
     lacking = _lacking(exc)
     if lacking is not None and lacking.partition(".")[0] == "torchx":
         why = f"{why} {_MIGRATE}"
@@ -319,21 +331,21 @@ def _is_function_of(module: ModuleType, thing: Any) -> bool:
     return isinstance(function_behind(thing), FunctionType)
 
 
-def _from_module(target: str, function: str, name: str) -> tuple[Any, ImportFolder | None]:
+def _from_module(target: str, function: str, name: str) -> Found:
     # as with `python -m`, modules of the current directory can be imported, unless Python runs in
     # safe-path mode
-    place = None if sys.flags.safe_path else ImportFolder(os.getcwd(), forget=False)
-    with place or nullcontext():
+    path = None if sys.flags.safe_path else os.getcwd()
+    with on_path(path):
         thing: Any = _import(target, name)
-        for part in function.split("."):
-            if not hasattr(thing, part):
-                hint = "look for a public function annotated '-> AppDef'"
-                close = closest(part, [item for item in dir(thing) if not item.startswith("_")])
-                if close is not None:
-                    hint = f"did you mean {close!r}?"
-                raise ComponentNotFound(f"component {name!r}: {target} has no {function!r}: {hint}")
-            thing = getattr(thing, part)
-    return thing, place
+    for part in function.split("."):
+        if not hasattr(thing, part):
+            hint = "look for a public function annotated '-> AppDef'"
+            close = closest(part, [item for item in dir(thing) if not item.startswith("_")])
+            if close is not None:
+                hint = f"did you mean {close!r}?"
+            raise ComponentNotFound(f"component {name!r}: {target} has no {function!r}: {hint}")
+        thing = getattr(thing, part)
+    return Found([_function(thing, name)], path=path)
 
 
 def _import(target: str, name: str) -> ModuleType:
@@ -373,117 +385,3 @@ def _is_outside(file: str) -> bool:
         and os.sep + "importlib" + os.sep not in file
         and file != __file__
     )
-
-
-FILE_MODULE: Final = "transload_component_file_"
-"""Prefix of the names of modules that are made from component files."""
-
-_lock = fork_lock()
-
-
-class ImportFolder:
-    """A folder whose modules can be imported inside a ``with`` block, but not after it.
-
-    At the end, the modules imported from the folder are removed from ``sys.modules``. The next
-    entry puts them back. So ``helper.py`` of one folder is never confused with that of another. A
-    folder that is already on ``sys.path`` is not changed. Only one thread at a time is inside such
-    a block.
-
-    Args:
-        folder: the folder.
-        forget: False to keep imported modules, for example for a package of the current directory.
-    """
-
-    def __init__(self, folder: str, forget: bool = True) -> None:
-        self._folder = os.path.abspath(folder)
-        self._forget = forget
-        self._kept: dict[str, ModuleType] = {}
-        self._hidden: dict[str, ModuleType] = {}
-        self._depth = 0
-        self._active = False
-
-    @property
-    def own_folder(self) -> str | None:
-        """Return the folder of a component file, or None if it is only a place of packages."""
-        if not self._forget:
-            return None
-        return self._folder
-
-    def __enter__(self) -> ImportFolder:
-        _lock.acquire()
-        self._depth += 1
-        if self._depth == 1:
-            self._active = not any(os.path.abspath(item) == self._folder for item in sys.path)
-            if self._active:
-                if self._forget:
-                    self._hidden = _take_out(_foreign(self._folder))
-                    sys.modules.update(self._kept)
-                sys.path.insert(0, self._folder)
-                sys.path_importer_cache.pop(self._folder, None)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        try:
-            self._depth -= 1
-            if self._depth == 0 and self._active:
-                if self._folder in sys.path:
-                    sys.path.remove(self._folder)
-                sys.path_importer_cache.pop(self._folder, None)
-                if self._forget:
-                    loaded = _loaded().items()
-                    own = {name for name, module in loaded if _home(module) == self._folder}
-                    self._kept = _take_out(own)
-                    sys.modules.update(self._hidden)
-                    self._hidden = {}
-        finally:
-            _lock.release()
-
-
-def _take_out(tops: set[str]) -> dict[str, ModuleType]:
-    """Remove the modules with these top-level names from sys.modules, and return them."""
-    names = [name for name in list(sys.modules) if name.partition(".")[0] in tops]
-    return {name: sys.modules.pop(name) for name in names}
-
-
-def _home(module: ModuleType) -> str:
-    """Return the folder in which a top-level module was found, or ``""`` if there is none."""
-    file: str | None = getattr(module, "__file__", None)
-    if file and not hasattr(module, "__path__"):
-        return os.path.dirname(os.path.abspath(file))
-    if file:  # a package's __init__.py
-        return os.path.dirname(os.path.dirname(os.path.abspath(file)))
-    for path in getattr(module, "__path__", ()):
-        return os.path.dirname(os.path.abspath(str(path)))
-    return ""
-
-
-def _loaded() -> dict[str, ModuleType]:
-    """Return the loaded top-level modules that belong neither to Python nor to transload."""
-    ours = sys.stdlib_module_names | {"__main__", "__mp_main__", "transload"}
-    tops = [name for name in list(sys.modules) if "." not in name and name not in ours]
-    # the component file itself stays, because its classes are looked up by their module's name
-    tops = [
-        name
-        for name in tops
-        if isinstance(sys.modules[name], ModuleType) and not name.startswith(FILE_MODULE)
-    ]
-    return {name: sys.modules[name] for name in tops}
-
-
-def _foreign(folder: str) -> set[str]:
-    """Return the loaded modules from elsewhere whose names a file or package in the folder has."""
-    try:
-        entries = os.listdir(folder)
-    except OSError:
-        return set()
-    names = {entry.removesuffix(".py") for entry in entries if entry.endswith(".py")}
-    for entry in entries:
-        if os.path.isfile(os.path.join(folder, entry, "__init__.py")):
-            names.add(entry)
-    alike = {name: module for name, module in _loaded().items() if name in names}
-    return {name for name, module in alike.items() if _home(module) != folder}

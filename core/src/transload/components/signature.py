@@ -9,15 +9,11 @@ import textwrap
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from transload.components.errors import ComponentInvalid
 from transload.specs import AppDef
 from transload.specs.values import type_name, type_problem
-
-if TYPE_CHECKING:
-    from transload.components.finder import ImportFolder
-
 
 ParameterKind = Literal["positional", "keyword", "varargs"]
 
@@ -54,13 +50,15 @@ class Component:
         name: the name by which it was requested, such as ``utils.echo`` or ``train.py:main``.
         fn: the function.
         parameters: its parameters, in the order of the signature.
-        place: the folder from which it can import, if it was given by its file.
+        folder: the folder of its file, if it was given by that.
+        path: the folder from which it imports, if it was given by its module.
     """
 
     name: str
     fn: Callable[..., AppDef]
     parameters: tuple[Parameter, ...] = ()
-    place: ImportFolder | None = None
+    folder: str | None = None
+    path: str | None = None
 
     @property
     def fn_name(self) -> str:
@@ -106,15 +104,12 @@ def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     return "\n\n".join(each.rstrip() for each in paragraphs).strip(), helps
 
 
-def read_component(
-    fn: Callable[..., AppDef], name: str | None = None, place: ImportFolder | None = None
-) -> Component:
+def read_component(fn: Callable[..., AppDef], name: str | None = None) -> Component:
     """Read the signature of a component function.
 
     Args:
         fn: the function.
         name: the component's name. None means the function's name.
-        place: the folder from which it can import, if it came from a file.
 
     Raises:
         ComponentInvalid: if a parameter has no annotation or an unsupported type, or the function
@@ -126,7 +121,7 @@ def read_component(
     for problem in problems.values():
         raise ComponentInvalid(f"{where_is(fn)}: {problem}")
     name = name or str(getattr(function_behind(fn), "__name__", fn))
-    return Component(name, fn, tuple(parameters), place)
+    return Component(name, fn, tuple(parameters))
 
 
 def read_parameters(fn: Callable[..., Any]) -> tuple[list[Parameter], dict[str, str]]:

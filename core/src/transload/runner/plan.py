@@ -373,7 +373,7 @@ def _written(given: Planning, to: Destination) -> Written:
             # whoever gave that argument, it says where the job reports
             launch = replace(launch, args=arguments)
             base = arguments.get("tracker_base") or base
-        code_folder = component.place.own_folder if component.place else None
+        code_folder = component.folder
         app = launch.definition(context_args, defaults)
         app = with_settings(app, runner.settings.component_settings(component))
     return Written(
