@@ -28,8 +28,6 @@ from make_adapters import adapters  # noqa: E402 - a neighbour of this file
 
 from transload.pipelines import StateMap  # noqa: E402
 from transload.plugins import hookspecs  # noqa: E402
-from transload.plugins.distributions import distributed_names  # noqa: E402
-from transload.runner.settings_schema import schema_text  # noqa: E402
 from transload.specs import AppState, is_started, is_terminal  # noqa: E402
 
 HOST_PACKAGES = [
@@ -392,16 +390,10 @@ def list_for_machines() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def schema() -> str:
-    """Return the JSON Schema of transload.toml, with the options of this project's schedulers."""
-    return schema_text(["local", *distributed_names("schedulers")]) + "\n"
-
-
 PAGES = {
     "reference/states.md": states,
     "extend/hooks.md": hooks,
     "reference/adapters.md": adapters,
-    "transload.schema.json": schema,
 }
 
 if __name__ == "__main__":

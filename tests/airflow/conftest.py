@@ -131,7 +131,7 @@ def control(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ScriptedControl:
     control = ScriptedControl(tmp_path / "scripted")
     for name, value in control.environment().items():
         monkeypatch.setenv(name, value)
-    import transload.runner.factory as shared
+    import transload.runner.api as shared
 
     monkeypatch.setattr(shared, "_runners", {})
     return control

@@ -12,6 +12,7 @@ from typing import Any
 from airflow_server import AirflowServer, Run
 
 from transload.pipelines import host_runner
+from transload.runner import Cluster
 from transload.specs import AppDef, parse_app_handle
 from transload_testing import ScriptedControl, scripted_app
 
@@ -98,7 +99,9 @@ class Stage:
 
     def ended(self, app_id: str) -> bool:
         """Tell whether an app has ended."""
-        runner = host_runner("test", scripted_dir=str(self.control.folder.root))
+        folder = str(self.control.folder.root)
+        place = Cluster("scripted", "scripted", {"scripted_dir": folder})
+        runner = host_runner("test", clusters=[place])
         status = runner.status(f"scripted://test/{app_id}")
         return status is not None and status.is_terminal()
 

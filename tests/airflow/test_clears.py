@@ -16,6 +16,7 @@ from orm_airflow import OrmAirflow
 from scripts import held
 
 from transload.pipelines import host_runner
+from transload.runner import Cluster
 from transload.specs import AppStatus
 from transload_testing import ScriptedControl
 
@@ -46,7 +47,9 @@ class Jobs:
 
     def status(self, index: int) -> AppStatus:
         """Return how a job is."""
-        runner = host_runner("test", scripted_dir=str(self.control.folder.root))
+        folder = str(self.control.folder.root)
+        place = Cluster("scripted", "scripted", {"scripted_dir": folder})
+        runner = host_runner("test", clusters=[place])
         status = runner.status(f"scripted://test/{self[index]}")
         assert status is not None
         return status

@@ -114,7 +114,7 @@ def scripted(tmp_path: Path, transload_home: Path, monkeypatch: pytest.MonkeyPat
     """A search on scripted apps of a test's own."""
     for name, value in ScriptedControl(tmp_path / "scripted").environment().items():
         monkeypatch.setenv(name, value)
-    import transload.runner.factory as shared
+    import transload.runner.api as shared
 
     monkeypatch.setattr(shared, "_runners", {})
     component = f"{Path(__file__).parent}/dags/parts.py:scored"

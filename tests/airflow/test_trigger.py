@@ -310,7 +310,7 @@ async def test_elsewhere(control: ScriptedControl, monkeypatch: pytest.MonkeyPat
     place.
     """
     monkeypatch.setenv("TRANSLOAD_SCRIPTED_REACH", "host")
-    import transload.runner.factory as shared
+    import transload.runner.api as shared
 
     monkeypatch.setattr(shared, "_runners", {})
     monkeypatch.setenv("AIRFLOW__TRANSLOAD__TRIGGERER_ON_SAME_MACHINE", "true")

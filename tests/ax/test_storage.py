@@ -482,7 +482,7 @@ def test_a_cluster_by_its_name(
     """
     from ax.core.arm import Arm
 
-    import transload.runner.factory as shared
+    import transload.runner.api as shared
 
     def in_another_process(settings: str) -> None:
         host_runner("ax").close()

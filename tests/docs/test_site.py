@@ -5,16 +5,10 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.metadata
-import json
-import os
-import re
-import subprocess
 import sys
-import tomllib
 from pathlib import Path
 from types import ModuleType
 
-import jsonschema
 import pytest
 from sphinx.util.inventory import InventoryFile
 
@@ -100,45 +94,3 @@ def test_every_public_name_of_a_plugin_is_in_the_reference(init: Path, names: se
 def test_pages_written_from_the_code_are_fresh(page: str) -> None:
     """Run ``docs/make_pages.py`` where this fails."""
     assert (ROOT / "docs" / page).read_text() == _script("make_pages").PAGES[page]()
-
-
-def test_the_schema_of_the_settings_is_fresh() -> None:
-    """It has the options of every scheduler. Run ``docs/make_pages.py`` where this fails."""
-    environment = {name: value for name, value in os.environ.items() if name != DISABLE}
-    asked = "import make_pages; print(make_pages.schema(), end='')"
-    made = subprocess.run(
-        [sys.executable, "-c", asked],
-        cwd=ROOT / "docs",
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    assert (ROOT / "docs" / "transload.schema.json").read_text() == made.stdout
-
-
-def test_the_schema_accepts_what_pages_show() -> None:
-    """Every ``transload.toml`` of the pages fits the schema.
-
-    A misspelt option or wrong type does not.
-    """
-    schema = json.loads((ROOT / "docs" / "transload.schema.json").read_text())
-    validator = jsonschema.Draft202012Validator(schema)
-    shown = []
-    for page in [ROOT / "README.md", *ROOT.glob("docs/*/*.md")]:
-        blocks = re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
-        shown += [(page, block) for block in blocks if "[schedulers." in block]
-    assert shown
-    for page, block in shown:
-        settings = tomllib.loads(block)
-        if "project" in settings or "tool" in settings:
-            continue
-        assert [error.message for error in validator.iter_errors(settings)] == [], page
-    for wrong in (
-        {"schedulers": {"slurm": {"partitoin": "gpu"}}},
-        {"schedulers": {"hpc": {"kind": "slurm", "nodes": "two"}}},
-        {"schedulers": {"hpc": {"partition": "gpu"}}},
-        {"scheduler": {"hpc": {}}},
-    ):
-        assert not validator.is_valid(wrong), wrong

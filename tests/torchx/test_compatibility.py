@@ -56,7 +56,8 @@ def _compare(mine: Any, other: Any) -> None:
 
     Those of ours come after, and need no value.
     """
-    there = list(inspect.signature(other).parameters.values())
+    parameters = inspect.signature(other).parameters.values()
+    there = [item for item in parameters if item.name != "scheduler_params"]
     known = {item.name for item in there}
     ours = []
     for item in inspect.signature(mine).parameters.values():

@@ -9,9 +9,9 @@ from transload.plugins.lazy import lazy_names
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from transload.runner.api import attach, run
     from transload.runner.functions import FunctionJob, map, submit  # noqa: A004
     from transload.runner.job import Job
-    from transload.runner.shortcuts import attach, run
 
 if sys.platform == "win32":
     raise ImportError(
@@ -34,6 +34,6 @@ __getattr__, __dir__, _ = lazy_names(
     {
         "runner.functions": "FunctionJob map submit",
         "runner.job": "Job",
-        "runner.shortcuts": "attach run",
+        "runner.api": "attach run",
     },
 )

@@ -15,7 +15,7 @@ import pytest
 
 import transload
 from transload.errors import AppFailed, ConfigError, SpecError
-from transload.runner.factory import default_runner
+from transload.runner.api import default_runner
 
 pytest.importorskip("cloudpickle")
 pytestmark = pytest.mark.usefixtures("plain_folder", "transload_home")

@@ -15,7 +15,7 @@ import pytest
 
 import transload
 from transload.errors import SpecError
-from transload.runner.factory import default_runner
+from transload.runner.api import default_runner
 from transload.schedulers.local import scheduler as local
 from transload.specs import Workspace
 

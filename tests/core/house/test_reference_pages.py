@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-import json
 import re
 from pathlib import Path
 
 import pytest
 
+from transload.runner import Runner, Settings, load_settings
 from transload.runner.config import KEYS
 
 ROOT = Path(__file__).parents[3]
@@ -61,12 +61,29 @@ def test_every_setting_is_on_the_page() -> None:
 
 @pytest.mark.parametrize("kind", ["local", "docker", "kubernetes", "slurm"])
 def test_every_option_of_a_scheduler_is_on_its_page(kind: str) -> None:
-    """The options of the settings' schema, which a test of the site compares with the code."""
-    schema = json.loads((ROOT / "docs" / "transload.schema.json").read_text())
+    """Those that say how jobs run, and those that say which cluster it is."""
     page = (REFERENCE / f"{kind}.md").read_text()
-    of_all = {"kind", "secrets", "tracker_base", "pass_env", "environment"}
-    wanted = set(schema["$defs"][kind]["properties"]) - of_all
+    with Runner("pages", settings=Settings({}, {})) as runner:
+        scheduler = runner.scheduler(kind)
+    wanted = {
+        name for opts in (scheduler.run_opts(), scheduler.connection_opts()) for name, _ in opts
+    }
     assert wanted and {name for name in wanted if f"`{name}`" not in page} == set()
+
+
+def test_every_settings_file_of_the_pages_is_read(tmp_path: Path) -> None:
+    """Each ``transload.toml`` that is shown, with the options of the schedulers in it."""
+    shown = []
+    for page in [ROOT / "README.md", *ROOT.glob("docs/*/*.md")]:
+        blocks = re.findall(r"^```toml\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
+        shown += [block for block in blocks if "[schedulers." in block and "[tool." not in block]
+    assert shown
+    for block in shown:
+        (tmp_path / "transload.toml").write_text(block)
+        settings = load_settings(str(tmp_path), {})
+        with Runner("pages", settings=settings) as runner:
+            for name in settings.scheduler_tables():
+                assert runner.configured_options(name) is not None, block
 
 
 def test_every_module_of_the_api_is_on_the_page() -> None:

@@ -32,7 +32,7 @@ def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
         '[schedulers.scripted]\nscripted_dir = "plain"\nscript = "not inherited"\n'
     )
     app = scripted_app("a")
-    with get_runner("test", scripted_dir="of the program") as runner:
+    with get_runner("test") as runner:
         assert {"first", "second"} <= set(runner.scheduler_backends())
         assert runner.cluster("first") == Cluster("first", "scripted", {"scripted_dir": "one"})
         handles = [runner.run(app, name, app_id="same") for name in ("first", "second")]

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.runner.redraws import Redraws, drawn
+from transload.runner.logs import Redraws, drawn
 from transload.schedulers.api import LogQuery, Stream
 from transload.schedulers.local.logs import read_log
 from transload_testing.drivers import driver_of

@@ -24,7 +24,6 @@ from transload.errors import (
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Launch, Runner, get_runner, load_settings
 from transload.runtime.tracking import FsspecResultTracker, TrackingError
-from transload.schedulers.local.scheduler import create_local
 from transload.specs import (
     AppDef,
     AppState,
@@ -207,27 +206,6 @@ def test_a_missing_secret_starts_nothing(runner: Runner) -> None:
     ):
         runner.run(app)
     assert runner.list() == []
-
-
-def test_a_parameter_that_no_scheduler_takes_is_refused() -> None:
-    """A misspelt argument of ``get_runner`` is refused.
-
-    Each factory gets those that it declares.
-    """
-    with pytest.raises(ConfigError, match=r"^inherit_envv: no scheduler here takes this parameter"):
-        get_runner(inherit_envv=False)
-    got: list[tuple[str, object]] = []
-
-    def first(session: str, port: int = 0) -> Any:
-        got.append((session, port))
-        return create_local(session)
-
-    factories = {"first": first, "second": lambda session, *, host="": create_local(session)}
-    with Runner("mine", factories, scheduler_params={"port": 7, "host": "x"}) as runner:
-        assert runner.scheduler("first") and runner.scheduler("second")
-    assert got == [("mine", 7)]
-    with pytest.raises(ConfigError, match="prot: .*did you mean 'port'"):
-        Runner("mine", factories, scheduler_params={"prot": 7})
 
 
 def test_unknown_schedulers_and_options_suggest_the_nearest(runner: Runner) -> None:

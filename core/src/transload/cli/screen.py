@@ -12,7 +12,7 @@ from typing import Final, TextIO
 
 from transload.cli import progress
 from transload.cli.output import REPLICA_COLOURS, has_colour, is_terminal, one_line, write_raw
-from transload.runner.redraws import PAUSE_S
+from transload.runner.logs import PAUSE_S
 
 __all__ = ["show_progress"]
 

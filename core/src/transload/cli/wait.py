@@ -22,8 +22,7 @@ from transload.cli.output import emit_json, note, paint, state_text, write_raw
 from transload.cli.quantities import clock_text, duration_text, usage_texts
 from transload.cli.session import app_json
 from transload.errors import AppNotFound, SchedulerUnavailable, TransloadError
-from transload.runner.logs import LogReader, drain, read_now, tail
-from transload.runner.redraws import Redraws
+from transload.runner.logs import LogReader, Redraws, drain, read_now, tail
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.follower import read_logs, watch
 from transload.schedulers.patience import DEFAULT_PATIENCE, patiently

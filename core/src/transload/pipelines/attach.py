@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, Protocol
 
-from transload.runner.clusters import Cluster
+from transload.runner.schedulers import Cluster
 from transload.specs import AppState, AppStatus, CfgVal, is_terminal, looks_secret
 from transload.specs.serialization import SCHEMA, reading
 

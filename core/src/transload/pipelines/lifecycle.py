@@ -37,7 +37,7 @@ from transload.pipelines.identity import Identity, chain_of, where
 from transload.pipelines.log_lines import reach
 from transload.pipelines.options import ExecutionOptions, OnKill, next_limit, note_state
 from transload.pipelines.status_lines import Reported, new_interruptions, status_lines
-from transload.runner.clusters import Cluster
+from transload.runner.schedulers import Cluster
 from transload.schedulers.patience import backoff
 from transload.schedulers.subscription import Observation, ended
 from transload.specs import AppState, AppStatus, parse_app_handle

@@ -15,8 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadError
-from transload.runner.logs import PAGES_PER_TURN, drain
-from transload.runner.redraws import Redraws
+from transload.runner.logs import PAGES_PER_TURN, Redraws, drain
 from transload.schedulers.api import LogQuery, Stream, replicas_of
 from transload.schedulers.follower import read_logs
 from transload.specs.serialization import SCHEMA, reading

@@ -11,7 +11,7 @@ from transload.pipelines.drivers import Driver
 from transload.pipelines.identity import Identity
 from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.options import ExecutionOptions
-from transload.runner.factory import shared_runner
+from transload.runner.api import shared_runner
 
 if TYPE_CHECKING:
     from transload.runner import Cluster, Launch, Runner
@@ -23,7 +23,6 @@ def host_runner(
     inherit_env: bool = False,
     clusters: Iterable[Cluster] = (),
     secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
-    **scheduler_params: object,
 ) -> Runner:
     """Return the runner that all units of work of an orchestrator share in this process.
 
@@ -37,14 +36,12 @@ def host_runner(
             the settings.
         secret_sources: kind → what finds a value, for secrets that the orchestrator keeps. It is
             the same in every call of an orchestrator.
-        scheduler_params: keyword arguments for the scheduler factories.
     """
     return shared_runner(
         host,
         inherit_env=inherit_env,
         clusters=clusters,
         secret_sources=secret_sources,
-        **scheduler_params,
     )
 
 

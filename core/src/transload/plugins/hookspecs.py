@@ -45,8 +45,8 @@ def transload_schedulers(register: Register) -> None:
 
     Args:
         register: ``register("slurm", factory)``. The factory is called once per runner. It gets the
-            name of the session, and those of the runner's parameters that its signature names. It
-            returns a ``transload.schedulers.SchedulerBase``.
+            name of the session, and ``name``, if its signature has that, for a cluster with a name
+            of its own. It returns a ``transload.schedulers.SchedulerBase``.
 
     If it raises, the plugin is set aside and shown as broken. Its names raise PluginError when they
     are used.

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from transload.runner.api import Runner
-from transload.runner.clusters import Cluster
+from transload.runner.api import Runner, get_runner
 from transload.runner.config import Setting, Settings, load_settings
-from transload.runner.factory import get_runner
 from transload.runner.job import Job
 from transload.runner.launch import Launch
 from transload.runner.logs import (
     LineFilter,
     LogReader,
+    Redraws,
     drain,
+    drawn,
     follow_logs,
     last_lines,
     log_lines,
@@ -20,8 +20,8 @@ from transload.runner.logs import (
     times,
 )
 from transload.runner.plan import Plan
-from transload.runner.redraws import Redraws, drawn
 from transload.runner.results import AppResults, NoSuchResult
+from transload.runner.schedulers import Cluster
 
 __all__ = [
     "AppResults",

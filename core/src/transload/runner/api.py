@@ -6,16 +6,15 @@ import copy
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, TypedDict, Unpack
 
-import transload
-from transload.errors import ConfigError
+from transload.errors import ConfigError, SpecError
 from transload.runner.config import load_settings
 from transload.runner.job import Job
 from transload.runner.launch import Launch
 from transload.runner.logs import log_lines
-from transload.runner.plan import Destination, Plan
-from transload.runner.schedulers import Schedulers
+from transload.runner.plan import Destination, Plan, destination
+from transload.runner.schedulers import Cluster, Schedulers
 from transload.runtime.forks import fork_lock
 from transload.schedulers.api import Stream
 from transload.specs import (
@@ -24,18 +23,19 @@ from transload.specs import (
     AppHandle,
     AppStatus,
     CfgVal,
+    Environment,
     Workspace,
     make_app_handle,
+    nearest,
     runopts,
 )
-from transload.specs.checks import shorten
+from transload.specs.checks import closest
+from transload.specs.settings import SETTINGS, OverrideOptions, read_settings
 
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from transload.components import Component
-    from transload.runner.clusters import Cluster
-    from transload.runner.config import Defaults, Settings
+    from transload.runner.config import Settings
     from transload.runner.results import AppResults
     from transload.schedulers.api import (
         AppDescription,
@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         SchedulerBase,
         SchedulerFactory,
     )
-    from transload.specs.settings import OverrideOptions
 
 
 class RunOptions(TypedDict, total=False):
@@ -66,8 +65,6 @@ class Runner:
         scheduler_factories: name → factory. The default is all schedulers that are built in or
             installed as plugins.
         component_defaults: component → argument → default, in the form of the command line.
-        scheduler_params: keyword arguments. Each factory gets those that it declares. One that none
-            declares is refused.
         inherit_env: if it is True, jobs get the whole environment of this process, else only an
             allow-list of it.
         settings: the settings in force. By default they are read from files and the environment
@@ -82,7 +79,6 @@ class Runner:
         name: str = "transload",
         scheduler_factories: Mapping[str, SchedulerFactory] | None = None,
         component_defaults: Mapping[str, Mapping[str, str]] | None = None,
-        scheduler_params: Mapping[str, object] | None = None,
         *,
         inherit_env: bool = True,
         settings: Settings | None = None,
@@ -90,7 +86,7 @@ class Runner:
         secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
     ) -> None:
         self._name = name
-        self._component_defaults = component_defaults or {}
+        self.component_defaults = component_defaults or {}
         self.inherit_env = inherit_env
         self._loaded_settings = settings
         self.environ: Mapping[str, str] = os.environ
@@ -98,7 +94,6 @@ class Runner:
         self._schedulers = Schedulers(
             name,
             scheduler_factories,
-            scheduler_params or {},
             settings=lambda: self.settings,
             clusters=clusters,
             sources=secret_sources,
@@ -191,10 +186,7 @@ class Runner:
         Raises:
             ConfigError: for an option that the scheduler does not have, saying where it was set.
         """
-        connection = [name for name, _ in self.scheduler(scheduler).connection_opts()]
-        return self.settings.cfg(
-            scheduler, self.scheduler_run_opts(scheduler), self.scheduler_backends(), connection
-        )
+        return self._schedulers.configured(scheduler)
 
     def scheduler(self, name: str | None = None) -> SchedulerBase:
         """Return the scheduler of that name, made once per runner.
@@ -213,20 +205,7 @@ class Runner:
 
         Those that the runner understands for every scheduler are among them.
         """
-        opts = runopts()
-        opts.update(self.scheduler(scheduler).run_opts())
-        opts.add(
-            "tracker_base",
-            str,
-            "where the job reports results: a folder or fsspec URL; may hold ${app_id}",
-        )
-        opts.add("pass_env", list[str], "variables of the submitter to pass on, by patterns: HF_*")
-        opts.add(
-            "environment",
-            str,
-            "what jobs need installed: requirements.txt, uv.lock, a script, or none",
-        )
-        return opts
+        return self._schedulers.options(scheduler or self.settings.scheduler)
 
     def destination(
         self, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None
@@ -240,54 +219,7 @@ class Runner:
         Raises:
             ConfigError: for an unknown scheduler, or an option that is wrong.
         """
-        name = scheduler or self.settings.scheduler
-        if not isinstance(cfg, Mapping | None):
-            raise ConfigError(
-                f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a "
-                "text)"
-            )
-        merged = {**self.configured_options(name), **(cfg or {})}
-        base = merged.pop("tracker_base", None) or self.settings.get("tracker_base")
-        if base is not None and not isinstance(base, str):
-            raise ConfigError(f"run option tracker_base={base!r}: must be a str")
-        patterns = merged.pop("pass_env", None) or self.settings.get("pass_env") or []
-        if not isinstance(patterns, Sequence) or isinstance(patterns, str):
-            raise ConfigError(f"run option pass_env={shorten(patterns)}: must be a list of texts")
-        environment = merged.pop("environment", None)
-        if environment is not None and not isinstance(environment, str):
-            raise ConfigError(f"run option environment={environment!r}: must be a str")
-        backend = self.scheduler(name)
-        return Destination(
-            name=name,
-            scheduler=backend,
-            cfg=backend.run_opts().resolve(merged),
-            tracker_base=base,
-            pass_env=patterns,
-            environment=environment,
-        )
-
-    def component_defaults(self, component: Component, cfg: Mapping[str, CfgVal]) -> Defaults:
-        """Return the argument defaults that settings and session set for a component.
-
-        The scheduler's run option ``image`` goes before the public image that built-in components
-        have otherwise.
-
-        Args:
-            component: the component.
-            cfg: the run options in force.
-        """
-        found = self.settings.component_defaults(component)
-        own = self._component_defaults.get(component.name, {})
-        found.update(own)
-        found.sources = {**found.sources, **dict.fromkeys(own, "component_defaults")}
-        image = cfg.get("image")
-        has_public_image = any(
-            each.name == "image" and each.default == transload.IMAGE
-            for each in component.parameters
-        )
-        if image and has_public_image:
-            found.setdefault("image", image)
-        return found
+        return destination(self, scheduler or self.settings.scheduler, cfg or {})
 
     def qualified_id(
         self, app_id: str, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None
@@ -625,3 +557,184 @@ class Runner:
             TrackingError: if they cannot be read.
         """
         return self.job(app_handle).fetch(pattern, folder, replace=replace)
+
+
+# -- the runner that a process shares, and short forms with it
+
+SESSION: Final = "transload"
+"""The session of the command line, and of programs that name none."""
+
+_runners: dict[tuple[object, ...], Runner] = {}
+_runners_lock = fork_lock()
+
+
+def get_runner(
+    name: str | None = None,
+    component_defaults: Mapping[str, Mapping[str, str]] | None = None,
+    *,
+    inherit_env: bool = True,
+    clusters: Iterable[Cluster] = (),
+) -> Runner:
+    """Return a runner with all schedulers that are built in or installed as plugins.
+
+    Args:
+        name: name of the session. The default is ``transload``.
+        component_defaults: component → argument → default, in the form of the command line.
+        inherit_env: as of `Runner`.
+        clusters: as of `Runner`.
+
+    Example:
+        >>> with get_runner() as runner:  # doctest: +SKIP
+        ...     handle = runner.run_component("utils.echo", ["--msg", "hello"])
+        ...     print(runner.wait(handle).state)
+        SUCCEEDED
+    """
+    return Runner(
+        name or SESSION,
+        component_defaults=component_defaults,
+        inherit_env=inherit_env,
+        clusters=clusters,
+    )
+
+
+def shared_runner(
+    session: str,
+    *,
+    inherit_env: bool = False,
+    clusters: Iterable[Cluster] = (),
+    secret_sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
+) -> Runner:
+    """Return the runner of a session that this process shares. Do not close it.
+
+    Args:
+        session: name of the session in the handles.
+        inherit_env: give jobs the whole environment of this process. By default they get only an
+            allow-list of it.
+        clusters: clusters beside those of the settings.
+        secret_sources: kind → what finds a value. It is the same in every call of a session.
+    """
+    key = (os.getpid(), session, inherit_env, os.environ.get("TRANSLOAD_HOME"))
+    with _runners_lock:
+        runner = _runners.get(key)
+        if runner is None:
+            runner = _runners[key] = Runner(
+                session,
+                inherit_env=inherit_env,
+                secret_sources=secret_sources,
+            )
+    return runner.with_clusters(*clusters)
+
+
+def default_runner() -> Runner:
+    """Return the runner that this process shares, of the session of the command line."""
+    return shared_runner(SESSION, inherit_env=True)
+
+
+Job.default_runner = staticmethod(default_runner)
+
+
+def check_keywords(values: OverrideOptions, arguments: str) -> None:
+    """Check the settings that were given as keywords.
+
+    Args:
+        values: keyword → value.
+        arguments: the keyword that takes the arguments of what is run, for the message.
+
+    Raises:
+        TypeError: for an unknown keyword, with the nearest.
+        SpecError: for a value that cannot be read.
+    """
+    known = list(SETTINGS)
+    unknown = sorted(values.keys() - {*known})
+    if unknown:
+        hint = nearest(unknown[0], known)
+        if closest(unknown[0], known) is None:
+            hint = "no setting of a job"
+        raise TypeError(
+            f"{unknown[0]}=: unknown argument: {hint} (an argument of what is run goes into "
+            f"{arguments}={{{unknown[0]!r}: …}})"
+        )
+    read_settings(values)
+
+
+def run(
+    app: AppDef | str | Callable[..., AppDef] | None = None,
+    args: Sequence[str] | Mapping[str, Any] = (),
+    *,
+    command: Sequence[str] | None = None,
+    scheduler: str | None = None,
+    cfg: Mapping[str, CfgVal] | None = None,
+    workspace: str | Workspace | None = None,
+    pass_env: Sequence[str] = (),
+    app_id: str | None = None,
+    parent_run_id: str | None = None,
+    tracker_base: str | None = None,
+    environment: Environment | str | None = None,
+    runner: Runner | None = None,
+    **overrides: Unpack[OverrideOptions],
+) -> Job:
+    """Submit a job and return it, without waiting.
+
+    Args:
+        app: an AppDef, or a component by its name (``train.py:train``, ``utils.echo``) or function.
+        args: arguments of the component: name → value, or as on the command line.
+        command: a program and its arguments, in place of ``app``.
+        scheduler: where to run it. The default is the configured one, else ``local``.
+        cfg: run options of the scheduler.
+        workspace: a local folder that travels with it.
+        pass_env: patterns (``HF_*``) of variables that are passed on.
+        app_id: an id of your own. An equal job of that id is attached to, not started.
+        parent_run_id: the run that this one derives from.
+        tracker_base: where it reports results.
+        environment: what must be installed where it runs. It is a file (``requirements.txt``,
+            ``uv.lock``, a script with a header), or ``none`` (see `Launch`).
+        runner: submits. The default is the one that this process shares.
+        overrides: what is set over what the job says. They are ``name, env, image, replicas,
+            retries, retry_delay, time_limit, cpu, gpu, mem, role, notice, checkpoints, segment``
+            and so on (see `transload.specs.settings.OverrideOptions`).
+
+    Raises:
+        SpecError: if the job or an argument is not valid.
+        ConfigError: for an unknown scheduler or option.
+        SubmitError: if the scheduler did not accept it. Nothing runs.
+
+    Example:
+        >>> job = run(command=["python", "train.py"], gpu=1, mem="8G")  # doctest: +SKIP
+        >>> print(job.wait().state, job.results())  # doctest: +SKIP
+    """
+    if (app is None) == (command is None):
+        raise SpecError("run: exactly one of app and command must be given")
+    check_keywords(overrides, "args")
+    runner = runner or default_runner()
+    more: dict[str, Any] = {}
+    if args:
+        more["args"] = args
+    if pass_env:
+        more["pass_env"] = pass_env
+    if environment is not None:
+        more["environment"] = environment
+    launch = Launch(command=command, **more) if app is None else Launch.of(app, **more)
+    plan = runner.dryrun(
+        launch,
+        scheduler=scheduler,
+        cfg=cfg,
+        workspace=workspace,
+        parent_run_id=parent_run_id,
+        app_id=app_id,
+        tracker_base=tracker_base,
+        overrides=overrides,
+    )
+    return plan.submit()
+
+
+def attach(handle: AppHandle, runner: Runner | None = None) -> Job:
+    """Return the job of a handle, whoever submitted it.
+
+    Raises:
+        AppNotFound: if there is no such job.
+        MalformedAppHandleException: if it is no handle.
+        SchedulerUnavailable: if its scheduler cannot be reached.
+    """
+    job = Job(handle, runner)
+    job.need_description()
+    return job

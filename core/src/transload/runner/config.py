@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import ConfigError, SpecError
-from transload.runner.clusters import Cluster
+from transload.runner.schedulers import Cluster
 from transload.specs import CfgVal, get_type_name, runopt, runopts
 from transload.specs.checks import nearest, shorten
 from transload.specs.settings import SETTINGS, read_table

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, cast
 
 from transload.errors import AppNotFound, ConfigError, SpecError
 from transload.runner import Launch
+from transload.runner.api import check_keywords, default_runner
 from transload.runner.environments import (
     environment_of,
     is_installed_folder,
@@ -23,10 +24,8 @@ from transload.runner.environments import (
     script_of_function,
     with_open_settings,
 )
-from transload.runner.factory import default_runner
 from transload.runner.function_main import PLACE, PROGRAM
 from transload.runner.job import Job
-from transload.runner.shortcuts import check_keywords
 from transload.runtime.forks import fork_lock
 from transload.schedulers.environments import read_header
 from transload.specs import (

@@ -8,11 +8,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from transload.errors import AppFailed, AppNotFound, SpecError, TransloadError
-from transload.runner.clusters import Cluster
 from transload.runner.failures import failure_message
 from transload.runner.logs import LineFilter, LogReader, follow_logs, last_lines
 from transload.runner.logs import tail as tail_of
 from transload.runner.results import collect_results, collect_steps, fetch_outputs
+from transload.runner.schedulers import Cluster
 from transload.schedulers import follower
 from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
 from transload.specs import AppDef, AppHandle, AppState, AppStatus, parse_app_handle
@@ -35,7 +35,7 @@ class Job:
     """
 
     default_runner: ClassVar[Callable[[], Runner]]
-    """Returns the runner that this process shares. The module that makes runners sets it."""
+    """Returns the runner that this process shares. The module of `Runner` sets it."""
 
     def __init__(self, handle: AppHandle, runner: Runner | None = None) -> None:
         self._parsed = parse_app_handle(handle)

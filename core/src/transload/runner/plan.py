@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+import transload
 from transload.errors import ConfigError, SpecError
 from transload.runner.environments import headers_of, with_environments, with_open_settings
 from transload.runner.job import Job
@@ -47,10 +48,13 @@ from transload.specs import (
     masked_args,
     masked_env,
 )
+from transload.specs.checks import shorten
 from transload.specs.settings import read_settings, with_settings
 
 if TYPE_CHECKING:
+    from transload.components import Component
     from transload.runner.api import Runner
+    from transload.runner.config import Defaults
     from transload.runner.launch import Launch
     from transload.schedulers.api import SchedulerBase
 
@@ -279,15 +283,15 @@ class Written:
         app: the definition.
         app_id: its id, where that is known already.
         tracker_base: where it reports, by the launch, its component or the destination.
-        code_folder: the folder of the component's file, if it comes from one.
         from_here: the roles whose code lies in the working folder, which the job does not see.
+        code_folder: the folder of the component's file, if it comes from one.
     """
 
     app: AppDef
     app_id: str | None
     tracker_base: str | None
-    code_folder: str | None
     from_here: frozenset[str]
+    code_folder: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -332,6 +336,33 @@ def make_plan(given: Planning) -> Plan[Any]:
     return _changed_by_roles(plan)
 
 
+def destination(runner: Runner, name: str, cfg: Mapping[str, CfgVal]) -> Destination:
+    """Return where a job goes, as `Runner.destination` does."""
+    if not isinstance(cfg, Mapping):
+        raise ConfigError(
+            f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a text)"
+        )
+    merged = {**runner.configured_options(name), **cfg}
+    base = merged.pop("tracker_base", None) or runner.settings.get("tracker_base")
+    if base is not None and not isinstance(base, str):
+        raise ConfigError(f"run option tracker_base={base!r}: must be a str")
+    patterns = merged.pop("pass_env", None) or runner.settings.get("pass_env") or []
+    if not isinstance(patterns, Sequence) or isinstance(patterns, str):
+        raise ConfigError(f"run option pass_env={shorten(patterns)}: must be a list of texts")
+    environment = merged.pop("environment", None)
+    if environment is not None and not isinstance(environment, str):
+        raise ConfigError(f"run option environment={environment!r}: must be a str")
+    scheduler = runner.scheduler(name)
+    return Destination(
+        name=name,
+        scheduler=scheduler,
+        cfg=scheduler.run_opts().resolve(merged),
+        tracker_base=base,
+        pass_env=patterns,
+        environment=environment,
+    )
+
+
 def _destination(given: Planning) -> Destination:
     """Return where a launch goes. Its job works in the launch's folder, if it sees that."""
     launch = given.launch
@@ -349,40 +380,68 @@ def _destination(given: Planning) -> Destination:
 
 def _written(given: Planning, to: Destination) -> Written:
     """Return the definition that was asked for, with the settings of its component alone."""
-    launch = given.launch
+    if given.app_id is not None:
+        check_app_id(given.app_id)
+    if given.launch.component is not None:
+        return _of_component(given, to)
+    app = given.launch.definition(given.context_args)
+    return Written(
+        app=app,
+        app_id=given.app_id,
+        tracker_base=given.launch.tracker_base or to.tracker_base,
+        from_here=_roles_from_here(app, to),
+    )
+
+
+def _of_component(given: Planning, to: Destination) -> Written:
     runner = given.runner
+    component = given.launch.resolve_component()
+    launch = replace(given.launch, component=component)
+    defaults = _defaults_of(component, runner, to)
     app_id = given.app_id
-    if app_id is not None:
-        check_app_id(app_id)
     base = launch.tracker_base or to.tracker_base
     context_args = given.context_args
-    code_folder = None
-    if launch.component is None:
-        app = launch.definition(context_args)
-    else:
-        component = launch.resolve_component()
-        launch = replace(launch, component=component)
-        defaults = runner.component_defaults(component, to.cfg)
-        if launch.declares("tracker_base"):
-            # the component asks where it reports, which may depend on the id, so make both first
-            app_id = to.full_id(app_id or unique_app_id(component.fn_name))
-            own_base = tracker_base_of(to, app_id, base)
-            if own_base is not None:
-                context_args = {"tracker_base": own_base, **context_args}
-            arguments = launch.arguments(context_args, defaults)
-            # whoever gave that argument, it says where the job reports
-            launch = replace(launch, args=arguments)
-            base = arguments.get("tracker_base") or base
-        code_folder = component.folder
-        app = launch.definition(context_args, defaults)
-        app = with_settings(app, runner.settings.component_settings(component))
+    if launch.declares("tracker_base"):
+        # the component asks where it reports, which may depend on the id, so make both first
+        app_id = to.full_id(app_id or unique_app_id(component.fn_name))
+        own_base = tracker_base_of(to, app_id, base)
+        if own_base is not None:
+            context_args = {"tracker_base": own_base, **context_args}
+        arguments = launch.arguments(context_args, defaults)
+        # whoever gave that argument, it says where the job reports
+        launch = replace(launch, args=arguments)
+        base = arguments.get("tracker_base") or base
+    app = launch.definition(context_args, defaults)
+    app = with_settings(app, runner.settings.component_settings(component))
     return Written(
         app=app,
         app_id=app_id,
         tracker_base=base and str(base),
-        code_folder=code_folder,
-        from_here=frozenset(role.name for role in app.roles if is_from_here(role, to)),
+        code_folder=component.folder,
+        from_here=_roles_from_here(app, to),
     )
+
+
+def _roles_from_here(app: AppDef, to: Destination) -> frozenset[str]:
+    return frozenset(role.name for role in app.roles if is_from_here(role, to))
+
+
+def _defaults_of(component: Component, runner: Runner, to: Destination) -> Defaults:
+    """Return the argument defaults that settings and session set for a component.
+
+    The scheduler's run option ``image`` goes before the public image that built-in components have
+    otherwise.
+    """
+    found = runner.settings.component_defaults(component)
+    own = runner.component_defaults.get(component.name, {})
+    found.update(own)
+    found.sources = {**found.sources, **dict.fromkeys(own, "component_defaults")}
+    image = to.cfg.get("image")
+    if image and any(
+        each.name == "image" and each.default == transload.IMAGE for each in component.parameters
+    ):
+        found.setdefault("image", image)
+    return found
 
 
 def _final(given: Planning, to: Destination, written: Written) -> AppDef:

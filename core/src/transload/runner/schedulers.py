@@ -1,19 +1,21 @@
-"""The schedulers of a runner, each made once, when it is first asked for."""
+"""Find the schedulers of a runner by name, those of plugins and clusters with a name of their own."""
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import json
 import logging
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from inspect import Parameter, signature
+from dataclasses import dataclass, field
+from inspect import signature
 from types import MappingProxyType
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from transload.errors import ConfigError, PluginError, SchedulerUnavailable, TransloadError
+from transload.errors import ConfigError, SchedulerUnavailable, TransloadError
 from transload.plugins.distributions import find_distribution
-from transload.runner.clusters import Cluster
 from transload.runtime.forks import fork_lock
 from transload.specs import (
     AppState,
@@ -21,22 +23,105 @@ from transload.specs import (
     CfgVal,
     SpecError,
     UnknownSchedulerException,
-    nearest,
+    looks_secret,
     parse_app_handle,
     resolve_secret,
+    runopts,
 )
+from transload.specs.checks import shorten
+from transload.specs.secrets import check_source
 
 if TYPE_CHECKING:
     from transload.runner.config import Settings
     from transload.schedulers.api import SchedulerBase, SchedulerFactory
 
 
-def declared(factory: SchedulerFactory) -> list[str]:
-    """Return the parameters that a factory declares after the session, without ``**params``."""
-    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    return [
-        each.name for each in list(signature(factory).parameters.values())[1:] if each.kind in named
-    ]
+_NAME: Final = r"[a-z][a-z0-9_-]{0,62}"
+_CONTROL: Final = r"[\x00-\x1f\x7f]"
+
+
+@dataclass
+class Cluster:
+    """A scheduler with its own name.
+
+    Orchestrators keep one with each handle, so that any process finds the same cluster.
+
+    Args:
+        name: its name in handles.
+        kind: the installed scheduler. The default is the scheduler with its name.
+        connection: the settings that select the cluster, without secrets.
+        secrets: setting → source of its value, which is ``env:NAME``, ``file:PATH``, or a source
+            that the orchestrator resolves (``secret_sources`` of a runner).
+
+    Raises:
+        ConfigError: if a value is not valid.
+    """
+
+    name: str
+    kind: str = ""
+    connection: Mapping[str, CfgVal] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.kind, str):
+            raise ConfigError(f"cluster {self.name!r}: kind={shorten(self.kind)}: must be a str")
+        self.kind = self.kind or self.name
+        if not isinstance(self.name, str) or (
+            self.kind != self.name and not re.fullmatch(_NAME, self.name)
+        ):
+            rule = "a letter a-z, then up to 62 of a-z, 0-9, _ and -"
+            raise ConfigError(f"{self.name!r}: the name of a cluster must be {rule}")
+        for table in ("connection", "secrets"):
+            if not isinstance(getattr(self, table), Mapping):
+                raise ConfigError(
+                    f"cluster {self.name!r}: {table}={shorten(getattr(self, table))}: must be a "
+                    "mapping"
+                )
+        for key, value in self.connection.items():
+            if looks_secret(key):
+                raise ConfigError(
+                    f"cluster {self.name!r}: {key}: is a secret: name where it is found in secrets"
+                )
+            # some of these become part of a command line or a URL
+            if isinstance(value, str) and (value.startswith("-") or re.search(_CONTROL, value)):
+                rule = "must not begin with '-' or hold control characters"
+                raise ConfigError(f"cluster {self.name!r}: {key}={shorten(value)}: {rule}")
+        for key, source in self.secrets.items():
+            try:
+                check_source(source, f"cluster {self.name!r}: secrets[{key!r}]")
+            except SpecError as exc:
+                raise ConfigError(str(exc)) from exc
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the cluster as JSON values, with the sources of secrets, but not their values."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "connection": dict(self.connection),
+            "secrets": dict(self.secrets),
+        }
+
+    def to_json(self) -> str:
+        """Return `to_dict` as text, which is the same for equal clusters."""
+        return json.dumps(self.to_dict(), sort_keys=True)
+
+    @staticmethod
+    def from_dict(data: Mapping[str, Any]) -> Cluster:
+        """Create a cluster from the values of `to_dict`, and ignore unknown fields.
+
+        Raises:
+            ConfigError: if it is not such a mapping.
+        """
+        if not isinstance(data, Mapping) or "name" not in data:
+            raise ConfigError(
+                f"cluster: {shorten(data)}: must be an object with name, kind, connection, secrets"
+            )
+        return Cluster(
+            data["name"],
+            data.get("kind") or "",
+            data.get("connection") or {},
+            data.get("secrets") or {},
+        )
 
 
 class Schedulers:
@@ -45,7 +130,6 @@ class Schedulers:
     Args:
         session: name of the session, given to each factory.
         factories: name → factory. None means all that are built in or installed as plugins.
-        params: keyword arguments. Each factory gets those that it declares, a named cluster none.
         settings: the settings in force. What they say of a cluster goes before ``clusters``.
         clusters: those that the caller names.
         sources: kind of a source → what finds the value, for secrets of clusters beside ``env`` and
@@ -56,14 +140,12 @@ class Schedulers:
         self,
         session: str,
         factories: Mapping[str, SchedulerFactory] | None,
-        params: Mapping[str, object],
         settings: Callable[[], Settings],
         clusters: Iterable[Cluster] = (),
         sources: Mapping[str, Callable[[str], str]] = MappingProxyType({}),
     ) -> None:
         self._session = session
         self._factories = factories
-        self._params = dict(params)
         self._settings = settings
         self._sources = sources
         self._made: dict[tuple[object, ...], SchedulerBase] = {}
@@ -72,7 +154,6 @@ class Schedulers:
         self._clusters: dict[str, Cluster] = {}
         self._found: dict[str, tuple[str, Cluster | None]] = {}
         self._name_them(clusters)
-        self._check_params()
 
     def with_clusters(
         self, clusters: Iterable[Cluster], sources: Mapping[str, Callable[[str], str]]
@@ -143,6 +224,32 @@ class Schedulers:
             PluginError: if its plugin is broken.
         """
         return self._make(*self._find(name))
+
+    def options(self, name: str) -> runopts:
+        """Return the options that a scheduler takes, with those that every scheduler has."""
+        opts = runopts()
+        opts.update(self.get(name).run_opts())
+        opts.add(
+            "tracker_base",
+            str,
+            "where the job reports results: a folder or fsspec URL; may hold ${app_id}",
+        )
+        opts.add("pass_env", list[str], "variables of the submitter to pass on, by patterns: HF_*")
+        opts.add(
+            "environment",
+            str,
+            "what jobs need installed: requirements.txt, uv.lock, a script, or none",
+        )
+        return opts
+
+    def configured(self, name: str) -> dict[str, CfgVal]:
+        """Return the options that files and the environment set for a scheduler.
+
+        Raises:
+            ConfigError: for an option that the scheduler does not have, saying where it was set.
+        """
+        connection = [option for option, _ in self.get(name).connection_opts()]
+        return self._settings().cfg(name, self.options(name), self.names(), connection)
 
     def statuses(self, handles: Sequence[str]) -> dict[str, AppStatus | None]:
         """Return the status of each job, with one query per scheduler.
@@ -235,20 +342,18 @@ class Schedulers:
         self, kind: str, cluster: Cluster | None, secrets: Mapping[str, CfgVal]
     ) -> SchedulerBase:
         factory = self._factory(kind)
-        given: dict[str, object] = {}
+        given: dict[str, str] = {}
         if cluster is not None and cluster.name != kind:
-            if "name" not in declared(factory):
+            if "name" not in signature(factory).parameters:
                 raise ConfigError(
                     f"cluster {cluster.name!r}: a scheduler of kind {kind!r} has no other name"
                 )
             given["name"] = cluster.name
-        elif self._params:
-            given = {key: self._params[key] for key in declared(factory) if key in self._params}
         made = factory(self._session, **given)
         if cluster is not None and (cluster.connection or secrets):
             try:
                 connection = {**cluster.connection, **secrets}
-                made.connect(made.connection_opts()._resolve(connection, "connection setting"))
+                made.connect(made.connection_opts().resolve_connection(connection))
             except ConfigError as exc:
                 raise ConfigError(
                     f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}"
@@ -264,25 +369,6 @@ class Schedulers:
             ]
         except (SpecError, ConfigError) as exc:
             raise ConfigError(f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}") from exc
-
-    def _check_params(self) -> None:
-        """Refuse parameters that no scheduler takes.
-
-        Raises:
-            ConfigError: naming the parameter, and the nearest one that some scheduler takes.
-        """
-        if not self._params:
-            return
-        known: set[str] = set()
-        for name in self.kinds():
-            with contextlib.suppress(PluginError):  # reported when that scheduler is asked for
-                known.update(declared(self._factory(name)))
-        for param in self._params:
-            if param not in known or param == "name":
-                raise ConfigError(
-                    f"{param}: no scheduler here takes this parameter: "
-                    f"{nearest(param, sorted(known))}"
-                )
 
     def close(self) -> None:
         """Close all schedulers that were made. Running jobs go on."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, get_args, get_origin
 
@@ -184,12 +184,18 @@ class runopts:  # noqa: N801 - the field's established name
             InvalidRunConfigException: for an unknown option (the nearest valid name is suggested),
                 a missing one that is required, an empty text, or a value of the wrong type.
         """
-        return self._resolve(cfg, "run option")
+        return self._resolve(cfg, "run option", self.hint)
 
-    def _resolve(self, cfg: Mapping[str, CfgVal], what: str) -> dict[str, CfgVal]:
+    def resolve_connection(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+        """Return the settings of a connection, as `resolve` returns run options."""
+        return self._resolve(cfg, "connection setting", lambda key: nearest(key, list(self._opts)))
+
+    def _resolve(
+        self, cfg: Mapping[str, CfgVal], what: str, hint: Callable[[str], str]
+    ) -> dict[str, CfgVal]:
         for key in cfg:
             if key not in self._opts:
-                reason = f"unknown {what} {key!r}: {self.hint(str(key))}"
+                reason = f"unknown {what} {key!r}: {hint(str(key))}"
                 raise InvalidRunConfigException(reason, key, cfg)
         resolved: dict[str, CfgVal] = {}
         for key, opt in self._opts.items():

@@ -36,20 +36,18 @@ class ComponentTestCase(unittest.TestCase):
         self,
         component: Callable[..., AppDef],
         args: Mapping[str, Any] | None = None,
-        scheduler_params: Mapping[str, Any] | None = None,
         scheduler: str = "local_cwd",
         interval: float = 0.1,
         timeout: float = 60,
     ) -> AppStatus | None:
         """Run a component with ``args``, wait for its end, and return the final status.
 
-        It is None if the job is gone. ``scheduler_params`` are for the schedulers' factories (see
-        `transload.runner.get_runner`). ``timeout`` is in seconds. ``interval`` is ignored, since
+        It is None if the job is gone. ``timeout`` is in seconds. ``interval`` is ignored, since
         changes drive the wait.
 
         Raises:
             TransloadTimeout: if ``timeout`` seconds have passed.
         """
-        with get_runner(**(scheduler_params or {})) as runner:
+        with get_runner() as runner:
             handle = runner.run(component(**(args or {})), scheduler)
             return runner.wait(handle, timeout=timeout)

@@ -19,7 +19,6 @@ from transload.pipelines.adapter import describe_adapters
 from transload.plugins import PluginInfo, get_plugins
 from transload.plugins.distributions import DISTRIBUTIONS, install_hint
 from transload.runner import Runner, load_settings
-from transload.runner.settings_schema import schema_text
 from transload.specs import MASK, get_type_name, looks_secret, masked_url, nearest, runopt, runopts
 from transload.specs.checks import closest
 
@@ -292,13 +291,9 @@ def _plugin_json(info: PluginInfo) -> dict[str, object]:
 
 @click.command()
 @click.argument("key", required=False)
-@click.option("--schema", is_flag=True, help="Write the JSON Schema of transload.toml.")
 @json_option
-def config(key: str | None, schema: bool, as_json: bool) -> None:
+def config(key: str | None, as_json: bool) -> None:
     """Show the current settings, or only KEY, with the file or variable of each."""
-    if schema:
-        emit(schema_text(get_plugins().names("schedulers")))
-        return
     found = load_settings().all()
     if key is not None:
         chosen = [item for item in found if item.key == key or item.key.startswith(f"{key}.")]

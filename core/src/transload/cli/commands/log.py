@@ -17,8 +17,7 @@ from transload.cli.quantities import parse_when
 from transload.cli.screen import Screen
 from transload.cli.session import description_of, find_job, open_runner
 from transload.errors import SpecError, TransloadError, UnsupportedFeature
-from transload.runner.logs import LineFilter, LogReader, follow_logs
-from transload.runner.redraws import PAUSE_S, Redraws
+from transload.runner.logs import PAUSE_S, LineFilter, LogReader, Redraws, follow_logs
 from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
 from transload.specs import nearest
 from transload.specs.text import parse_number

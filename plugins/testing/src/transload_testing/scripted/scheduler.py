@@ -424,11 +424,6 @@ def _end(replica: ReplicaStatus, state: AppState, *, failing: bool, exit_code: i
         replica.state, replica.exit_code = AppState.CANCELLED, -int(signal.SIGTERM)
 
 
-def create_scheduler(
-    session_name: str,
-    scripted_dir: str | None = None,
-    reachable_from: Visibility | None = None,
-    name: str = "scripted",
-) -> ScriptedScheduler:
+def create_scheduler(session_name: str, name: str = "scripted") -> ScriptedScheduler:
     """Return a scripted scheduler. This is the factory that is registered."""
-    return ScriptedScheduler(session_name, scripted_dir, reachable_from, name)
+    return ScriptedScheduler(session_name, name=name)
