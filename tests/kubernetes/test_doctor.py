@@ -69,7 +69,7 @@ def test_the_configured_namespace_is_looked_at(
     fake: Any, scheduler: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rights are asked for where apps go, which the settings say."""
-    monkeypatch.setenv("TRANSLOAD_CFG_KUBERNETES_NAMESPACE", "team")
+    monkeypatch.setenv("TRANSLOAD_SETTINGS", "schedulers.kubernetes.namespace = 'team'")
     assert told(scheduler)["submit"] == (True, "this user has all rights for it in namespace team")
     assert any("/namespaces/team/jobsets" in each for each in fake.cluster.requests)
 

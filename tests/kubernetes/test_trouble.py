@@ -564,7 +564,7 @@ def test_list_without_the_right_to_list_everywhere(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The namespaces that the settings name are listed, and it is said which may not be."""
-    monkeypatch.setenv("TRANSLOAD_CFG_KUBERNETES_NAMESPACE", "team")
+    monkeypatch.setenv("TRANSLOAD_SETTINGS", "schedulers.kubernetes.namespace = 'team'")
     start(scheduler, shell("sleep 300"), "team:mine", namespace="team")
     fake.cluster.only = "team"
     assert [row.app_id for row in scheduler.list()] == ["team:mine"]

@@ -14,7 +14,7 @@ from transload.runner.config import KEYS
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference"
 CONFIGURATION = (REFERENCE / "configuration.md").read_text()
-PARTS = {"TRANSLOAD_", "TRANSLOAD_CFG_", "TRANSLOAD_DOCKER_", "TRANSLOAD_TRACKER_"}
+PARTS = {"TRANSLOAD_", "TRANSLOAD_DOCKER_", "TRANSLOAD_TRACKER_"}
 """What stands in the sources as the beginning of names."""
 OF_AX = {"TRANSLOAD_APP_HANDLE"}
 """A name in Python."""

@@ -648,7 +648,8 @@ def test_settings_of_the_scheduler_count(
     control: ScriptedControl, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tracker base that is set for the scheduler reaches the component, as it reaches the job."""
-    monkeypatch.setenv("TRANSLOAD_CFG_SCRIPTED_TRACKER_BASE", f"{tmp_path}/of/${{app_id}}")
+    base = f"{tmp_path}/of/${{app_id}}"
+    monkeypatch.setenv("TRANSLOAD_SETTINGS", f"schedulers.scripted.tracker_base = '{base}'")
     with Runner("host") as runner:
         execution(runner, launch=Launch(component=train, args={"x": 3}, scheduler="scripted")).run()
     (app_id,) = control.started()
@@ -660,24 +661,26 @@ def test_settings_of_the_scheduler_count(
 
 
 def test_an_id_is_completed_by_the_options_in_force(
-    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
+    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where an id carries more than a name, an option of the settings counts like one that the host
     gives.
     """
+    monkeypatch.setenv("TRANSLOAD_SETTINGS", "schedulers.scripted.api_key = 'prod'")
+    runner = Runner("host")
     scheduler = runner.scheduler("scripted")
 
     def qualified(app_id: str, cfg: Any) -> str:
         return app_id if ":" in app_id else f"{cfg.get('api_key') or 'default'}:{app_id}"
 
     monkeypatch.setattr(scheduler, "qualified_id", qualified, raising=False)
-    monkeypatch.setenv("TRANSLOAD_CFG_SCRIPTED_API_KEY", "prod")
     assert runner.qualified_id("a", "scripted") == "prod:a"
     assert runner.qualified_id("a", "scripted", {"api_key": "dev"}) == "dev:a"
     one = execution(runner, {})
     one.run()
     assert one.handle is not None
     assert control.started() == [f"prod:{app_id_of(WHO, 0)}"]
+    runner.close()
 
 
 def test_retry_product_is_logged_once(control: ScriptedControl, runner: Runner) -> None:

@@ -62,7 +62,7 @@ def test_a_cluster_is_a_scheduler_with_a_name(plain_folder: str) -> None:
         ('[schedulers.X]\nkind = "scripted"', "the name of a cluster must be"),
         (
             '[schedulers.a-b]\nkind = "scripted"\n[schedulers.a_b]\nkind = "scripted"',
-            "it has the same variables",
+            "differs from .* only in",
         ),
         ("[schedulers.x]\nkind = 3", "kind=3: must be a str"),
     ],
@@ -149,12 +149,12 @@ def test_a_table_goes_before_what_a_host_says_with_one_warning(
     assert "[schedulers.prod1]" in record.getMessage()
 
 
-def test_variables_name_a_cluster_too(plain_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A connection setting has a variable, as a run option has, but is no run option."""
+def test_a_variable_names_a_cluster_too(plain_folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection setting may stand there, as a run option may, but is no run option."""
     Path("transload.toml").write_text(
         '[schedulers.prod]\nkind = "scripted"\nscripted_dir = "of the table"\n'
     )
-    monkeypatch.setenv("TRANSLOAD_CFG_PROD_SCRIPTED_DIR", "of the variable")
+    monkeypatch.setenv("TRANSLOAD_SETTINGS", "schedulers.prod.scripted_dir = 'of the variable'")
     with get_runner("test") as runner:
         assert runner.scheduler("prod").location() == "of the variable"
         assert runner.configured_options("prod") == {}

@@ -60,34 +60,39 @@ def test_the_environment_is_stronger_than_files_and_the_user_file_weaker(tmp_pat
     assert sources["workspace"].endswith("config.toml")
 
 
-def test_scheduler_options_come_from_files_and_variables(tmp_path: Path) -> None:
-    """Options of a scheduler are typed, and a variable replaces what a file says."""
+OVER = "TRANSLOAD_SETTINGS"
+
+
+def test_a_text_of_settings_goes_before_the_files(tmp_path: Path) -> None:
+    """A variable holds whatever a file may hold, and replaces what the file says, key by key."""
     (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartition = "main"\nnodes = 2\n')
-    env = {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "4"}
-    assert load_settings(str(tmp_path), env).cfg("slurm", _opts()) == {
-        "partition": "main",
-        "nodes": 4,
-    }
-    with pytest.raises(ConfigError, match="TRANSLOAD_CFG_SLURM_NODES.*must be of type int"):
-        load_settings(str(tmp_path), {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "many"}).cfg(
-            "slurm", _opts()
-        )
+    env = {**ENV, OVER: "scheduler = 'slurm'\nschedulers.slurm.nodes = 4"}
+    settings = load_settings(str(tmp_path), env)
+    assert settings.scheduler == "slurm"
+    assert settings.cfg("slurm", _opts()) == {"partition": "main", "nodes": 4}
+    settings = load_settings(str(tmp_path), {**env, "TRANSLOAD_SCHEDULER": "env"})
+    assert settings.scheduler == "env"
+    assert load_settings(str(tmp_path), {**ENV, OVER: ""}).scheduler == "local"
 
 
-def test_a_variable_that_names_no_option_is_refused(tmp_path: Path) -> None:
-    """A misspelt variable is refused, unless it is one of a scheduler with a similar name."""
-    env = {**ENV, "TRANSLOAD_CFG_SLURM_NODE": "4"}
-    with pytest.raises(
-        ConfigError, match=r"TRANSLOAD_CFG_SLURM_NODE: unknown option.*did you mean 'nodes'"
-    ):
-        load_settings(str(tmp_path), env).cfg("slurm", _opts())
-    env = {**ENV, "TRANSLOAD_CFG_SLURM_OLD_NODES": "4", "TRANSLOAD_CFG_SLURM_NODES": "2"}
-    assert load_settings(str(tmp_path), env).cfg("slurm", _opts(), ["slurm", "slurm_old"]) == {
-        "nodes": 2
-    }
-    assert load_settings(str(tmp_path), env).cfg("slurm_old", _opts(), ["slurm", "slurm_old"]) == {
-        "nodes": 4
-    }
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "schedulers.slurm.node = 4",
+            "schedulers.slurm.node: unknown option: did you mean 'nodes'",
+        ),
+        ("schedular = 'x'", "unknown key 'schedular': did you mean 'scheduler'"),
+        ("slurm", "cannot be read as TOML"),
+        ("a." * 5000 + "b = 1", "unknown key 'a'|nested too deep"),
+    ],
+)
+def test_a_wrong_text_of_settings_is_refused_by_name(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    """What is wrong in the variable is said with its name."""
+    with pytest.raises(ConfigError, match=f"TRANSLOAD_SETTINGS: ({message})"):
+        load_settings(str(tmp_path), {**ENV, OVER: text}).cfg("slurm", _opts())
 
 
 def test_the_options_of_the_runner_are_no_mistake_of_a_scheduler(tmp_path: Path) -> None:
@@ -97,22 +102,20 @@ def test_the_options_of_the_runner_are_no_mistake_of_a_scheduler(tmp_path: Path)
     (tmp_path / "transload.toml").write_text(
         '[schedulers.slurm]\ntracker_base = "/runs"\nnodes = 2\n'
     )
-    env = {**ENV, "TRANSLOAD_CFG_SLURM_TRACKER_BASE": "/other"}
-    assert load_settings(str(tmp_path), env).cfg("slurm", _opts()) == {"nodes": 2}
+    assert load_settings(str(tmp_path), ENV).cfg("slurm", _opts()) == {"nodes": 2}
 
 
 def test_what_is_shown_is_what_is_in_force(tmp_path: Path) -> None:
     """An option that a file and a variable set is shown once, as the variable has it."""
     (tmp_path / "transload.toml").write_text('[schedulers.slurm]\npartition = "main"\nnodes = 2\n')
-    env = {**ENV, "TRANSLOAD_CFG_SLURM_NODES": "4", "TRANSLOAD_CFG_OTHER_X": "y"}
+    env = {**ENV, OVER: "schedulers.slurm.nodes = 4"}
     shown = {
         item.key: (item.value, item.source) for item in load_settings(str(tmp_path), env).all()
     }
     assert shown == {
         "scheduler": ("local", "default"),
         "schedulers.slurm.partition": ("main", str(tmp_path / "transload.toml")),
-        "schedulers.slurm.nodes": ("4", "environment TRANSLOAD_CFG_SLURM_NODES"),
-        "TRANSLOAD_CFG_OTHER_X": ("y", "environment"),
+        "schedulers.slurm.nodes": (4, f"environment variable {OVER}"),
     }
 
 

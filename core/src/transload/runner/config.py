@@ -3,12 +3,12 @@
 The project's configuration is in ``transload.toml``, or in ``pyproject.toml`` with a
 ``[tool.transload]`` table. It is searched from the working directory upwards. The user's own file
 ``$XDG_CONFIG_HOME/transload/config.toml`` has lower priority. ``TRANSLOAD_CONFIG`` names a file that
-replaces the project's. docs/reference/configuration.md has all keys and variables with examples.
+replaces the project's. The text in ``TRANSLOAD_SETTINGS`` goes before both.
+docs/reference/configuration.md has all keys and variables with examples.
 """
 
 from __future__ import annotations
 
-import functools
 import os
 import shlex
 from collections.abc import Collection, Mapping
@@ -38,7 +38,7 @@ DEFAULT_SCHEDULER: Final = "local"
 _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKSPACE"}
 _ENV_CONFIG: Final = "TRANSLOAD_CONFIG"
 _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
-_ENV_CFG: Final = "TRANSLOAD_CFG_"
+_ENV_SETTINGS: Final = "TRANSLOAD_SETTINGS"
 _JOB: Final = "job."
 """How the keys of settings of all jobs begin."""
 _SECRETS: Final = "secrets"  # connection setting → the source of its value, in a scheduler's table
@@ -96,16 +96,6 @@ class Settings:
             key = f"tracker.{name}.config"
             if key not in shown or shown[key].value != config:
                 shown[key] = Setting(key, config, f"environment {_ENV_TRACKERS}")
-        variables = {
-            name: value
-            for name, value in self._environ.items()
-            if value and name.startswith(_ENV_CFG)
-        }
-        for key in list(shown):
-            variable = _ENV_CFG + _variable(key.removeprefix("schedulers."))
-            if key.startswith("schedulers.") and variable in variables:
-                shown[key] = Setting(key, variables.pop(variable), f"environment {variable}")
-        shown |= {name: Setting(name, value, "environment") for name, value in variables.items()}
         return [shown[key] for key in sorted(shown)]
 
     def clusters(self) -> dict[str, str]:
@@ -135,15 +125,8 @@ class Settings:
             if key.startswith(prefix)
         }
 
-    def _from_variable(self, variable: str, option: str, opts: runopts) -> CfgVal:
-        """Return the value of a variable for an option."""
-        try:
-            return opts.parse(option, self._environ[variable])
-        except ConfigError as exc:
-            raise ConfigError(f"environment variable {variable}: {exc}") from exc
-
     def cluster(self, name: str, kind: str, opts: runopts) -> Cluster | None:
-        """Return the cluster in a scheduler's table or variables, or None if they select none.
+        """Return the cluster in a scheduler's table, or None if it selects none.
 
         Args:
             name: the scheduler.
@@ -156,40 +139,32 @@ class Settings:
         connection: dict[str, CfgVal] = {}
         table = self._table(f"schedulers.{name}.")
         for option, opt in opts:
-            variable = _prefix(name) + _variable(option)
             setting = table.get(option)
-            if self._environ.get(variable):
-                connection[option] = self._from_variable(variable, option, opts)
-            elif setting is not None:
-                if not runopts.is_type(setting.value, opt.opt_type):
-                    must = f"must be of type {get_type_name(opt.opt_type)}"
-                    raise ConfigError(
-                        f"{setting.source}: {setting.key}={shorten(setting.value)}: {must}"
-                    )
-                connection[option] = _option_value(setting, opt)
+            if setting is None:
+                continue
+            if not runopts.is_type(setting.value, opt.opt_type):
+                must = f"must be of type {get_type_name(opt.opt_type)}"
+                raise ConfigError(
+                    f"{setting.source}: {setting.key}={shorten(setting.value)}: {must}"
+                )
+            connection[option] = _option_value(setting, opt)
         secrets = self.get(f"schedulers.{name}.{_SECRETS}", {})
         if not connection and not secrets and name not in self.clusters():
             return None
         try:
             return Cluster(name, kind, connection, secrets)
         except ConfigError as exc:
-            source = next((item.source for item in table.values()), "environment")
+            source = next(item.source for item in table.values())
             raise ConfigError(f"{source}: {exc}") from exc
 
     def cfg(
-        self,
-        scheduler: str,
-        opts: runopts,
-        others: Collection[str] = (),
-        connection: Collection[str] = (),
+        self, scheduler: str, opts: runopts, connection: Collection[str] = ()
     ) -> dict[str, CfgVal]:
-        """Return a scheduler's options from files and ``TRANSLOAD_CFG_<SCHEDULER>_<OPTION>``.
+        """Return the options in a scheduler's table.
 
         Args:
             scheduler: its name.
             opts: its options.
-            others: names of other schedulers, since variables of ``local_cwd`` begin like those of
-                ``local``.
             connection: keys of its table that select a cluster and are not run options.
 
         Raises:
@@ -204,34 +179,7 @@ class Settings:
             elif name not in (*_RUNNERS_OWN, "kind", _SECRETS, *connection):
                 hint = opts.hint(name, connection)
                 raise ConfigError(f"{setting.source}: {setting.key}: unknown option: {hint}")
-        variables = self._variables_of(scheduler, others)
-        known = {}
-        if variables:
-            known = {_prefix(scheduler) + _variable(name): name for name, _ in opts}
-        passed_over = {
-            _prefix(scheduler) + _variable(name) for name in (*_RUNNERS_OWN, *connection)
-        }
-        for variable in variables:
-            if variable not in known and variable in passed_over:
-                continue
-            if variable not in known:
-                word = variable.removeprefix(_prefix(scheduler)).lower()
-                hint = nearest(word, list(known.values()))
-                raise ConfigError(
-                    f"environment variable {variable}: unknown option of {scheduler!r}: {hint}"
-                )
-            cfg[known[variable]] = self._from_variable(variable, known[variable], opts)
         return cfg
-
-    def _variables_of(self, scheduler: str, others: Collection[str]) -> list[str]:
-        """Return the variables for options of a scheduler, without those of longer names."""
-        own = _prefix(scheduler)
-        longer = tuple(_prefix(other) for other in others if len(_prefix(other)) > len(own))
-        return [
-            name
-            for name, value in self._environ.items()
-            if value and name.startswith(own) and not (longer and name.startswith(longer))
-        ]
 
     def job(self) -> dict[str, Any]:
         """Return what is set in all jobs that leave it open, read (``[job]``).
@@ -347,6 +295,10 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
         folder = "" if path == _users_file(environ) else os.path.dirname(path)
         for setting in _flatten(path, table, folder):
             values[setting.key] = setting
+    if text := environ.get(_ENV_SETTINGS):
+        source = f"environment variable {_ENV_SETTINGS}"
+        for setting in _flatten(source, _parse(text, source), ""):
+            values[setting.key] = setting
     for key, variable in _ENV.items():
         if environ.get(variable):
             values[key] = Setting(key, environ[variable], f"environment {variable}")
@@ -401,15 +353,23 @@ def _mentions_us(path: str) -> bool:
 
 
 def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:
+            text = file.read()
+    except (OSError, ValueError) as exc:
+        raise ConfigError(f"{path}: cannot be read as TOML: {exc}") from exc
+    return _parse(text, path)
+
+
+def _parse(text: str, source: str) -> dict[str, Any]:
     import tomllib
 
     try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            return tomllib.loads(file.read())
+        return tomllib.loads(text)
     except RecursionError as exc:
-        raise ConfigError(f"{path}: cannot be read as TOML: it is nested too deep") from exc
-    except (OSError, ValueError) as exc:
-        raise ConfigError(f"{path}: cannot be read as TOML: {exc}") from exc
+        raise ConfigError(f"{source}: cannot be read as TOML: it is nested too deep") from exc
+    except ValueError as exc:
+        raise ConfigError(f"{source}: cannot be read as TOML: {exc}") from exc
 
 
 def _flatten(path: str, table: Any, folder: str) -> list[Setting]:
@@ -530,22 +490,19 @@ def _refuse_empty(path: str, key: str, value: object) -> None:
 
 
 def _check_clusters(path: str, tables: dict[str, Any]) -> None:
-    """Refuse names of clusters that do not fit into a handle, or that share their variables."""
+    """Refuse names of clusters that do not fit into a handle, or hardly differ."""
     taken: dict[str, str] = {}
     for name, entries in tables.items():
         try:
             Cluster(name, entries.get("kind", name))
         except ConfigError as exc:
             raise ConfigError(f"{path}: schedulers.{name}: {exc}") from exc
-        other = taken.setdefault(_variable(name), name)
+        other = taken.setdefault(name.replace("-", "_"), name)
         if other != name:
             raise ConfigError(
-                f"{path}: schedulers.{name}: it has the same variables as {other!r}; choose another"
+                f"{path}: schedulers.{name}: differs from {other!r} only in '-' and '_'; choose "
+                "another"
             )
-
-
-def _prefix(scheduler: str) -> str:
-    return f"{_ENV_CFG}{_variable(scheduler)}_"
 
 
 def _check_tracker(path: str, name: str, entries: dict[str, Any]) -> None:
@@ -589,8 +546,3 @@ def _file_and_function(name: str) -> tuple[str, str]:
     if not file.endswith(".py") and "/" not in file:
         return "", ""
     return file, function
-
-
-@functools.cache  # each submit needs the same few names
-def _variable(name: str) -> str:
-    return "".join(char if char.isalnum() else "_" for char in name).upper()

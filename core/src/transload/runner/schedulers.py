@@ -249,7 +249,7 @@ class Schedulers:
             ConfigError: for an option that the scheduler does not have, saying where it was set.
         """
         connection = [option for option, _ in self.get(name).connection_opts()]
-        return self._settings().cfg(name, self.options(name), self.names(), connection)
+        return self._settings().cfg(name, self.options(name), connection)
 
     def statuses(self, handles: Sequence[str]) -> dict[str, AppStatus | None]:
         """Return the status of each job, with one query per scheduler.
