@@ -298,15 +298,15 @@ def bare(value: Any) -> Any:
     return value[2:] if value[:2] == ["-c", START] else value
 
 
-def words_of(command: str) -> list[str]:
-    """Return the words of a shell command that starts torchrun, sorted, without what is ours
+def words_of(args: list[str]) -> list[str]:
+    """Return the words of a shell's arguments that start torchrun, sorted, without what is ours
     alone.
     """
-    before, ours_alone, command = command.rpartition(RECORDED)
+    before, ours_alone, command = args[1].rpartition(RECORDED)
     if ours_alone:
         port = re.search(r"^port=(\d+)$", before, re.MULTILINE)
         command = "torchrun " + command.replace("$port", port[1] if port else "29500").replace(
-            '"$@"', ""
+            '"$@"', shlex.join(args[3:])
         )
         command = re.sub(r" --rdzv_conf \S+ == 0\)\)", "", command)
     return sorted(shlex.split(command))
@@ -360,7 +360,7 @@ def test_apps(torchx: Callable[[str], Any], name: str, argv: list[str]) -> None:
                 renamed(getattr(right, field.name)),
             )
             if name.startswith("dist.") and field.name == "args":
-                mine_is, theirs_is = [words_of(args[1]) for args in (mine_is, theirs_is)]
+                mine_is, theirs_is = [words_of(args) for args in (mine_is, theirs_is)]
             if name.startswith("dist.") and field.name == "port_map":
                 assert (
                     not mine_is or mine_is == theirs_is

@@ -157,7 +157,7 @@ def test_ddp_single_host() -> None:
         1,
     )
     assert "--rdzv_endpoint localhost:$port " in role.args[1] and "port=0\n" in role.args[1]
-    assert role.args[1].endswith("'jobs/my train.py' --lr 'a b'")
+    assert role.args[2:] == ["torchrun", "jobs/my train.py", "--lr", "a b"]
     assert shlex.quote(START) in role.args[1]
     assert role.env["TRANSLOAD_TRACKING_EXPERIMENT_NAME"] == "tuning"
     assert role.port_map == {}
@@ -165,9 +165,9 @@ def test_ddp_single_host() -> None:
 
 @pytest.fixture
 def torchrun(tmp_path: Path) -> Callable[..., list[str]]:
-    """Return the words that a torchrun gets, by ``torchrun(command, env, head)``.
+    """Return the words that a torchrun gets, by ``torchrun(args, env, head)``.
 
-    The shell runs a command, with such first lines of torchrun.
+    The shell runs with these arguments, and such are the first lines of torchrun.
     """
     show = "printf '%s\\n' \"$@\"\n"
     python = tmp_path / "a b" / "python3"
@@ -175,13 +175,13 @@ def torchrun(tmp_path: Path) -> Callable[..., list[str]]:
     python.write_text(f"#!/bin/sh\n{show}", encoding="utf-8")
     python.chmod(0o755)
 
-    def run(command: str, env: dict[str, str], head: str = "#!/bin/sh") -> list[str]:
+    def run(args: list[str], env: dict[str, str], head: str = "#!/bin/sh") -> list[str]:
         program = tmp_path / "torchrun"
         program.write_text(f"{head}\n{show}", encoding="utf-8")
         program.chmod(0o755)
         env = {"PATH": f"{tmp_path}:{python.parent}:/usr/bin:/bin", **env}
         done = subprocess.run(
-            ["/bin/bash", "-c", command], env=env, capture_output=True, text=True, check=True
+            ["/bin/bash", *args], env=env, capture_output=True, text=True, check=True
         )
         return done.stdout.splitlines()
 
@@ -197,7 +197,7 @@ def test_ddp_rendezvous_is_expanded_by_the_shell(torchrun: Callable[..., list[st
     assert role.env["NCCL_DESYNC_DEBUG"] == "1"
     assert role.port_map == {"c10d": 29500}
     for env, host in (({"TRANSLOAD_RANK0_HOST": "node-7"}, "node-7"), ({}, "localhost")):
-        words = torchrun(role.args[1], env)
+        words = torchrun(role.args, env)
         assert words[words.index("--rdzv_endpoint") + 1] == f"{host}:29500"
         assert words[words.index("--rdzv_id") + 1] == "app-1"
         assert words[words.index("--role") + 1] == ""
@@ -213,7 +213,7 @@ def test_ddp_chooses_a_port_for_each_job(torchrun: Callable[..., list[str]]) -> 
 
     def port(app_id: str, replica: int) -> int:
         values = macros.Values("", app_id, str(replica), "TRANSLOAD_RANK0_HOST")
-        words = torchrun(values.apply(role).args[1], {})
+        words = torchrun(values.apply(role).args, {})
         assert words[words.index("--rdzv_conf") + 1] == f"is_host={int(replica == 0)}"
         return int(words[words.index("--rdzv_endpoint") + 1].partition(":")[2])
 
@@ -246,8 +246,8 @@ def test_ddp_finds_the_python_of_torchrun(
 ) -> None:
     """The interpreter that torchrun's first line names, in any form, starts it and each process."""
     (tmp_path / "python3").symlink_to(tmp_path / "a b" / "python3")
-    command = VALUES.apply(role_of("dist.ddp", ["--script", "a.py"])).args[1]
-    words = torchrun(command, {}, head.format(folder=tmp_path))
+    args = VALUES.apply(role_of("dist.ddp", ["--script", "a.py"])).args
+    words = torchrun(args, {}, head.format(folder=tmp_path))
     wanted = [word.format(folder=tmp_path) for word in python]
     begin = words.index("--no-python") + 1
     assert words[begin : begin + len(wanted) + 2] == [*wanted, "-u", "-c"]
@@ -260,7 +260,7 @@ def test_ddp_static_backend_hands_out_ranks() -> None:
     static = role_of(
         "dist.ddp", ["--script", "a.py", "-j", "2x1", "--rdzv_backend", "static"]
     ).args[1]
-    assert "--node_rank ${replica_id} " in static and static.endswith('"$@" a.py')
+    assert "--node_rank ${replica_id} " in static and static.endswith('"$@"')
     assert "--node_rank" not in role_of("dist.ddp", ["--script", "a.py"]).args[1]
 
 

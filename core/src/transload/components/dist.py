@@ -13,7 +13,7 @@ from typing import Final
 
 import transload
 from transload import specs
-from transload.components.programs.torchrun import PROGRAM, RECORDED
+from transload.components.programs.torchrun import RECORDED
 from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
 from transload.errors import SpecError
 from transload.specs import macros
@@ -151,7 +151,7 @@ def ddp(
         entrypoint="bash",
         num_replicas=hosts,
         resource=specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h),
-        args=["-c", _port(hosts, rdzv_port) + torchrun + program],
+        args=["-c", _port(hosts, rdzv_port) + torchrun, "torchrun", *program],
         env=_variables(env, structured.experiment_name, debug),
         port_map=port_map,
         max_retries=max_retries,
@@ -196,12 +196,12 @@ def _meeting(hosts: int, backend: str) -> str:
     return endpoint
 
 
-def _program(script: str | None, m: str | None, arguments: Sequence[str]) -> str:
-    """Return the end of the shell command, which is the program that ``torchrun`` starts."""
+def _program(script: str | None, m: str | None, arguments: Sequence[str]) -> list[str]:
+    """Return the words of the program that ``torchrun`` starts, the shell's arguments."""
     if (script is None) == (m is None):
         raise SpecError(f"dist.ddp: give exactly one of --script and -m; given: {script=}, {m=}")
     program = ["-m", str(m)] if script is None else [script]
-    return shlex.join([*program, *arguments])
+    return [*program, *arguments]
 
 
 def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int) -> str:
@@ -211,7 +211,7 @@ def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int)
     """
     options = ["--rdzv_backend", backend, "--rdzv_id", macros.app_id, "--nnodes", nnodes]
     options += ["--nproc_per_node", str(processes), "--tee", str(tee), "--role", ""]
-    return f"{RECORDED}{meeting} {shlex.join(options)}{PROGRAM}"
+    return f'{RECORDED}{meeting} {shlex.join(options)} "$@"'
 
 
 def get_role_name(script: str | None, m: str | None) -> str:

@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from transload.components.programs.record import START
-from transload.components.programs.torchrun import script_of_torchrun
 from transload.errors import SpecError
 from transload.schedulers.environments import Header, read_environment, read_header
 from transload.specs import (
@@ -49,8 +48,8 @@ def script_in(words: Sequence[str]) -> str | None:
     program = left.pop(0)
     if program.endswith(".py"):
         return program
-    if program == "bash" and left[:1] == ["-c"]:
-        return script_of_torchrun(" ".join(left[1:2]))
+    if program == "bash" and left[:1] == ["-c"] and left[2:3] == ["torchrun"]:
+        return next((word for word in left[3:4] if word.endswith(".py")), None)
     if not re.match(_PYTHON, os.path.basename(program)):
         return None
     while left:

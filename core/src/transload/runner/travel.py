@@ -11,7 +11,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import transload
-from transload.components.programs.torchrun import program_of_torchrun
 from transload.errors import AppNotFound, SpecError, UnsupportedFeature
 from transload.runtime.tracking import local_path, output_folder
 from transload.specs import (
@@ -180,9 +179,11 @@ def _words_of(role: Role) -> list[str]:
     words = [role.entrypoint, *role.args]
     if role.entrypoint not in ("sh", "bash") or words[1:2] != ["-c"]:
         return words
-    text = " ".join(words[2:3])
+    arguments = words[3:]
+    if arguments[:1] == ["torchrun"]:
+        return arguments
     try:
-        return [*words[3:], *(program_of_torchrun(text) or shlex.split(text))]
+        return [*arguments, *shlex.split(" ".join(words[2:3]))]
     except ValueError:  # a quote that is not closed, which may be a comment's
         return words
 

@@ -175,7 +175,7 @@ esac
 RECORDED: Final = f"""\
 {_FIND}case ${{agent[*]}} in
 *python*)
-set -- --no-python ${{PYTHON_EXEC:-"${{agent[@]}}"}} -u -c {shlex.quote(START)}
+set -- --no-python ${{PYTHON_EXEC:-"${{agent[@]}}"}} -u -c {shlex.quote(START)} "$@"
 agent+=(-c {shlex.quote(LAUNCH)});;
 *) agent=(torchrun);;
 esac
@@ -188,31 +188,3 @@ torchrun that is no Python program runs unchanged.
 """
 
 OWN_PROGRAMS[RECORDED] = "# transload.components.programs.torchrun\ntorchrun "
-
-PROGRAM: Final = ' "$@" '
-"""The words between the arguments of ``torchrun`` and the program."""
-
-
-def program_of_torchrun(command: str) -> list[str]:
-    """Return the words that a shell command runs with `RECORDED`, or none if it runs none so.
-
-    Args:
-        command: the text that the shell is given.
-    """
-    _, is_recorded, rest = command.rpartition(RECORDED)
-    _, has_program, program = rest.partition(PROGRAM)
-    if not (is_recorded and has_program):
-        return []
-    return shlex.split(program)
-
-
-def script_of_torchrun(command: str) -> str | None:
-    """Return the script that a shell command runs with `RECORDED`, or None if it runs none.
-
-    Args:
-        command: the text that the shell is given.
-    """
-    words = program_of_torchrun(command)
-    if words and words[0].endswith(".py"):
-        return words[0]
-    return None
