@@ -69,7 +69,7 @@ MODULES = {
     "[the runner](guides/runner.md).",
     "transload.schedulers": "The contract of schedulers, and what watches jobs until they end: see "
     "[writing a scheduler](extend/writing-a-scheduler.md).",
-    "transload.schedulers.environments": "Packages that a job needs, made where it runs: see "
+    "transload.schedulers.environments": "Packages that a job needs, which uv installs where it runs: see "
     "[environments](guides/environments.md).",
     "transload.schedulers.local": "See [the local scheduler](schedulers/local.md).",
     "transload.workspace": "How local code reaches where a job runs.",

@@ -1,11 +1,10 @@
-"""A role's packages are installed once in its image, kept as an image, and later removed."""
+"""A role's packages are installed by uv in its container, and kept in a volume."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,14 +16,13 @@ from typing import Any
 import docker  # noqa: TID251 - the tests of the plugin may
 import pytest
 
-from transload.cli import main
 from transload.errors import SubmitError
 from transload.runner import Job, Launch, Runner
-from transload.specs import AppDef, Role
-from transload_docker import convert, environments
+from transload.schedulers.environments import uv_here
+from transload.specs import AppDef, AppState, Role
 
-REPOSITORY = "transload-environment"
-PRINT = "import sys, tiny; print(tiny.VERSION, sys.prefix)\n"
+VOLUMES = ("transload-uv", "transload-uv-cache")
+PRINT = "import sys, tiny; print(tiny.VERSION)\n"
 HEADER = f'# /// script\n# dependencies = ["tiny"]\n# ///\n{PRINT}'
 SERVE = """\
 import json, sys
@@ -40,7 +38,6 @@ with package_index(Path(sys.argv[1])) as index:
             index.answers.set()
         print(json.dumps(index.requests), flush=True)
 """
-UV = "import os; print(os.environ['UV'])"
 
 
 class Index:
@@ -72,9 +69,9 @@ class Index:
         found: list[str] = json.loads(self._read())
         return found
 
-    def times_resolved(self) -> int:
-        """Return how often an installer asked which versions of ``tiny`` there are."""
-        return self.ask().count("/simple/tiny/")
+    def wheels(self) -> int:
+        """Return how many wheels were fetched."""
+        return len([path for path in self.ask() if path.endswith(".whl")])
 
     def close(self) -> None:
         """End it."""
@@ -83,20 +80,9 @@ class Index:
 
 
 @pytest.fixture(scope="module")
-def uv() -> str:
-    """The folder of the program uv."""
-    found = shutil.which("uv")
-    if found is None:
-        pytest.skip("no uv is on PATH")
-    words = [found, "run", "--no-project", "--offline", "--python", sys.executable, "python"]
-    done = subprocess.run([*words, "-c", UV], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
-@pytest.fixture(scope="module")
-def image(private_engine: Any, python_image: str, uv: str) -> str:
+def image(private_engine: Any, python_image: str) -> str:
     """Name of an image with this Python, and the libraries that uv is linked to."""
-    linked = subprocess.run(["ldd", uv], capture_output=True, text=True, check=True).stdout
+    linked = subprocess.run(["ldd", uv_here()], capture_output=True, text=True, check=True).stdout
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as tar:
         for path in [word for word in linked.split() if word.startswith("/lib/")]:
@@ -111,17 +97,19 @@ def image(private_engine: Any, python_image: str, uv: str) -> str:
 
 
 @pytest.fixture
-def index(engine: Any, tmp_path: Path) -> Iterator[Index]:
-    """Make an index with the package ``tiny``, and remove the images of this test afterwards."""
+def volumes(engine: Any) -> Iterator[None]:
+    """Remove the volumes of uv afterwards, when the jobs of the test are gone."""
+    yield
+    for name in VOLUMES:
+        engine.client.remove_volume(name)
+
+
+@pytest.fixture
+def index(volumes: None, runner: Runner, engine: Any, tmp_path: Path) -> Iterator[Index]:
+    """An index with the package ``tiny``."""
     served = Index(engine, tmp_path / "index")
     yield served
     served.close()
-    for name in images(engine):
-        engine.client.remove_image(name, force=True)
-    left = engine.client.images(filters={"dangling": True})
-    for row in left:
-        engine.client.remove_image(row["Id"], force=True)
-    assert left == []
 
 
 @pytest.fixture
@@ -135,250 +123,96 @@ def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def submit(runner: Runner, image: str, index: Index, scripts: Path) -> Callable[..., Job]:
-    """``submit(environment=…, image=…, **cfg)`` → the job of ``python train.py``."""
+def submit(index: Index, runner: Runner, image: str, scripts: Path) -> Callable[..., Job]:
+    """``submit(*command, image=…, **cfg)`` → the job of ``python train.py`` or another command."""
+    variables = {
+        "UV_DEFAULT_INDEX": index.url,
+        "UV_HTTP_TIMEOUT": "30",
+        "PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin",
+    }
 
-    def start(environment: str | None = None, image: str = image, **cfg: Any) -> Job:
-        return launch(image, index.url, environment, cfg).plan(runner).submit()
+    def start(*command: str, image: str = image, **cfg: Any) -> Job:
+        program, *args = command or ("python", "train.py")
+        role = Role("main", image, entrypoint=program, args=args, env=variables)
+        launch = Launch(
+            app=AppDef("train", [role]),
+            scheduler="docker",
+            cfg={"network": "host", **cfg},
+            environment="train.py",
+            workspace=".",
+        )
+        return launch.plan(runner).submit()
 
     return start
 
 
-def launch(image: str, url: str, environment: str | None, cfg: dict[str, Any]) -> Launch:
-    """Return what submits ``python train.py``."""
-    variables = {"UV_DEFAULT_INDEX": url, "PIP_INDEX_URL": url, "UV_HTTP_TIMEOUT": "30"}
-    variables["PATH"] = os.path.dirname(sys.executable)
-    role = Role("main", image, entrypoint="python", args=["train.py"], env=variables)
-    return Launch(
-        app=AppDef("train", [role]),
-        scheduler="docker",
-        cfg={"network": "host", **cfg},
-        environment=environment,
-        workspace=".",
-    )
-
-
 def output_of(job: Job) -> list[str]:
-    """Wait until a job has succeeded, and return its log."""
+    """Wait until a job has succeeded, and return its log, without what uv says of its installing."""
     status = job.wait(60)
     lines = [line.rstrip() for line in job.logs("main", 0)]
-    assert status.state.name == "SUCCEEDED", (status, lines)
-    return lines
+    assert status.state is AppState.SUCCEEDED, (status, lines)
+    return [line for line in lines if not line.startswith("Installed ")]
 
 
-def images(engine: Any) -> list[str]:
-    """Return the names of the images that carry packages."""
-    rows = engine.client.images(name=REPOSITORY)
-    return [name for row in rows for name in row["RepoTags"] or ()]
-
-
-def builders(engine: Any) -> list[str]:
-    """Return the names of the containers in which packages are installed."""
-    rows = engine.client.containers(all=True, filters={"name": REPOSITORY})
-    return [row["Names"][0] for row in rows]
-
-
-def test_made_once_and_used_by_the_next(
-    submit: Callable[..., Job],
-    engine: Any,
-    index: Index,
-    scripts: Path,
-    image: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+def test_installed_once_and_used_by_the_next(
+    submit: Callable[..., Job], index: Index, scripts: Path
 ) -> None:
-    """A first job installs its packages in an image, and the next one fetches nothing.
-
-    It is shown how the image is made. The script finds its package, as another user too, and so
-    does other code. Nothing of the tools is in the image, which starts as the one below it.
-    """
-    caplog.set_level("INFO", "transload")
-    first = output_of(submit())
-    assert first[0].startswith("1.0 /opt/transload/")
-    made = images(engine)
-    assert "made in " in caplog.text and f"kept as image {made[0]}" in caplog.text
-    assert len(made) == 1 and builders(engine) == []
-    asked = index.ask()
+    """A first job installs its packages, and the next one, with other code, fetches none."""
+    assert output_of(submit()) == ["1.0"]
+    fetched = index.wheels()
     (scripts / "train.py").write_text(f"{HEADER}print('more')\n")
-    assert output_of(submit(user="1000:1000")) == [*first, "more"]
-    assert index.ask() == asked and images(engine) == made
-    monkeypatch.setattr(convert, "IMAGE", image)
-    assert output_of(submit(image=""))[0] == first[0], "a role without an image has the public one"
-    assert images(engine) == made
-    found = engine.client.inspect_image(made[0])["Config"]
-    below = engine.client.inspect_image(image)["Config"]
-    assert found["Env"] == below["Env"] and found["User"] == below["User"]
-    assert found["Entrypoint"] == below["Entrypoint"]
-    assert index.url not in json.dumps(engine.client.inspect_image(made[0]))
-    changed = engine.client.create_container_from_config({"Image": made[0], "Cmd": ["x"]})["Id"]
-    try:
-        with pytest.raises(Exception, match="404"):
-            engine.client.get_archive(changed, "/opt/transload-builder")
-        with pytest.raises(Exception, match="404"):
-            engine.client.get_archive(changed, "/root/.cache")
-    finally:
-        engine.client.remove_container(changed)
+    assert output_of(submit()) == ["1.0", "more"]
+    assert index.wheels() == fetched
 
 
-def test_an_image_with_its_own_settings(
-    submit: Callable[..., Job], engine: Any, image: str
-) -> None:
-    """Entrypoint, command and user of the image below stay, though root installs by another."""
-    made = engine.client.create_container_from_config({"Image": image, "Cmd": ["sh"]})["Id"]
-    changes = ['ENTRYPOINT ["/own", "$HOME \\\\"]', 'CMD ["a b"]', "USER 1000:1000"]
-    own = "transload-test/own:1"
-    engine.client.commit(made, repository="transload-test/own", tag="1", changes=changes)
-    engine.client.remove_container(made)
-    try:
-        job = submit(image=own)
-        assert output_of(job)[0].startswith("1.0 ")
-        job.delete()
-        found = engine.client.inspect_image(images(engine)[0])["Config"]
-        below = engine.client.inspect_image(own)["Config"]
-        for key in ("Entrypoint", "Cmd", "User", "WorkingDir"):
-            assert found[key] == below[key]
-    finally:
-        engine.client.remove_image(own, force=True)
+def test_another_user(submit: Callable[..., Job]) -> None:
+    """A program of another user than root has its packages, too."""
+    assert output_of(submit()) == ["1.0"]
+    assert output_of(submit(user="1000:1000")) == ["1.0"]
 
 
 def test_a_folder_in_place_of_an_image(
-    runner: Runner, image: str, index: Index, scripts: Path
+    index: Index, runner: Runner, image: str, scripts: Path
 ) -> None:
-    """A folder is mounted over the image with the packages."""
-    made = launch("", index.url, None, {"image": image})
-    role = made.app.roles[0]  # type: ignore[union-attr]
-    role.image = str(scripts)
-    job = Launch(app=made.app, scheduler="docker", cfg=made.cfg).plan(runner).submit()
-    assert output_of(job)[0].startswith("1.0 /opt/transload/")
-
-
-def test_a_killed_maker_leaves_nothing(
-    submit: Callable[..., Job],
-    engine: Any,
-    index: Index,
-    image: str,
-    eventually: Any,
-) -> None:
-    """A maker killed early leaves no container and nothing that is trusted.
-
-    The next one makes it anew.
-    """
-    index.ask("hang")
-    code = (
-        "import sys\n"
-        "from test_environments import launch, Runner\n"
-        "with Runner('t') as runner:\n"
-        "    launch(sys.argv[1], sys.argv[2], None, {}).plan(runner).submit()\n"
-    )
-    path = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
-    maker = subprocess.Popen(
-        [sys.executable, "-c", code, image, index.url], env={**os.environ, "PYTHONPATH": path}
-    )
-    eventually(lambda: index.times_resolved() >= 1)
-    maker.send_signal(signal.SIGKILL)
-    maker.wait()
-    eventually(lambda: builders(engine) == [])
-    assert images(engine) == []
-    index.ask("answer")
-    assert output_of(submit())[0].startswith("1.0 ")
-    assert len(images(engine)) == 1 and builders(engine) == []
+    """A folder is mounted into the image, and its script finds its packages."""
+    variables = {"UV_DEFAULT_INDEX": index.url, "PATH": os.path.dirname(sys.executable)}
+    role = Role("main", str(scripts), entrypoint="python", args=["train.py"], env=variables)
+    cfg = {"network": "host", "image": image}
+    job = Launch(app=AppDef("train", [role]), scheduler="docker", cfg=cfg).plan(runner).submit()
+    assert output_of(job) == ["1.0"]
 
 
 @pytest.mark.parametrize(
-    "moment",
-    [pytest.param("before it is kept", marks=pytest.mark.slow), "before it has a name"],
+    ("code", "ends"),
+    [
+        ("import sys; sys.exit(75)", 75),
+        ("import os; os.kill(os.getpid(), 11)", -signal.SIGSEGV),
+    ],
+    ids=["code", "fault"],
 )
-def test_a_maker_killed_at_the_end(
-    submit: Callable[..., Job],
-    engine: Any,
-    index: Index,
-    image: str,
-    eventually: Any,
-    moment: str,
+def test_a_job_ends_as_its_program_does(
+    submit: Callable[..., Job], scripts: Path, code: str, ends: int
 ) -> None:
-    """What a maker killed at the end kept without a name is not used, and is removed."""
-    code = (
-        "import os, signal, sys\n"
-        "from test_environments import launch, Runner\n"
-        "from transload_docker.engine import Engine\n"
-        "commit = Engine.commit\n"
-        "def commit_and_die(*args):\n"
-        "    if sys.argv[3] == 'before it has a name':\n"
-        "        commit(*args)\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "Engine.commit = commit_and_die\n"
-        "with Runner('t') as runner:\n"
-        "    launch(sys.argv[1], sys.argv[2], None, {}).plan(runner).submit()\n"
-    )
-    path = os.pathsep.join([os.path.dirname(__file__), os.environ.get("PYTHONPATH", "")])
-    done = subprocess.run(
-        [sys.executable, "-c", code, image, index.url, moment],
-        env={**os.environ, "PYTHONPATH": path},
-        check=False,
-        timeout=60,
-    )
-    assert done.returncode == -signal.SIGKILL
-    nameless = engine.client.images(filters={"dangling": True})
-    assert len(nameless) == int(moment == "before it has a name")
-    eventually(lambda: builders(engine) == [])
-    assert images(engine) == []
-    assert output_of(submit())[0].startswith("1.0 ")
-    assert index.times_resolved() == 2 and len(images(engine)) == 1
-    assert engine.client.images(filters={"dangling": True}) == []
+    """Its exit code, or the signal that has ended it, is the replica's."""
+    (scripts / "train.py").write_text(f"{HEADER}{code}\n")
+    status = submit().wait(60)
+    assert status.state is AppState.FAILED
+    assert status.roles[0].replicas[0].exit_code == ends
 
 
-def test_what_cannot_be_made(
-    submit: Callable[..., Job],
-    engine: Any,
-    busybox: str,
-    scripts: Path,
-    runner: Runner,
-) -> None:
-    """A missing package and an image without Python are refused by name, with nothing left."""
-    (scripts / "needs.txt").write_text("nowhere\n")
-    with pytest.raises(SubmitError, match=r"needs\.txt.*cannot be (?s:.)*nowhere"):
-        submit(environment="needs.txt")
-    with pytest.raises(SubmitError, match=f"image '{busybox}' has no Python"):
-        submit(image=busybox)
-    assert images(engine) == [] and builders(engine) == []
-    assert runner.list("docker") == []
-
-
-def test_uv_that_does_not_run_there(
-    submit: Callable[..., Job], engine: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Without a uv that runs in the image Python's own tools are used, and say what they lack."""
-    monkeypatch.setattr(environments, "_MACHINES", {})
-    with pytest.raises(SubmitError, match="(?s)cannot be.*ensurepip"):
-        submit()
-    assert images(engine) == [] and builders(engine) == []
-
-
-def test_listed_and_deleted(
-    submit: Callable[..., Job],
-    engine: Any,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """An image is listed with its size, and deleted by age once no job uses it or begins to."""
+def test_a_cancelled_job(submit: Callable[..., Job], scripts: Path) -> None:
+    """The program gets the signal, and the job is CANCELLED."""
+    (scripts / "train.py").write_text(f"{HEADER}import time; sys.stdout.flush(); time.sleep(200)\n")
     job = submit()
-    output_of(job)
-    assert main(["list", "--environments", "-s", "docker", "--json"]) == 0
-    row = json.loads(capsys.readouterr().out.splitlines()[0])
-    assert "train.py" in json.dumps(row)
-    found = job.runner.scheduler("docker").environments()
-    assert [each.path for each in found] == images(engine)
-    assert found[0].in_use and found[0].size and found[0].name == "train.py"
-    delete = job.runner.scheduler("docker").delete_environments
-    monkeypatch.setattr(environments, "_IDLE_S", 0.0)
-    assert list(delete()) == [] and len(images(engine)) == 1
-    job.delete()
-    assert list(delete(3600.0)) == []
-    monkeypatch.undo()
-    monkeypatch.setenv("DOCKER_HOST", engine.url)
-    assert list(delete()) == []  # somebody may be submitting
-    monkeypatch.setattr(environments, "_IDLE_S", 0.0)
-    assert [each.key for each in delete(dry_run=True)] == [found[0].key]
-    assert len(images(engine)) == 1
-    assert [each.key for each in delete()] == [found[0].key]
-    assert images(engine) == []
+    assert next(job.logs("main", 0, regex="1.0")).rstrip() == "1.0"
+    job.cancel()
+    assert job.wait(60).state is AppState.CANCELLED
+
+
+def test_an_image_in_which_uv_does_not_run(
+    submit: Callable[..., Job], busybox: str, runner: Runner
+) -> None:
+    """It is refused by name before anything starts."""
+    with pytest.raises(SubmitError, match=busybox):
+        submit(image=busybox)
+    assert runner.list("docker") == []

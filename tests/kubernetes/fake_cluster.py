@@ -44,7 +44,7 @@ _MOMENT_S, _BACK_OFF_S = 0.1, 0.3
 _COUNTED_S = 1.0
 """So long a deleted pod that has ended is there, since its Job counts such ends once a second."""
 MESSAGE = "/dev/termination-log"
-ENVIRONMENT = "/transload/environment"
+ENVIRONMENT = "/transload/packages"
 CHECKPOINTS, IN_CLAIM = "/transload/checkpoints", "transload-checkpoints"
 INDEX = "batch.kubernetes.io/job-completion-index"
 ACTIONS = {"Ignore": "ignored", "Count": "failed", "FailIndex": "given up", "FailJob": "fatal"}
@@ -432,11 +432,9 @@ class Cluster:
         """Start the next init container of a pod (name, image, words, variables), or its program."""
         if not todo:
             return self._start_main(pod, command, env)
-        name, image, words, own_env = todo[0]
+        name, _, words, own_env = todo[0]
         ended = functools.partial(self._after_init, pod, todo, now_text(), command, env)
         try:
-            if "no-python" in image:
-                raise FileNotFoundError
             made = Process(words, own_env, ended)
         except OSError:
             return ended(128, "StartError")

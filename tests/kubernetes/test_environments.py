@@ -1,27 +1,26 @@
-"""Each pod installs the packages of its role before its program starts."""
+"""The uv of an image starts a role's program with the packages that it needs."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import transload
-from transload.errors import SubmitError
+from transload.errors import SpecError
 from transload.runner import Job, Launch, Runner
-from transload.specs import AppDef, AppState, Environment, Role
-from transload_kubernetes import environments
-from transload_kubernetes.convert import convert
+from transload.schedulers.environments import uv_here
+from transload.specs import AppDef, AppState, Role
 from transload_testing.packages import PackageIndex, package_index
 
 IMAGE = "registry.example/shell:1"
-PRINT = "import os, sys, tiny; print(tiny.VERSION, sys.prefix == os.environ['VIRTUAL_ENV'])"
+PRINT = "import tiny; print(tiny.VERSION)"
 
 
 @pytest.fixture
-def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """An index with one package, which wants a password."""
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackageIndex]:
+    """An index with one package, which wants a password. The pods' image has uv."""
     (tmp_path / "index").mkdir()
     with package_index(tmp_path / "index", "reader", "letmein") as made:
         made.add("tiny", "1.0")
@@ -29,87 +28,86 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         yield made
 
 
-def _run(
-    runner: Runner, index: PackageIndex, folder: Path, wanted: str, **fields: Any
-) -> tuple[Job, str]:
-    """Run a program with packages. Return its job, and the address of the index in its file."""
-    address = index.url.replace("//", "//reader:${INDEX_WORD}@")
+def _launch(index: PackageIndex, folder: Path, wanted: str, **fields: Any) -> Launch:
+    """Return what runs a program with packages."""
     file = folder / "requirements.txt"
-    file.write_text(f"--index-url {address}\n{wanted}\n")
+    file.write_text(f"{wanted}\n")
     (folder / "word").write_text("letmein")
     role = Role("main", IMAGE, entrypoint="python", args=["-c", PRINT])
-    role.secrets = {"INDEX_WORD": f"file:{folder / 'word'}", "OTHER": f"file:{folder / 'word'}"}
+    role.env = {"UV_INDEX": f"own={index.url}", "UV_INDEX_OWN_USERNAME": "reader"}
+    role.secrets = {"UV_INDEX_OWN_PASSWORD": f"file:{folder / 'word'}"}
     for name, value in fields.items():
         setattr(role, name, value)
-    launch = Launch(
-        app=AppDef("packages", [role]),
-        scheduler="kubernetes",
-        cfg={"jobset": "never"},
-        environment=str(file),
-    )
-    return runner.job(runner.run(launch)), address
+    cfg = {"jobset": "never"}
+    app = AppDef("packages", [role])
+    return Launch(app=app, scheduler="kubernetes", cfg=cfg, environment=str(file))
 
 
-def test_a_pod_installs_what_its_program_imports(
-    fake: Any, runner: Runner, index: PackageIndex, tmp_path: Path
+def _run(runner: Runner, launch: Launch) -> Job:
+    return runner.job(runner.run(launch))
+
+
+@pytest.fixture
+def with_uv(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fake pods find uv on PATH."""
+    import os
+
+    monkeypatch.setenv("PATH", f"{Path(uv_here()).parent}:{os.environ['PATH']}")
+
+
+def test_a_program_finds_its_packages(
+    fake: Any, with_uv: None, runner: Runner, index: PackageIndex, tmp_path: Path
 ) -> None:
-    """The program finds its packages, and the password of the index is a reference in all that is
-    on the cluster.
-    """
-    job, _ = _run(runner, index, tmp_path, "tiny==1.0")
+    """It has them, and the password of the index is a reference in all that is on the cluster."""
+    job = _run(runner, _launch(index, tmp_path, "tiny==1.0"))
     status = job.wait(timeout=100)
-    assert status.state is AppState.SUCCEEDED, status
-    assert list(job.logs()) == ["1.0 True\n"] or "1.0 True" in "".join(map(str, job.logs()))
-    (made,) = fake.cluster.items("jobs")
-    (making,) = made["spec"]["template"]["spec"]["initContainers"]
-    assert [each["name"] for each in making["env"]] == ["INDEX_WORD"]
-    assert "valueFrom" in making["env"][0]
-    assert "letmein" not in str([*fake.cluster.items("jobs"), *fake.cluster.items("configmaps")])
+    lines = [line.rstrip() for line in job.logs("main", 0)]
+    assert status.state is AppState.SUCCEEDED, lines
+    assert "1.0" in lines
+    assert "letmein" not in str([*fake.cluster.items("jobs"), *fake.cluster.items("pods")])
 
 
 def test_packages_that_do_not_exist(
+    fake: Any, with_uv: None, runner: Runner, index: PackageIndex, tmp_path: Path
+) -> None:
+    """The job fails, with uv's words in its log."""
+    job = _run(runner, _launch(index, tmp_path, "tiny==2.0"))
+    assert job.wait(timeout=100).state is AppState.FAILED
+    assert any("tiny==2.0" in line for line in job.logs("main", 0))
+
+
+def test_an_image_without_uv(
     fake: Any, runner: Runner, index: PackageIndex, tmp_path: Path
 ) -> None:
-    """The installer's last lines are the reason why the job has failed, and no retry is spent."""
-    job, _ = _run(runner, index, tmp_path, "tiny==2.0", max_retries=3)
-    status = job.wait(timeout=100)
-    assert status.state is AppState.FAILED
-    assert status.num_restarts == 0
-    assert "requirements.txt" in status.msg and "cannot be made" in status.msg
-    assert "tiny==2.0" in str(status.roles[0].replicas[0].structured_error_msg)
-    assert len(fake.cluster.items("pods")) == 1
-
-
-def test_an_image_without_python(runner: Runner, index: PackageIndex, tmp_path: Path) -> None:
-    """It is named, and what to do."""
-    image = "registry.example/no-python:1"
-    job, _ = _run(runner, index, tmp_path, "tiny==1.0", image=image, max_retries=1)
+    """The log has the line of a Dockerfile that puts it there, and the exit code is 127."""
+    env = {"PATH": "/usr/bin:/bin"}
+    job = _run(runner, _launch(index, tmp_path, "tiny==1.0", env=env))
     status = job.wait(timeout=60)
-    assert status.state is AppState.FAILED
-    assert f"image {image!r} has no python3" in status.msg
-    assert "--environment none" in status.msg
+    assert status.roles[0].replicas[0].exit_code == 127
+    assert any("COPY --from=" in line for line in job.logs("main", 0))
 
 
-def test_a_role_without_an_image() -> None:
-    """Its packages are installed in the public Python of the built-in components."""
-    wanted = Environment("requirements.txt", "packages.txt", "0123456789abcdef" * 4)
-    role = Role("main", "", entrypoint="python", args=["train.py"], environment=wanted)
-    job = convert(AppDef("a", [role]), {"jobset": "never"}, "kubernetes", "a").jobs[0]
-    pods = job["spec"]["template"]["spec"]
-    assert {each["image"] for each in (*pods["initContainers"], *pods["containers"])} == {
-        transload.IMAGE
-    }
+def test_a_submit_names_the_line_of_the_dockerfile(
+    fake: Any,
+    with_uv: None,
+    runner: Runner,
+    index: PackageIndex,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Whoever submits reads what the image needs."""
+    with caplog.at_level("INFO", "transload"):
+        _run(runner, _launch(index, tmp_path, "tiny==1.0")).wait(timeout=100)
+    assert "COPY --from=" in caplog.text
 
 
-def test_what_is_too_long_to_travel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_role_without_an_image(runner: Runner, index: PackageIndex, tmp_path: Path) -> None:
+    """It runs in a public image that has uv."""
+    plan = _launch(index, tmp_path, "tiny==1.0", image="").plan(runner)
+    assert "astral-sh/uv" in str(plan)
+
+
+def test_what_is_too_long_to_travel(runner: Runner, index: PackageIndex, tmp_path: Path) -> None:
     """It is refused by its size before anything starts."""
-    from transload.schedulers.environments import read_environment, recipe_of
-
-    (tmp_path / "requirements.txt").write_text("tiny\n")
-    found = read_environment(
-        Environment("requirements.txt", "r.txt", source="requirements.txt"), str(tmp_path), "e"
-    )
-    monkeypatch.setattr(environments, "_LONGEST", 10)
-    role = Role("main", IMAGE, entrypoint="sh", environment=found)
-    with pytest.raises(SubmitError, match="at most 10 travel in a pod"):
-        environments.provide(role, recipe_of(found))
+    with pytest.raises(SpecError, match="300,000"):
+        _launch(index, tmp_path, "\n".join(f"tiny=={n}" for n in range(50_000))).plan(runner)

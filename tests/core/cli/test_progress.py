@@ -158,15 +158,3 @@ def test_get_shows_how_far_it_is(
     assert (
         shown == "" if more else f"copying files of {handle.rpartition('/')[2]}: 2.5 MiB" in shown
     )
-
-
-def test_an_error_that_says_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last text of work that failed is not written again where the error contains it."""
-    file = shown_on(io.StringIO(), monkeypatch)
-    monkeypatch.setattr(module, "IN_LOG_S", 60.0)
-    for error_says_it in (True, False):
-        line = changing_line(rare=True, error_says_it=error_says_it)
-        with pytest.raises(OSError, match="no room"), line as show:
-            show("making: no room")
-            raise OSError("no room")
-    assert file.getvalue() == "transload: making: no room\n"

@@ -401,12 +401,14 @@ def test_a_wrong_header_is_one_line(scripts: Path, text: str, message: str) -> N
         ("pyproject.toml", "", r"give the uv\.lock beside it"),
         ("packages.yaml", "", r"must be a script with an inline header"),
         ("uv.lock", "a = 1\n", r"uv\.lock: is no lock of uv"),
-        ("uv.lock", "a = = 1\n", r"uv\.lock: is no lock of uv"),
+        ("uv.lock", "a = = 1\n", r"uv\.lock: is not TOML"),
         ("requirements.txt", "tiny\n-e .\n", r"requirements\.txt:2: -e \.: is a local path"),
         ("requirements.txt", "./wheels/tiny.whl\n", r"requirements\.txt:1: .*local path"),
         ("requirements.txt", "tiny @ file:///x\n", r"requirements\.txt:1: .*local path"),
         ("requirements.txt", "--find-links wheels\ntiny\n", r":1: --find-links wheels: .*local"),
         ("requirements.txt", "-r ../other.txt\n", r":1: -r \.\./other\.txt: is a local path"),
+        ("requirements.txt", "-c limits.txt\n", r":1: -c limits\.txt: constraints do not travel"),
+        ("requirements.txt", "-i https://${WORD}@host/simple\n", r":1: .*UV_INDEX_NAME_PASSWORD"),
         ("requirements.txt", "-r missing.txt\n", r"missing\.txt: cannot be read: No such file"),
         ("requirements.txt", "-i https://me:hunter2@host/simple\ntiny\n", r":1: .*a password"),
         ("job.py", "print(1)\n", r"job\.py: has no header"),
@@ -425,21 +427,21 @@ def test_a_wrong_file_is_one_line(scripts: Path, name: str, text: str, message: 
 def test_a_password_by_a_variable_is_allowed(scripts: Path) -> None:
     """``${NAME}`` stands for a secret of the job, and comments and markers are no paths."""
     (scripts / "requirements.txt").write_text(
-        "# see ./notes\n--index-url https://${WHO}:${WORD}@host/simple\n"
+        "# see ./notes\n--index-url https://host/simple\n"
         "tiny ; python_version > '3'  # fine\nother[extra]>=1 \\\n  --hash=sha256:aa\n"
-        "third @ git+https://host/x.git\n"
+        "third @ git+https://host/x.git\nlast @ https://${WHO}:${WORD}@host/last.whl\n"
     )
     with Runner("t") as runner:
         found = planned(runner, command=["true"], environment="requirements.txt").roles[0]
     assert found.environment is not None
 
 
-def test_files_that_are_included_travel_and_count(scripts: Path) -> None:
+def test_files_that_are_included_count(scripts: Path) -> None:
     """A changed included file is another environment. The name of the first file is no matter."""
     (scripts / "sub").mkdir()
-    (scripts / "requirements.txt").write_text("-r sub/base.txt\n-c limits.txt\n")
+    (scripts / "requirements.txt").write_text("-r sub/base.txt\n")
+    (scripts / "other.txt").write_text("-r sub/base.txt\n")
     (scripts / "sub" / "base.txt").write_text("tiny\n")
-    (scripts / "limits.txt").write_text("tiny<2\n")
 
     def digest(file: str) -> str:
         with Runner("t") as runner:
@@ -448,7 +450,8 @@ def test_files_that_are_included_travel_and_count(scripts: Path) -> None:
         return found.sha256
 
     first = digest("requirements.txt")
-    (scripts / "limits.txt").write_text("tiny<3\n")
+    assert digest("other.txt") == first
+    (scripts / "sub" / "base.txt").write_text("tiny<3\n")
     assert digest("requirements.txt") != first
 
 

@@ -14,10 +14,7 @@ PAGE = ROOT / "examples" / "script" / "README.md"
 
 
 def test_commands_of_the_page(transload_home: Path, tmp_path: Path) -> None:
-    """The commands of the page run from the repository's folder.
-
-    Both jobs run in one environment, with what the header says of them.
-    """
+    """The commands of the page run from the repository's folder, as the header says."""
     block = re.search(r"```console\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert block is not None
     commands = [line.removeprefix("$ ") for line in block[1].splitlines()]
@@ -37,11 +34,5 @@ def test_commands_of_the_page(transload_home: Path, tmp_path: Path) -> None:
         )
         for command in commands
     ]
-    places = [re.findall(r"from (\S+)", each.stdout) for each in outputs[:2]]
-    assert places[0] == places[1] != []
-    assert places[0][0].startswith(str(transload_home))
-    assert "degree 5: error 0.0922" in outputs[0].stdout
-    assert "made in" in outputs[0].stderr
-    assert "made in" not in outputs[1].stderr
+    assert all("degree 5: error 0.0922" in each.stdout for each in outputs)
     assert re.search(r"local://transload/fit-\w+", outputs[1].stderr)
-    assert outputs[2].stdout.startswith("fit.py\t")

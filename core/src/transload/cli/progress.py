@@ -79,10 +79,6 @@ class _ChangingLine:
         else:
             say(text)
 
-    def forget(self) -> None:
-        """Leave out the last text if it was not shown yet."""
-        self._last = ""
-
     def end(self) -> None:
         """Remove the line. If changes are rare, write the last text as a line that stays."""
         if screen is not None and self._on_terminal:
@@ -123,14 +119,11 @@ def lines_to(log: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def changing_line(
-    *, rare: bool = False, error_says_it: bool = False
-) -> Iterator[Callable[[str], None]]:
+def changing_line(*, rare: bool = False) -> Iterator[Callable[[str], None]]:
     """Show a changing text. A text that comes too soon after another is left out.
 
     Args:
         rare: whether changes are rare, so that a terminal shows each and the last one stays.
-        error_says_it: whether an error of the work contains the last text, which is not repeated.
 
     Returns:
         A function to call with each new text.
@@ -138,10 +131,6 @@ def changing_line(
     line = _ChangingLine(rare)
     try:
         yield line.show
-    except Exception:
-        if error_says_it:
-            line.forget()
-        raise
     finally:
         line.end()
 

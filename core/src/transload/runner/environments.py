@@ -14,13 +14,14 @@ import sysconfig
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.components.programs.record import START
 from transload.errors import SpecError
-from transload.schedulers.environments import Header, read_environment, read_header
+from transload.schedulers import environments
 from transload.specs import (
     AppDef,
+    CfgVal,
     Environment,
     Role,
     Workspace,
@@ -29,6 +30,10 @@ from transload.specs import (
 from transload.specs.app import as_environment
 from transload.specs.checks import check_str
 from transload.specs.settings import SETTINGS, read_table, with_settings
+
+if TYPE_CHECKING:
+    from transload.schedulers.api import SchedulerBase
+    from transload.schedulers.environments import Header, Packages
 
 _PYTHON: Final = r"python(3(\.\d+)?)?\Z"
 _WITH_VALUE: Final = ("-W", "-X", "--check-hash-based-pycs")
@@ -72,7 +77,7 @@ def is_script(path: str) -> bool:
     Raises:
         SpecError: if its header cannot be read, with file and line.
     """
-    if not path.endswith(".py") or read_header(path) is None:
+    if not path.endswith(".py") or environments.read_header(path) is None:
         return False
     try:
         with open(path, "rb") as file:
@@ -156,7 +161,7 @@ def headers_of(app: AppDef, folders: Mapping[str, Sequence[str]]) -> dict[str, H
         script = script_of(role, folders.get(role.name, ()))
         if script is None:
             continue
-        header = read_header(script)
+        header = environments.read_header(script)
         if header is not None:
             found[role.name] = header
     return found
@@ -237,7 +242,7 @@ def with_environments(
         wanted = given or role.environment or settings or header
         found = None
         if wanted is not None and not wanted.is_none:
-            found = read_environment(wanted, folder, f"roles[{index}].environment")
+            found = environments.read_environment(wanted, folder, f"roles[{index}].environment")
         if found != role.environment:
             is_changed = True
             role = replace(role, environment=found)
@@ -245,6 +250,31 @@ def with_environments(
     if not is_changed:
         return app
     return replace(app, roles=roles)
+
+
+def with_packages(
+    app: AppDef, scheduler: SchedulerBase, cfg: Mapping[str, CfgVal]
+) -> tuple[AppDef, dict[str, Packages]]:
+    """Return a job whose roles run with their packages, and what each role needs.
+
+    Args:
+        app: the job, which is not changed.
+        scheduler: where it goes. One that installs nothing refuses it when it converts it.
+        cfg: its run options.
+
+    Raises:
+        SpecError: if a file cannot be read, or is wrong.
+        ConfigError: if uv is needed here, and there is none.
+    """
+    needed = {role.name: role.environment for role in app.roles if role.environment is not None}
+    if not needed or not scheduler.capabilities.environments:
+        return app, {}
+    found = {name: environments.packages_of(environment) for name, environment in needed.items()}
+    roles = [
+        scheduler.with_packages(role, found[role.name], cfg) if role.name in found else role
+        for role in app.roles
+    ]
+    return replace(app, roles=roles), found
 
 
 def _is_run_by_uv(role: Role, header: Header | None) -> bool:

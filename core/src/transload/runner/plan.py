@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import transload
 from transload.errors import ConfigError, SpecError
-from transload.runner.environments import headers_of, with_environments, with_open_settings
+from transload.runner.environments import (
+    headers_of,
+    with_environments,
+    with_open_settings,
+    with_packages,
+)
 from transload.runner.job import Job
 from transload.runner.job_env import (
     Run,
@@ -32,7 +37,6 @@ from transload.runner.job_env import (
 )
 from transload.runner.travel import add_files, announce, is_from_here, with_job_mounts
 from transload.runtime.tracking.names import given_base, local_path
-from transload.schedulers import environments
 from transload.schedulers.api import Submission
 from transload.schedulers.follower import emit
 from transload.specs import (
@@ -57,6 +61,7 @@ if TYPE_CHECKING:
     from transload.runner.config import Defaults
     from transload.runner.launch import Launch
     from transload.schedulers.api import SchedulerBase
+    from transload.schedulers.environments import Packages
 
 T = TypeVar("T")
 
@@ -86,6 +91,7 @@ class Plan(AppDryRunInfo[T]):
         inherit_env: it gets the whole environment of the process that submits it, where its
             scheduler can do that.
         checkpoints: the name under which its checkpoints are kept. None means that it has none.
+        packages: role → what it needs installed.
         asked: who asks, in an orchestrator's words (see `transload.schedulers.Submission`).
         reattached: the submit found the job, and started nothing.
     """
@@ -101,6 +107,7 @@ class Plan(AppDryRunInfo[T]):
     id_given: bool = False
     inherit_env: bool = True
     checkpoints: str | None = None
+    packages: Mapping[str, Packages] = field(default_factory=dict)
     asked: Mapping[str, Any] = field(default_factory=dict)
     reattached: bool = False
     _runner: Runner
@@ -156,7 +163,8 @@ class Plan(AppDryRunInfo[T]):
             self.resolved, scheduler, self._runner.environ, self._runner.secret_sources
         )
         submission = self._submission(secrets)
-        request = self._prepared_request(scheduler, secrets)
+        self._bring_packages(scheduler, secrets)
+        request = self._prepared_request(scheduler)
         started = scheduler.submit(request, self.app_id, submission)
         self.reattached = not started
         if started:
@@ -191,20 +199,24 @@ class Plan(AppDryRunInfo[T]):
             asked=self.asked,
         )
 
-    def _prepared_request(
+    def _bring_packages(
         self, scheduler: SchedulerBase, secrets: Mapping[str, Mapping[str, str]]
-    ) -> T:
-        """Return the request to submit, after building what it needs.
+    ) -> None:
+        """Put what uv reads to where the roles run."""
+        for role in self.resolved.roles:
+            packages = self.packages.get(role.name)
+            if packages is not None:
+                values = {**role.env, **secrets.get(role.name, {})}
+                variables = packages.variables_from(values)
+                scheduler.bring_packages(role, packages, self.cfg, variables)
 
-        That may be packages or a copied workspace.
+    def _prepared_request(self, scheduler: SchedulerBase) -> T:
+        """Return the request to submit, after a workspace was copied.
 
         Raises:
-            ConfigError: if the caller changed the request, and what was built needs a new one.
+            ConfigError: if the caller changed the request, and a copy needs a new one.
         """
         resolved = self.resolved
-        if any(role.environment for role in resolved.roles):
-            self._refuse_changed(scheduler)  # before anything is installed
-            resolved = environments.provide_environments(scheduler, resolved, self.cfg, secrets)
         if not scheduler.capabilities.shares_disk and any(
             each.workspace for each in resolved.roles
         ):
@@ -225,8 +237,7 @@ class Plan(AppDryRunInfo[T]):
         unchanged = self._unchanged or scheduler.convert(self.resolved, self.cfg)
         if self.request != unchanged:
             raise ConfigError(
-                "the request was changed after the dry-run, but it must be built anew (workspace, "
-                "environment)"
+                "the request was changed after the dry-run, but it must be built anew (workspace)"
             )
 
 
@@ -316,6 +327,7 @@ def make_plan(given: Planning) -> Plan[Any]:
     run = _run_of(app, given, to, written)
     resolved = with_variables(with_job_mounts(app, to, runner), run, to, runner)
     add_files(resolved, to, written)
+    resolved, packages = with_packages(resolved, to.scheduler, to.cfg)
     plan = Plan(
         request=to.scheduler.convert(resolved, to.cfg),
         _fmt=to.scheduler.format_request,
@@ -329,6 +341,7 @@ def make_plan(given: Planning) -> Plan[Any]:
         parent_run_id=run.parent,
         id_given=given.app_id is not None,
         checkpoints=run.checkpoints,
+        packages=packages,
         asked=dict(given.asked),
         inherit_env=runner.inherit_env,
         _runner=runner,

@@ -40,7 +40,7 @@ from transload.specs.app import RETRY_DELAY
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
-    from transload.schedulers.environments import MadeEnvironment, Recipe
+    from transload.schedulers.environments import Packages
 
 __all__ = [
     "AppDescription",
@@ -109,7 +109,7 @@ class Capabilities(NamedTuple):
         progress_server: ``Role.progress_server``.
         progress: the status has the progress that a job reports (`AppStatus.progress`).
         environments: ``Role.environment``, whose packages are installed where the role runs (see
-            `SchedulerBase.provide_environment`).
+            `SchedulerBase.with_packages`).
     """
 
     replicas: bool = True
@@ -478,55 +478,43 @@ class SchedulerBase(ABC):
         """
         return app
 
-    def provide_environment(
-        self,
-        role: Role,
-        recipe: Recipe,
-        cfg: Mapping[str, CfgVal],
-        variables: Mapping[str, str],
-    ) -> Role:
-        """Install the packages that a role needs, once for their content, where the role will run.
+    def with_packages(self, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+        """Return a role whose program is started by uv, with the packages that it needs. Pure.
 
-        Only a submit calls it, before `prepare`, where ``capabilities.environments`` is true. A
-        half-made environment is never used. Two callers that want the same one make it once
-        (`transload.schedulers.environments` has a program that does both).
+        Only called where ``capabilities.environments`` is true, before `convert`.
 
         Args:
             role: the role, which is not changed.
-            recipe: what is to be installed.
+            packages: what it needs.
             cfg: the run options.
-            variables: for the installer alone, such as the password of an index. They must neither
-                be written to disk nor shown.
-
-        Returns:
-            The role, changed so that it runs with these packages, and with its ``environment``.
 
         Raises:
-            SubmitError: if it cannot be made, with the installer's last lines.
+            ConfigError: if uv is needed here, and there is none.
             UnsupportedFeature: if this scheduler cannot, the default.
         """
         raise UnsupportedFeature(no_environments(f"role {role.name!r}", self.name), "environment")
 
-    def environments(self) -> Sequence[MadeEnvironment]:
-        """Return the environments that were made here, and which of them jobs use.
-
-        By default there are none.
-        """
-        return ()
-
-    def delete_environments(
-        self, older_than: float | None = None, *, dry_run: bool = False
-    ) -> Sequence[MadeEnvironment]:
-        """Delete environments that no job uses, running or stored to be started again.
+    def bring_packages(
+        self,
+        role: Role,
+        packages: Packages,
+        cfg: Mapping[str, CfgVal],
+        variables: Mapping[str, str],
+    ) -> None:
+        """Put what `with_packages` names to where the role will run. Only a submit calls it.
 
         Args:
-            older_than: seconds since the last use. None means all that no job uses.
-            dry_run: delete nothing, only tell.
+            role: the role, as `with_packages` returned it.
+            packages: what it needs.
+            cfg: the run options.
+            variables: what uv reads, such as the password of an index. They must neither be
+                written to disk nor shown.
 
-        Returns:
-            What was deleted. The default is nothing, as none are kept.
+        Raises:
+            SubmitError: if that is not possible.
+            UnsupportedFeature: if this scheduler cannot, the default.
         """
-        return ()
+        raise UnsupportedFeature(no_environments(f"role {role.name!r}", self.name), "environment")
 
     def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
         """Tell whether local folders can be copied to jobs with these options. Default True."""

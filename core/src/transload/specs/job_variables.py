@@ -5,17 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["PYTHONUNBUFFERED", "of_other_jobs"]
+__all__ = ["PYTHONUNBUFFERED", "REQUIREMENTS", "of_other_jobs"]
 
 PYTHONUNBUFFERED: Final = "PYTHONUNBUFFERED"
 """The variable that has Python write each line at once."""
+
+REQUIREMENTS: Final = "TRANSLOAD_REQUIREMENTS"
+"""The variable with the file of what a replica needs installed. uv starts such a replica.
+
+uv exits with 128 + n where its program was ended by signal n.
+"""
 
 _INSIDE: Final = "TRANSLOAD_JOB_ID"
 """The variable by which a process knows that it runs in a job."""
 
 _OUR_NAMES: Final = """
     APP_COOKIE APP_ID CHECKPOINT_DIR CHECKPOINT_NAME ERROR_FILE INTERRUPTIONS JOB_ID NOTICE_SIGNAL
-    NUM_REPLICAS OUTPUT_DIR PARENT_RUN_ID PROGRESS_FILE RANK0_HOST REPLICA_ID
+    NUM_REPLICAS OUTPUT_DIR PARENT_RUN_ID PROGRESS_FILE RANK0_HOST REPLICA_ID REQUIREMENTS
     RESULT_FILE RETRY ROLE ROLES TRACKER_BASE
 """
 _OURS: Final = frozenset(f"TRANSLOAD_{name}" for name in _OUR_NAMES.split())

@@ -51,8 +51,6 @@ from transload_docker.plan import RolePlan
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 WORKSPACE_REPOSITORY: Final = "transload-workspace"
-ENVIRONMENT_REPOSITORY: Final = "transload-environment"
-ENVIRONMENT_IMAGE: Final = "docker.environment"
 """Key of a role's metadata for the image with its packages, where ``image`` is a folder."""
 PULL_POLICIES: Final = ("never", "missing", "always")
 PUBLISH: Final = ("auto", "random", "none")
@@ -421,7 +419,7 @@ def _body(
     )
     role = values.apply(role)
     cfg = context.cfg
-    image = role.metadata.get(ENVIRONMENT_IMAGE, base_image(role, cfg))
+    image = base_image(role, cfg)
     if role.workspace:
         image = f"{WORKSPACE_REPOSITORY}:<content hash>"
     body: dict[str, Any] = {

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from docker import APIClient
 
 _TIMEOUT_S: Final = 60
-_COMMIT_S: Final = 3600
 _DEFAULT_URL: Final = "unix:///var/run/docker.sock"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WORKERS: Final = 8
@@ -500,25 +499,6 @@ class Engine:
         """Remove a network, unless it is gone or still in use."""
         with ignoring(NOT_FOUND, 403, CONFLICT):
             self.call(lambda api: api.remove_network(name))
-
-    def commit(self, container_id: str, changes: list[str]) -> str:
-        """Make an image without a name of a container, however long that takes. Return its id.
-
-        Args:
-            container_id: which.
-            changes: lines of a Dockerfile.
-        """
-        params: dict[str, Any] = {"container": container_id, "changes": changes, "pause": "false"}
-
-        def ask(api: APIClient) -> Any:
-            url = f"{api.base_url}/v{api.api_version}/commit"
-            return api.post(url, params=params, json={}, timeout=_COMMIT_S)
-
-        answer = self.call(ask)
-        found = answer.json()
-        if answer.status_code >= 400:
-            raise EngineError(str(found.get("message", found)), answer.status_code)
-        return str(found["Id"])
 
     def stop(self, container_id: str) -> None:
         """Ask a container to end, and kill it after its grace period. One that has ended stays."""

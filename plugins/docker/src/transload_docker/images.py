@@ -13,7 +13,7 @@ from transload.errors import SpecError, SubmitError
 from transload.specs import AppDef, CfgVal, Workspace
 from transload.workspace import workspace_digest, write_workspace_archive
 from transload_docker import names
-from transload_docker.convert import ENVIRONMENT_REPOSITORY, WORKSPACE_REPOSITORY, base_image
+from transload_docker.convert import WORKSPACE_REPOSITORY, base_image
 from transload_docker.engine import CONFLICT, NOT_FOUND, Engine, EngineError
 from transload_docker.home import Home
 
@@ -38,7 +38,7 @@ def ensure(engine: Engine, image: str, policy: str) -> dict[str, Any]:
     Raises:
         SubmitError: if it is not there and not to be pulled, or cannot be pulled.
     """
-    own = image.startswith((f"{WORKSPACE_REPOSITORY}:", f"{ENVIRONMENT_REPOSITORY}:"))
+    own = image.startswith(f"{WORKSPACE_REPOSITORY}:")
     found = inspect(engine, image)
     if found is not None and (policy != "always" or own):
         return found

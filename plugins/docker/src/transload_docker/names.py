@@ -36,9 +36,6 @@ LABEL_GPUS: Final = "transload.gpus"
 LABEL_KIND: Final = "transload.kind"
 LABEL_DATA: Final = "transload.data"
 LABEL_WORKSPACE: Final = "transload.workspace"
-LABEL_ENVIRONMENT: Final = "transload.environment"
-LABEL_ENVIRONMENT_OF: Final = "transload.environment-of"
-LABEL_ENVIRONMENT_PATH: Final = "transload.environment-path"
 
 _SAFE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,59}\Z")
 _NOT_SAFE: Final = re.compile(r"[^A-Za-z0-9_-]+")

@@ -44,7 +44,8 @@ from transload.specs import (
     runopts,
 )
 from transload_docker import convert as _convert
-from transload_docker import environments, images, names, notices
+from transload_docker import images, names, notices
+from transload_docker import packages as _packages
 from transload_docker.decide import END, decide, is_alive
 from transload_docker.diagnose import diagnose
 from transload_docker.engine import Engine, EngineError, in_parallel
@@ -60,7 +61,7 @@ from transload_docker.supervisor import cancel_note
 from transload_docker.watch import EngineWatch, wait_until_ended
 
 if TYPE_CHECKING:
-    from transload.schedulers.environments import MadeEnvironment, Recipe
+    from transload.schedulers.environments import Packages
 
 _DELETE_S: Final = 30.0
 
@@ -158,32 +159,26 @@ class DockerScheduler(SchedulerBase):
         except EngineError as exc:
             raise SubmitError(f"the image of a workspace cannot be built: {exc}") from exc
 
-    def provide_environment(
+    def with_packages(self, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+        """Return a role that is started by the uv of a volume."""
+        return _packages.with_packages(role, packages, cfg)
+
+    def bring_packages(
         self,
         role: Role,
-        recipe: Recipe,
+        packages: Packages,
         cfg: Mapping[str, CfgVal],
         variables: Mapping[str, str],
-    ) -> Role:
-        """Return a role that runs in an image with these packages, which is made once.
+    ) -> None:
+        """Put uv and the file of requirements into their volume.
 
         Raises:
-            SubmitError: if it cannot be made, with the installer's last lines.
+            SubmitError: if the image is missing, or uv does not run in it.
         """
-        return environments.provide(self._engine, self._home, role, recipe, cfg, variables)
-
-    def environments(self) -> Sequence[MadeEnvironment]:
-        """Return the images with packages, and whether a job that is kept uses them."""
-        return environments.listed(self._engine)
-
-    def delete_environments(
-        self, older_than: float | None = None, *, dry_run: bool = False
-    ) -> Sequence[MadeEnvironment]:
-        """Delete images with packages that no job uses.
-
-        Jobs that are kept count, and so do those being submitted.
-        """
-        return environments.delete(self._engine, self._home, older_than, dry_run=dry_run)
+        try:
+            _packages.bring(self._engine, role, packages, cfg)
+        except EngineError as exc:
+            raise SubmitError(f"environment {packages.environment}: {exc}") from exc
 
     def submit(self, request: _convert.DockerRequest, app_id: str, submission: Submission) -> bool:
         """Start the job under ``app_id``, or reattach to it.

@@ -22,8 +22,8 @@ from transload.specs import (
     Role,
     parse_app_handle,
 )
-from transload_kubernetes import environments, names
 from transload_kubernetes import jobset as _jobset
+from transload_kubernetes import names
 from transload_kubernetes.checkpoints import refuse_without_claim
 from transload_kubernetes.interruptions import failure_rule, refuse_bound
 from transload_kubernetes.names import Attempt
@@ -286,7 +286,7 @@ def _job(
         "maxFailedIndexes": role.num_replicas - role.needed_replicas,
         "template": pods,
     }
-    spec["podFailurePolicy"] = {"rules": [*environments.failure_rules(role), failure_rule(role)]}
+    spec["podFailurePolicy"] = {"rules": [failure_rule(role)]}
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
     annotations = {names.ANNOTATION_APP_ID: context.app_id}

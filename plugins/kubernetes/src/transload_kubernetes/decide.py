@@ -238,9 +238,6 @@ def _failure(plan: Plan, views: list[RoleView], facts: Facts, now: float) -> _Fa
         if facts.age(now) > HALF_SUBMITTED_S:
             return _Failure(_NEVER_SUBMITTED)
         return None
-    hopeless = [view.hopeless for view in views if view.hopeless]
-    if hopeless:
-        return _Failure(hopeless[0])
     if plan.jobset:
         return _failure_of_set(plan, views, facts, now)
     return _failure_of_jobs(plan, views)

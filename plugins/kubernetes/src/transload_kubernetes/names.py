@@ -13,8 +13,6 @@ from transload.schedulers.chains import chain_and_number
 DEFAULT_NAMESPACE: Final = "default"
 MAIN: Final = "main"
 """Name of the container of the program."""
-ENVIRONMENT: Final = "transload-environment"
-"""Name of the container, and of the volume, for the packages that a role needs."""
 LABEL_MANAGED: Final = "app.kubernetes.io/managed-by"
 MANAGED: Final = "transload"
 OWN: Final = "transload.io/"

@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from transload import IMAGE
 from transload.errors import SpecError, UnsupportedFeature
 from transload.specs import (
     BindMount,
@@ -22,11 +21,12 @@ from transload.specs import (
     VolumeMount,
     looks_secret,
 )
-from transload_kubernetes import environments, names, results
+from transload_kubernetes import names, results
 from transload_kubernetes.checkpoints import add_folder
 from transload_kubernetes.fetching import fetching
 from transload_kubernetes.names import label
 from transload_kubernetes.options import Options
+from transload_kubernetes.packages import UV_IMAGE
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 _GRACE_S: Final = 30
@@ -72,16 +72,15 @@ def grace_period(role: Role) -> int:
 def named_image(role: Role, default: str, path: str = "role") -> str:
     """Return a role's image, or the default one if the role has none or has a folder as image.
 
-    Where the role's packages are installed, the last resort is the public Python of the built-in
-    components.
+    Where the role needs packages, the last resort is a public image of uv.
 
     Raises:
         SpecError: if a default image is needed and missing.
     """
     if role.image and not role.image.startswith(("/", ".")):
         return role.image
-    if not default and environments.is_wanted(role):
-        return IMAGE
+    if not default and role.environment is not None:
+        return UV_IMAGE
     if not default:
         reason = "must be the name of a container image that the cluster can pull"
         raise SpecError(
@@ -368,10 +367,9 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
     add_folder(role, spec, options.text("checkpoint_claim"))
-    environments.add_making(role, spec)
     # the cluster replaces the number once it is not zero
     annotations = {**options.pod_annotations(), names.INDEX_IGNORED: "0"}
-    if environments.is_wanted(role):
+    if role.environment is not None:
         annotations[names.ANNOTATION_ENVIRONMENT] = str(role.environment)
     return {"metadata": {"annotations": annotations}, "spec": spec}
 

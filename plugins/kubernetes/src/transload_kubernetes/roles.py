@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.retries import ASKS_AGAIN, error_line, read_error
+from transload.retries import ASKS_AGAIN, error_line
 from transload.specs import (
     NONE,
     AppState,
@@ -17,7 +17,7 @@ from transload.specs import (
     exit_text,
     is_terminal,
 )
-from transload_kubernetes import environments, hold, interruptions, names, states
+from transload_kubernetes import hold, interruptions, names, states
 from transload_kubernetes.names import Attempt
 from transload_kubernetes.plan import Facts, RolePlan
 from transload_kubernetes.results import error_of
@@ -37,7 +37,6 @@ class RoleView:
         replicas: the status of each replica.
         reasons: why the role waits or has failed.
         causes: by replica, the cause of a failure that is not the exit code of its program.
-        hopeless: why the job fails, whatever retries are left, or ``""`` if it does not.
         shared: how many attempts of the role began because of an interruption.
         is_interrupted: whether its Job has ended because of an interruption.
         role_restarts: how often the role was restarted without the other roles.
@@ -53,7 +52,6 @@ class RoleView:
     replicas: list[ReplicaStatus] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     causes: dict[int, str] = field(default_factory=dict)
-    hopeless: str = ""
     shared: int = 0
     is_interrupted: bool = False
     role_restarts: int = 0
@@ -323,8 +321,6 @@ def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
         return False
     if interruptions.cause_of(pod):
         return False
-    if environments.why_not_made(pod):
-        return True
     return bool(_failures_before(pod) >= limit)
 
 
@@ -357,21 +353,12 @@ def _describe_by_pod(
         other_failure = f"container {other} {exit_text(code)}"
     if other_failure and replica.state is AppState.FAILED:
         view.causes[replica.id] = other_failure
-    not_made = environments.why_not_made(pod)
-    if not_made and replica.state is AppState.FAILED:
-        lines = [line.strip() for line in not_made.splitlines()]
-        view.causes[replica.id] = "; ".join(dict.fromkeys([lines[0], lines[-1]]))
-        view.hopeless = f"{view.plan.name}/{replica.id}: {view.causes[replica.id]}"
-        replica.structured_error_msg = read_error(not_made.encode()) or NONE
-        return
     left = states.still_running(pod)
     why = ""
     if left and not is_terminal(replica.state):
         why = f"its program has ended ({code}), but container {', '.join(left)} still runs"
     elif replica.state is AppState.PENDING:
         why = other_failure or states.stuck(pod)
-        if not why and environments.is_being_made(pod):
-            why = "its packages are being installed"
     elif replica.state is AppState.FAILED:
         error = facts.causes.get(pod["metadata"]["name"]) or error_of(pod)
         replica.structured_error_msg = error or NONE

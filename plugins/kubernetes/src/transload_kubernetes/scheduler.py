@@ -29,12 +29,10 @@ from transload.schedulers.api import (
     Watch,
 )
 from transload.schedulers.chains import number_in_chain
-from transload.schedulers.environments import as_requirements
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, make_app_handle, runopts
 from transload_kubernetes import (
     advice,
     checkpoints,
-    environments,
     hold,
     names,
     plan,
@@ -42,6 +40,7 @@ from transload_kubernetes import (
     states,
 )
 from transload_kubernetes import convert as _convert
+from transload_kubernetes import packages as _packages
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.collect import store_of
 from transload_kubernetes.decide import Decision, is_half_submitted
@@ -59,7 +58,7 @@ from transload_kubernetes.workspace import with_images, with_uploads
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
-    from transload.schedulers.environments import Recipe
+    from transload.schedulers.environments import Packages
 
 _log = logging.getLogger("transload.kubernetes")
 _DELETE_S: Final = 70.0
@@ -136,19 +135,19 @@ class KubernetesScheduler(SchedulerBase):
         """Tell whether the run options name a place through which workspaces reach the cluster."""
         return bool(cfg.get("image_repo") or cfg.get("workspace_url"))
 
-    def provide_environment(
+    def with_packages(self, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+        """Return a role that is started by the uv of its image. Secrets stay references."""
+        return _packages.with_packages(role, packages)
+
+    def bring_packages(
         self,
         role: Role,
-        recipe: Recipe,
+        packages: Packages,
         cfg: Mapping[str, CfgVal],
         variables: Mapping[str, str],
-    ) -> Role:
-        """Return a role whose pods install its packages first. Secrets stay references.
-
-        Raises:
-            SubmitError: if the packages cannot be described, or that is too long.
-        """
-        return environments.provide(role, as_requirements(recipe))  # images have no uv
+    ) -> None:
+        """Say what the image needs. The packages travel in the pod's own description."""
+        _packages.name_the_line(role)
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
         """Upload the workspaces of roles, or push images with them, unless they exist already."""

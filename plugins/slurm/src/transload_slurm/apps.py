@@ -8,11 +8,10 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable
 from transload.retries import cancelled_for
-from transload.schedulers import environments
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
@@ -27,20 +26,15 @@ from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.supervisor import layout
 from transload.schedulers.local.supervisor.logindex import STREAMS
 from transload.specs import AppDef, AppState, AppStatus, SpecError
-from transload_slurm import checkpoints, commands, submission
+from transload_slurm import checkpoints, commands, packages, submission
 from transload_slurm import diagnose as _diagnose
 from transload_slurm.blobs import Blobs
 from transload_slurm.convert import COMMENT, SlurmRequest, comment_of
 from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
-from transload_slurm.environments import Environments, choose_python
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended, to_state
 from transload_slurm.store import AppFolders, last_line, read_json, write_file
 from transload_slurm.watch import OVER, SlurmWatch
-
-if TYPE_CHECKING:
-    from transload.schedulers.environments import Recipe
-    from transload_slurm.options import Making
 
 _CANCEL_S: Final = 60.0
 _DELETE_S: Final = 120.0
@@ -78,7 +72,6 @@ class Apps:
         self._lifted: dict[str, tuple[str, float]] = {}
         self._doubted: dict[str, float] = {}
         self._seen: dict[str, tuple[dict[str, Any] | None, float]] = {}
-        self.kept_environments = Environments(self.store, self.describe_many)
 
     where: Final = "this machine's Slurm"
 
@@ -133,47 +126,18 @@ class Apps:
                 self.prune(older_than=keep * _DAY_S)
         return started or (self.store.record(app_id) or {}).get("mark") == mark
 
-    def make_environment(
-        self,
-        recipe: Recipe,
-        how: Making,
-        variables: Mapping[str, str],
-    ) -> str:
-        """Return the folder of an environment, made if it is not there.
+    def missing_packages(self, names: Collection[str]) -> list[str]:
+        """Return those of these files, beside the jobs, that are not there."""
+        return packages.missing(self.root, names)
 
-        Args:
-            recipe: what is to be installed.
-            how: how it is made. ``offline`` is possible only behind ssh, which the request was
-                checked for.
-            variables: for the installer alone.
-
-        Raises:
-            SubmitError: if it cannot be made, with the installer's last lines.
-        """
+    def lay_packages(self, folder: str) -> None:
+        """Put the files of a folder beside the jobs."""
         self.store.ensure()
-        chosen = choose_python(how.python, how.prologue)
-        root = self.kept_environments.root
-        values = {**chosen.variables, **variables}
-        folder, lock = environments.make_here(
-            root,
-            recipe.to_dict(),
-            recipe.environment,
-            python=chosen.path,
-            place=chosen.place,
-            variables=values,
-        )
-        os.close(lock)  # it stays for some minutes, and then a record says that it is used
-        return folder
+        packages.lay(self.root, folder)
 
-    def environments(self) -> Sequence[dict[str, Any]]:
-        """Return the records of the environments, each with ``in_use``."""
-        return self.kept_environments.listed()
-
-    def delete_environments(
-        self, older_than: float | None, *, dry_run: bool
-    ) -> Sequence[dict[str, Any]]:
-        """Delete environments that no job uses, as `Environments.delete` does."""
-        return self.kept_environments.delete(older_than, dry_run=dry_run)
+    def prefetch(self, words: Sequence[str], variables: Mapping[str, str]) -> None:
+        """Have uv fetch packages into its cache (see `packages.prefetch`)."""
+        packages.prefetch(words, variables)
 
     def results_store(self, app_id: str) -> None:
         """Results are on a disk of this machine."""

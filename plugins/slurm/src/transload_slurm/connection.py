@@ -42,20 +42,19 @@ class Arguments(TypedDict, total=False):
     entries: Sequence[Any]
     folder: str
     last: bool
+    listed: str | None
     listener: int
     logs: bool
     mark: str
     max_size: int | None
     name: str
+    names: list[str]
     now: float | None
     offset: int
     older_than: float | None
     path: str
     prefix: str
-    prologue: str
-    python: str
     query: Message
-    recipe: Message
     request: Message
     size: int
     start: str
@@ -63,8 +62,8 @@ class Arguments(TypedDict, total=False):
     until: float
     upload: str
     variables: dict[str, str]
-    wheels: str
     who: str
+    words: list[str]
 
 
 class InDoubt(SchedulerUnavailable):

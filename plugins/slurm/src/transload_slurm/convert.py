@@ -28,6 +28,7 @@ from transload.specs import (
     parse_app_handle,
 )
 from transload.specs.interruptions import SIGNALS
+from transload.specs.job_variables import REQUIREMENTS
 from transload.specs.own_programs import shown_command
 from transload_slurm.containers import KINDS, Bind, binds_of, command, step_flags
 from transload_slurm.options import extra, flags, plain, prologue, role_options
@@ -53,9 +54,6 @@ CAPABILITIES: Final = Capabilities(
 """Reached from any machine that shares the folder of the jobs and can ask Slurm."""
 
 ENV_CHECKPOINT_DIR: Final = "TRANSLOAD_CHECKPOINT_DIR"
-PACKAGES: Final = "TRANSLOAD_ENVIRONMENT"
-"""Variable of a role, with the folder of the environment that it runs in."""
-
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 COMMENT: Final = "transload:"
 """Begins the comment of every Slurm job. The job id and the token of its submit follow."""
@@ -103,7 +101,7 @@ class RoleRequest:
         on_stall: likewise.
         stall_signal: likewise.
         environment: the packages that it runs with, for people, or "" for none of its own.
-        packages: the folder where they are installed, or "" if they are not yet.
+        packages: the folder of uv and of the file that names them, or "" for none.
     """
 
     name: str
@@ -188,11 +186,6 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
     mounts: frozenset[MountType] = frozenset()
     if kind != "none":
         mounts = frozenset({MountType.BIND})
-    if cfg.get("offline") and here:
-        raise ConfigError(
-            "run option offline=true: only for a cluster behind ssh: here the login node is this "
-            "machine"
-        )
     refuse_unsupported(app, CAPABILITIES._replace(mounts=mounts), "slurm")
     if app.segment is not None:
         _check_segment(cfg)
@@ -348,7 +341,7 @@ def _role(
     if role.environment is not None and not role.environment.is_none:
         _refuse_inside(kind, index)
         environment = str(role.environment)
-        packages = role.env.get(PACKAGES, "")
+        packages = os.path.dirname(role.env.get(REQUIREMENTS, ""))
     entrypoint = role.entrypoint
     args = role.args
     if role.progress_server:

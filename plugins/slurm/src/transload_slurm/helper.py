@@ -16,11 +16,9 @@ from typing import Any, Final
 from transload.errors import SchedulerUnavailable, SubmitError, TransloadError
 from transload.runtime import untrusted
 from transload.schedulers.cancelling import cancelling_for
-from transload.schedulers.environments.program import Child, Failure, find_uv, make
 from transload_slurm import wire
 from transload_slurm.apps import Apps
 from transload_slurm.blobs import Blobs
-from transload_slurm.environments import WHEELS, choose_python, python_there
 from transload_slurm.watch import SlurmWatch
 
 _PER_MINUTE: Final = 12  # a login node has many users
@@ -42,17 +40,12 @@ class Helper:
         self._blobs = Blobs(root)
         self._apps = Apps(root, _PER_MINUTE, self._blobs)
         self._watches: dict[int, SlurmWatch] = {}
-        self._makers: set[Child] = set()
-        self._is_over = False
         self._busy = 0
         self._lock = threading.Lock()
         self.heard = time.monotonic()
 
     def serve(self) -> None:
-        """Answer until the input ends. Work under way then may take another minute.
-
-        An environment that is being made then is given up.
-        """
+        """Answer until the input ends. Work under way then may take another minute."""
         for message, payload in self._channel.messages():
             self.heard = time.monotonic()
             with self._lock:
@@ -61,11 +54,6 @@ class Helper:
                 self._answer(message, payload)
                 continue
             threading.Thread(target=self._answer, args=(message, payload), daemon=True).start()
-        with self._lock:
-            self._is_over = True
-            makers = list(self._makers)
-        for child in makers:
-            child.stop()
         end = time.monotonic() + _END_S
         while self._busy and time.monotonic() < end:
             time.sleep(0.05)
@@ -140,73 +128,19 @@ class Helper:
         found = self._apps.checkpoints(app_id)
         return [[each.role, each.path, each.size, each.changed] for each in found]
 
-    def do_make_environment(
-        self,
-        listener: int,
-        recipe: dict[str, Any],
-        python: str,
-        prologue: str,
-        variables: dict[str, str],
-        wheels: str = "",
-    ) -> dict[str, Any]:
-        """Make an environment unless it is there, and pass on what its installer says meanwhile.
+    def do_missing_packages(self, names: list[str]) -> list[str]:
+        """Return those of these files, beside the jobs, that are not there."""
+        return self._apps.missing_packages(names)
 
-        Wheels that were sent lie in the workspace of that name.
-        """
+    def do_lay_packages(self, listed: str) -> None:
+        """Put the files of this list, which were sent, beside the jobs."""
+        with tempfile.TemporaryDirectory(prefix="transload-") as made:
+            self._blobs.lay(listed, f"{made}/files")
+            self._apps.lay_packages(f"{made}/files")
 
-        def say(line: str) -> None:
-            with contextlib.suppress(OSError):
-                self._channel.send({"listener": listener, "line": line})
-
-        self._apps.store.ensure()
-        chosen = choose_python(python, prologue)
-        root = self._apps.kept_environments.root
-        order: dict[str, Any] = {
-            "root": root,
-            "recipe": recipe,
-            "python": chosen.path,
-            "place": chosen.place,
-            "variables": {**chosen.variables, **variables},
-        }
-        child = Child()
-        with self._lock:
-            self._makers.add(child)
-            if self._is_over:
-                child.stop()
-        try:
-            with contextlib.ExitStack() as stack:
-                if wheels:
-                    made = tempfile.TemporaryDirectory(prefix=WHEELS)
-                    order["wheels"] = f"{stack.enter_context(made)}/wheels"
-                    self._blobs.lay(wheels, order["wheels"])
-                return make(order, say, child)
-        except Failure as exc:
-            return {"error": str(exc), "lines": exc.lines, "transient": exc.transient}
-        finally:
-            with self._lock:
-                self._makers.discard(child)
-
-    def do_python_there(self, recipe: dict[str, Any], python: str, prologue: str) -> dict[str, Any]:
-        """Return what the wheels of an environment must fit, as `python_there` does."""
-        chosen = choose_python(python, prologue)
-        try:
-            return python_there(self._apps.kept_environments.root, recipe, chosen)
-        except Failure as exc:
-            raise SubmitError(f"environment {recipe['name']}: cannot be made: {exc}") from exc
-
-    def do_has_uv(self) -> bool:
-        """Tell whether uv is here."""
-        return bool(find_uv())
-
-    def do_environments(self) -> list[Any]:
-        """Return the records of the environments."""
-        return list(self._apps.environments())
-
-    def do_delete_environments(
-        self, older_than: float | None = None, dry_run: bool = False
-    ) -> list[Any]:
-        """Delete environments that no job uses."""
-        return list(self._apps.delete_environments(older_than, dry_run=dry_run))
+    def do_prefetch(self, words: list[str], variables: dict[str, str]) -> None:
+        """Have uv fetch packages into its cache."""
+        self._apps.prefetch(words, variables)
 
     def do_list(self) -> list[Any]:
         """Return the rows of `Apps.list`."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from transload.errors import ConfigError
 from transload.specs import CfgVal, Role, runopts
@@ -74,9 +73,9 @@ def run_opts() -> runopts:
             "shared folder of checkpoints (<checkpoint_base>/<name>/<role>); default: the jobs'",
             None,
         ),
-        "offline": (
+        "prefetch": (
             bool,
-            "behind ssh: packages of environments are fetched here and sent, as wheels",
+            "the login node fetches the packages of jobs, for nodes that reach no index",
             False,
         ),
         "keep_days": (
@@ -88,7 +87,7 @@ def run_opts() -> runopts:
             str,
             (
                 "Python (3.8 or newer) of the nodes: for the supervisor of the replicas, and, if it "
-                "is named, for environments"
+                "is named, for jobs that need packages"
             ),
             "python3",
         ),
@@ -146,30 +145,6 @@ def prologue(value: CfgVal) -> str:
     if _CONTROL.search(text.replace("\n", "").replace("\t", "")):
         raise ConfigError(f"run option prologue={text!r}: must be printable text")
     return text.strip("\n")
-
-
-@dataclass(frozen=True)
-class Making:
-    """How environments are made on a cluster.
-
-    Args:
-        python: the run option ``python``.
-        prologue: the run option ``prologue``, which may load a module of Python.
-        offline: packages are fetched by whoever submits, and sent.
-    """
-
-    python: str = ""
-    prologue: str = ""
-    offline: bool = False
-
-
-def making_of(cfg: Mapping[str, CfgVal]) -> Making:
-    """Return how environments are made."""
-    return Making(
-        python=str(cfg.get("python") or ""),
-        prologue=str(cfg.get("prologue") or ""),
-        offline=bool(cfg.get("offline")),
-    )
 
 
 def flags(

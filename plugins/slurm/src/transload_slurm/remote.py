@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
-import queue
-import tempfile
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
 
 from transload.cli.progress import progress
 from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
 from transload.runtime.tracking import local_path
-from transload.schedulers import environments
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
@@ -31,21 +27,13 @@ from transload_slurm.convert import SlurmRequest
 from transload_slurm.diagnose import Check
 from transload_slurm.results import RemoteStore
 
-if TYPE_CHECKING:
-    from transload.schedulers.environments import Recipe
-    from transload_slurm.options import Making
-
 _SUBMIT_S: Final = 180.0
 _AGAIN_S: Final = 60.0
 _SOON_S: Final = 2.0
 _WITHDRAW_S: Final = 10.0
 _DELETE_S: Final = 200.0
 _AHEAD: Final = 16
-_LOOK_S: Final = 0.5
-_WITHOUT_INDEX: Final = (
-    "where the cluster reaches no index, set offline = true (in its settings, or -c offline=true): "
-    "wheels are then fetched here and sent"
-)
+_PREFETCH_S: Final = 1800.0
 
 
 class RemoteApps:
@@ -137,56 +125,21 @@ class RemoteApps:
         except SchedulerUnavailable:
             pass  # it cannot be reached: what has been submitted runs, under its id
 
-    def make_environment(
-        self,
-        recipe: Recipe,
-        how: Making,
-        variables: Mapping[str, str],
-    ) -> str:
-        """Return the folder of an environment there, as `Apps.make_environment` does.
+    def missing_packages(self, names: Collection[str]) -> list[str]:
+        """Return those of these files, beside the jobs there, that are missing."""
+        return list(self.connection.call("missing_packages", names=list(names)))
 
-        If it is made offline, its packages are fetched here, and sent.
+    def lay_packages(self, folder: str) -> None:
+        """Send the files of a folder, and put them beside the jobs there."""
+        link = self.connection.link()
+        listed = _bring(link, Workspace({folder: ""}))
+        link.call("lay_packages", _SUBMIT_S, listed=listed)
 
-        Raises:
-            SubmitError: if it cannot be made, or the login node cannot be reached.
-        """
-        try:
-            if recipe.needs_uv and (how.offline or not self.connection.call("has_uv")):
-                recipe = environments.as_requirements(recipe)
-            link = self.connection.link()
-            order: dict[str, Any] = {
-                "recipe": recipe.to_dict(),
-                "python": how.python,
-                "prologue": how.prologue,
-                "variables": dict(variables),
-            }
-            if how.offline:
-                order["variables"] = {}
-                order["wheels"] = _bring_wheels(link, recipe, order, variables)
-            made = environments.follow_making(
-                _Making(link).lines(order), recipe.environment, without_index=_WITHOUT_INDEX
-            )
-        except SchedulerUnavailable as exc:
-            raise SubmitError(
-                f"environment {recipe.environment}: cannot be made: {exc}",
-                transient=not isinstance(exc, ssh.Refused),
-            ) from exc
-        return str(made["path"])
+    def prefetch(self, words: Sequence[str], variables: Mapping[str, str]) -> None:
+        """Have uv there fetch packages into its cache."""
+        self.connection.call("prefetch", _PREFETCH_S, words=list(words), variables=dict(variables))
 
     # -- afterwards
-
-    def environments(self) -> Sequence[dict[str, Any]]:
-        """Return the records of the environments there, each with ``in_use``."""
-        return list(self.connection.call("environments", _DELETE_S))
-
-    def delete_environments(
-        self, older_than: float | None, *, dry_run: bool
-    ) -> Sequence[dict[str, Any]]:
-        """Delete environments there that no job uses, as `Environments.delete` does."""
-        found = self.connection.call(
-            "delete_environments", _DELETE_S, older_than=older_than, dry_run=dry_run
-        )
-        return list(found)
 
     def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Return what is known of jobs.
@@ -284,24 +237,6 @@ class RemoteApps:
         )
 
 
-def _bring_wheels(
-    link: Link, recipe: Recipe, order: Mapping[str, Any], variables: Mapping[str, str]
-) -> str:
-    """Fetch the wheels of an environment here, and send them. Return the name of their list.
-
-    Nothing is fetched if the environment is there.
-    """
-    asked = {name: order[name] for name in ("recipe", "python", "prologue")}
-    wanted = link.call("python_there", _SUBMIT_S, **asked)
-    if not wanted:
-        return ""
-    with tempfile.TemporaryDirectory(prefix="transload-") as folder:
-        target = environments.WheelTarget(**wanted)
-        wheels = environments.fetch_wheels(recipe, target, variables, folder)
-        sent = _bring(link, Workspace({wheels: ""}))
-    return sent or ""
-
-
 def _bring(link: Link, workspace: Any) -> str | None:
     """Send what the cluster lacks of a workspace, and return the name of its list."""
     if workspace is None:
@@ -328,45 +263,6 @@ def _bring(link: Link, workspace: Any) -> str | None:
         for answer in under_way:
             link.answer(answer, _SUBMIT_S)
     return str(name)
-
-
-class _Making:
-    """What the helper says while it makes an environment.
-
-    Args:
-        link: the connection.
-    """
-
-    def __init__(self, link: Link) -> None:
-        self._link = link
-        self._heard: queue.SimpleQueue[str] = queue.SimpleQueue()
-
-    def lines(self, order: Mapping[str, Any]) -> Iterator[bytes]:
-        """Send the order, and yield lines as the program that makes environments writes them.
-
-        Raises:
-            SchedulerUnavailable: if the connection breaks: the helper stops then.
-        """
-        began = time.monotonic()
-        last = ""
-        key = self._link.listen(self._hear)
-        try:
-            asked = self._link.ask("make_environment", listener=key, **order)
-            while not asked.done():
-                try:
-                    last = self._heard.get(timeout=_LOOK_S)
-                except queue.Empty:
-                    if not last or asked.done():
-                        continue
-                seconds = round(time.monotonic() - began, 1)
-                yield json.dumps({"line": last, "seconds": seconds}).encode()
-            result, _ = asked.result()
-            yield json.dumps(result).encode()
-        finally:
-            self._link.unlisten(key)
-
-    def _hear(self, message: Mapping[str, Any]) -> None:
-        self._heard.put(str(message["line"]))
 
 
 class _RemoteWatch(FedWatch):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runtime.tracking import LocalStore, Store
-from transload.schedulers import environments
 from transload.schedulers.api import (
     AppDescription,
     Capabilities,
@@ -25,6 +24,7 @@ from transload.schedulers.local.store import safe_id
 from transload.specs import AppDef, CfgVal, Role, runopts
 from transload_slurm import checkpoints, options
 from transload_slurm import convert as _convert
+from transload_slurm import packages as _packages
 from transload_slurm.apps import Apps
 from transload_slurm.containers import BINDS_WRITABLE
 from transload_slurm.diagnose import Check
@@ -32,7 +32,7 @@ from transload_slurm.remote import RemoteApps
 from transload_slurm.store import root_folder
 
 if TYPE_CHECKING:
-    from transload.schedulers.environments import MadeEnvironment, Recipe
+    from transload.schedulers.environments import Packages
 
 
 class SlurmScheduler(SchedulerBase):
@@ -165,34 +165,31 @@ class SlurmScheduler(SchedulerBase):
 
     # -- the packages that jobs need
 
-    def provide_environment(
+    def with_packages(self, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+        """Return a role that is started by the uv beside the jobs."""
+        return _packages.with_packages(role, packages, cfg, self.apps.root)
+
+    def bring_packages(
         self,
         role: Role,
-        recipe: Recipe,
+        packages: Packages,
         cfg: Mapping[str, CfgVal],
         variables: Mapping[str, str],
-    ) -> Role:
-        """Have an environment made on the login node, and return the role that runs in it.
-
-        It is made once for its content.
+    ) -> None:
+        """Put uv and the file of requirements beside the jobs, and fill uv's cache if asked to.
 
         Raises:
-            SubmitError: if it cannot be made, with the installer's last lines.
+            SubmitError: if the login node cannot be reached, or uv cannot fetch the packages.
         """
-        how = options.making_of(cfg)
-        folder = self.apps.make_environment(recipe, how, variables)
-        return replace(role, env={**role.env, _convert.PACKAGES: folder})
-
-    def environments(self) -> Sequence[MadeEnvironment]:
-        """Return the environments that were made for jobs here, and which of them jobs use."""
-        return [_as_made(record) for record in self.apps.environments()]
-
-    def delete_environments(
-        self, older_than: float | None = None, *, dry_run: bool = False
-    ) -> Sequence[MadeEnvironment]:
-        """Delete environments that no job uses, nor used in the last ten minutes (see the base)."""
-        deleted = self.apps.delete_environments(older_than, dry_run=dry_run)
-        return [_as_made(record) for record in deleted]
+        try:
+            missing = self.apps.missing_packages(_packages.names_of(role))
+            if missing:
+                with _packages.collected(packages, missing) as folder:
+                    self.apps.lay_packages(folder)
+            if cfg.get("prefetch"):
+                self.apps.prefetch(_packages.prefetching(role), variables)
+        except (OSError, SchedulerUnavailable) as exc:
+            raise SubmitError(f"environment {packages.environment}: {exc}", transient=True) from exc
 
     # -- what happens where the cluster's tools and disk are
 
@@ -260,11 +257,6 @@ class SlurmScheduler(SchedulerBase):
     def close(self) -> None:
         """Let the connection go, if there is one."""
         self.apps.close()
-
-
-def _as_made(record: Mapping[str, Any]) -> MadeEnvironment:
-    """Return an environment by its record."""
-    return environments.MadeEnvironment.of_record(record, bool(record["in_use"]))
 
 
 def create_slurm(session_name: str, name: str = "slurm") -> SlurmScheduler:

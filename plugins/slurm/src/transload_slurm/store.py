@@ -18,7 +18,7 @@
                     workspace/, results/
     <root>/.gone/<app_id>         kept by delete for ids that the caller chose
     <root>/.checkpoints/<name>/<role>/  of the jobs whose records have that name
-    <root>/.environments/         see `transload.schedulers.environments.program`
+    <root>/.packages/             uv, its cache, and files of requirements
     <root>/.pruned                when ``keep_days`` was looked at last
     <root>/.asked-<host>          Slurm's answers to the helpers of a login node
 

@@ -24,7 +24,6 @@ from typing import Any, Final
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.runtime.tracking.names import local_path
 from transload.schedulers.api import Submission
-from transload.schedulers.environments.program import is_whole
 from transload.schedulers.local.convert import inherited
 from transload.schedulers.local.home import make_private
 from transload.schedulers.local.store import safe_id
@@ -153,7 +152,6 @@ def _record(
         "files": f"{_elsewhere(store, request) or store.root}/{app_id}",
         **_checkpoints(request, submission),
         **_notice(request),
-        **_environments(request),
         **({"asked": dict(submission.asked)} if submission.asked else {}),
     }
 
@@ -172,25 +170,6 @@ def _notice(request: SlurmRequest) -> dict[str, Any]:
     if not seconds:
         return {}
     return {"notice": max(seconds)}
-
-
-def _environments(request: SlurmRequest) -> dict[str, Any]:
-    """Return what a record says of environments, which is the folders that it uses, if any."""
-    folders = sorted({role.packages for role in request.roles if role.packages})
-    if not folders:
-        return {}
-    return {"environments": folders}
-
-
-def _check_environments(request: SlurmRequest) -> None:
-    """Raise SubmitError if an environment is not there. From now on the record keeps it there."""
-    for role in request.roles:
-        if role.packages and not is_whole(role.packages):
-            raise SubmitError(
-                f"role {role.name!r}: its environment {role.packages} was removed before the job "
-                "was submitted",
-                transient=True,
-            )
 
 
 def _elsewhere(store: AppFolders, request: SlurmRequest) -> str | None:
@@ -384,7 +363,6 @@ def _launch(
             return
         request = preemption.with_signals(request, os.environ)
         _fill(folder, store.record(app_id) or {}, request, token, lay, again=not fresh)
-        _check_environments(request)
         check()
         job_id = _sbatch(folder, request, app_id, submission)
         _check_again(check, job_id)  # before anybody can see that it was submitted

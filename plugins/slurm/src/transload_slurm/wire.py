@@ -166,8 +166,10 @@ def request_from_dict(data: Message, tracker_base: str | None = None) -> SlurmRe
     roles = []
     for role in data["roles"]:
         role = {**role, "retry_policy": RetryPolicy(role["retry_policy"])}
-        own = [folder for folder in (tracker_base, role["checkpoints"]) if folder]
-        for name in ("cwd", "checkpoints", "image"):
+        places = (tracker_base, role["checkpoints"], role["packages"])
+        own = [folder for folder in places if folder]
+        role["entrypoint"] = _with_absolute(own, role["entrypoint"])
+        for name in ("cwd", "checkpoints", "image", "packages"):
             role[name] = role[name] and os.path.expanduser(role[name])
         for name in ("args", "sbatch", "srun"):
             role[name] = [_with_absolute(own, text) for text in role[name]]
@@ -177,9 +179,9 @@ def request_from_dict(data: Message, tracker_base: str | None = None) -> SlurmRe
         roles.append(RoleRequest(**role))
     folder = data["job_dir"] and os.path.expanduser(data["job_dir"])
     base = data["checkpoint_base"] and os.path.expanduser(data["checkpoint_base"])
-    places = {"job_dir": folder, "checkpoint_base": base}
-    places["python"] = os.path.expanduser(data["python"])
-    return SlurmRequest(**{**data, "roles": roles, **places})
+    found = {"job_dir": folder, "checkpoint_base": base}
+    found["python"] = os.path.expanduser(data["python"])
+    return SlurmRequest(**{**data, "roles": roles, **found})
 
 
 def _with_absolute(folders: Sequence[str], text: str) -> str:

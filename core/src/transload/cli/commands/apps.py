@@ -10,12 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from transload.cli.advance import interruptions_text, left_text, progress_text
-from transload.cli.commands.environments import (
-    delete_environments,
-    emit_deleted,
-    environments_json,
-    list_environments,
-)
 from transload.cli.options import (
     WholeNumber,
     duration,
@@ -73,7 +67,6 @@ if TYPE_CHECKING:
 
     from transload.runner import Job, Runner
     from transload.schedulers import AppDescription, CheckpointFolder, ListAppResponse
-    from transload.schedulers.environments import MadeEnvironment
     from transload.specs import ReplicaStatus, Role, RoleStatus
 
 _STATES = ["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "UNKNOWN"]
@@ -101,11 +94,6 @@ _LONGEST_ENGINE: Final = 200  # characters for a person
     is_flag=True,
     help="Also show the arguments of each job: those of its component, or --NAME VALUE.",
 )
-@click.option(
-    "--environments",
-    is_flag=True,
-    help="List installed packages with size and last use, in place of jobs.",
-)
 @json_option
 @click.pass_context
 def list_apps(
@@ -117,21 +105,12 @@ def list_apps(
     sort: str,
     limit: int | None,
     arguments: bool,
-    environments: bool,
     as_json: bool,
 ) -> None:
     """List the handle, state, age, scheduler and name of jobs, newest first.
 
     Every other command takes the handle.
     """
-    if environments:
-        if states or name is not None or arguments:
-            raise click.UsageError(
-                "--environments goes without --state, --name and --arguments, which are about jobs",
-                ctx,
-            )
-        list_environments(scheduler, limit, as_json=as_json)
-        return
     with open_runner() as runner:
         default = runner.settings.scheduler
         found = list(runner.list(scheduler))
@@ -571,11 +550,6 @@ def _state_after_cancel(status: AppStatus | None) -> str:
     metavar="SIZE",
     help="The oldest jobs, until the others take at most this size (10G).",
 )
-@click.option(
-    "--environments",
-    is_flag=True,
-    help="Delete installed packages that no job uses, in place of jobs.",
-)
 @click.option("--dry-run", is_flag=True, help="Only show what would be deleted.")
 @scheduler_option("Scheduler if there are no handles; default: the configured one, else local.")
 @json_option
@@ -587,7 +561,6 @@ def delete(
     force: bool,
     older_than: float | None,
     larger_than: str | None,
-    environments: bool,
     dry_run: bool,
     scheduler: str | None,
     as_json: bool,
@@ -596,14 +569,8 @@ def delete(
 
     Give handles, or --older-than and --larger-than for all ended jobs of a scheduler. A job that
     has not ended is refused. With --force it is ended first. All handles are checked before the
-    first job is deleted. With --environments, --older-than selects packages that no job has used
-    for that long.
+    first job is deleted.
     """
-    if environments:
-        if handle or force or larger_than is not None:
-            raise click.UsageError("--environments goes with --older-than alone", ctx)
-        delete_environments(scheduler, older_than, dry_run=dry_run, as_json=as_json)
-        return
     by_rule = older_than is not None or larger_than is not None
     if by_rule == bool(handle):
         raise click.UsageError(
@@ -615,32 +582,23 @@ def delete(
         )
     if scheduler is not None and handle:
         raise click.UsageError(
-            "--scheduler only goes with --older-than, --larger-than and --environments; a handle "
-            "has its scheduler",
+            "--scheduler only goes with --older-than and --larger-than; a handle has its scheduler",
             ctx,
         )
     size = None
     if larger_than is not None:
         size = parse_size(larger_than, "--larger-than")
-    unused: Sequence[MadeEnvironment] = ()
     with open_runner() as runner:
         if by_rule:
             deleted = _prune(runner, scheduler, older_than, size, dry_run=dry_run)
         else:
             deleted = _delete(runner, handle, force, dry_run)
-        if older_than is not None:
-            backend = runner.scheduler(scheduler)
-            unused = backend.delete_environments(older_than, dry_run=dry_run)
     if as_json:
-        shown: dict[str, object] = {"dry_run": dry_run, "deleted": deleted}
-        if unused:
-            shown["environments"] = environments_json(unused)
-        emit_json(shown)
+        emit_json({"dry_run": dry_run, "deleted": deleted})
         return
     done = "would be deleted" if dry_run else "deleted"
     for each in deleted:
         emit(f"{each}\t{done}")
-    emit_deleted(unused, done)
     if by_rule:
         note(f"{len(deleted)} jobs {done}")
 

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from transload.errors import UnsupportedFeature
 from transload.schedulers.api import Capabilities, Stream, Submission, refuse_unsupported
 from transload.schedulers.local.supervisor import gpus, kernel, layout
-from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, masked_env
+from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, looks_secret, masked_env
 from transload.specs.interruptions import SIGNALS
 from transload.specs.job_variables import of_other_jobs
 from transload.specs.macro_values import substitute
@@ -44,9 +44,6 @@ CAPABILITIES: Final = Capabilities(
     environments=True,
 )
 """The features of the scheduler. A replica is reached at the ports of this machine."""
-
-VIRTUAL_ENV: Final = "VIRTUAL_ENV"
-"""The variable with the folder of the packages that a process uses, as programs know it."""
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 
@@ -93,18 +90,17 @@ class LocalRequest(NamedTuple):
     assign_gpus: bool
     prepend_cwd: bool  # the working directory comes first on PATH
     workspaces: list[str]  # copies that this job alone uses
-    environments: list[str]  # folders with packages that it uses
 
     def __str__(self) -> str:
         return format_request(self)
 
 
 def convert(
-    app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str, environments: str
+    app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str
 ) -> LocalRequest:
     """Convert a job, to run where the image says or (``always_cwd``) not.
 
-    Copies of workspaces lie below ``copies``, installed packages below ``environments``.
+    Copies of workspaces lie below ``copies``.
 
     Raises:
         UnsupportedFeature: for a field that a local process cannot have.
@@ -133,14 +129,7 @@ def convert(
         assign_gpus=wants_gpus and bool(cfg.get("auto_set_cuda_visible_devices")),
         prepend_cwd=bool(cfg.get("prepend_cwd")),
         workspaces=sorted(image for image in copied if image.startswith(f"{copies}/")),
-        environments=_environments(app, environments),
     )
-
-
-def _environments(app: AppDef, root: str) -> list[str]:
-    """Return the folders with packages that the roles of a job were given."""
-    venvs = [role.env.get(VIRTUAL_ENV, "") for role in app.roles if role.environment]
-    return sorted({os.path.dirname(venv) for venv in venvs if venv.startswith(f"{root}/")})
 
 
 def _absolute(path: CfgVal) -> str | None:
@@ -428,8 +417,6 @@ def _record(
     more: dict[str, object] = {}
     if submission.checkpoints:
         more["checkpoints"] = submission.checkpoints
-    if request.environments:
-        more["environments"] = request.environments
     if submission.asked:
         more["asked"] = dict(submission.asked)
     return {
@@ -515,6 +502,8 @@ def inherited(environ: Mapping[bytes, bytes], everything: bool) -> dict[str, str
 
 def _is_allowed(name: str) -> bool:
     """Tell whether every job gets a variable."""
+    if name.startswith("UV_"):
+        return not looks_secret(name)
     return name in _ALLOWED or name.startswith(_ALLOWED_PREFIXES)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
 from transload.runtime.liveness import newest_change
 from transload.runtime.tracking.stores import LocalStore
+from transload.schedulers import environments
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
@@ -31,7 +32,6 @@ from transload.schedulers.cancelling import asker
 from transload.schedulers.local import connection, home, scope, store
 from transload.schedulers.local import convert as _convert
 from transload.schedulers.local.convert import submission_body
-from transload.schedulers.local.environments import LocalEnvironments, environments_folder
 from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.notify import AppWatch
 from transload.schedulers.local.store import safe_id, size_of
@@ -41,7 +41,7 @@ from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, SpecError
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
-    from transload.schedulers.environments import MadeEnvironment, Recipe
+    from transload.schedulers.environments import Packages
 
 _DELETE_S: Final = 60.0
 _STALE_S: Final = 3600.0
@@ -95,7 +95,6 @@ class LocalScheduler(SchedulerBase):
 
     def _keep_in(self, local: str) -> None:
         self._local = local
-        self._environments = LocalEnvironments(local)
         self._ready = False
 
     def _ensure(self) -> None:
@@ -130,7 +129,7 @@ class LocalScheduler(SchedulerBase):
         opts.add(
             "python",
             type_=str,
-            help="interpreter that environments are made of; default: python3 on PATH",
+            help="interpreter of jobs that need packages, as uv takes it; default: what uv finds",
         )
         opts.add(
             "max_log_size",
@@ -147,13 +146,7 @@ class LocalScheduler(SchedulerBase):
         Raises:
             UnsupportedFeature: for mounts and spare replicas, by field.
         """
-        return _convert.convert(
-            app,
-            cfg,
-            always_cwd=self._always_cwd,
-            copies=self._copies,
-            environments=environments_folder(self._local),
-        )
+        return _convert.convert(app, cfg, always_cwd=self._always_cwd, copies=self._copies)
 
     def format_request(self, request: _convert.LocalRequest) -> str:
         """Return a request as text for a person, secrets masked."""
@@ -163,32 +156,32 @@ class LocalScheduler(SchedulerBase):
     def _copies(self) -> str:
         return f"{self._local}/workspaces"
 
-    def provide_environment(
+    def with_packages(self, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+        """Return a role that is started by this machine's uv."""
+        file = f"{self._requirements}/{packages.file_name}"
+        uv = environments.uv_here()
+        return environments.run_by_uv(
+            role, packages, uv=uv, file=file, python=str(cfg.get("python") or "")
+        )
+
+    def bring_packages(
         self,
         role: Role,
-        recipe: Recipe,
+        packages: Packages,
         cfg: Mapping[str, CfgVal],
         variables: Mapping[str, str],
-    ) -> Role:
-        """Make a virtual environment for a role, and return the role that runs in it.
-
-        It is made once for its content.
-
-        Raises:
-            SubmitError: if it cannot be made, with the installer's last lines.
-        """
+    ) -> None:
+        """Write the file of requirements beside the jobs."""
         self._ensure()
-        return self._environments.provide(role, recipe, str(cfg.get("python") or ""), variables)
+        try:
+            home.make_private(self._requirements)
+            environments.write_requirements(self._requirements, packages)
+        except OSError as exc:
+            raise SubmitError(f"role {role.name!r}: its requirements: {exc}") from exc
 
-    def environments(self) -> Sequence[MadeEnvironment]:
-        """Return the virtual environments that were made here, and which of them jobs use."""
-        return self._environments.listed()
-
-    def delete_environments(
-        self, older_than: float | None = None, *, dry_run: bool = False
-    ) -> Sequence[MadeEnvironment]:
-        """Delete the virtual environments that no job uses (see the base)."""
-        return self._environments.delete(older_than, dry_run=dry_run)
+    @property
+    def _requirements(self) -> str:
+        return f"{self._local}/requirements"
 
     def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
         """Copy the roles' workspaces.
@@ -241,8 +234,6 @@ class LocalScheduler(SchedulerBase):
             started = self._submit(request, app_id, submission)
             return started
         finally:
-            if request.environments:
-                self._environments.release(request.environments)
             if not started:
                 for folder in request.workspaces:
                     layout.remove_tree(folder)

@@ -61,7 +61,10 @@ _DEATH_SIGNAL = 1
 _RANK0 = "TRANSLOAD_RANK0_HOST"
 
 
-_PACKAGES = "TRANSLOAD_ENVIRONMENT"
+_REQUIREMENTS = "TRANSLOAD_REQUIREMENTS"
+"""The variable of a replica that uv has started."""
+_BY_SIGNAL = 128
+"""Exit codes of uv above this are the signals that have ended its program."""
 _OPTIONAL = ("notice", "notice_signal", "checkpoints", "stall_after", "on_stall", "stall_signal")
 
 
@@ -73,14 +76,6 @@ def task_of(plan: dict[str, Any], role: int) -> dict[str, Any]:
         "grace": plan["grace"],
         **{name: plan["roles"][role][name] for name in (*names, *_OPTIONAL)},
     }
-
-
-def _enter(venv: str, env: dict[str, str]) -> None:
-    """Put the programs of a virtual environment first on the PATH of an environment."""
-    env["VIRTUAL_ENV"] = venv
-    path = env.get("PATH") or os.defpath
-    env["PATH"] = os.pathsep.join([os.path.join(venv, "bin"), path])
-    env.pop("PYTHONHOME", None)
 
 
 def _make_mount_points(container: list[str]) -> None:
@@ -285,8 +280,6 @@ class Agent:
             argv = [*task["container"], *argv]
             if task["checkpoints"] and not os.path.isdir(task["checkpoints"]):
                 raise FileNotFoundError(errno.ENOENT, _NOT_SHARED, task["checkpoints"])
-            if self.task["env"].get(_PACKAGES):
-                _enter(os.path.join(env[_PACKAGES], "venv"), env)
             self._begin_watch(env)
             # taken before the start, since the next look may see all that the replica writes
             began = time.time()
@@ -410,6 +403,8 @@ class Agent:
             code = os.WEXITSTATUS(status)
             if os.WIFSIGNALED(status):
                 code = -os.WTERMSIG(status)
+            elif code > _BY_SIGNAL and _REQUIREMENTS in self.task["env"]:
+                code = _BY_SIGNAL - code
             usage = f'{{"peak_memory": {used.ru_maxrss * 1024}, "cpu_seconds": {used.ru_utime + used.ru_stime:.3f}}}'
             self.ended = f', "code": {code}, "usage": {usage}'
             if self.signalled and self.kill_at is None:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from typing import Any
 
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_BY_SIGNAL = 128  # exit codes above are signals
+_REQUIREMENTS = "TRANSLOAD_REQUIREMENTS"  # the variable of a replica that uv has started
 _MAXRSS_BYTES = 1024 if kernel.LINUX else 1  # of the unit in which the kernel counts memory
 _STATE_TICK_S = 0.02  # many replicas that end together are one change of state
 _SHORT_S = 0.003  # what ends sooner was never shown as RUNNING
@@ -290,6 +292,9 @@ class Supervisor:
 
     def _note_end_of(self, replica: Replica, code: int, used: struct_rusage) -> None:
         """Report the end of a replica's main process to the rules."""
+        env = self.app.roles[replica.role]["replicas"][replica.k]["env"]
+        if code > _BY_SIGNAL and _REQUIREMENTS in env:
+            code = _BY_SIGNAL - code  # uv reports the signal that has ended its program
         error = ""
         if code != 0:
             error = self._error_of(replica, code) or replica.error
