@@ -9,11 +9,10 @@ import os
 import platform
 import shutil
 import signal
-import socket
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -120,19 +119,21 @@ def test_cancel_where_the_job_replaced_what_a_cancel_needs(
     transload_home: Path, eventually: Any, kind: str
 ) -> None:
     """What stands in the place of a cancel's request is a request. Asking again never hangs."""
-    transload("run", "-d", "--app-id", "job", *hostile(kind, "../../../ctl ../../../cancel"))
+    transload("run", "-d", "--app-id", "job", *hostile(kind, "../../../cancel"))
     transload("cancel", "job")
     transload("wait", "job", "--timeout", "15", code=4)
     transload("cancel", "job")
     assert status_of("job")["state"] == "CANCELLED"
 
 
-def test_cancel_without_the_supervisors_fifo(transload_home: Path, eventually: Any) -> None:
-    """A job that takes its supervisor's FIFO away, or puts a file of its own there, is cancelled
-    all the same.
-    """
-    for number, script in enumerate(['rm "$1"', 'rm "$1"; echo > "$1"', 'rm "$1"; mkfifo "$1"']):
-        command = f'set -- "$(dirname "$TRANSLOAD_ERROR_FILE")/../../../ctl"; {script}; echo done; sleep 300'
+def test_cancel_without_the_keepers_pid(transload_home: Path, eventually: Any) -> None:
+    """A job that hides who keeps it, or names somebody else, is cancelled all the same."""
+    forged = ['rm "$1"', 'echo \'{"keeper": "x"}\' > "$1"', 'echo \'{"keeper": [1, 2]}\' > "$1"']
+    for number, script in enumerate(forged):
+        states = "../../../states.jsonl"
+        command = (
+            f'set -- "$(dirname "$TRANSLOAD_ERROR_FILE")/{states}"; {script}; echo done; sleep 300'
+        )
         transload("run", "-d", "--app-id", f"job-{number}", "--", "sh", "-c", command)
         eventually(lambda name=f"job-{number}": "done" in transload("log", name))
         transload("cancel", f"job-{number}")
@@ -221,7 +222,7 @@ def test_folder_that_is_not_gone_ends_no_job(transload_home: Path, eventually: A
     )  # a moment in which the first one's supervisor could end it
     assert alive(pid)
     elsewhere.rename(folder)
-    for name in ("record.json", "states.jsonl", "ctl"):
+    for name in ("record.json", "states.jsonl"):
         (folder / name).unlink()
     transload("cancel", "second")
     transload("wait", "second", "--timeout", "15", code=4)
@@ -233,44 +234,15 @@ def test_folder_that_is_not_gone_ends_no_job(transload_home: Path, eventually: A
 
 
 @pytest.fixture
-def stopped(transload_home: Path, eventually: Any) -> Iterator[Callable[[], int]]:
-    """Stop what starts local jobs by ``stopped()``.
-
-    It goes on at the end, or earlier by SIGCONT.
-    """
-    pids: list[int] = []
-
-    def stop() -> int:
-        """Have one started, then stop it."""
-        transload("run", "-d", "--app-id", "holds", "--", "sleep", "300")
-        for entry in Path("/proc").iterdir():
-            with contextlib.suppress(OSError):
-                named = (
-                    entry.name.isdigit() and (entry / "comm").read_text().strip() == "tl-spawner"
-                )
-                if named and str(transload_home) in (entry / "cmdline").read_text():
-                    pids.append(int(entry.name))
-        os.kill(pids[0], signal.SIGSTOP)
-        return pids[0]
-
-    yield stop
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
-    transload("cancel", "holds")
-    transload("wait", "holds", "--timeout", "15", code=4)
-
-
-def waits_for_an_answer(pid: int) -> bool:
-    """Tell whether a process has a socket open and does nothing for a while."""
-    files = f"/proc/{pid}/fd"
-    links = []
-    for fd in os.listdir(files):
-        with contextlib.suppress(FileNotFoundError):
-            links.append(os.readlink(f"{files}/{fd}"))
-    before = Path(f"/proc/{pid}/stat").read_text().split()[13:15]
-    time.sleep(0.3)
-    after = Path(f"/proc/{pid}/stat").read_text().split()[13:15]
-    return before == after and any(link.startswith("socket:") for link in links)
+def silent(tmp_path: Path) -> Path:
+    """Return a program in the place of Python that stops before it begins, and notes its pid."""
+    program = tmp_path / "python"
+    program.write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/pid.new\nmv {tmp_path}/pid.new {tmp_path}/pid\n"
+        f'kill -STOP $$\nexec {sys.executable} "$@"\n'
+    )
+    program.chmod(0o755)
+    return program
 
 
 def never_ran(mark: Path, app_id: str) -> None:
@@ -282,62 +254,45 @@ def never_ran(mark: Path, app_id: str) -> None:
     assert mark.exists()
 
 
+_CLIENT = """
+import sys
+from transload.cli import main
+sys.executable = sys.argv[1]
+sys.exit(main(sys.argv[2:]))
+"""
+
+
 def test_interrupted_submit_is_withdrawn(
-    stopped: Any, spawn: Any, tmp_path: Path, eventually: Any
+    transload_home: Path, silent: Path, tmp_path: Path, eventually: Any
 ) -> None:
     """A submit interrupted by Ctrl-C does not run when the answer could come at last."""
-    pid = stopped()
     mark = tmp_path / "ran"
-    process = spawn("run", "-d", "--app-id", "late", "--", "touch", str(mark))
-    eventually(lambda: waits_for_an_answer(process.pid), timeout=_SOON_S)
-    process.send_signal(signal.SIGINT)
-    assert process.wait(_SOON_S) != 0
-    os.kill(pid, signal.SIGCONT)
+    words = ["run", "-d", "--app-id", "late", "--", "touch", str(mark)]
+    with subprocess.Popen([sys.executable, "-c", _CLIENT, str(silent), *words]) as process:
+        eventually(lambda: (tmp_path / "pid").exists(), timeout=_SOON_S)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(_SOON_S) != 0
+    assert not alive(int((tmp_path / "pid").read_text()))
     never_ran(mark, "late")
 
 
-def give_up(mark: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Submit a job to what does not answer, which is refused after a second."""
+def test_submit_that_gave_up_is_withdrawn(
+    transload_home: Path, silent: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A submit that was refused for want of an answer does not run later, as who did not answer is
+    ended.
+    """
+    mark = tmp_path / "ran"
     app = AppDef("late", [Role("main", "", entrypoint="touch", args=[str(mark)])])
     with (
         monkeypatch.context() as patch,
         get_runner("transload") as runner,
         pytest.raises(SchedulerUnavailable, match="does not answer"),
     ):
-        patch.setattr("transload.schedulers.local.connection._ANSWER_S", 1.0)
+        patch.setattr("transload.schedulers.local.start._ANSWER_S", 1.0)
+        patch.setattr(sys, "executable", str(silent))
         runner.run(app, app_id="late")
-
-
-def test_submit_that_gave_up_is_withdrawn(
-    stopped: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A submit that was refused for want of an answer does not run later, when whoever did not
-    answer goes on.
-    """
-    pid = stopped()
-    mark = tmp_path / "ran"
-    give_up(mark, monkeypatch)
-    os.kill(pid, signal.SIGCONT)
-    never_ran(mark, "late")
-
-
-def test_submit_where_too_many_wait_already(
-    stopped: Any, transload_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A queue of connections that is full is given up like an answer that does not come."""
-    pid = stopped()
-    mark = tmp_path / "ran"
-    address = str(next((transload_home / "local").glob("*.sock")))
-    waiting = []
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            waiting.append(socket.socket(socket.AF_UNIX))
-            waiting[-1].setblocking(False)
-            waiting[-1].connect(address)
-    give_up(mark, monkeypatch)
-    os.kill(pid, signal.SIGCONT)
-    for each in waiting:
-        each.close()
+    assert not alive(int((tmp_path / "pid").read_text()))
     never_ran(mark, "late")
 
 

@@ -41,15 +41,15 @@ RUNNER = """
         assert runner.wait(runner.run(app, "local")).state.name == "SUCCEEDED"
         runner.close()
 """
-CONNECTION = """
-    from transload.schedulers.local import connection
+SUBMIT = """
+    from transload.schedulers.local import start
     runner = get_runner()
     runner.wait(runner.run(app, "local"))
-    real = connection.protocol.receive
-    connection.protocol.receive = block
+    real = start._receive
+    start._receive = block
     in_a_thread(lambda: runner.run(app, "local"))
     def child():
-        connection.protocol.receive = real
+        start._receive = real
         assert runner.wait(runner.run(app, "local")).state.name == "SUCCEEDED"
         runner.close()
 """
@@ -79,8 +79,8 @@ END = """
 
 @pytest.mark.parametrize(
     "work",
-    [PLUGINS, RUNNER, CONNECTION, FUNCTIONS],
-    ids=["plugins", "runner", "connection", "functions"],
+    [PLUGINS, RUNNER, SUBMIT, FUNCTIONS],
+    ids=["plugins", "runner", "submit", "functions"],
 )
 def test_lock_held_by_another_thread(transload_home: Path, work: str) -> None:
     """A child works that was forked while another thread held a lock of ours.

@@ -82,7 +82,7 @@ def test_the_state_folder_stays_at_home(tmp_path: Path, monkeypatch: pytest.Monk
     for home, kept in ((source / "state", set()), (source, {"other"})):
         monkeypatch.setenv("TRANSLOAD_HOME", str(home))
         (home / "local" / "workspaces" / "earlier").mkdir(parents=True)
-        (home / "local" / "spawner.log").write_text("x")
+        (home / "local" / "keepers.log").write_text("x")
         (home / "other").write_text("x")
         files = {each.path for each in workspace_files(Workspace({str(source): ""}))}
         copy_workspace(Workspace({str(source): ""}), str(home / "local" / "workspaces" / "new"))

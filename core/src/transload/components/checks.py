@@ -6,7 +6,8 @@ import ast
 import os
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Final
 
 from transload.components.errors import ComponentInvalid, NoComponent
 from transload.components.finder import find_functions, return_problem
@@ -21,7 +22,8 @@ _MACROS: Final = {
 _TOKEN = re.compile(r"\$(?:\{[^{}]*\}|\([^()]*\)|\w+)")
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """A finding of `check`.
 
     Args:

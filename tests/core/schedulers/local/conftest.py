@@ -127,44 +127,27 @@ class Local:
         """Return the app's folder."""
         return self.home / "local" / "apps" / app_id
 
-    def supervisor(self, app_id: str) -> int:
-        """Return the pid of the job's supervisor, which has the job's record open and locked."""
+    def keeper(self, app_id: str) -> int:
+        """Return the pid of the job's keeper, which has the job's record open and locked."""
         lock = str(self.folder(app_id) / "record.json")
-        for pid in self._named("tl-keeper"):
+        for pid in self.keepers():
             if lock in _open_files(pid):
                 return pid
-        raise AssertionError(f"{app_id} has no supervisor")
+        raise AssertionError(f"{app_id} has no keeper")
 
-    def fork_servers(self) -> list[int]:
-        """Return the pids of the fork servers of this state folder."""
-        return list(self._named("tl-spawner"))
-
-    def guards(self) -> list[int]:
-        """Return the pids of the guards of this state folder's supervisors."""
-        return list(self._named("tl-watcher"))
-
-    def helpers(self) -> list[int]:
-        """Return the pids of all processes of ours for this state folder."""
-        return [*self.fork_servers(), *self.guards(), *self.supervisors()]
-
-    def supervisors(self) -> list[int]:
-        """Return the pids of the supervisors of this state folder."""
-        return list(self._named("tl-keeper"))
-
-    def _named(self, name: str) -> Iterator[int]:
-        """Yield the helpers of this state folder that have this name.
-
-        All have the fork server's command line.
-        """
+    def keepers(self) -> list[int]:
+        """Return the pids of the keepers of this state folder."""
         mark = str(self.home).encode()
+        found = []
         for entry in os.listdir("/proc"):
             if entry.isdigit() and alive(int(entry)):
                 try:
-                    named = Path(f"/proc/{entry}/comm").read_text().strip() == name
+                    named = Path(f"/proc/{entry}/comm").read_text().strip() == "tl-keeper"
                     if named and mark in Path(f"/proc/{entry}/cmdline").read_bytes():
-                        yield int(entry)
+                        found.append(int(entry))
                 except OSError:
                     continue
+        return found
 
 
 def _open_files(pid: int) -> set[str]:

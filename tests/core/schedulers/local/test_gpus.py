@@ -52,7 +52,7 @@ def test_killed_supervisor_frees_its_gpus(local) -> None:
     seen(local, first)
     second = local.run(holder(local, 4))
     local.wait(second, lambda status: status.state is AppState.PENDING)
-    os.kill(local.supervisor(first), signal.SIGKILL)
+    os.kill(local.keeper(first), signal.SIGKILL)
     local.wait(second, lambda status: status.state is AppState.RUNNING, timeout=5)
     assert len(seen(local, second)) == 4
 
@@ -144,7 +144,7 @@ def test_trouble_after_the_end_does_not_change_it(local) -> None:
     role = local.sh(f"read x < {local.home}/go", resource=Resource(1, 1, 100))
     app_id = local.run(role)
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    supervisor = local.supervisor(app_id)
+    supervisor = local.keeper(app_id)
     os.unlink(local.home / "local" / "gpus.lock")
     os.mkdir(local.home / "local" / "gpus.lock")
     (local.home / "go").write_text("x\n")

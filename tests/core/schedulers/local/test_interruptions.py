@@ -59,7 +59,7 @@ def test_supervisor_killed_in_the_middle_of_a_notice(local) -> None:
     pid = int(local.line(app_id, ""))
     local.scheduler.cancel(app_id)
     local.line(app_id, "noticed")
-    os.kill(local.supervisor(app_id), signal.SIGKILL)
+    os.kill(local.keeper(app_id), signal.SIGKILL)
     status = local.wait(app_id, timeout=30)
     assert status.state is AppState.FAILED
     assert "its supervisor died" in status.msg

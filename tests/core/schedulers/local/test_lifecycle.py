@@ -22,7 +22,9 @@ from transload.errors import (
 )
 from transload.schedulers import Change, Stream
 from transload.schedulers.api import LogQuery
-from transload.schedulers.local import LocalScheduler, notify
+from transload.schedulers.local import LocalScheduler
+from transload.schedulers.local import watch as watch_module
+from transload.schedulers.local.start import import_keeper
 from transload.schedulers.local.supervisor import layout
 from transload.specs import (
     AppDef,
@@ -131,7 +133,6 @@ def test_log_dir(local, tmp_path: Path) -> None:
 def test_umask_and_limits_of_the_submitter(local, tmp_path: Path) -> None:
     """Replicas have the submitter's umask, limits and niceness, and default signal handling."""
     script = "umask; ulimit -S -n; trap; grep SigIgn /proc/self/status"
-    local.wait(local.run(local.sh("exit 0")))  # the fork server has the limits of before
     before, soft_hard = os.umask(0o027), resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (777, soft_hard[1]))
     try:
@@ -229,8 +230,7 @@ def test_everything_is_private(local) -> None:
     finally:
         os.umask(before)
     local.wait(app_id)
-    # the supervisor's own entry goes with it, a moment after the app's end
-    found = [path for path in (local.home / "local").rglob("*") if path.parent.name != "helpers"]
+    found = list((local.home / "local").rglob("*"))
     for path in [local.home / "local", *found]:
         assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
 
@@ -370,7 +370,7 @@ def test_unreadable_state_is_not_absence(transload_home: Path) -> None:
 
 
 def test_long_state_folder(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state folder whose path is longer than a socket's address may be works."""
+    """A state folder with a long path works."""
     import importlib.util
 
     deep = transload_home / ("d" * 120)
@@ -392,22 +392,32 @@ def memory_of(pid: int) -> int:
     return next(int(line.split()[1]) for line in rollup.splitlines() if line.startswith("Pss:"))
 
 
-def test_supervisor_and_guard_are_small(local) -> None:
-    """Their proportional memory is at most 12 MiB for each job."""
+def test_keeper_is_small(local) -> None:
+    """The proportional memory of a job's keeper is at most 8 MiB."""
     apps = [local.run(local.sh("sleep 300")) for _ in range(3)]
     for app_id in apps:
         local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    pids = [*local.supervisors(), *local.guards()]
-    assert len(pids) == 2 * len(apps)
-    assert sum(map(memory_of, pids)) < 12 * 1024 * len(apps)
-    assert len(local.fork_servers()) == 1
+    assert max(memory_of(local.keeper(app_id)) for app_id in apps) < 8 * 1024
 
 
-def test_supervisor_imports_nothing_of_ours() -> None:
-    """The fork server runs its folder as a package of its own, without heavy modules."""
-    from transload.schedulers.local.connection import import_fork_server
+def test_an_idle_keeper_does_next_to_nothing(local) -> None:
+    """The keeper of a job that writes nothing wakes up about once a second at most."""
+    app_id = local.run(local.sh("exec sleep 300"))
+    keeper = local.keeper(app_id)
 
-    code = f"{import_fork_server()}; print(*sys.modules)"
+    def wakings() -> int:
+        text = Path(f"/proc/{keeper}/status").read_text()
+        return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    time.sleep(15)  # until its looks are as seldom as they get
+    before = wakings()
+    time.sleep(10)  # the time over which its work is counted
+    assert wakings() - before < 10
+
+
+def test_keeper_imports_little_of_ours() -> None:
+    """A keeper runs its folder as a package of its own, without heavy modules."""
+    code = f"{import_keeper()}; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
     )
@@ -429,17 +439,14 @@ def test_supervisor_imports_nothing_of_ours() -> None:
     }
 
 
-def test_watch_tells_of_a_dead_supervisor(local) -> None:
-    """A watch tells of a supervisor that died together with all who could tell."""
+def test_watch_reports_a_dead_keeper(local) -> None:
+    """A watch reports a job whose keeper was killed."""
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     watch = local.scheduler.watch()
     watch.update([app_id])
     assert watch.wait(1) == {Change(app_id)}
-    (guard,) = local.guards()
-    os.kill(guard, 19)
-    os.kill(local.supervisor(app_id), 9)
-    os.kill(guard, 9)
+    os.kill(local.keeper(app_id), 9)
     assert watch.wait(5) == {Change(app_id)}
     watch.close()
     assert local.status(app_id).state is AppState.FAILED
@@ -471,16 +478,22 @@ def test_watch(local) -> None:
         watch.close()
 
 
-def test_watch_with_a_fifo_of_one_page(local, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A watch works with a small FIFO, as a kernel before 5.14 gives it to a user with many."""
-    monkeypatch.setattr(notify.fcntl, "fcntl", lambda fd, what: 4096)
-    app_id = local.run(local.sh("sleep 300"))
+def test_watch_of_more_jobs_than_descriptors(local, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs beyond the few whose keepers are waited for are looked at."""
+    apps = [local.run(local.sh("sleep 300")) for _ in range(3)]
+    monkeypatch.setattr(watch_module, "_MOST_FDS", 1)
     watch = local.scheduler.watch()
     try:
-        watch.update([app_id])
+        watch.update(apps)
         while watch.wait(0.5):
             pass
-        local.scheduler.cancel(app_id)
-        assert {change.app_id for change in watch.wait(10)} == {app_id}
+        for app_id in apps:
+            os.kill(local.keeper(app_id), 9)
+        found: set[str] = set()
+        while found < set(apps):
+            changes = watch.wait(10)
+            assert changes
+            found |= {change.app_id for change in changes}
     finally:
         watch.close()
+    assert {local.status(app_id).state for app_id in apps} == {AppState.FAILED}

@@ -122,17 +122,17 @@ def test_supervisor_death_does_not_stop_logging_readers(local) -> None:
     found: list[str] = []
     thread = threading.Thread(target=lambda: found.extend(local.log(app_id, follow=True)))
     thread.start()
-    os.kill(local.supervisor(app_id), 9)
+    os.kill(local.keeper(app_id), 9)
     thread.join(10)
     assert not thread.is_alive() and found == ["before\n"]
 
 
 def test_tail_without_notices(local, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no FIFO can be made, following works by looking."""
+    """Where no watch can be made, following works by looking."""
     from transload.schedulers.local import scheduler
 
     def not_here(*_: object) -> None:
-        raise OSError("no FIFO")
+        raise OSError("no descriptor")
 
     with monkeypatch.context() as patched:
         patched.setattr(scheduler, "AppWatch", not_here)
@@ -191,7 +191,8 @@ def test_times_are_right_after_a_full_disk(tmp_path: Path) -> None:
         def write(moment: float) -> None:
             with open(disk / "stdout.log", "ab") as file:
                 file.write(b"x")
-            logindex.look(logs, moment, moment)
+            os.utime(disk / "stdout.log", (moment, moment))
+            logindex.look(logs, moment)
 
         page = os.sysconf("SC_PAGE_SIZE")
         whole = page // ENTRY.size
@@ -204,12 +205,8 @@ def test_times_are_right_after_a_full_disk(tmp_path: Path) -> None:
         assert (disk / "index").stat().st_size % ENTRY.size, "a piece has found room"
         (disk / "filler").unlink()
         write(whole + 1.0)
-        entries = list(ENTRY.iter_unpack((disk / "index").read_bytes()))
-        assert entries == [(float(at), at + 1, 0) for at in range(whole)] + [
-            (whole + 1.0, whole + 2, 0)
-        ]
+        found = ENTRY.iter_unpack((disk / "index").read_bytes())
+        entries = [(round(moment), out, err) for moment, out, err in found]
+        assert entries == [(at, at + 1, 0) for at in range(whole)] + [(whole + 1, whole + 2, 0)]
     finally:
-        for log in logs.logs:
-            if log.fd >= 0:
-                os.close(log.fd)
         subprocess.run(["umount", "-l", str(disk)], check=True)

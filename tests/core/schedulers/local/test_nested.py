@@ -1,6 +1,4 @@
-"""Apps that a job submits live on their own, also where the job had to start the fork server that
-they hang on.
-"""
+"""Jobs that a job submits live on their own, though their keepers descend from its own."""
 
 from __future__ import annotations
 
@@ -13,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from transload.schedulers.local.supervisor import processes
 from transload.specs import AppState, Role
 
 SUBMIT = """
@@ -38,7 +35,7 @@ UNTIL = "import os, sys, time\nprint('up', flush=True)\nwhile not os.path.exists
 
 @pytest.fixture
 def inner(local, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """Return a second state folder, for which a job's submit needs another fork server."""
+    """Return a second state folder, to which a job submits."""
     home = local.home / "inner"
     home.mkdir(mode=0o700)
     before = os.environ["TRANSLOAD_HOME"]
@@ -73,7 +70,7 @@ def in_other_home(inner) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("end", ["success", "cancel", "supervisor killed"])
-def test_job_that_starts_a_fork_server(local, inner, eventually, end: str) -> None:
+def test_job_that_submits_a_job(local, inner, eventually, end: str) -> None:
     """What a job submits to another state folder goes on, however that job ends."""
     go, leave = local.home / "go", local.home / "leave"
     outer = local.run(submitter("b", until(go), leave, **in_other_home(inner)))
@@ -84,50 +81,11 @@ def test_job_that_starts_a_fork_server(local, inner, eventually, end: str) -> No
     elif end == "cancel":
         local.scheduler.cancel(outer)
     else:
-        os.kill(local.supervisor(outer), signal.SIGKILL)
+        os.kill(local.keeper(outer), signal.SIGKILL)
     expected = {"success": AppState.SUCCEEDED, "cancel": AppState.CANCELLED}.get(
         end, AppState.FAILED
     )
     assert local.wait(outer).state is expected
-    assert inner.status("b").state is AppState.RUNNING
-    go.touch()
-    assert inner.wait("b").state is AppState.SUCCEEDED
-
-
-def test_fork_server_that_a_job_replaced(local, eventually) -> None:
-    """A fork server that a job started serves others, and the job's end is the job's alone."""
-    go, leave, again = (local.home / name for name in ("go", "leave", "again"))
-    wait = f"import os, time\nwhile not os.path.exists({str(again)!r}): time.sleep(0.01)\n"
-    job = submitter("b", until(go), leave)
-    job.args[1] = wait + job.args[1]
-    a = local.run(job)
-    local.wait(a, lambda status: status.state is AppState.RUNNING)
-    before = local.fork_servers()
-    os.kill(before[0], signal.SIGKILL)
-    again.touch()
-    local.line(a, "submitted")
-    local.line("b", "up")
-    assert local.fork_servers() != before
-    c = local.run(until(go))
-    local.line(c, "up")
-    leave.touch()
-    assert local.wait(a).state is AppState.SUCCEEDED
-    assert [local.status(one).state for one in ("b", c)] == [AppState.RUNNING] * 2
-    go.touch()
-    assert [local.wait(one).state for one in ("b", c)] == [AppState.SUCCEEDED] * 2
-
-
-def test_fork_server_in_a_job_killed(local, inner, eventually) -> None:
-    """What a killed fork server of a job had started is still no part of that job."""
-    go, leave = local.home / "go", local.home / "leave"
-    outer = local.run(submitter("b", until(go), leave, **in_other_home(inner)))
-    local.line(outer, "submitted")
-    inner.line("b", "up")
-    for pid in inner.fork_servers():
-        os.kill(pid, signal.SIGKILL)
-    eventually(lambda: not inner.fork_servers())
-    leave.touch()
-    assert local.wait(outer).state is AppState.SUCCEEDED
     assert inner.status("b").state is AppState.RUNNING
     go.touch()
     assert inner.wait("b").state is AppState.SUCCEEDED
@@ -141,7 +99,7 @@ def test_job_in_a_job_in_a_job(local, inner, eventually) -> None:
     local.line(outer, "submitted")
     inner.line("b", "submitted")
     local.line("c", "up")
-    os.kill(inner.supervisor("b"), signal.SIGKILL)
+    os.kill(inner.keeper("b"), signal.SIGKILL)
     assert inner.wait("b").state is AppState.FAILED
     assert local.status("c").state is AppState.RUNNING
     leave.touch()
@@ -153,40 +111,18 @@ def test_job_in_a_job_in_a_job(local, inner, eventually) -> None:
 
 PRETENDER = """
 import ctypes, os, time
-ctypes.CDLL(None).prctl(15, b"tl-spawner", 0, 0, 0)
+ctypes.CDLL(None).prctl(15, b"tl-keeper", 0, 0, 0)
 os.chdir(os.environ["TRANSLOAD_HOME"] + "/local")
 print("pretender", os.getpid(), flush=True)
 time.sleep(300)
 """
 
 
-def test_what_only_looks_like_a_helper_ends_with_its_job(local) -> None:
-    """A job's own process in a session of its own is ended, also with a helper's name, folder and
-    environment.
-    """
+def test_what_only_looks_like_a_keeper_ends_with_its_job(local) -> None:
+    """A job's own process in a session of its own is ended, also with a keeper's name and folder."""
     role = local.sh(f"setsid {sys.executable} -c '{PRETENDER}' & wait")
     app_id = local.run(role)
     pid = int(local.line(app_id, "pretender").split()[1])
     local.scheduler.cancel(app_id)
     assert local.wait(app_id).state is AppState.CANCELLED
     assert not local.alive(pid)
-
-
-def test_entries_of_helpers_go_with_them(local, eventually) -> None:
-    """A helper's entry has pid and start time. A killed helper's goes at the next start."""
-    app_id = local.run(local.sh("sleep 300"))
-    local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    supervisor, fork_server = local.supervisor(app_id), local.fork_servers()[0]
-    for pid in (supervisor, fork_server):
-        assert processes.is_helper(pid, processes.start_time(pid))
-        assert not processes.is_helper(pid, processes.start_time(pid) + 1)
-    assert not processes.is_helper(os.getpid(), processes.start_time(os.getpid()))
-    for pid in (supervisor, fork_server):
-        os.kill(pid, signal.SIGKILL)
-    local.wait(app_id)
-    eventually(lambda: not local.fork_servers())
-    local.wait(local.run(local.sh("exit 0")))
-    names = {int(name.split("-")[0]) for name in os.listdir(local.home / "local" / "helpers")}
-    assert names.isdisjoint({supervisor, fork_server})
-    eventually(lambda: not local.helpers())
-    assert os.listdir(local.home / "local" / "helpers") == []

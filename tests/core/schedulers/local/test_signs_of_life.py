@@ -109,7 +109,7 @@ def test_frozen_supervisor_sees_no_stall(local, eventually) -> None:
     script = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo $i; sleep 0.1; done"
     app_id = local.run(local.sh(script, stall_after=1.0))
     local.line(app_id, "5")
-    supervisor = local.supervisor(app_id)
+    supervisor = local.keeper(app_id)
     replica = local.status(app_id)
     assert replica.state is AppState.RUNNING
     os.kill(supervisor, signal.SIGSTOP)

@@ -145,7 +145,7 @@ def test_what_cannot_be_killed(local, eventually) -> None:
             (folder,) = eventually(lambda: list((home / "local" / "apps").glob("[!.]*")))
             said = f"cancelled on request; cannot end the process {pid} (sleep)"
             eventually(lambda: layout.read_json(str(folder / "states.jsonl")).get("msg") == said)
-            supervisor = local.supervisor(folder.name)
+            supervisor = local.keeper(folder.name)
 
             def wakings() -> int:
                 text = Path(f"/proc/{supervisor}/status").read_text()

@@ -228,7 +228,7 @@ def submission_body(
 ) -> dict[str, Any]:
     """Return all that the supervisor of a job needs to know, as JSON values.
 
-    It goes through a socket, never to the disk, but for its ``record``.
+    It goes through a pipe, never to the disk, but for its ``record``.
 
     Raises:
         SpecError: if a role's program cannot be run.
@@ -250,7 +250,6 @@ def submission_body(
         "max_log": request.max_log_bytes,
         "log_dir": request.log_dir,
         "gpus": machine,
-        **_limits(),
     }
 
 
@@ -509,29 +508,3 @@ def _is_allowed(name: str) -> bool:
 
 def _text(data: bytes) -> str:
     return data.decode("utf-8", "surrogateescape")
-
-
-def _limits() -> dict[str, Any]:
-    """Return the submitter's umask, resource limits, niceness and CPUs.
-
-    The supervisor gives them to replicas.
-    """
-    import resource
-
-    numbers = {number for name, number in vars(resource).items() if name.startswith("RLIMIT_")}
-    return {
-        "umask": _umask(),
-        "rlimits": [(number, resource.getrlimit(number)) for number in numbers],
-        "nice": os.getpriority(os.PRIO_PROCESS, 0),
-        "cpus": sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [],
-    }
-
-
-def _umask() -> int:
-    """Return the umask without setting it, which would be seen by other threads."""
-    _, found, rest = layout.part_of("/proc/self/status", 4096).partition(b"\nUmask:")
-    if found:
-        return int(rest.split(None, 1)[0], 8)
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

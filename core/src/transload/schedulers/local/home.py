@@ -24,7 +24,7 @@ _NETWORK_NAMES: Final = """
 _NETWORK: Final = frozenset(_NETWORK_NAMES.split())
 """Network file systems, by their names in the kernel.
 
-On them flock, FIFOs and notifications do not reach other machines.
+On them flock does not reach other machines.
 """
 
 FALLBACK: Final = "/var/tmp/transload-{}"  # noqa: S108 - checked before each use
@@ -71,7 +71,7 @@ def local_home(name: str = "local") -> str:
     """Return the folder of the local scheduler, or of one of its kind with another name.
 
     The folder need not exist. It is below the state folder, or below `FALLBACK` where that lies on
-    a network file system by default. Locks and notifications do not reach far enough there.
+    a network file system by default. Locks do not reach far enough there.
 
     Raises:
         ConfigError: if the folder of this machine is not safe to use.
@@ -159,8 +159,7 @@ def ensure(local: str) -> None:
             if kind := network_home():
                 _refuse(
                     home,
-                    f"is on a network file system ({kind}), where locks and notifications do not "
-                    "reach far",
+                    f"is on a network file system ({kind}), where locks do not reach far",
                 )
         for folder in (local, *(f"{local}/{name}" for name in layout.FOLDERS)):
             make_private(folder)

@@ -1,6 +1,6 @@
 """Implement `transload.schedulers.SchedulerBase` for this machine.
 
-It uses supervisors, a fork server and a state folder.
+Each job has a keeper, a process beside it, and a folder.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from transload.schedulers.api import (
     check_replica,
 )
 from transload.schedulers.cancelling import asker
-from transload.schedulers.local import connection, home, scope, store
 from transload.schedulers.local import convert as _convert
+from transload.schedulers.local import home, scope, store
 from transload.schedulers.local.convert import submission_body
 from transload.schedulers.local.logs import read_log
-from transload.schedulers.local.notify import AppWatch
+from transload.schedulers.local.start import start
 from transload.schedulers.local.store import safe_id, size_of
-from transload.schedulers.local.supervisor import creation, layout
+from transload.schedulers.local.supervisor import creation, ending, layout, processes
 from transload.schedulers.local.supervisor.processes import GRACE_S
+from transload.schedulers.local.watch import AppWatch
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, SpecError, runopts
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class LocalScheduler(SchedulerBase):
         self._ready = False
 
     def _ensure(self) -> None:
-        if not self._ready or not os.path.isdir(f"{self._local}/events"):
+        if not self._ready or not os.path.isdir(f"{self._local}/apps"):
             home.ensure(self._local)
             self._ready = True
 
@@ -255,47 +256,21 @@ class LocalScheduler(SchedulerBase):
             return False
         body = submission_body(request, app_id, submission, layout.app_folder(self._local, app_id))
         token = body["record"]["token"]
+        scope.warn_once()
         try:
-            answer = connection.submit(self._local, body)
-        except (SubmitError, SchedulerUnavailable):
-            if self._withdraw(app_id, token):
+            answer = start(self._local, body)
+        except BaseException as exc:  # its keeper is dead
+            layout.remove_tree(creation.unfinished(self._local, token))
+            there = store.read_record(self._local, app_id)
+            if there is None or there.get("token") != token:
                 raise
-            return True  # it was started, and only the answer was lost
-        except BaseException:  # after a Ctrl-C the caller would not know of the job
-            if not self._withdraw(app_id, token):
-                self.cancel(app_id)
+            ending.finalise(self._local, app_id, wait=True, why="its submit was broken off")
+            if isinstance(exc, SubmitError | SchedulerUnavailable):
+                return True  # it was started, and has failed
             raise
         if "started" in answer:
             return bool(answer["started"])
-        if answer.get("error") == "submit" and not self._withdraw(app_id, token):
-            return True  # it was sent twice, and the other one started it
         raise self._refusal(app_id, answer)
-
-    def _withdraw(self, app_id: str, token: str) -> bool:
-        """Take a submit back, so that no supervisor starts the job.
-
-        Returns:
-            False if the job is there already.
-
-        Raises:
-            SubmitError: if that cannot be written down.
-        """
-        try:
-            creation.withdraw(self._local, token)
-        except OSError as exc:
-            if self._has_token(app_id, token):
-                return False
-            why = f"{exc.strerror}: {exc.filename2 or exc.filename}"
-            raise SubmitError(
-                f"job {app_id!r}: it cannot be withdrawn ({why}), and may start later: `transload "
-                "list` shows it then",
-                transient=True,
-            ) from exc
-        return not (self._has_token(app_id, token) and creation.insist(self._local, token))
-
-    def _has_token(self, app_id: str, token: str) -> bool:
-        there = store.read_record(self._local, app_id)
-        return there is not None and there.get("token") == token
 
     @staticmethod
     def _refusal(app_id: str, answer: Mapping[str, Any]) -> Exception:
@@ -342,8 +317,7 @@ class LocalScheduler(SchedulerBase):
         return [(number, described[app_id]) for number, app_id in ids.items()]
 
     def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch, one descriptor for all jobs, or None if no descriptor is free."""
-        self._ensure()
+        """Return a new watch of any number of jobs, or None if no descriptor is free."""
         try:
             return AppWatch(self._local, logs)
         except OSError:
@@ -365,7 +339,7 @@ class LocalScheduler(SchedulerBase):
         folder = layout.app_folder(self._local, app_id)
         with contextlib.suppress(OSError):  # on a full disk the message below is enough
             layout.ask_for_end(folder, asker())
-        if not layout.notify(folder, layout.CANCEL):
+        if not processes.notify(self._local, app_id, processes.CANCEL):
             store.true_state(self._local, app_id)  # ends a job whose supervisor is gone
         return True
 
@@ -441,12 +415,12 @@ class LocalScheduler(SchedulerBase):
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
         """Return what ``transload doctor`` shows of this scheduler.
 
-        It says where jobs are kept, and what their fork server shares.
+        It says where jobs are kept, and whether they outlive a service that submits them.
         """
         fit, kept = home.explain()
         return [
             ("jobs", fit, f"{kept}; {len(self.list())} known"),
-            ("fork server", True, scope.explain()),
+            ("lifetime", True, scope.explain()),
         ]
 
     # -- logs

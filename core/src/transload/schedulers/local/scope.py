@@ -1,25 +1,36 @@
-"""Give the fork server a scope of its own, by systemd.
-
-So stopping the service or session of who submits first spares other jobs.
-"""
+"""Keep jobs that a service has submitted from ending with it, by a scope of systemd's."""
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 from typing import Final
 
 LINGERING: Final = "/var/lib/systemd/linger"
+CONTROL_GROUPS: Final = "/proc/self/cgroup"
+ADVICE: Final = (
+    "jobs submitted from this service end when it is stopped or restarted: write KillMode=process "
+    "into its unit, or have its user's manager run by `loginctl enable-linger`"
+)
+
+
+def in_service() -> bool:
+    """Tell whether this process is in the control group of a service, which systemd ends whole."""
+    names = {name for path in _groups() for name in path.split("/")}
+    return any(name.endswith(".service") and not name.startswith("user@") for name in names)
 
 
 def command() -> list[str]:
-    """Return the command that runs a program in a separate scope, or [] if none can last here."""
-    if not os.path.exists(f"{runtime_folder()}/systemd/private") or not _lasts():
+    """Return what is put in front of a keeper that is to outlive this service, or []."""
+    if not in_service() or not _has_lasting_manager():
         return []
-    import shutil
+    import shutil  # few submits come from a service
 
     program = shutil.which("systemd-run")
-    options = ["--user", "--scope", "--quiet", "--collect", "--description=transload", "--"]
-    return [program, *options] if program else []
+    if program is None:
+        return []
+    return [program, "--user", "--scope", "--quiet", "--collect", "--description=transload", "--"]
 
 
 def runtime_folder() -> str:
@@ -27,28 +38,42 @@ def runtime_folder() -> str:
     return os.environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
 
 
-def _lasts() -> bool:
-    """Tell whether the user's service manager outlives the session or service of this process.
+def explain() -> str:
+    """Return in a line what ends the jobs that are submitted from here, beside themselves."""
+    if not in_service():
+        return "outlive the program that submits them"
+    if command():
+        return "outlive this service, each in a scope of its own (systemd-run --user --scope)"
+    return ADVICE
+
+
+@functools.cache
+def warn_once() -> None:
+    """Say what a service has to do for its jobs to outlive it."""
+    if in_service() and not command():
+        logging.getLogger("transload.local").warning("%s", ADVICE)
+
+
+def _groups() -> list[str]:
+    try:
+        with open(CONTROL_GROUPS, encoding="utf-8", errors="replace") as file:
+            return [line.rstrip("\n").split(":", 2)[-1] for line in file]
+    except OSError:
+        return []
+
+
+def _has_lasting_manager() -> bool:
+    """Tell whether the user's systemd manager is here, and outlives this service.
 
     Otherwise a log-out would end what it holds.
     """
     import pwd
 
     uid = os.geteuid()
-    try:
-        if os.path.exists(f"{LINGERING}/{pwd.getpwuid(uid).pw_name}"):
-            return True
-        with open("/proc/self/cgroup", encoding="utf-8", errors="replace") as file:
-            return f"/user@{uid}.service/" in file.read()
-    except (KeyError, OSError):
+    if not os.path.exists(f"{runtime_folder()}/systemd/private"):
         return False
-
-
-def explain() -> str:
-    """Return in a line where a fork server that is started from here is put."""
-    if command():
-        return "starts in a separate systemd scope (systemd-run --user --scope)"
-    shared = "belongs to the service or login session of who submits first"
-    if os.path.exists(f"{runtime_folder()}/systemd/private"):
-        return f"{shared}, and ends with it; `loginctl enable-linger` gives it a separate systemd scope"
-    return f"{shared} (no systemd user manager here)"
+    try:
+        lingers = os.path.exists(f"{LINGERING}/{pwd.getpwuid(uid).pw_name}")
+    except KeyError:
+        lingers = False
+    return lingers or any(f"/user@{uid}.service/" in path for path in _groups())

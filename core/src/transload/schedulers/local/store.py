@@ -18,7 +18,7 @@ from transload.runtime.forks import fork_lock
 from transload.schedulers.api import AppDescription, ListAppResponse, damaged_message
 from transload.schedulers.chains import number_in_chain
 from transload.schedulers.local.home import make_private
-from transload.schedulers.local.supervisor import creation, guard, layout
+from transload.schedulers.local.supervisor import creation, ending, layout
 from transload.specs import (
     AppDef,
     AppState,
@@ -34,7 +34,6 @@ __all__ = ["safe_id", "size_of"]
 _SAFE_ID = r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z"
 _CACHED: Final = 1024
 _STALE_COPY_S: Final = 86400.0  # a large workspace takes its time to be copied
-_STALE_WORD_S: Final = 30 * 86400.0  # a stopped process may be woken after a long time
 
 # what was read once, by path, with inode and time of the file
 _records: dict[str, tuple[tuple[int, int], dict[str, Any]]] = {}
@@ -112,7 +111,7 @@ def true_state(local: str, app_id: str) -> dict[str, Any] | None:
 
 def _finalise(local: str, app_id: str) -> dict[str, Any] | None:
     try:
-        guard.finalise(local, app_id)
+        ending.finalise(local, app_id)
     except OSError as exc:
         state = _read_state(local, app_id)
         if state is not None and state.get("state") not in layout.TERMINAL:
@@ -412,7 +411,6 @@ def remove(local: str, app_id: str) -> None:
             layout.remove_tree(str(copy))
     if record.get("checkpoints"):
         _remove_checkpoints(local, record["checkpoints"])
-    layout.announce(local, app_id)
     with _lock:
         _records.pop(f"{folder}/record.json", None)
 
@@ -440,10 +438,7 @@ def sweep(local: str, older_than: float) -> None:
         older_than: least age of the remains, in seconds.
     """
     for entry in _entries(f"{local}/apps"):
-        if entry.is_symlink():
-            if _age(entry) > max(older_than, _STALE_WORD_S):
-                layout.unlink(entry.path)
-        elif (
+        if (
             entry.name.startswith(".")
             and _age(entry) > older_than
             and not layout.supervisor_lives(entry.path)

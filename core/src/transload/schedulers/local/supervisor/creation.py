@@ -1,6 +1,6 @@
 """Make a job's folder, all or nothing.
 
-This also finds out who was first, who gave up, and where checkpoints are.
+This also finds out who was first, and where checkpoints are.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 
 from . import layout
 
-TYPE_CHECKING = False  # typing itself would cost the fork server its speed
+TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
     from typing import IO, Any
 
@@ -20,48 +20,9 @@ PASSING = (errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 _CHECKPOINTS_PATIENCE_S = 10.0
 
 
-def _withdrawal(home: str, token: str) -> str:
-    return f"{home}/apps/.withdrawn.{token}"
-
-
-def _refusal(home: str, token: str) -> str:
-    return f"{home}/apps/.refused.{token}"
-
-
-def withdraw(home: str, token: str) -> None:
-    """Keep supervisors from starting a job whose client gives up its submit.
-
-    This works on a full disk, since it is a short link. If the supervisor was faster, `insist`
-    takes it back.
-    """
-    os.symlink("by its client", _withdrawal(home, token))
-
-
-def insist(home: str, token: str) -> bool:
-    """Take a withdrawal back, since the job is there already.
-
-    Returns:
-        False if its supervisor has seen the withdrawal, and removes the job.
-    """
-    try:
-        os.unlink(_withdrawal(home, token))
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def is_withdrawn(home: str, token: str) -> bool:
-    """Tell, as a supervisor, whether the client has given up.
-
-    Then the answer is the same for each further time that the submit was sent.
-    """
-    try:
-        os.rename(_withdrawal(home, token), _refusal(home, token))
-    except FileNotFoundError:
-        return os.path.lexists(_refusal(home, token))
-    except OSError:
-        pass
-    return True
+def unfinished(home: str, token: str) -> str:
+    """Return the folder in which a job is made, before it has its name."""
+    return f"{home}/apps/.{token}"
 
 
 class Refused(Exception):
@@ -72,32 +33,21 @@ class Refused(Exception):
         self.answer = answer
 
 
-_WITHDRAWN: dict[str, object] = {
-    "error": "submit",
-    "transient": True,
-    "message": "its client gave up",
-}
-
-
 def create_app(
     home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]
-) -> tuple[int, int, int]:
+) -> tuple[int, int]:
     """Make the job's folder.
 
     Returns:
-        The descriptors that hold its lock, read its FIFO, and are the folder's own.
+        The descriptors that hold its lock, and are the folder's own.
 
     Raises:
-        Refused: if there is such a job, there was one, its client gave up, or the folder cannot be
-            written.
+        Refused: if there is such a job, there was one, or the folder cannot be written.
     """
     target = layout.app_folder(home, app_id)
     if os.path.exists(f"{home}/gone/{app_id}"):
         raise Refused({"error": "gone"})
-    token = request["record"]["token"]
-    if is_withdrawn(home, token):  # before the job can be seen
-        raise Refused(_WITHDRAWN)
-    aside = f"{home}/apps/.{os.getpid()}.{token}"
+    aside = unfinished(home, request["record"]["token"])
     try:
         opened = _fill(aside, request, first_state)
         os.rename(aside, target)
@@ -113,10 +63,6 @@ def create_app(
         os.rename(target, aside)
         layout.remove_tree(aside)
         raise Refused({"error": "gone"})
-    if is_withdrawn(home, token):  # the client gave up before it could see the job
-        os.rename(target, aside)
-        layout.remove_tree(aside)
-        raise Refused(_WITHDRAWN)
     return opened
 
 
@@ -136,7 +82,7 @@ def locked_checkpoints(home: str) -> IO[bytes]:
 
 def create_app_with_checkpoints(
     home: str, app_id: str, request: dict[str, Any], first_state: dict[str, object]
-) -> tuple[int, int, int]:
+) -> tuple[int, int]:
     """Make the folders of a job and of its checkpoints. Arguments and errors are `create_app`'s.
 
     The checkpoints cannot be removed between the two.
@@ -188,18 +134,13 @@ def _remove_empty(folders: list[str]) -> None:
             return
 
 
-def _fill(
-    aside: str, request: dict[str, Any], first_state: dict[str, object]
-) -> tuple[int, int, int]:
+def _fill(aside: str, request: dict[str, Any], first_state: dict[str, object]) -> tuple[int, int]:
     record = request["record"]
     os.mkdir(aside, 0o700)
     place = os.open(aside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     lock = os.open(f"{aside}/record.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     fcntl.flock(lock, fcntl.LOCK_EX)
     layout.write_all(lock, layout.dumps(record))
-    os.mkfifo(f"{aside}/ctl", 0o600)
-    # opened before anybody sees the job, so that a cancel of that moment is read from it
-    ctl = os.open(f"{aside}/ctl", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
     os.mkdir(f"{aside}/results", 0o700)
     own_logs = not request["log_dir"]
     logs = f"{aside}/logs" if own_logs else record["logs"]
@@ -207,7 +148,7 @@ def _fill(
         for k in range(len(role["replicas"])):
             os.makedirs(f"{logs}/{role['name']}/{k}", 0o700, exist_ok=True)
     layout.write_new(layout.state_file(aside), layout.dumps(first_state) + b"\n")
-    return lock, ctl, place
+    return lock, place
 
 
 def _compare(target: str, record: dict[str, object]) -> dict[str, object]:
@@ -215,16 +156,5 @@ def _compare(target: str, record: dict[str, object]) -> dict[str, object]:
     there = layout.read_json(f"{target}/record.json")
     if there is None or there.get("digest") != record["digest"]:
         return {"error": "exists"}
-    # an equal token is our own, sent again after a broken connection
+    # an equal token is our own, sent again
     return {"started": there.get("token") == record["token"]}
-
-
-def remove_unfinished(home: str, pid: int) -> None:
-    """Remove the folder that a supervisor died over before it had its name."""
-    try:
-        names = os.listdir(f"{home}/apps")
-    except OSError:
-        return
-    for name in names:
-        if name.startswith(f".{pid}."):
-            layout.remove_tree(f"{home}/apps/{name}")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 
-from . import layout
+from . import layout, processes
 
-TYPE_CHECKING = False  # typing itself would cost the fork server its speed
+TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
     from typing import Any
 
@@ -185,4 +185,4 @@ def release(home: str, app_id: str) -> None:
 
 def _wake(home: str, waiting: list[str]) -> None:
     for app_id in waiting[:1]:
-        layout.notify(layout.app_folder(home, app_id))
+        processes.notify(home, app_id, processes.LOOK)

@@ -7,7 +7,7 @@ import sys
 
 from . import layout
 
-TYPE_CHECKING = False  # typing itself would cost the fork server its speed
+TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
     import signal as signal
     from typing import Any
@@ -24,7 +24,7 @@ _libc: Any = None
 
 
 def libc() -> Any:
-    """Return the C library, loaded once (ctypes costs 1 ms to import)."""
+    """Return the C library, loaded once."""
     global _libc
     if _libc is None:
         import ctypes
@@ -33,22 +33,28 @@ def libc() -> Any:
     return _libc
 
 
+def _prctl(option: int, argument: int | bytes) -> None:
+    """Make the system call, where there is one, by the C part of ctypes, as the rest costs 2 ms."""
+    if LINUX:
+        import _ctypes
+
+        c: Any = _ctypes
+        c.call_function(c.dlsym(c.dlopen(None, 0), "prctl"), (option, argument, 0, 0, 0))
+
+
 def become_subreaper() -> None:
     """Make orphaned descendants children of this process (Linux)."""
-    if LINUX:
-        libc().prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
 
 
 def die_with_parent(signal_number: int) -> None:
     """Have the kernel send this process a signal when its parent dies (Linux)."""
-    if LINUX:
-        libc().prctl(_PR_SET_PDEATHSIG, signal_number, 0, 0, 0)
+    _prctl(_PR_SET_PDEATHSIG, signal_number)
 
 
 def set_name(name: bytes) -> None:
     """Set the short name that process lists show."""
-    if LINUX:
-        libc().prctl(_PR_SET_NAME, name[:15], 0, 0, 0)
+    _prctl(_PR_SET_NAME, name[:15])
 
 
 def punch_hole(fd: int, start: int, length: int) -> bool:
@@ -65,23 +71,6 @@ def punch_hole(fd: int, start: int, length: int) -> bool:
     call.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64)
     result: int = call(fd, _FALLOC_KEEP_SIZE_PUNCH_HOLE, start, length)
     return result == 0
-
-
-def notify(folder: int) -> bool:
-    """Let the kernel send SIGIO when a folder's content changes.
-
-    The folder is a descriptor. Something in it may be made, removed or renamed.
-    """
-    if not LINUX:
-        return False
-    import fcntl
-
-    wanted = fcntl.DN_CREATE | fcntl.DN_DELETE | fcntl.DN_RENAME | fcntl.DN_MULTISHOT
-    try:
-        fcntl.fcntl(folder, fcntl.F_NOTIFY, wanted)
-    except OSError:
-        return False
-    return True
 
 
 def boot_id() -> str:

@@ -5,20 +5,16 @@
     apps/<app_id>/record.json   what was submitted, never changed; locked (flock) as long as the
                                 job's supervisor lives
                   states.jsonl  what the job is doing: each change is a line, the last whole counts
-                  ctl           a FIFO: a byte in it makes the supervisor check requests
                   cancel        somebody asked for the end
                   end           a link named like the final state, where the disk was full
                   logs/<role>/<k>/{stdout.log,stderr.log,index}
                   results/      default tracker base
-    apps/.withdrawn.<token>     a link: the client of this submit has given up; it must not start
-         .refused.<token>       from then on, its supervisor has seen that
+    apps/.<token>               a job that is being made, until it is renamed to its id
     gone/<app_id>               kept by delete and prune for ids that the caller chose
-    events/<pid>.<n>            a FIFO of a client that waits: the ids of jobs that have changed
-    helpers/<pid>-<start>       our own processes, which belong to no job
     gpus.json, gpus.lock        which job has which GPU
     checkpoints/<name>/<role>/  of the jobs whose records have that name, kept as long as one has;
                                 made and removed under checkpoints.lock
-    spawner-<version>.sock, start.lock, spawner.log
+    keepers.log                 what keepers said that ended by an error of their own
 """
 
 from __future__ import annotations
@@ -31,7 +27,7 @@ import time
 from _json import encode_basestring_ascii, make_encoder, make_scanner
 from types import SimpleNamespace
 
-TYPE_CHECKING = False  # typing itself would cost the fork server its speed
+TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
     from typing import IO, Any
 
@@ -43,7 +39,7 @@ TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED")
 _LONGEST_NAME = 600  # bytes of the name of who asked for an end
 _MANY = 1 << 16  # bytes of the states of a job
 _MOST = 1 << 29  # bytes of a file of ours, twice what a submit may hold
-FOLDERS = ("apps", "gone", "events", "helpers")
+FOLDERS = ("apps", "gone")
 
 
 # json's own parts in C, since the rest of json costs 5 ms
@@ -298,61 +294,8 @@ def unlink(path: str) -> None:
         pass
 
 
-WITH_LOGS = ".logs"
-"""The end of the name of a client's FIFO that gets news of logs, too."""
-
-GROWN = "/"
-"""The mark before the job's id in a line that says that its logs have grown. No id has it."""
-
-
-def announce(home: str, app_id: str, grown: bool = False) -> None:
-    """Write into each client's FIFO that a job's state has changed, or its logs grew.
-
-    It is not inotify, of which a user has few instances. To close one takes the kernel 10 to 20 ms.
-    """
-    try:
-        listeners = os.listdir(f"{home}/events")
-    except OSError:
-        return
-    line = os.fsencode(f"{GROWN if grown else ''}{app_id}\n")
-    for name in listeners:
-        if not name.startswith(".") and (not grown or name.endswith(WITH_LOGS)):
-            path = f"{home}/events/{name}"
-            if _send(path, line) == errno.ENXIO:  # its client was killed
-                unlink(path)
-
-
-def _send(path: str, data: bytes) -> int:
-    """Write to a FIFO, and return 0, or the number of the error if it has no reader."""
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as exc:
-        return exc.errno or -1
-    try:
-        os.write(fd, data)
-    except BlockingIOError:
-        pass  # it is full, and a reader of a full one looks at everything
-    except OSError as exc:
-        return exc.errno or -1
-    finally:
-        os.close(fd)
-    return 0
-
-
-LOOK, CANCEL = b"!", b"c"
-
-
-def notify(folder: str, what: bytes = LOOK) -> bool:
-    """Make the supervisor of a job check requests (LOOK) or end the job (CANCEL).
-
-    Returns:
-        False if the job has no supervisor.
-    """
-    return _send(f"{folder}/ctl", what) == 0
-
-
 def ask_for_end(folder: str, who: str = "") -> None:
-    """Note for all readers that a job is to end. Its supervisor sees it even without its FIFO.
+    """Note for all readers that a job is to end. Its supervisor sees it even without a signal.
 
     The first who asks is noted, if ``who`` says who that is and the disk has room for it. The
     supervisor may look at any moment, so the file comes with its content.
@@ -459,7 +402,7 @@ def make_folders(path: str) -> None:
 
 def remove_tree(path: str) -> None:
     """Remove a folder and its content, without following links. A missing one is no error."""
-    import shutil  # the fork server seldom needs it
+    import shutil  # a keeper seldom needs it
 
     shutil.rmtree(path, ignore_errors=True)
 

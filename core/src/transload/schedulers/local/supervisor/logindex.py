@@ -1,8 +1,7 @@
 """Note in an index when each replica's streams grew, at most once per tick.
 
-Replicas write to their files themselves. The kernel notifies the supervisor that a file in a folder
-was written to (dnotify). That takes one descriptor per folder, and none of the few inotify
-instances of a user. Without dnotify the supervisor looks now and then.
+Replicas write to their files themselves. Their keeper looks at the sizes, often while they grow, and
+ever more seldom while they do not.
 
 An index is a row of ``(time, size of stdout, size of stderr)``, in seconds since the epoch and
 bytes.
@@ -10,9 +9,9 @@ bytes.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import struct
+import time
 from types import SimpleNamespace
 
 from . import kernel, layout
@@ -25,15 +24,18 @@ STREAMS = STDOUT, STDERR = ("stdout.log", "stderr.log")
 _TICK_S = 0.02
 # entries from which the tick grows with the index, so that a day of output costs 10 MB, not 100
 _GROWN = 20_000
-# seconds between looks where the kernel does not notify, which grow when nothing changes
-_LOOK_S = (0.05, 0.5)
+# how much longer each look waits than the one before, while nothing grows
+_PAUSE_GROWTH = 1.5
+_COARSE_S = 0.01  # so much earlier than a write its time in the file system may be
+SILENT_S = 5.0
+"""The longest pause, in seconds, between two looks at a job that writes nothing."""
 _BLOCK = 4096
 
 
 Index = SimpleNamespace
 """The indexes in the log folders of a job.
 
-`due` is when `look` is to be called (monotonic seconds), or None if that is when something changes.
+`due` is when `look` is to be called (monotonic seconds).
 Streams are kept below `most` bytes (0 means no limit).
 """
 
@@ -41,72 +43,54 @@ Streams are kept below `most` bytes (0 means no limit).
 def index_of(folders: list[str], most: int) -> Index:
     """Return the indexes of these log folders, which need not exist yet."""
     logs = [
-        SimpleNamespace(folder=folder, fd=-1, sizes=(0, 0), dropped=[0, 0], entries=0)
+        SimpleNamespace(folder=folder, sizes=(0, 0), dropped=[0, 0], entries=0, noted=0.0)
         for folder in folders
     ]
     tick = _TICK_S * max(1.0, len(folders) / 32)
-    return Index(
-        logs=logs, most=most, tick=tick, notified=kernel.LINUX, pause=_LOOK_S[0], due=None, last=0.0
-    )
+    return Index(logs=logs, most=most, tick=tick, pause=tick, due=0.0)
 
 
-def start(index: Index, now: float) -> None:
-    """Begin to listen. The folders must exist."""
-    for log in index.logs:
-        if not index.notified:
-            break
-        try:
-            log.fd = os.open(log.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            _arm(log)
-        except OSError:
-            index.notified = False
-    if not index.notified:
-        index.due = now + index.pause
+def look(index: Index, now: float) -> None:
+    """Note what has grown.
 
-
-def _arm(log: SimpleNamespace) -> None:
-    # dnotify fires once, and is armed again at the next tick. So a replica that writes without
-    # pause costs one signal per tick. A file that is made or renamed may report progress
-    fcntl.fcntl(log.fd, fcntl.F_NOTIFY, fcntl.DN_MODIFY | fcntl.DN_CREATE | fcntl.DN_RENAME)
-
-
-def changed(index: Index, now: float) -> None:
-    """Note that the kernel saw a log grow, so that the next tick looks at it."""
-    if index.notified and index.due is None:
-        entries = max((log.entries for log in index.logs), default=0)
-        index.due = max(now, index.last + index.tick * max(1.0, entries / _GROWN))
-
-
-def look(index: Index, now: float, wall: float) -> bool:
-    """Note what has grown, and tell whether anything has.
+    While something grows, the next look is a tick later. While nothing does, each pause is longer.
 
     Args:
         index: the index.
         now: the time on the monotonic clock.
-        wall: the time in seconds since the epoch.
     """
-    index.last, index.due, grown = now, None, False
-    for log in index.logs:
-        if index.notified and log.fd >= 0:
-            _arm(log)  # before looking, so that no write in between is missed
-        grown = _note(log, wall, index.most) or grown
-    if not index.notified:
-        index.pause = _LOOK_S[0] if grown else min(index.pause * 1.5, _LOOK_S[1])
-        index.due = now + index.pause
-    return grown
+    grown = [log for log in index.logs if _note(log, index.most)]
+    index.pause = min(index.pause * _PAUSE_GROWTH, SILENT_S)
+    if grown:
+        index.pause = index.tick * max(1.0, max(log.entries for log in grown) / _GROWN)
+    index.due = now + index.pause
 
 
-def _note(log: SimpleNamespace, wall: float, most: int) -> bool:
-    sizes = tuple(size_of(f"{log.folder}/{name}") for name in STREAMS)
+def _note(log: SimpleNamespace, most: int) -> bool:
+    """Note the sizes of a replica's streams and when they were reached, if they have changed."""
+    found = [_stat(f"{log.folder}/{name}") for name in STREAMS]
+    sizes = tuple(size for size, _ in found)
     if sizes == log.sizes:
         return False
     log.sizes = sizes
     log.entries += 1
-    _append(f"{log.folder}/index", ENTRY.pack(wall, *sizes))
+    # a job can set the time of a file, but not to one that is to come, or was noted before
+    written = max(moment for _, moment in found) + _COARSE_S
+    log.noted = max(log.noted, min(time.time(), written))
+    _append(f"{log.folder}/index", ENTRY.pack(log.noted, *sizes))
     for number, size in enumerate(sizes if most else ()):
         if size - log.dropped[number] > most + most // 8:
             _drop(f"{log.folder}/{STREAMS[number]}", log, number, size - most)
     return True
+
+
+def _stat(path: str) -> tuple[int, float]:
+    """Return the size of a file, and when it was last written to, or zeros if it is not there."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return 0, 0.0
+    return found.st_size, found.st_mtime
 
 
 def end_lines(folder: str) -> None:
@@ -129,10 +113,8 @@ def end_lines(folder: str) -> None:
 
 def size_of(path: str) -> int:
     """Return the size of a file in bytes, or 0 if it is not there."""
-    try:
-        return os.lstat(path).st_size
-    except OSError:
-        return 0
+    size, _ = _stat(path)
+    return size
 
 
 def _append(path: str, data: bytes) -> None:

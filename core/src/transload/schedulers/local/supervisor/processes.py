@@ -5,17 +5,12 @@ A process of another job or program is never signalled.
 A pid means nothing without the start time of its process, since the kernel gives it again later. A
 zombie does not count as living.
 
-Our own processes (fork server, guard, supervisor) belong to no job. A job may start a fork server.
-That descends from the job's supervisor, and with it the jobs of others. So each of our processes
-has a file in the state folder that it serves, with its pid and start time. That folder is its
-working directory. A supervisor that ends its job looks there before it takes a descendant for one
-of the job's.
+A job may submit jobs. Their keepers descend from its own, and are known by their environment.
 """
 
 from __future__ import annotations
 
 import os
-import resource
 import time
 
 from transload.retries import Replica
@@ -23,12 +18,14 @@ from transload.retries import Replica
 from . import kernel, layout
 from .kernel import LINUX, signal
 
-TYPE_CHECKING = False  # typing itself would cost the fork server its speed
+TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
 COOKIE = "TRANSLOAD_APP_COOKIE"
+LOOK, CANCEL = signal.SIGUSR1, signal.SIGUSR2
+"""Signals that make a keeper look at requests, or end its job."""
 
 # pid -> (parent's pid, start time, in the kernel's own unit)
 Snapshot = dict[int, tuple[int, int]]
@@ -84,61 +81,28 @@ def _ps() -> Snapshot:
     return found
 
 
-_HELPERS = (b"tl-spawner\n", b"tl-keeper\n", b"tl-watcher\n")
+NAME = b"tl-keeper"
+MARK = "TRANSLOAD_KEEPER"
+"""The variable by which a keeper is known. No job gets it."""
 
 
-def is_helper(pid: int, started: int) -> bool:
-    """Tell whether the process of that pid and start time is one of ours, of any state folder."""
+def is_keeper(pid: int) -> bool:
+    """Tell whether a process is a keeper, of any state folder."""
+    if layout.part_of(f"/proc/{pid}/comm", 32) != NAME + b"\n":
+        return False
     try:
-        with open(f"/proc/{pid}/comm", "rb") as file:
-            if file.read() not in _HELPERS:
-                return False
-        os.stat(f"/proc/{pid}/cwd/helpers/{pid}-{started}")
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return MARK.encode() + b"=" in file.read()
     except PermissionError:
         return True  # another user's process cannot be ended, and must not be waited for
     except OSError:
         return False
-    return True
-
-
-def enter(home: str, name: bytes) -> None:
-    """Make this process one of ours for the state folder ``home``.
-
-    Args:
-        home: the state folder.
-        name: the short name that process lists show.
-    """
-    kernel.set_name(name)
-    os.chdir(home)
-    if not kernel.LINUX:
-        return  # orphans are nobody's descendants there
-    try:
-        os.close(os.open(_entry(home, os.getpid()), os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    except OSError as exc:  # full disk (only a job that started this process looks for it)
-        os.write(2, f"cannot enter {exc.filename}: {exc.strerror}\n".encode())
-
-
-def leave(home: str, pid: int = 0) -> None:
-    """Remove the entry of a process of ours, just before its end. A pid of 0 is this process."""
-    layout.unlink(_entry(home, pid or os.getpid()))
-
-
-def _entry(home: str, pid: int) -> str:
-    return f"{home}/helpers/{pid}-{start_time(pid)}"
-
-
-def forget_dead(home: str) -> None:
-    """Remove the entries of those that were killed."""
-    for name in os.listdir(f"{home}/helpers"):
-        pid = name.partition("-")[0]
-        if not pid.isdigit() or f"{home}/helpers/{name}" != _entry(home, int(pid)):
-            layout.unlink(f"{home}/helpers/{name}")
 
 
 def trees(processes: Snapshot, roots: dict[int, Any]) -> dict[int, Any]:
     """Return ``roots`` and all their descendants, each with the value of its root.
 
-    Helpers of ours and what descends from them are left out. So a job that a job has submitted is
+    Keepers and what descends from them are left out. So a job that a job has submitted is
     not that job's, whoever is its supervisor's parent.
     """
     children: dict[int, list[int]] = {}
@@ -149,7 +113,7 @@ def trees(processes: Snapshot, roots: dict[int, Any]) -> dict[int, Any]:
     while queue:
         parent = queue.pop()
         for pid in children.get(parent, ()):
-            if pid not in found and not is_helper(pid, processes[pid][1]):
+            if pid not in found and not is_keeper(pid):
                 found[pid] = found[parent]
                 queue.append(pid)
     return found
@@ -213,6 +177,47 @@ def _send_by_pid(pid: int, started: int, number: int) -> bool:
     return True
 
 
+def keeper_of(home: str, app_id: str) -> tuple[int, int]:
+    """Return the pid and start time of the keeper of a job, as it wrote them, or zeros."""
+    state = layout.read_json(layout.state_file(layout.app_folder(home, app_id))) or {}
+    try:
+        pid, started = map(int, state.get("keeper") or (0, 0))
+    except (TypeError, ValueError):  # a job wrote that
+        return 0, 0
+    return pid, started
+
+
+def keeper_lives(home: str, app_id: str) -> bool:
+    """Tell whether the keeper of a job lives, as far as can be seen without its lock."""
+    pid, started = keeper_of(home, app_id)
+    return pid > 0 and start_time(pid) == started and is_keeper(pid)
+
+
+def open_keeper(home: str, app_id: str) -> int:
+    """Return a pidfd of the keeper of a job, readable once it has ended, or -1."""
+    pid, started = keeper_of(home, app_id)
+    if not pid:
+        return -1
+    try:
+        fd = os.pidfd_open(pid)
+    except (AttributeError, OSError):
+        return -1
+    if start_time(pid) == started:
+        return fd
+    os.close(fd)
+    return -1
+
+
+def notify(home: str, app_id: str, number: int) -> bool:
+    """Make the keeper of a job check requests (LOOK), or end the job (CANCEL).
+
+    Returns:
+        False if the job has no keeper, as far as can be seen.
+    """
+    pid, started = keeper_of(home, app_id)
+    return pid > 0 and send(pid, started, number)
+
+
 def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
     """Signal many processes. A stopped one is continued so that it can act on a request to end."""
     for pid in pids:
@@ -272,9 +277,10 @@ _CHANGED = (
     signal.SIGXFSZ,
     signal.SIGCHLD,
     signal.SIGTERM,
-    signal.SIGIO,
+    LOOK,
+    CANCEL,
 )
-"""Signals that the fork server, its supervisors or Python itself handle or ignore."""
+"""Signals that keepers or Python itself handle or ignore."""
 
 
 def start_replica(plan: dict[str, Any], index: int, report: int) -> int:
@@ -318,7 +324,6 @@ def _become(plan: dict[str, Any], supervisor: int) -> None:
         signal.signal(number, signal.SIG_DFL)
     os.umask(plan["umask"])
     _open_streams(plan["logs"])
-    _limits(plan)
     try:
         os.chdir(plan["cwd"])
     except OSError as exc:
@@ -340,25 +345,6 @@ def _open_streams(folder: str) -> None:
             raise OSError(exc.errno, f"cannot write {path}: {exc.strerror}") from None
         os.set_blocking(fd, True)
         os.dup2(fd, number)
-
-
-def _limits(plan: dict[str, Any]) -> None:
-    """Give the replica the submitter's resource limits, niceness and CPUs.
-
-    This goes as far as the system allows.
-    """
-    for number, limits in plan["rlimits"]:
-        try:
-            resource.setrlimit(number, tuple(limits))
-        except (OSError, ValueError):
-            pass
-    try:
-        if plan["nice"] > os.getpriority(os.PRIO_PROCESS, 0):
-            os.setpriority(os.PRIO_PROCESS, 0, plan["nice"])
-        if plan["cpus"]:
-            os.sched_setaffinity(0, plan["cpus"])
-    except (OSError, AttributeError):
-        pass
 
 
 # -------------------------------------------------------------------------------------------------
@@ -466,12 +452,12 @@ class Termination:
             f"{self._cookie}:{r.role}:{r.k}": r for r in [*self._replicas, *self._deadlines] if r
         }
         roots: dict[int, Replica | None] = {}
-        for pid, (parent, started) in living.items():
+        for pid, (parent, _) in living.items():
             replica = replicas.get(pid)
             if replica is not None:
                 if self._everything or replica in self._replicas:
                     roots[pid] = replica if replica in self._deadlines else None
-            elif parent == own and not is_helper(pid, started):
+            elif parent == own and not is_keeper(pid):
                 # an orphan of some replica
                 replica = marks.get(cookie_of(pid) or "") if marks else None
                 if self._everything or replica is not None:

@@ -1,8 +1,8 @@
 """Watch the progress of replicas, and find out whether one of them has stalled.
 
-The kernel reports each write in a replica's log folder. Then the supervisor looks at the progress
-file, at most once a second. It looks ten times within the allowed silence whether a replica has
-stalled, if the role asks for that.
+Its keeper looks at the progress file, at most once a second, and less often while nothing is
+reported. It looks ten times within the allowed silence whether a replica has stalled, if the role
+asks for that.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from transload.runtime.liveness import (
 
 from . import kernel, layout, logindex, processes
 
-TYPE_CHECKING = False  # typing itself would cost the fork server its speed
+TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
     from types import SimpleNamespace
     from typing import Any
@@ -146,8 +146,8 @@ class Signs:
 
     def __init__(self, now: float) -> None:
         self._sources: dict[Replica, _Source] = {}
-        self._read_at = now - UPDATE_S
-        self._progress_due = NEVER
+        self._progress_pause = UPDATE_S
+        self._progress_due = now
         self._stall_due = NEVER
 
     def add(
@@ -192,25 +192,17 @@ class Signs:
         """Expect no signs any more, since the attempt has ended."""
         self._sources[replica].end()
 
-    def changed(self, now: float) -> None:
-        """Note that something was written, perhaps a progress file."""
-        self._progress_due = min(self._progress_due, max(now, self._read_at + UPDATE_S))
-
-    def with_progress(self, now: float, notified: bool) -> list[Replica]:
-        """Return the replicas whose progress is to be read now.
-
-        Args:
-            now: the time.
-            notified: the kernel says when something was written. Otherwise it is looked for.
-        """
-        if not notified:
-            self.changed(now)
+    def with_progress(self, now: float) -> list[Replica]:
+        """Return the replicas whose progress is to be read now."""
         if now < self._progress_due:
             return []
-        self._read_at = now
-        self._progress_due = NEVER
         living = [replica for replica in self._sources if replica.alive]
-        return [replica for replica in living if self._sources[replica].has_progress()]
+        found = [replica for replica in living if self._sources[replica].has_progress()]
+        self._progress_pause = min(2 * self._progress_pause, logindex.SILENT_S)
+        if found:
+            self._progress_pause = UPDATE_S
+        self._progress_due = now + self._progress_pause
+        return found
 
     def read_progress(self, replica: Replica) -> bool:
         """Read what a replica says of its progress, and return True if that is new."""

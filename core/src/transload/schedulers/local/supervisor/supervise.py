@@ -20,11 +20,10 @@ from transload.retries import (
 )
 from transload.runtime.liveness import newest_change
 
-from . import creation, gpus, guard, kernel, layout, logindex, processes, protocol, signs
+from . import creation, gpus, kernel, layout, logindex, processes, signs
 from .kernel import signal
-from .protocol import socket
 
-TYPE_CHECKING = False  # typing itself would cost the fork server its speed
+TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
     from resource import struct_rusage
     from typing import Any
@@ -36,10 +35,10 @@ _MAXRSS_BYTES = 1024 if kernel.LINUX else 1  # of the unit in which the kernel c
 _STATE_TICK_S = 0.02  # many replicas that end together are one change of state
 _SHORT_S = 0.003  # what ends sooner was never shown as RUNNING
 _RETRY_WRITE_S = 0.5
-_LONGEST_SLEEP_S = 86400.0  # poll takes at most 24 days
 _LOOK_AGAIN_S = 2.0  # between looks for free GPUs, should a wake-up be lost
-_LOOK_S = (0.05, 2.0)  # between looks at a folder that is being removed, or without dnotify
-_SELDOM_S = 60.0  # with dnotify, which misses changes on some file systems
+_LOOK_S = 5.0  # between looks at its folder
+_REMOVAL_S = 0.05  # between looks at a folder that is being removed
+_REQUEST_S = 60.0  # a client that was stopped within its request
 
 
 class Supervisor:
@@ -48,19 +47,11 @@ class Supervisor:
     Args:
         home: folder of the local scheduler.
         request: what the client asks for.
-        client: the connection on which the client waits for its answer.
-        link: the connection to the guard. It ends when the guard ends.
         wake: gives the numbers of signals.
+        umask: the client's.
     """
 
-    def __init__(
-        self,
-        home: str,
-        request: dict[str, Any],
-        client: socket.socket,
-        link: socket.socket,
-        wake: int,
-    ) -> None:
+    def __init__(self, home: str, request: dict[str, Any], wake: int, umask: int) -> None:
         self.home = home
         self.app_id: str = request["record"]["app_id"]
         self.request = request
@@ -84,14 +75,12 @@ class Supervisor:
         self.gpus: dict[Replica, list[str]] = {}
         self.ends_by: float | None = None  # seconds since the epoch
         self.began_at: dict[Replica, int] = {}  # where in its stderr the latest attempt begins
-        self.client = client
-        self.link = link
         self.wake = wake
-        self.lock = self.ctl = self.place = self.lifeline = -1
+        self.umask = umask
+        self.lock = self.place = -1
         self.look_at = 0.0  # when to check requests, though nothing happens
-        self.pause = _LOOK_S[0]  # before the next look at a folder that is being removed
-        self.notified = False  # the kernel reports what is made or removed in the folder
-        self.guard = 0  # the pid of one that this process has started
+        self.pause = _REMOVAL_S  # before the next look at a folder that is being removed
+        self.keeper = [os.getpid(), processes.start_time(os.getpid())]
         self.endings: dict[Restart | None, processes.Termination] = {}  # None for the whole job's
         self.grace = processes.GRACE_S
         self.ending = self.closed = False
@@ -115,33 +104,25 @@ class Supervisor:
     # ---------------------------------------------------------------------------------------------------
     # beginning
 
-    def begin(self) -> bool:
-        """Make the job's folder and answer the client, or return False if there is no job."""
-        self.link.send(os.fsencode(self.app_id))
+    def begin(self) -> dict[str, object]:
+        """Make the job's folder, and return the answer to the client."""
         try:
-            opened = creation.create_app_with_checkpoints(
+            self.lock, self.place = creation.create_app_with_checkpoints(
                 self.home, self.app_id, self.request, self._state()
             )
         except creation.Refused as refused:
-            protocol.answer(self.client, refused.answer)
-            return False
-        self.lock, self.ctl, self.place = opened
-        layout.announce(self.home, self.app_id)
-        protocol.answer(self.client, {"started": True})
-        return True
+            return refused.answer
+        return {"started": True}
 
     def run(self) -> None:
         """Supervise the job up to its end."""
-        for fd in (self.wake, self.ctl, self.link.fileno()):
-            self.poll.register(fd, select.POLLIN)
-        logindex.start(self.logs, time.monotonic())
-        self.notified = kernel.notify(self.place)
-        self._look_at_folder()  # what was done before the kernel reported changes
+        self.poll.register(self.wake, select.POLLIN)
+        self._look_at_folder()
         if self.app.final is None:
             self._start()
         while not self._decide():
             self._wait()
-        logindex.look(self.logs, time.monotonic(), time.time())
+        logindex.look(self.logs, time.monotonic())
         self._finish()
 
     def _start(self) -> None:
@@ -234,10 +215,7 @@ class Supervisor:
             "env": env,
             "cwd": role["cwd"],
             "logs": self._log_folder(replica),
-            "umask": self.request["umask"],
-            "rlimits": self.request["rlimits"],
-            "nice": self.request["nice"],
-            "cpus": self.request["cpus"],
+            "umask": self.umask,
         }
 
     def _launch(self, replicas: list[Replica]) -> None:
@@ -249,6 +227,7 @@ class Supervisor:
             self.app.starting(replica)
             layout.unlink(self._error_file(replica))  # the one before's
             self.signs.begin(replica)
+            began = layout.now()  # it may write before this process goes on
             try:
                 pid = processes.start_replica(self._plan(replica), index, writer)
             except OSError as exc:
@@ -256,7 +235,7 @@ class Supervisor:
                 break
             self.by_pid[pid] = replica
             self.processes[replica] = (pid, processes.start_time(pid))
-            self.app.started(replica, layout.now(), replica.host)
+            self.app.started(replica, began, replica.host)
         self._launched = time.monotonic()
         os.close(writer)
         failed.update(processes.failed_starts(reader))
@@ -281,9 +260,6 @@ class Supervisor:
             if pid == 0:
                 self.childless = False
                 return
-            if pid == self.guard:
-                self._replace_guard()
-                continue
             self.dirty = True
             replica = self.by_pid.pop(pid, None)
             if replica is not None:  # else an orphan of some replica
@@ -354,9 +330,8 @@ class Supervisor:
         self.app.refresh()
         if self.dirty and now >= self._writes():
             self._write(now)
-        due = self.logs.due
-        if due is not None and now >= due and logindex.look(self.logs, now, time.time()):
-            layout.announce(self.home, self.app_id, grown=True)
+        if now >= self.logs.due:
+            logindex.look(self.logs, now)
         if self.app.final is None:
             self._look_for_signs(now)
         return False
@@ -378,7 +353,7 @@ class Supervisor:
 
     def _look_for_signs(self, now: float) -> None:
         """See how far the replicas are, and whether one has stalled."""
-        for replica in self.signs.with_progress(now, self.logs.notified):
+        for replica in self.signs.with_progress(now):
             self._note_progress(replica)
         if self.signs.look(now, self.processes):
             self.dirty = True
@@ -439,8 +414,7 @@ class Supervisor:
                 f"{self._log_folder(replica)}/{logindex.STDERR}"
             )
         # note what the attempts before wrote, before these start
-        if logindex.look(self.logs, time.monotonic(), time.time()):
-            layout.announce(self.home, self.app_id, grown=True)
+        logindex.look(self.logs, time.monotonic())
         self.app.refresh()
         self._write(now)
         if self.app.final is None:  # its folder is there
@@ -460,42 +434,32 @@ class Supervisor:
             restart.due if restart and ending.done else ending.due
             for restart, ending in self.endings.items()
         ]
-        dues += [self.load, self.look_at, now + _LONGEST_SLEEP_S]
+        dues += [self.load, self.look_at, self.logs.due]
         dues += [due for due in (self.app.next_end(), self.app.failure_due()) if due is not None]
         if self.app.final is None:
             dues.append(self.signs.due)
-        if self.logs.due is not None:
-            dues.append(self.logs.due)
         if self.dirty:
             dues.append(self._writes())
-        ready = self.poll.poll(max(0.0, min(dues) - now) * 1000 + 0.5)
-        for fd, _ in ready:
-            if fd == self.wake:
-                self._on_signals()
-            elif fd == self.ctl:
-                self._check_requests(kernel.drain(self.ctl))
-            else:
-                self._on_link()
+        if self.poll.poll(max(0.0, min(dues) - now) * 1000 + 0.5):
+            self._on_signals()
         if time.monotonic() >= self.look_at:
             self._check_requests()
 
     def _on_signals(self) -> None:
         numbers = kernel.drain(self.wake)
+        if processes.CANCEL in numbers:
+            self._cancel()
+        if processes.LOOK in numbers:
+            self._check_requests()
         if signal.SIGTERM in numbers:
             self._check_requests()  # a cancel does not come by this signal
             self._end(
                 "FAILED",
                 "its supervisor got SIGTERM: the machine or the service was stopped",
             )
-        if kernel.LINUX and signal.SIGIO in numbers:
-            logindex.changed(self.logs, time.monotonic())
-            self.signs.changed(time.monotonic())
-            self._look_at_folder()
 
-    def _check_requests(self, requests: bytes = b"") -> None:
+    def _check_requests(self) -> None:
         """Do what is asked for, and what has become possible."""
-        if layout.CANCEL in requests:
-            self._cancel()
         self._look_at_folder()
         if self.waiting_for_gpus and self.app.final is None:
             self._start()
@@ -510,33 +474,16 @@ class Supervisor:
             self._cancel()
         if layout.is_removed(self.place):
             self._end("CANCELLED", "its folder was removed")
-        pause = _SELDOM_S if self.notified else _LOOK_S[1]
-        if layout.is_removed(self.lock):  # the rest may go at any moment, without a signal
+        pause = _LOOK_AGAIN_S if self.waiting_for_gpus else _LOOK_S
+        if layout.is_removed(self.lock):  # the rest may go at any moment
             pause = self.pause
-            self.pause = min(2 * pause, _LOOK_S[1])
-        if self.waiting_for_gpus:
-            pause = min(pause, _LOOK_AGAIN_S)
+            self.pause = min(2 * pause, _LOOK_S)
         self.look_at = time.monotonic() + pause
 
     def _cancel(self) -> None:
         if not self.cancel_requested:
             self.cancel_requested = self.dirty = True
             self._end("CANCELLED", cancelled_for(layout.who_asked(self.folder)))
-
-    def _on_link(self) -> None:
-        """Replace the guard, since the end of the link shows that it is gone."""
-        self.poll.unregister(self.link.fileno())
-        self.link.close()
-        self._replace_guard()
-
-    def _replace_guard(self) -> None:
-        if self.lifeline >= 0:
-            os.close(self.lifeline)
-        try:
-            self.guard, self.lifeline = guard.replace(self.home, self.app_id)
-        except OSError:  # without a guard, the next client notices a dead supervisor
-            self.guard = 0
-            self.lifeline = -1
 
     # -----------------------------------------------------------------------------------------------------
     # writing
@@ -552,6 +499,7 @@ class Supervisor:
         if progress:
             state["progress"] = progress
         state["cancel_requested"] = self.cancel_requested
+        state["keeper"] = self.keeper
         state["processes"] = [list(process) for process in self.processes.values()]
         if self.app.timeout is not None:
             state["time_limit"] = self.app.timeout
@@ -584,7 +532,6 @@ class Supervisor:
                 self._look_at_folder()
             return False
         self.dirty = False
-        layout.announce(self.home, self.app_id)
         return True
 
     def _finish(self) -> None:
@@ -605,10 +552,6 @@ class Supervisor:
             gpus.release(self.home, self.app_id)
         except OSError as exc:
             self._log(f"its GPUs are given back when this process is gone: {exc}\n")
-        layout.announce(self.home, self.app_id)
-        if self.guard:
-            processes.leave(self.home, self.guard)
-            os.kill(self.guard, signal.SIGKILL)
 
     def _has_moved(self) -> bool:
         """Tell whether the job's folder was removed, or is somewhere else now."""
@@ -626,7 +569,6 @@ class Supervisor:
         if self.lock >= 0 and layout.note_end(self.folder, self.app.final[0]):
             os.close(self.lock)
             self.lock = -1
-            layout.announce(self.home, self.app_id)
 
     def abandon(self, problem: str) -> None:
         """End everything after an error in the supervisor itself.
@@ -660,21 +602,60 @@ class Supervisor:
             os.close(fd)
 
 
-def main(home: str, client: socket.socket, link: socket.socket) -> None:
-    """Supervise the job that a client asks for.
+def main(home: str) -> None:
+    """Become the keeper of the job that a client asks for on standard input.
 
-    This runs in a process of its own, a child of its guard.
+    The client's child ends at once. So a client that lives long has no zombies.
     """
-    processes.enter(home, b"tl-keeper")
-    os.setsid()
+    if os.fork():
+        os._exit(0)
+    kernel.close_from(3)
+    umask = os.umask(0o077)
+    os.chdir(home)
+    kernel.set_name(processes.NAME)
     kernel.become_subreaper()
-    wake = kernel.wake_on(signal.SIGCHLD, signal.SIGTERM, signal.SIGIO)
-    request = protocol.receive_request(client)
-    if request is not None:
-        supervisor = Supervisor(home, request, client, link, wake)
-        try:
-            if supervisor.begin():
-                supervisor.run()
-        except Exception:  # nothing may be left behind, whatever happened
-            supervisor.abandon(kernel.exception_text())
-    processes.leave(home)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+    wake = kernel.wake_on(signal.SIGCHLD, signal.SIGTERM, processes.LOOK, processes.CANCEL)
+    request = _request()
+    if request is None:
+        os._exit(0)
+    supervisor = Supervisor(home, request, wake, umask)
+    try:
+        _answer(supervisor.begin())
+        if supervisor.lock >= 0:  # else the job is another keeper's, or there is none
+            supervisor.run()
+    except Exception:  # nothing may be left behind, whatever happened
+        if supervisor.lock < 0:
+            raise
+        supervisor.abandon(kernel.exception_text())
+    os._exit(0)
+
+
+def _request() -> dict[str, Any] | None:
+    """Return what the client asks for in a line, or None if it has broken off.
+
+    What it has forked may keep the pipe open, so the end of the line counts.
+    """
+    poll = select.poll()
+    poll.register(0, select.POLLIN)
+    data = bytearray()
+    while not data.endswith(b"\n"):
+        part = os.read(0, 1 << 16) if poll.poll(_REQUEST_S * 1000) else b""
+        if not part:
+            return None
+        data += part
+    request: dict[str, Any] = layout.loads(bytes(data))
+    return request
+
+
+def _answer(answer: dict[str, object]) -> None:
+    """Answer the client, and leave its pipes. If it is gone, the job goes on."""
+    try:
+        os.write(1, layout.dumps(answer) + b"\n")
+    except OSError:
+        pass
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.close(null)
