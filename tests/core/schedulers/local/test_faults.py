@@ -448,7 +448,7 @@ $code"
     )
     app_id = local.run(local.sh(script, max_retries=1, retry_delay=0.0))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    time.sleep(2)
+    time.sleep(7)  # until its keeper has loaded what it may need
     link.unlink()
     status = local.wait(app_id)
     assert status.num_restarts == 1

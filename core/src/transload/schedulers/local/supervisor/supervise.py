@@ -38,6 +38,7 @@ _RETRY_WRITE_S = 0.5
 _LOOK_AGAIN_S = 2.0  # between looks for free GPUs, should a wake-up be lost
 _LOOK_S = 5.0  # between looks at its folder
 _REMOVAL_S = 0.05  # between looks at a folder that is being removed
+_LOAD_S = 5.0  # a job that ends sooner is spared what that costs
 _REQUEST_S = 60.0  # a client that was stopped within its request
 
 
@@ -89,7 +90,7 @@ class Supervisor:
         self.oom_kills = kernel.oom_kills()
         self.stuck = ""
         # when to load the code for failures, since a long job may end when this Python is replaced
-        self.load = time.monotonic() + 1.0
+        self.load = time.monotonic() + _LOAD_S
         self._written = 0.0
         self._shown = self.app.state
         self._launched = 0.0
