@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from transload.cli.advance import ProgressNotes, interruptions_text, progress_text
+from transload.cli.show import StatusNotes, interruptions_text, progress_text
 from transload.specs import (
     AppState,
     AppStatus,
@@ -47,6 +47,13 @@ def status(progress: Progress | None = None, **values: Any) -> AppStatus:
     """Return the status of a job of one replica that runs."""
     replica = ReplicaStatus(0, AppState.RUNNING, "trainer", "h", **values)
     return AppStatus(AppState.RUNNING, roles=[RoleStatus("trainer", [replica])], progress=progress)
+
+
+def begun() -> StatusNotes:
+    """Return the notes of a log that says already that the job runs."""
+    notes = StatusNotes(beside_line=False)
+    assert notes.lines(status()) == ["RUNNING"]
+    return notes
 
 
 class Terminal(io.StringIO):
@@ -88,20 +95,17 @@ def test_what_is_not_known_is_not_shown(progress: Progress | None, text: str) ->
 
 def test_a_log_gets_a_line_for_each_twentieth() -> None:
     """A thousand steps are twenty lines and one, and a value that falls is a line too."""
-    notes = ProgressNotes()
-    lines = [notes.line(status(Progress(step / 1000))) for step in range(1001)]
+    notes = begun()
+    lines = [notes.lines(status(Progress(step / 1000))) for step in range(1001)]
     assert len([line for line in lines if line]) == 21
-    assert notes.line(status(Progress(0.5))) == "50 %"
-    assert notes.line(status(Progress(0.52))) == ""
-    mixed = ProgressNotes()  # of two processes in turn
-    found = [mixed.line(status(Progress(0.2 + 0.5 * (at % 2), at=at))) for at in range(600)]
+    assert notes.lines(status(Progress(0.5))) == ["50 %"]
+    assert notes.lines(status(Progress(0.52))) == []
+    mixed = begun()  # of two processes in turn
+    found = [mixed.lines(status(Progress(0.2 + 0.5 * (at % 2), at=at))) for at in range(600)]
     assert 15 < len([line for line in found if line]) < 25
-    silent = ProgressNotes()
-    assert [bool(silent.line(status(Progress(step=step)))) for step in range(3)] == [
-        True,
-        False,
-        False,
-    ]
+    silent = begun()
+    shown = [silent.lines(status(Progress(step=step))) for step in range(3)]
+    assert [bool(lines) for lines in shown] == [True, False, False]
 
 
 def test_a_limit_that_will_not_hold() -> None:

@@ -10,20 +10,22 @@ import select
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from transload.cli.commands.log import parse_when
 from transload.cli.output import emit_fields, emit_table, has_colour, state_text
-from transload.cli.quantities import duration_text, parse_duration, parse_when, size_text
 from transload.cli.screen import Screen
 from transload.errors import SpecError
 from transload.specs import AppState
-from transload.specs.text import parse_size
+from transload.specs.text import duration_text, parse_duration, parse_size, size_text
 
 
 class Terminal(io.StringIO):
@@ -173,15 +175,17 @@ def test_screen_keeps_the_status_line_below(monkeypatch: pytest.MonkeyPatch) -> 
     assert text.endswith("\r\x1b[K")
 
 
-def _on_a_terminal(*args: str, timeout: float = 20.0) -> tuple[int, str]:
-    """Run the command line on a real pseudo-terminal.
+def _on_a_terminal(
+    *args: str, timeout: float = 20.0, program: Sequence[str] = ("-m", "transload")
+) -> tuple[int, str]:
+    """Run the command line, or a program of Python, on a real pseudo-terminal.
 
     Return its exit code and all that it wrote.
     """
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     process = subprocess.Popen(
-        [sys.executable, "-m", "transload", *args],
+        [sys.executable, *program, *args],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,
@@ -221,6 +225,34 @@ def test_run_on_a_terminal(component_file: str, transload_home: Any) -> None:
     assert "\x1b[32mSUCCEEDED\x1b[0m after" in text
     last = text.split("\r\n")[-1]
     assert last == "" or last.endswith("\x1b[K")
+
+
+LOUD = """
+import logging, sys
+from transload.cli import main
+from transload.plugins import get_plugins, hookimpl
+
+class Loud:
+    @hookimpl
+    def transload_app_event(self, event):
+        logging.getLogger("mine").warning("seen")
+
+get_plugins().register(Loud(), "loud")
+sys.exit(main())
+"""
+
+
+def test_a_warning_does_not_run_into_the_status_line(
+    plain_folder: str, transload_home: Any
+) -> None:
+    """What is logged while the status line is shown begins on a line of its own."""
+    Path("loud.py").write_text(LOUD)
+    code, text = _on_a_terminal("run", "--", "sleep", "1.2", program=["loud.py"])
+    assert code == 0, text
+    before = f"\n{text}".split("transload: mine: seen")[:-1]
+    assert len(before) > 1
+    assert any(shown.endswith("\r\x1b[K") for shown in before)
+    assert all(shown.endswith(("\n", "\r\x1b[K")) for shown in before), text
 
 
 def test_a_queue_says_why_it_waits(transload_home: Any, monkeypatch: pytest.MonkeyPatch) -> None:

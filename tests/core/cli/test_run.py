@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from transload.cli.quantities import duration_text
 from transload.runner import Runner
+from transload.specs.text import duration_text
 
 REPORT = """
 import json, os

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from transload.cli import progress
 from transload.cli.output import note
 
 _OWN = "transload"
@@ -26,10 +25,7 @@ class LogLines(logging.Handler):
             text = record.getMessage()
             if not record.name.startswith(_OWN):
                 text = f"{record.name}: {text}"
-            if progress.screen is not None:
-                progress.screen.note(text)
-            else:
-                note(text)
+            note(text)
             if record.exc_info:
                 trace = logging.Formatter().formatException(record.exc_info)
                 sys.stderr.write(f"{trace}\n")

@@ -10,7 +10,7 @@ from click.shell_completion import CompletionItem
 
 from transload.errors import SpecError, TransloadError
 from transload.specs.checks import EMPTY, LARGEST_INT, shorten
-from transload.specs.text import parse_number
+from transload.specs.text import parse_duration, parse_number
 
 __all__ = ["RealNumber", "WholeNumber", "complete_handles"]
 
@@ -168,8 +168,6 @@ def duration(value: str | float, *, needs_unit: bool = False) -> float:
     """Return the seconds of ``90``, ``10m`` or ``1h30m``. This is the type of an option."""
     if isinstance(value, (int, float)):
         return float(value)
-    from transload.cli.quantities import parse_duration
-
     try:
         return parse_duration(value, needs_unit=needs_unit)
     except SpecError as exc:

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 from unicodedata import combining, east_asian_width
+
+from transload.cli import progress
 
 if TYPE_CHECKING:
     from transload.specs import AppState
@@ -61,6 +62,17 @@ def is_terminal(stream: TextIO) -> bool:
         return stream.isatty()
     except ValueError:  # closed
         return False
+
+
+def columns(stream: TextIO) -> int:
+    """Return the width of a terminal, which is 80 if it is not known."""
+    # like shutil.get_terminal_size, but importing shutil takes as long as all of this package
+    if os.environ.get("COLUMNS", "").isdigit():
+        return int(os.environ["COLUMNS"])
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or 80
+    except (OSError, ValueError):
+        return 80
 
 
 def has_colour(stream: TextIO) -> bool:
@@ -264,6 +276,9 @@ def one_line(text: str) -> str:
 def note(text: str) -> None:
     """Write one line ``transload: …`` to stderr, if it can be written."""
     try:
+        if progress.screen is not None:
+            progress.screen.note(text)
+            return
         sys.stderr.write(f"transload: {one_line(text)}\n")
         sys.stderr.flush()
     except BrokenPipeError:
@@ -290,8 +305,8 @@ def emit_table(headers: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
         for row in cells:
             emit("\t".join(row))
         return
-    columns = zip(headers, *cells, strict=True)
-    widths = [max(map(_width, column)) for column in columns]
+    by_column = zip(headers, *cells, strict=True)
+    widths = [max(map(_width, column)) for column in by_column]
     emit(paint(_aligned(headers, widths), "bold"))
     for row in cells:
         for line in _wrapped(row, widths):
@@ -311,7 +326,7 @@ def emit_fields(fields: Iterable[tuple[str, str]]) -> None:
 
 def _wrapped(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     """Return a row as lines. On a narrow terminal, the last column is wrapped."""
-    room = shutil.get_terminal_size().columns - sum(widths[:-1]) - 2 * len(widths[:-1])
+    room = columns(sys.stdout) - sum(widths[:-1]) - 2 * len(widths[:-1])
     if len(row) == 1 or room < _LEAST_COLUMN or _width(row[-1]) <= room:
         return [_aligned(row, widths)]
     first, *more = textwrap.wrap(row[-1], room) or [""]

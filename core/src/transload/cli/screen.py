@@ -11,10 +11,17 @@ from functools import partial
 from typing import Final, TextIO
 
 from transload.cli import progress
-from transload.cli.output import REPLICA_COLOURS, has_colour, is_terminal, one_line, write_raw
+from transload.cli.output import (
+    REPLICA_COLOURS,
+    columns,
+    has_colour,
+    is_terminal,
+    one_line,
+    write_raw,
+)
 from transload.runner.logs import PAUSE_S
 
-__all__ = ["show_progress"]
+__all__ = ["open_screen"]
 
 
 _MOST_LIVE: Final = 8
@@ -124,7 +131,7 @@ class Screen:
             rows.append(one_line(self._status))
         if not self.shows_status or not rows:
             return
-        width = _columns(self._notes) - 1
+        width = columns(self._notes) - 1
         text = "\n".join(_cut(row, width) for row in rows)
         write_raw(self._notes, self._back() + text, flush=True)
         self._rows = len(rows)
@@ -135,22 +142,23 @@ def _plain(text: str) -> str:
     return one_line(_MOVES.sub("", text.expandtabs()))
 
 
-def show_progress() -> None:
-    """Show the progress of long work on stderr until this command ends."""
+def open_screen(labels: Sequence[str] = (), *, as_json: bool = False) -> Screen:
+    """Return a screen on which a command shows logs, states and the progress of long work.
+
+    It is the only one until the command ends, or opens another. With ``--json``, logs go to stderr
+    and no progress is shown.
+
+    Args:
+        labels: as of `Screen`.
+        as_json: whether stdout is for JSON.
+    """
     from click import get_current_context
 
-    progress.screen = Screen(sys.stdout, sys.stderr)
+    if as_json:
+        return Screen(sys.stderr, sys.stderr, labels, plain=True)
+    progress.screen = Screen(sys.stdout, sys.stderr, labels)
     get_current_context().call_on_close(partial(setattr, progress, "screen", None))
-
-
-def _columns(stream: TextIO) -> int:
-    # like shutil.get_terminal_size, but importing shutil takes as long as this whole module
-    if os.environ.get("COLUMNS", "").isdigit():
-        return int(os.environ["COLUMNS"])
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or 80
-    except (OSError, ValueError):
-        return 80
+    return progress.screen
 
 
 def _prefixes(labels: Sequence[str], coloured: bool, aligned: bool) -> dict[str, str]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError
 from transload.runner import Job, Runner, get_runner, load_settings
@@ -117,19 +116,3 @@ def description_of(job: Job) -> AppDescription:
         parsed = parse_app_handle(job.handle)
         job.handle = make_app_handle(parsed.scheduler_backend, description.session, parsed.app_id)
     return description
-
-
-def app_json(handle: str, status: AppStatus | None) -> dict[str, Any]:
-    """Return the first fields of a job's JSON, from its handle to its state and status."""
-    parsed = parse_app_handle(handle)
-    shown: dict[str, Any] = {
-        "handle": handle,
-        "scheduler": parsed.scheduler_backend,
-        "app_id": parsed.app_id,
-        "state": None,
-        "status": None,
-    }
-    if status is not None:
-        shown["state"] = status.state.name
-        shown["status"] = json.loads(status.to_json())
-    return shown

@@ -1,4 +1,4 @@
-"""Wait for the end of a job, show its states and logs, and report its end.
+"""Wait for the end of a job, and meanwhile show its states and logs.
 
 This includes Ctrl-C and time limits.
 """
@@ -10,29 +10,25 @@ import signal
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
-from transload.cli.advance import ProgressNotes, progress_text
 from transload.cli.exit_codes import ExitCode, exit_code_of
-from transload.cli.output import emit_json, note, paint, state_text, write_raw
-from transload.cli.quantities import clock_text, duration_text, usage_texts
-from transload.cli.session import app_json
+from transload.cli.show import Outcome, ReplicaLog, StatusNotes, status_line
 from transload.errors import AppNotFound, SchedulerUnavailable, TransloadError
-from transload.runner.logs import LogReader, Redraws, drain, read_now, tail
+from transload.runner.logs import LogReader, drain, read_now
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.follower import read_logs, watch
-from transload.schedulers.patience import DEFAULT_PATIENCE, patiently
-from transload.specs import AppState, AppStatus, ReplicaStatus, exit_text, is_started
+from transload.specs import AppState, AppStatus, is_started
+from transload.specs.text import duration_text
 
 if TYPE_CHECKING:
     from types import FrameType
 
     from transload.cli.screen import Screen
-    from transload.runner import AppResults, Job, Runner
+    from transload.runner import Job, Runner
     from transload.schedulers.subscription import Observation, Subscription
 
 
@@ -41,12 +37,8 @@ _QUEUED_S: Final = 600.0
 """Seconds between two log lines that say that a job still waits."""
 _LEAVE_S: Final = 2.0
 _LONGEST_S: Final = 3600.0  # the longest wait of a queue, since a limit may be centuries
-KEPT_LINES: Final = 10
-"""The number of last lines that are kept of each replica for the report of a failure."""
 
 Events = SimpleQueue[tuple[str, Any]]
-_LACKS_TRANSLOAD: Final = "No module named 'transload"
-Tails = dict[tuple[str, int], deque[str]]
 
 
 class LeaveNow(KeyboardInterrupt):
@@ -89,15 +81,6 @@ def interrupts(events: Events) -> Iterator[None]:
             signal.signal(each, handler)
 
 
-class Outcome(NamedTuple):
-    """The result of waiting."""
-
-    status: AppStatus | None
-    code: ExitCode
-    elapsed: float
-    tails: Tails
-
-
 class AppWait:
     """Waits for a job on a terminal, and shows its logs and states.
 
@@ -136,45 +119,18 @@ class AppWait:
         self._cancelling: threading.Thread | None = None
         self._asked = False
         self._status: AppStatus | None = None
-        self._tails: Tails = {replica: deque(maxlen=KEPT_LINES) for replica in replicas}
-        self._dropped = 0
         self._stopped = False
         self._reading: Subscription | None = None
         queries = [LogQuery(role, k, Stream.COMBINED) for role, k in replicas]
-        self._logs = [LogReader(job.scheduler, job.app_id, query) for query in queries]
-        self._redraws: dict[LogReader, Redraws] = {}
-        self._progress: ProgressNotes | None = None
-        self._warned_of_limit = False
-        self._said = ""  # the message that was written last
+        readers = [LogReader(job.scheduler, job.app_id, query) for query in queries]
+        self._logs = {reader: ReplicaLog(reader, screen) for reader in readers}
+        self._notes = StatusNotes(screen.shows_status)
 
     def _take(self, log: LogReader, page: LogPage) -> None:
         if self._stopped:
             log.complete = True
             return
-        self._dropped += page.dropped
-        label = f"{log.role}/{log.replica}"
-        lines = self._drawn_lines(log, page)
-        self._tails[log.role, log.replica].extend(lines[-KEPT_LINES:])
-        self._screen.write_lines(label, lines)
-        live = ""
-        if log in self._redraws:
-            live = self._redraws[log].live
-        self._screen.set_live(label, live)
-
-    def _drawn_lines(self, log: LogReader, page: LogPage) -> list[str]:
-        """Return the lines of a page for display.
-
-        They differ from the program's output if it has overwritten a line.
-        """
-        if log not in self._redraws:
-            if not page.unfinished and not any("\r" in line for line in page.lines):
-                return page.lines
-            self._redraws[log] = Redraws(self._screen.redraw_pause)
-        redraws = self._redraws[log]
-        lines = redraws.take(page.lines, page.unfinished)
-        if page.complete:
-            lines += redraws.rest()
-        return lines
+        self._logs[log].show(page)
 
     def wait(self) -> Outcome:
         """Wait until the job has ended, a timeout has passed, or a second Ctrl-C arrives."""
@@ -200,7 +156,8 @@ class AppWait:
         finally:
             self._screen.end()
             self._stop_logs()
-        return Outcome(self._status, code, time.monotonic() - self._started, self._tails)
+        tails = {(log.role, log.replica): shown.last for log, shown in self._logs.items()}
+        return Outcome(self._status, code, time.monotonic() - self._started, tails)
 
     def _read(self) -> bool:
         """Show the new log lines of the replicas. The thread for the scheduler's logs calls it."""
@@ -291,56 +248,15 @@ class AppWait:
             self._screen.note(f"{self._status.state.name} after {after}: {why}")
 
     def _on_state(self, status: AppStatus) -> None:
-        previous = self._status
         self._status = status
         self._count_waiting(status.state)
         if self._screen.shows_status:
             self._draw()
-        if status.is_terminal():
-            return
-        if not _looks_alike(previous, status):
-            self._note_state(previous, status)
-        if status.progress is not None and not self._screen.shows_status:
-            self._note_progress(status)
-        self._warn_of_limit(status)
-        if status.is_stalled and not (previous is not None and previous.is_stalled):
-            self._screen.note(f"warning: {status.msg}")
+        self._note(status)
 
-    def _note_progress(self, status: AppStatus) -> None:
-        """Write how far it is, for each twentieth of its work."""
-        if self._progress is None:
-            self._progress = ProgressNotes()
-        line = self._progress.line(status)
-        if line:
+    def _note(self, status: AppStatus) -> None:
+        for line in self._notes.lines(status):
             self._screen.note(line)
-
-    def _warn_of_limit(self, status: AppStatus) -> None:
-        """Say once that it will not end within its limit of time."""
-        late = ""
-        if not self._warned_of_limit:
-            late = status.late_for_limit(time.time())
-        if late:
-            self._warned_of_limit = True
-            self._screen.note(f"warning: {late}")
-
-    def _note_state(self, previous: AppStatus | None, status: AppStatus) -> None:
-        """Write what has changed since the status before."""
-        because = ""
-        if status.msg != self._said:
-            because = _because(status)
-        self._said = status.msg
-        earlier_restarts = 0
-        earlier_interruptions = 0
-        if previous is not None:
-            earlier_restarts = previous.num_restarts
-            earlier_interruptions = previous.interruptions
-        if status.num_restarts != earlier_restarts:
-            self._screen.note(f"{status.state.name}, restart {status.num_restarts}{because}")
-        elif status.interruptions != earlier_interruptions:
-            count = f"interruption {status.interruptions}"
-            self._screen.note(f"{status.state.name}, {count}{because}")
-        elif not self._screen.shows_status or status.state is AppState.UNKNOWN:
-            self._screen.note(f"{status.state.name}{because}")
 
     def _on_signal(self, number: int) -> None:
         self._begin_cancel()  # first, since Ctrl-C ends the reader of a pipe as well
@@ -401,31 +317,17 @@ class AppWait:
             previous_state = None if self._status is None else self._status.state
             if status is not None and status.state is previous_state:
                 self._status = status
-                self._warn_of_limit(status)
+                self._note(status)
         self._draw()
 
     def _draw(self) -> None:
         status = self._status
         if status is None:
             return
-        replicas = [replica for role in status.roles for replica in role.replicas]
-        running = sum(replica.state is AppState.RUNNING for replica in replicas)
-        state = state_text(status.state, sys.stderr)
-        parts = [f"{state} (cancelling)" if self._cancelling else state]
-        if replicas:
-            parts.append(f"{running}/{len(replicas)} running")
-        if status.num_restarts:
-            parts.append(_counted(status.num_restarts, "restart"))
-        if status.interruptions:
-            parts.append(_counted(status.interruptions, "interruption"))
-        advance = progress_text(status, sys.stderr)
-        if advance:
-            parts.append(advance)
-        parts.append(clock_text(time.monotonic() - self._started))
-        if status.why_waiting():
-            parts.append(status.why_waiting())
-        parts.append(self._job.handle)
-        self._screen.set_status("  ".join(parts))
+        waited = time.monotonic() - self._started
+        cancelling = self._cancelling is not None
+        line = status_line(status, self._job.handle, waited, cancelling=cancelling)
+        self._screen.set_status(line)
 
     # -- logs at the end
 
@@ -444,10 +346,6 @@ class AppWait:
             lambda: all(log.complete for log in self._logs),
             patience=self._patience,
         )
-        if self._dropped:
-            self._screen.note(
-                f"{self._dropped} bytes of logs were over the size limit and are not shown"
-            )
 
     def _stop_logs(self) -> None:
         """Stop writing before the process may end, without waiting for a writer in a full pipe."""
@@ -465,25 +363,6 @@ def _exit_code_at_end(status: AppStatus | None) -> ExitCode:
     return exit_code_of(status.state)
 
 
-def _looks_alike(before: AppStatus | None, now: AppStatus) -> bool:
-    """Tell whether two statuses look the same to a person."""
-    if before is None:
-        return False
-    return (
-        before.state is now.state
-        and before.num_restarts == now.num_restarts
-        and before.interruptions == now.interruptions
-        and before.why_waiting() == now.why_waiting()
-    )
-
-
-def _because(status: AppStatus) -> str:
-    """Return a colon and the message of a status, or ``""`` if it has none."""
-    if not status.msg:
-        return ""
-    return f": {status.msg}"
-
-
 def _asked_by(number: int, runner: Runner) -> bool:
     """Tell whether a signal requests the end of the job.
 
@@ -495,138 +374,3 @@ def _asked_by(number: int, runner: Runner) -> bool:
     if number == signal.SIGINT and may_be_by_hand():
         return True
     return somebody_asked(runner, lambda: False)
-
-
-_SHOWN_REPLICAS: Final = 3
-
-
-def report_end(
-    job: Job, outcome: Outcome, as_json: bool = False, patience: float = DEFAULT_PATIENCE
-) -> None:
-    """Write the result of waiting for a job to stderr, and as JSON to stdout if requested.
-
-    A scheduler that is unreachable is asked for the results again, for ``patience`` seconds.
-    """
-    status = outcome.status
-    results = None
-    if status is None:
-        note(f"{job.handle} has vanished; another user or program deleted it")
-    elif status.is_terminal():
-        results = _report(job, outcome, status, patience)
-    else:
-        note(_unended_text(outcome, status, job.handle))
-        note(
-            f"to follow it: transload log -f {job.handle}; to end it: transload cancel {job.handle}"
-        )
-    if not as_json:
-        return
-    shown = {
-        **app_json(job.handle, status),
-        "timed_out": outcome.code is ExitCode.TIMEOUT,
-        "elapsed": round(outcome.elapsed, 3),
-        "results": None,
-        "looked_in": [],
-    }
-    if results is not None:
-        shown["results"] = results.results
-        shown["looked_in"] = results.looked_in
-    emit_json(shown)
-
-
-def _unended_text(outcome: Outcome, status: AppStatus, handle: str) -> str:
-    """Return why this command ends before the job does."""
-    if outcome.code is ExitCode.UNKNOWN:
-        why = f"the state of {handle} has been UNKNOWN for too long ({status.msg})"
-        return f"{why}; the job may go on"
-    if outcome.code is ExitCode.TERMINATED:
-        why = f"ended by a signal, but the end of {handle} was not requested"
-        return f"{why}; it goes on ({status.state.name})"
-    waited = duration_text(outcome.elapsed)
-    return f"waiting timed out after {waited}; {handle} goes on ({status.state.name})"
-
-
-def _report(job: Job, outcome: Outcome, status: AppStatus, patience: float) -> AppResults | None:
-    """Write the end of a job and its results to stderr, and return the results if readable."""
-    took = _app_seconds(job, status)
-    if took is None:
-        took = outcome.elapsed
-    end = f"{state_text(status.state, sys.stderr)} after {duration_text(took)}"
-    peak, cpu_time = usage_texts(status.usage())
-    if peak and cpu_time:
-        end = f"{end} ({cpu_time} of CPU, {peak})"
-    note(f"{end}  {job.handle}{_because(status)}")
-    if peak:
-        for line in status.short_of_memory(job.describe()):
-            note(f"warning: {line}")
-    if status.state is AppState.FAILED:
-        _report_failures(job, status, outcome.tails)
-        if _LACKS_TRANSLOAD in _because(status):
-            note(
-                "the program imports transload, which its Python there does not have: install it "
-                "there, or take one file along: transload runtime > transload_runtime.py"
-            )
-    try:
-        results = patiently(job.results, patience)
-    except (TransloadError, OSError, ImportError) as exc:
-        note(f"the results cannot be read: {exc}")
-        return None
-    for line in results.lines(lambda key: paint(key, "bold", stream=sys.stderr)):
-        note(line)
-    for line in results.refusals():
-        note(f"not read: {line}")
-    return results
-
-
-def _app_seconds(job: Job, status: AppStatus) -> float | None:
-    """Return the seconds from a job's submit to its last replica's end, or None if unknown."""
-    try:
-        found = job.description()
-    except TransloadError:
-        return None
-    if found is None:
-        return status.seconds_since(None)
-    return status.seconds_since(found.created)
-
-
-def _report_failures(job: Job, status: AppStatus, tails: Tails) -> None:
-    """Write which replicas failed, their exit codes, and their last log lines."""
-    failed = _failed_replicas(status)
-    for replica in failed[:_SHOWN_REPLICAS]:
-        text = f"{replica.role}/{replica.id} {exit_text(replica.exit_code)}"
-        note(paint(text, "red", stream=sys.stderr))
-        for line in _last_lines(job, status, replica, tails):
-            write_raw(sys.stderr, f"    {line.rstrip()}\n")
-    if len(failed) > _SHOWN_REPLICAS:
-        note(
-            f"and {len(failed) - _SHOWN_REPLICAS} more replicas failed: `transload status "
-            f"{job.handle}`"
-        )
-
-
-def _last_lines(job: Job, status: AppStatus, replica: ReplicaStatus, tails: Tails) -> Iterable[str]:
-    """Return the last log lines of a replica's last attempt."""
-    # the lines kept while following the log are those of all attempts
-    if not replica.restarts and not replica.interruptions:
-        kept = tails.get((replica.role, replica.id))
-        if kept:
-            return kept
-    return tail(job.scheduler, job.app_id, replica.role, replica.id, KEPT_LINES, status)
-
-
-def _failed_replicas(status: AppStatus) -> list[ReplicaStatus]:
-    """Return the failed replicas, first those that exited by themselves, then the killed ones."""
-    replicas = [replica for role in status.roles for replica in role.replicas]
-    failed = [replica for replica in replicas if replica.state is AppState.FAILED]
-
-    def rank(replica: ReplicaStatus) -> tuple[bool, float]:
-        was_killed = replica.exit_code is None or replica.exit_code < 0
-        return was_killed, replica.end_time or 0.0
-
-    return sorted(failed, key=rank)
-
-
-def _counted(count: int, word: str) -> str:
-    """Return ``1 restart`` or ``2 restarts``."""
-    if count == 1:
-        return f"1 {word}"
-    return f"{count} {word}s"

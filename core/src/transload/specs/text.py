@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from transload.specs.status import Usage
 
-__all__ = ["parse_number"]
+__all__ = ["duration_text", "parse_number", "usage_texts"]
 
 Number = TypeVar("Number", int, float)
 

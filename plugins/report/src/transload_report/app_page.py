@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from transload.cli.quantities import usage_texts
 from transload.specs import (
     NONE,
     AppState,
@@ -16,6 +15,7 @@ from transload.specs import (
     parse_app_handle,
 )
 from transload.specs.own_programs import shown_command
+from transload.specs.text import usage_texts
 from transload_report.chart import series_plot, series_words
 from transload_report.convert import (
     Series,

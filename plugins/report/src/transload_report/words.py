@@ -7,8 +7,8 @@ import re
 from datetime import datetime
 from typing import Any, Final
 
-from transload.cli.quantities import duration_text
 from transload.specs import masked_url
+from transload.specs.text import duration_text
 
 __all__ = ["clean", "duration_text", "log_text", "moment_iso", "moment_text", "shown", "value_text"]
 

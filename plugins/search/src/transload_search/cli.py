@@ -20,7 +20,7 @@ from click.core import ParameterSource
 from transload.cli.options import RealNumber, WholeNumber
 from transload.cli.output import emit_json, emit_table, note
 from transload.cli.progress import changing_line
-from transload.cli.screen import show_progress
+from transload.cli.screen import open_screen
 from transload.components import as_component, read_argument
 from transload.errors import (
     ConfigError,
@@ -639,7 +639,7 @@ def _run(ledger: SearchLedger, options: RunOptions, *, is_new: bool) -> int:
     signals: list[int] = []
     show = not (options.no_progress or options.as_json)
     if show:
-        show_progress()
+        open_screen()
     try:
         with changing_line(rare=True) as change:
             line = None

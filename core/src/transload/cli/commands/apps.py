@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from transload.cli.advance import interruptions_text, left_text, progress_text
 from transload.cli.options import (
     WholeNumber,
     duration,
@@ -28,23 +27,25 @@ from transload.cli.output import (
     pairs_text,
     state_text,
 )
-from transload.cli.quantities import (
-    duration_text,
-    limit_text,
-    segment_text,
-    time_text,
-    usage_texts,
-)
-from transload.cli.screen import Screen
+from transload.cli.screen import open_screen
 from transload.cli.session import (
-    app_json,
     description_of,
     find_job,
     open_runner,
     other_clusters,
     status_of,
 )
-from transload.cli.wait import AppWait, report_end
+from transload.cli.show import (
+    app_json,
+    interruptions_text,
+    left_text,
+    limit_text,
+    progress_text,
+    segment_text,
+    show_end,
+    time_text,
+)
+from transload.cli.wait import AppWait
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
 from transload.plugins import get_plugins
 from transload.retries import error_line
@@ -60,7 +61,7 @@ from transload.specs import (
 )
 from transload.specs.own_programs import shown_command
 from transload.specs.serialization import to_value
-from transload.specs.text import named, parse_size, size_text
+from transload.specs.text import duration_text, named, parse_size, size_text, usage_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -484,9 +485,9 @@ def wait(handle: str, timeout: float | None, patience: float, as_json: bool) -> 
     with open_runner() as runner:
         job = find_job(runner, handle)
         status_of(job)
-        screen = Screen(sys.stdout, sys.stderr, plain=as_json)
+        screen = open_screen(as_json=as_json)
         outcome = AppWait(job, screen, SimpleQueue(), timeout, patience).wait()
-        report_end(job, outcome, as_json, patience)
+        show_end(job, outcome, as_json, patience)
         return outcome.code
 
 

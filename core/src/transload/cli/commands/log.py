@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import MAXYEAR, UTC, datetime, timedelta
 from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from transload.cli.options import WholeNumber, handle_argument, json_option
-from transload.cli.output import SCHEMA, note, write
-from transload.cli.quantities import parse_when
-from transload.cli.screen import Screen
+from transload.cli.output import note
+from transload.cli.screen import Screen, open_screen
 from transload.cli.session import description_of, find_job, open_runner
+from transload.cli.show import ReplicaLog
 from transload.errors import SpecError, TransloadError, UnsupportedFeature
-from transload.runner.logs import PAUSE_S, LineFilter, LogReader, Redraws, follow_logs
-from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
+from transload.runner.logs import LineFilter, LogReader, follow_logs
+from transload.schedulers.api import LogQuery, Stream, replicas_of
 from transload.specs import nearest
-from transload.specs.text import parse_number
+from transload.specs.text import parse_duration, parse_number
 
 if TYPE_CHECKING:
     from transload.runner import Job
@@ -95,7 +93,7 @@ def log(
         screen = None
         if not as_json:
             labels = [] if no_prefix else [f"{role}/{k}" for role, k in replicas]
-            screen = Screen(sys.stdout, sys.stderr, labels)
+            screen = open_screen(labels)
         _show(job, replicas, wanted_lines, screen, follow=follow)
 
 
@@ -138,6 +136,26 @@ def _split(text: str) -> _Named:
     return _Named(handle, *[part or None for part in extra])
 
 
+def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:
+    """Parse a duration before now (``10m``) or a time in ISO 8601. Times without zone are local."""
+    text = text.strip()
+    try:
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            now = now or datetime.now().astimezone()
+            return now - timedelta(seconds=parse_duration(text))
+        if when.tzinfo is not None:
+            return when
+        if when.year == MAXYEAR:  # Python 3.13 has no local zone on its last day
+            return when.replace(tzinfo=UTC)
+        return when.astimezone()
+    except (ValueError, OverflowError):
+        # a SpecError is a ValueError, and a local time in the year 0 raises one, too
+        allowed = "a duration (10m, 2h: that long ago) or a time (2025-01-31T08:00)"
+        raise SpecError(f"{what}={text!r}: must be {allowed}") from None
+
+
 def _seconds(text: str | None, option: str, job: Job) -> float | None:
     """Return the time that an option names, in seconds since the epoch."""
     if not text:
@@ -176,87 +194,16 @@ def _of_numbers(replicas: Replicas, text: str) -> Replicas:
     return [(role, k) for role, k in replicas if k in wanted]
 
 
-class _Log:
-    """Shows one log, as JSON objects with the unchanged lines, or as text with a prefix.
-
-    Args:
-        reader: reads the log.
-        chosen: the wanted lines.
-        screen: the screen for text. None means JSON on stdout.
-    """
-
-    def __init__(self, reader: LogReader, chosen: LineFilter, screen: Screen | None) -> None:
-        self.reader = reader
-        self.label = f"{reader.role}/{reader.replica}"
-        self._chosen = chosen
-        self._screen = screen
-        self._redraws = Redraws(PAUSE_S if screen is None else screen.redraw_pause)
-        self._unfinished = ""
-        self.silent = True
-        """Whether the replica has written no line yet."""
-        self.missing = ""
-        """The file of the log, if there is none."""
-
-    def show_so_far(self, tail: int | None) -> None:
-        """Show the lines so far, in constant memory, or with `tail` only the last ones."""
-        if tail is None:
-            for page in self.reader.pages():
-                self.show(self.lines_of(page))
-            return
-        last: deque[str] = deque(maxlen=tail)
-        for page in self.reader.pages():
-            last.extend(self.lines_of(page))
-        self.show(list(last))
-
-    def lines_of(self, page: LogPage) -> list[str]:
-        """Return the lines of a page for display."""
-        self.missing = page.missing
-        if page.lines:
-            self.silent = False
-        lines = self._chosen.take(page)
-        if self._screen is None:
-            return lines
-        self._unfinished = "".join(self._chosen.choose([page.unfinished]))
-        found = self._redraws.take(lines, self._unfinished)
-        if page.complete:
-            found += self._redraws.rest()
-        return found
-
-    def show(self, lines: list[str]) -> None:
-        """Write lines, and on a terminal the unfinished line below them."""
-        if self._screen is None:
-            _write_json(self.reader.role, self.reader.replica, lines)
-            return
-        self._screen.write_lines(self.label, lines)
-        self._screen.set_live(self.label, self._redraws.live)
-
-    def leave(self) -> None:
-        """Write the unfinished line, because the command does not wait for its end."""
-        if self._screen is None:
-            return
-        self._screen.set_live(self.label, "")
-        if not self._redraws.idle:
-            self._screen.write_lines(self.label, self._redraws.rest())
-        elif self._unfinished.strip():
-            self._screen.write_lines(self.label, [f"{self._unfinished}\n"])
-
-
-def _write_json(role: str, k: int, lines: list[str]) -> None:
-    head = {"schema": SCHEMA, "role": role, "replica": k}
-    objects = [json.dumps({**head, "line": line.removesuffix("\n")}) for line in lines]
-    write(sys.stdout, "".join(f"{each}\n" for each in objects), flush=True)
-
-
 def _show(
     job: Job, replicas: Replicas, wanted: _Lines, screen: Screen | None, *, follow: bool
 ) -> None:
     """Show the log of each replica so far, then follow all of them, if requested."""
-    logs: dict[LogReader, _Log] = {}
+    logs: dict[LogReader, ReplicaLog] = {}
     for role, k in replicas:
         query = LogQuery(role, k, wanted.stream, since=wanted.since, until=wanted.until)
         reader = LogReader(job.scheduler, job.app_id, query)
         chosen = LineFilter(wanted.regex, wanted.since, wanted.until)
-        log = _Log(reader, chosen, screen)
+        log = ReplicaLog(reader, screen, chosen)
         logs[reader] = log
         log.show_so_far(wanted.tail)
         if not follow:
@@ -265,15 +212,14 @@ def _show(
         if follow:
             pages = follow_logs(list(logs), until=wanted.until, patience=float("inf"))
             for reader, page in pages:
-                log = logs[reader]
-                log.show(log.lines_of(page))
+                logs[reader].show(page)
     finally:
         if screen is not None:
             screen.end()
     _explain(job, [log for log in logs.values() if log.silent])
 
 
-def _explain(job: Job, silent: Iterable[_Log]) -> None:
+def _explain(job: Job, silent: Iterable[ReplicaLog]) -> None:
     """Write which replicas have no log, and why.
 
     Raises:

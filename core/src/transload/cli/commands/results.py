@@ -6,7 +6,7 @@ import click
 
 from transload.cli.options import handle_argument, json_option
 from transload.cli.output import emit, emit_json, emit_table, note, value_text, visible
-from transload.cli.screen import show_progress
+from transload.cli.screen import open_screen
 from transload.cli.session import description_of, find_job, open_runner
 from transload.errors import SpecError
 from transload.runner import AppResults
@@ -88,8 +88,7 @@ def get(
     Only regular files are copied, and links that lead out of the job's folder are not followed.
     Files that are left out are listed.
     """
-    if not as_json:
-        show_progress()
+    open_screen(as_json=as_json)
     with open_runner() as runner:
         job = find_job(runner, handle)
         description = description_of(job)

@@ -23,9 +23,10 @@ from transload.cli.options import (
     scheduler_option,
 )
 from transload.cli.output import OutputFailed, emit, emit_json, note
-from transload.cli.screen import Screen, show_progress
-from transload.cli.session import app_json, description_of, open_runner
-from transload.cli.wait import AppWait, Events, Outcome, interrupts, report_end
+from transload.cli.screen import open_screen
+from transload.cli.session import description_of, open_runner
+from transload.cli.show import Outcome, app_json, show_end
+from transload.cli.wait import AppWait, Events, interrupts
 from transload.components import (
     ComponentArgumentError,
     ComponentHelpRequested,
@@ -271,8 +272,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
     _check(ctx, given)
     if given.component and _showed_help(given.component, given.component_args):
         return ExitCode.OK
-    if not given.as_json:
-        show_progress()
+    open_screen(as_json=given.as_json)  # building and submitting may take long
     with open_runner() as runner:
         try:
             plan = _dry_run(runner, given)
@@ -464,15 +464,14 @@ def _stay(plan: Plan[Any], given: _Options) -> int:
         except OutputFailed:
             note(f"the logs cannot be written here; {job.handle} goes on")
             raise
-        report_end(job, outcome, given.as_json, given.patience)
+        show_end(job, outcome, given.as_json, given.patience)
     return outcome.code
 
 
 def _wait(job: Job, plan: Plan[Any], events: Events, given: _Options) -> Outcome:
     replicas = [(role.name, k) for role in plan.app.roles for k in range(role.num_replicas)]
     labels = [] if given.no_prefix else [f"{role}/{k}" for role, k in replicas]
-    logs = sys.stderr if given.as_json else sys.stdout
-    screen = Screen(logs, sys.stderr, labels, plain=given.as_json)
+    screen = open_screen(labels, as_json=given.as_json)
     waiting = AppWait(
         job,
         screen,
