@@ -79,7 +79,7 @@ def test_hostile_files_in_the_mount(runner: Runner, shell: Any, tmp_path: Path) 
     results = runner.results(handle)
     assert results.results == {"good": {"loss": 0.5}} and list(results.artifacts) == ["model"]
     assert {"0.json", "1.json", "outputs/a", "outputs/shadow"} <= set(results.refused)
-    assert runner.fetch(handle, folder=str(tmp_path)) == [str(tmp_path / "model")]
+    assert runner.job(handle).fetch(folder=str(tmp_path)) == [str(tmp_path / "model")]
     assert os.listdir(tmp_path) == ["model"]
 
 
@@ -408,7 +408,9 @@ def test_secrets_and_labels(
     handle = runner.run(app, "docker", {"env": {"DB_PASSWORD": "third-secret"}})
     ends(runner, handle)
     (row,) = engine.client.containers(all=True)
-    told = json.dumps([row["Labels"], engine.client.volumes()]) + repr(runner.description(handle))
+    told = json.dumps([row["Labels"], engine.client.volumes()]) + repr(
+        runner.job(handle).description()
+    )
     for secret in ("hunter2-value", "plain-secret", "third-secret"):
         assert secret not in told
         assert not any(

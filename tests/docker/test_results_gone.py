@@ -39,7 +39,7 @@ def test_a_folder_that_was_removed(runner: Runner, shell: Any, command: str) -> 
     """Nobody can tell whether something was reported once the folder is gone."""
     handle = ended(runner, shell(command))
     runner.results(handle)
-    description = runner.description(handle)
+    description = runner.job(handle).description()
     assert description is not None and description.tracker_base is not None
     shutil.rmtree(Path(description.tracker_base))
     with pytest.raises(ResultsGone, match=description.tracker_base):

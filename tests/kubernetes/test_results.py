@@ -162,7 +162,7 @@ def test_report_reaches_the_reader(runner: Any) -> None:
     found = runner.results(handle)
     assert {key: values["loss"] for key, values in found.results.items()} == {"0": 0.5, "1": 0.5}
     assert found.value("loss") == 0.5
-    assert runner.steps(handle) == {}
+    assert runner.job(handle).steps() == {}
 
 
 def test_a_program_that_reports_too_much_says_so(runner: Any) -> None:

@@ -51,7 +51,7 @@ def test_a_name_that_was_given_is_the_name_of_the_job(host: Any) -> None:
             run_app(AppDef("echo", [Role("r", "", entrypoint="true")])),
             run_app(AppDef("echo", [Role("r", "", entrypoint="true")]), name="hi"),
         ]
-        return [host_runner("prefect").description(each.handle).app.name for each in found]
+        return [host_runner("prefect").job(each.handle).description().app.name for each in found]
 
     assert work() == ["this", "zen", "zen of-python", "hello", "mine", "echo", "hi"]
 
@@ -68,7 +68,7 @@ def test_who_asked_is_kept_with_the_job(host: Any) -> None:
         runner = host_runner("prefect")
         of_task = app_task(command=["true"], name="train")()
         of_flow = run_app(command=["true"])
-        found = [runner.description(each.handle).asked for each in (of_task, of_flow)]
+        found = [runner.job(each.handle).description().asked for each in (of_task, of_flow)]
         return [str(flow_run.id), *found]
 
     run_id, *jobs = work()

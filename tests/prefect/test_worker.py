@@ -425,7 +425,7 @@ async def test_variables_reach_the_app(host: Any, tmp_path: Path) -> None:
         lines = {f"flow/{n} this is {n} of two" for n in range(2)}
         await _soon(lambda: lines <= {each["message"] for each in host.logs(run)})
         await _soon(lambda: not worker._submitting_flow_run_ids)
-    found = host_runner("prefect").description(handle)
+    found = host_runner("prefect").job(handle).description()
     assert found is not None
     role = found.app.roles[0]
     assert (role.num_replicas, role.resource.cpu, role.resource.memMB) == (2, 1, 64)

@@ -31,7 +31,7 @@ def _ended(runner: Runner, app: AppDef, where: str, folder: Path) -> str:
 
 
 def _base(runner: Runner, handle: str) -> str:
-    found = runner.description(handle)
+    found = runner.job(handle).description()
     assert found is not None and found.tracker_base is not None
     return found.tracker_base
 

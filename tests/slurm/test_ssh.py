@@ -367,7 +367,7 @@ def test_hostile_files_on_the_cluster(
         "outputs/f": "a FIFO",
         "outputs/p": "a link that leads out of its folder",
     }
-    copied = far.fetch(handle, folder=str(tmp_path))
+    copied = far.job(handle).fetch(folder=str(tmp_path))
     assert (
         copied == [str(tmp_path / "model.pt")]
         and (tmp_path / "model.pt").read_text() == "weights\n"

@@ -105,9 +105,10 @@ def test_outage(control: ScriptedControl) -> None:
         handle = runner.run(scripted_app("a"), "scripted")
         control.outage()
         assert runner.status(handle).state is AppState.UNKNOWN  # type: ignore[union-attr]
-        for question in (runner.description, runner.cancel):
+        job = runner.job(handle)
+        for question in (job.description, job.cancel):
             with pytest.raises(SchedulerUnavailable):
-                question(handle)
+                question()
         with pytest.raises(SubmitError) as caught:
             runner.run(scripted_app("b"), "scripted")
         assert caught.value.transient

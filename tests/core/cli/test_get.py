@@ -40,11 +40,13 @@ def test_what_no_file_is_called_is_a_pattern(invoke: Any, tmp_path: Path) -> Non
     """Brackets, stars and question marks select files where no file has such a name."""
     handle = _job_with_files(invoke, "job")
     with get_runner() as runner:
-        assert runner.fetch(handle, "model[[]1].pt", str(tmp_path)) == [f"{tmp_path}/model[1].pt"]
-        found = runner.fetch(handle, "?[ab]b", str(tmp_path))
+        assert runner.job(handle).fetch("model[[]1].pt", str(tmp_path)) == [
+            f"{tmp_path}/model[1].pt"
+        ]
+        found = runner.job(handle).fetch("?[ab]b", str(tmp_path))
         assert found == [f"{tmp_path}/aab"]
-        assert runner.fetch(handle, "model[1].pt", str(tmp_path)) == [f"{tmp_path}/model[1].pt"]
-        assert len(runner.fetch(handle, "*.ckpt", str(tmp_path))) == 2
+        assert runner.job(handle).fetch("model[1].pt", str(tmp_path)) == [f"{tmp_path}/model[1].pt"]
+        assert len(runner.job(handle).fetch("*.ckpt", str(tmp_path))) == 2
 
 
 def test_list_finds_a_job_by_a_name_with_brackets(invoke: Any) -> None:

@@ -174,7 +174,7 @@ def test_bad_steps_files_are_named(left: Any, name: str, caplog: pytest.LogCaptu
         'file=open(f"{base}/1.steps.jsonl", "w"))'
     )
     with Runner() as runner:
-        assert runner.steps(handle) == {"1": {"x": {1.0: 2.0}}}
+        assert runner.job(handle).steps() == {"1": {"x": {1.0: 2.0}}}
     assert "0.steps.jsonl" in caplog.text and reason in caplog.text
 
 
@@ -192,7 +192,7 @@ def test_absurd_lines_of_steps_are_passed_over(left: Any) -> None:
     ]
     handle = left(f'open(f"{{base}}/0.steps.jsonl", "w").write({chr(10).join([*lines, ""])!r})')
     with Runner() as runner:
-        assert runner.steps(handle) == {"0": {"x": {1.0: 2.0, 4.0: 3.0}}}
+        assert runner.job(handle).steps() == {"0": {"x": {1.0: 2.0, 4.0: 3.0}}}
 
 
 def test_too_many_files_are_counted(

@@ -60,7 +60,7 @@ def test_lists(invoke: Any, job: str) -> None:
 def test_a_submit_that_reattaches(invoke: Any, job: str) -> None:
     """A submit that finds the job of another session names that one."""
     with Runner("transload") as runner:
-        definition = runner.description(_HANDLE)
+        definition = runner.job(_HANDLE).description()
     assert definition is not None and definition.app is not None
     said = invoke("run", "--app-id", "job", "--name", "job", "--", "true")
     assert "reattached to local://airflow/job" in said.err, said

@@ -20,7 +20,7 @@ _HANDLE = "local://transload/job"
 
 def _place(app_id: str = "job") -> Path:
     with get_runner() as runner:
-        found = runner.description(f"local://transload/{app_id}")
+        found = runner.job(f"local://transload/{app_id}").description()
     assert found is not None and found.tracker_base is not None
     return Path(found.tracker_base)
 
@@ -46,9 +46,10 @@ def test_a_folder_that_was_removed(
         assert said.code != 0 and str(_place()) in said.err and not said.out
     assert str(_place()) in invoke("get", "job").err
     with get_runner() as runner:
-        for ask in (runner.results, runner.steps, runner.fetch):
+        job = runner.job(_HANDLE)
+        for ask in (job.results, job.steps, job.fetch):
             with pytest.raises(ResultsGone, match=str(_place())):
-                ask(_HANDLE)
+                ask()
 
 
 @pytest.mark.parametrize("words", [(), ("--tail", "3"), ("--stream", "stderr"), ("-f",)])

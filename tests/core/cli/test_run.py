@@ -49,7 +49,7 @@ def test_wait_for_an_ended_app_says_how_long_the_app_took(invoke: Any, started: 
     handle = started("import time; time.sleep(0.3)")
     invoke("wait", handle)
     with Runner() as runner:
-        description = runner.description(handle)
+        description = runner.job(handle).description()
     assert description is not None and description.created is not None
     took = duration_text(description.status.roles[0].replicas[0].end_time - description.created)
     assert f"SUCCEEDED after {took} " in invoke("wait", handle).err

@@ -766,7 +766,7 @@ def test_link(control: ScriptedControl, runner: Runner, monkeypatch: pytest.Monk
     pages: list[str | None] = ["/a/folder", None]
     one = execution(runner, {})
     one.start()
-    described = runner.description(one.handle or "")
+    described = runner.job(one.handle or "").description()
     assert described is not None
     described.status.ui_url = "https://engine.example/app"
     monkeypatch.setattr(Job, "description", lambda self: described)

@@ -150,7 +150,7 @@ def test_checkpoints_of_what_a_person_asks_anew(control: ScriptedControl) -> Non
             one = Driver(launch, state, io, asked={"round": words}, asked_anew=anew)
             with pytest.raises(AppFailed):
                 one.run()
-            description = runner.description(str(one.handle))
+            description = runner.job(str(one.handle)).description()
             assert description is not None
             names.append(description.checkpoints)
             asked.append(dict(description.asked))

@@ -59,7 +59,7 @@ def test_results_of_a_failed_attempt(tmp_path: Path, again: str, runner: Runner)
     assert app.check(timeout=60).num_restarts == 1
     if again:
         assert app.results().results == {"0": {"loss": 0.4}, "another": {"x": 2}}
-        assert runner.steps(app.handle) == {"0": {"loss": {1: 0.4}}}
+        assert runner.job(app.handle).steps() == {"0": {"loss": {1: 0.4}}}
     else:
         assert app.results().results == {}
 

@@ -97,7 +97,7 @@ def test_wait_runs_out_of_time_and_the_app_goes_on(runner: Runner) -> None:
     with pytest.raises(TransloadTimeout, match="goes on") as caught:
         runner.wait(handle, timeout=0.2)
     assert isinstance(caught.value, TimeoutError)
-    assert runner.attach(handle).state is AppState.RUNNING
+    assert runner.job(handle).need_description().status.state is AppState.RUNNING
     runner.delete(handle)
 
 
@@ -106,7 +106,9 @@ def test_waiting_without_blocking_the_event_loop(runner: Runner, eventually: Any
     handles = [runner.run(sh("exit 0")) for _ in range(20)]
 
     async def all_of_them() -> list[object]:
-        return await asyncio.gather(*(runner.wait_async(handle, timeout=60) for handle in handles))
+        return await asyncio.gather(
+            *(runner.job(handle).wait_if_there_async(timeout=60) for handle in handles)
+        )
 
     before = threading.active_count()
     states = [status.state for status in asyncio.run(all_of_them())]  # type: ignore[attr-defined]
@@ -162,7 +164,7 @@ def test_a_component_that_declares_tracker_base_gets_it(runner: Runner, tmp_path
     for handle in (own, given, typed):
         runner.wait(handle, timeout=30)
         shown.append(next(runner.log_lines(handle, "r")).strip())
-    description = runner.description(own)
+    description = runner.job(own).description()
     assert description is not None
     assert shown == [description.tracker_base, "/given", "/typed"]
     assert runner.results(own).looked_in == [description.tracker_base]
@@ -427,9 +429,9 @@ def test_files_of_an_app(runner: Runner, tmp_path: Path) -> None:
     assert sorted(artifacts) == ["a b/x.pt", "y.pt"]
     assert Path(artifacts["y.pt"]["path"]).read_text() == "2\n"
     here = tmp_path / "copies"
-    assert runner.fetch(handle, "*.pt", str(here)) == [f"{here}/a b/x.pt", f"{here}/y.pt"]
+    assert runner.job(handle).fetch("*.pt", str(here)) == [f"{here}/a b/x.pt", f"{here}/y.pt"]
     assert (here / "a b" / "x.pt").read_text() == "1\n"
-    assert runner.fetch(handle, "*.none", str(here)) == []
+    assert runner.job(handle).fetch("*.none", str(here)) == []
     assert sorted(path.name for path in here.rglob("*")) == ["a b", "x.pt", "y.pt"]
 
 

@@ -443,9 +443,9 @@ async def test_wait_async(control: ScriptedControl, runner: Runner) -> None:
     """The same without blocking the loop, for many at once, with one thread."""
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"]})
     handles = [runner.run(app, "scripted") for _ in range(20)]
-    tasks = [asyncio.create_task(runner.wait_async(each)) for each in handles]
+    tasks = [asyncio.create_task(runner.job(each).wait_if_there_async()) for each in handles]
     with pytest.raises(TransloadTimeout):
-        await runner.wait_async(handles[0], timeout=0.05)
+        await runner.job(handles[0]).wait_if_there_async(timeout=0.05)
     assert len(threads()) == 1
     control.open("go")
     statuses = await asyncio.gather(*tasks)
@@ -462,20 +462,20 @@ async def test_waiting_costs_no_time_of_the_processor(runner: Runner) -> None:
         return {app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED)) for app_id in app_ids}
 
     board.describe_many = describe_many  # type: ignore[method-assign]
-    waiting = asyncio.create_task(runner_of(board).wait_async("board://t/a"))
+    waiting = asyncio.create_task(runner_of(board).job("board://t/a").wait_async())
     await asyncio.sleep(0.05)
     before = time.process_time()
     await asyncio.sleep(1.0)
     spent = time.process_time() - before
     answer.set()
-    assert (await waiting).state is AppState.SUCCEEDED  # type: ignore[union-attr]
+    assert (await waiting).state is AppState.SUCCEEDED
     assert spent < 0.2
 
 
 async def test_a_cancelled_waiter_leaves_nothing(control: ScriptedControl, runner: Runner) -> None:
     """A task that is cancelled while it waits ends its subscription."""
     handle = runner.run(scripted_app("a", {"steps": ["RUNNING"]}), "scripted")
-    task = asyncio.create_task(runner.wait_async(handle))
+    task = asyncio.create_task(runner.job(handle).wait_if_there_async())
     while not watched():
         await asyncio.sleep(0.005)
     task.cancel()

@@ -365,7 +365,7 @@ class Effects:
 
     def _allowed(self, effect: Allowed) -> int | None:
         try:
-            found = self.runner.description(effect.handle)
+            found = self.runner.job(effect.handle).description()
         except TransloadError:
             return None
         if found is None or found.app is None:
@@ -407,7 +407,7 @@ class Effects:
         return results
 
     def _note_end(self, handle: str, status: AppStatus) -> None:
-        found = self.runner.description(handle)
+        found = self.runner.job(handle).description()
         created = None
         app = None
         if found is not None:

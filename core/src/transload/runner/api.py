@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from transload.runner.config import Settings
     from transload.runner.results import AppResults
     from transload.schedulers.api import (
-        AppDescription,
         ListAppResponse,
         SchedulerBase,
         SchedulerFactory,
@@ -278,8 +277,11 @@ class Runner:
             "parent_run_id": parent_run_id,
             "tracker_base": tracker_base,
         }
-        launch = Launch.of(app, **asked)
-        return launch.with_overrides(overrides or {}).plan(self, app_id)
+        return self.plan(Launch.of(app, **asked).with_overrides(overrides or {}), app_id)
+
+    def plan(self, launch: Launch, app_id: str | None = None) -> Plan[Any]:
+        """Return what would be submitted for a launch, as `Launch.plan` does."""
+        return launch.plan(self, app_id)
 
     def schedule(self, dryrun_info: AppDryRunInfo[Any]) -> AppHandle:
         """Submit what `dryrun` returned, its request changed by the caller or not.
@@ -360,24 +362,6 @@ class Runner:
         """
         return Job(app_handle, self)
 
-    def description(self, app_handle: AppHandle) -> AppDescription | None:
-        """Return all that the scheduler knows of a job, or None if there is no such job.
-
-        Raises:
-            MalformedAppHandleException: if it is not a handle.
-            SchedulerUnavailable: if the scheduler cannot be reached.
-        """
-        return self.job(app_handle).description()
-
-    def attach(self, app_handle: AppHandle) -> AppStatus:
-        """Return the status of a job that must be there.
-
-        Raises:
-            AppNotFound: if there is no such job.
-            SchedulerUnavailable: if the scheduler cannot be reached.
-        """
-        return self.job(app_handle).need_description().status
-
     def status(self, app_handle: AppHandle) -> AppStatus | None:
         """Return the status of a job, or None if there is no such job.
 
@@ -420,13 +404,6 @@ class Runner:
         """
         job = self.job(app_handle)
         return job.wait_if_there(timeout=timeout, patience=patience, on_change=on_change)
-
-    async def wait_async(
-        self, app_handle: AppHandle, *, timeout: float | None = None, patience: float = 300.0
-    ) -> AppStatus | None:
-        """Do what `wait` does, without blocking the event loop."""
-        job = self.job(app_handle)
-        return await job.wait_if_there_async(timeout=timeout, patience=patience)
 
     def cancel(self, app_handle: AppHandle) -> None:
         """Ask for the end of a job, without waiting. Nothing happens if it has ended already.
@@ -522,41 +499,6 @@ class Runner:
                 where they are.
         """
         return self.job(app_handle).results(shared=shared)
-
-    def steps(self, app_handle: AppHandle) -> dict[str, dict[str, dict[float, float]]]:
-        """Return the values that a job reported step by step so far.
-
-        Returns:
-            A mapping of key → name → step → value.
-
-        Raises:
-            AppNotFound: if there is no such job.
-            TrackingError: if they cannot be read.
-        """
-        return self.job(app_handle).steps()
-
-    def fetch(
-        self, app_handle: AppHandle, pattern: str = "*", folder: str = ".", *, replace: bool = True
-    ) -> Sequence[str]:
-        """Copy files of a job (in ``TRANSLOAD_OUTPUT_DIR``) here, and return their new paths.
-
-        Only regular files are copied, and no link is followed out of the job's folder. What is left
-        out is logged as a warning.
-
-        Args:
-            app_handle: the job.
-            pattern: which of them: the name of a file, or a pattern with ``*`` (which matches ``/``,
-                too), ``?`` and ``[a-z]``.
-            folder: where to. It is made if it is not there.
-            replace: whether files of the same names are replaced.
-
-        Raises:
-            AppNotFound: if there is no such job.
-            SpecError: if a file is there already that must not be replaced. Nothing has been
-                copied.
-            TrackingError: if they cannot be read.
-        """
-        return self.job(app_handle).fetch(pattern, folder, replace=replace)
 
 
 # -- the runner that a process shares, and short forms with it

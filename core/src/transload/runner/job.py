@@ -223,16 +223,37 @@ class Job:
         )
 
     def steps(self) -> dict[str, dict[str, dict[float, float]]]:
-        """Return the values that it reported step by step so far, as `Runner.steps` does.
+        """Return the values that it reported step by step so far.
 
-        The errors are the same.
+        Returns:
+            A mapping of key → name → step → value.
+
+        Raises:
+            AppNotFound: if there is no such job.
+            TrackingError: if they cannot be read.
         """
         return collect_steps(self.scheduler, self.need_description())
 
     def fetch(
         self, pattern: str = "*", folder: str = ".", *, replace: bool = True
     ) -> Sequence[str]:
-        """Copy files that it has made here, as `Runner.fetch` does, with the same errors."""
+        """Copy files that it made (in ``TRANSLOAD_OUTPUT_DIR``) here, and return their new paths.
+
+        Only regular files are copied, and no link is followed out of the job's folder. What is left
+        out is logged as a warning.
+
+        Args:
+            pattern: which of them: the name of a file, or a pattern with ``*`` (which matches ``/``,
+                too), ``?`` and ``[a-z]``.
+            folder: where to. It is made if it is not there.
+            replace: whether files of the same names are replaced.
+
+        Raises:
+            AppNotFound: if there is no such job.
+            SpecError: if a file is there already that must not be replaced. Nothing has been
+                copied.
+            TrackingError: if they cannot be read.
+        """
         return fetch_outputs(
             self.scheduler, self.need_description(), pattern, folder, replace=replace
         )

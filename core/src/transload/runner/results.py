@@ -364,7 +364,7 @@ def _add_results(
 def collect_steps(
     backend: SchedulerBase, description: AppDescription
 ) -> dict[str, dict[str, dict[float, float]]]:
-    """Return key → name → step → value of a job, with the errors of `Runner.steps`."""
+    """Return key → name → step → value of a job, with the errors of `Job.steps`."""
     own = backend.results_store(description.app_id)
     store = _or_base(own, description)
     refused: dict[str, str] = {}
@@ -388,7 +388,7 @@ def fetch_outputs(
     replace: bool = True,
     refuse: Callable[[str], object] | None = None,
 ) -> list[str]:
-    """Copy the files of a job, with the arguments and errors of `Runner.fetch`.
+    """Copy the files of a job, with the arguments and errors of `Job.fetch`.
 
     ``refuse`` gets a line for each file that is left out. By default they are logged.
     """
@@ -418,7 +418,7 @@ def fetch_checkpoints(
     Args:
         backend: the scheduler that keeps them.
         app_id: the job.
-        pattern: which of the files, as in `Runner.fetch`.
+        pattern: which of the files, as in `Job.fetch`.
         folder: where to.
         replace: whether files of the same names are replaced.
         refuse: gets a line for each file that is left out. By default they are logged.

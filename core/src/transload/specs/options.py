@@ -36,6 +36,9 @@ class UnknownSchedulerException(ConfigError):
         scheduler_backend: the name.
         known: the names that there are.
         hint: what to do about it. If it is empty, the message names the nearest scheduler.
+
+    Attributes:
+        meant: the name that was probably meant, or None if none is like it.
     """
 
     def __init__(
@@ -47,6 +50,7 @@ class UnknownSchedulerException(ConfigError):
             f"scheduler {scheduler_backend!r} is not installed or configured here: {hint}"
         )
         self.scheduler_backend = scheduler_backend
+        self.meant = closest(scheduler_backend, known or [])
 
 
 _FORMS = {

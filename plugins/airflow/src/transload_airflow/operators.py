@@ -689,7 +689,7 @@ class TransloadOperator(TemplateRules):
     def _hide_secrets(self, step: TaskContext, driver: Driver) -> None:
         """Have Airflow hide the secrets that the job is given, should it print them."""
         with suppress(TransloadError):
-            found = driver.runner.description(driver.handle or "")
+            found = driver.runner.job(driver.handle or "").description()
             if found is not None and found.app is not None:
                 self._reads.add_sources(found.app, dag_folder(step.airflow))
         try:

@@ -16,6 +16,7 @@ import click
 from transload.cli.job_options import job_options, job_settings
 from transload.cli.output import note
 from transload.errors import ConfigError
+from transload.specs import UnknownSchedulerException
 from transload_kfp.ports import ARTIFACTS
 
 if TYPE_CHECKING:
@@ -227,9 +228,9 @@ def _note_misspelt(scheduler: str | None) -> None:
     if scheduler is None:
         return
     try:
-        host_runner("kfp").scheduler_run_opts(scheduler)
+        host_runner("kfp").scheduler(scheduler)
     except ConfigError as exc:
-        if "did you mean" in str(exc):
+        if isinstance(exc, UnknownSchedulerException) and exc.meant is not None:
             note(f"{exc}; compiled as it is, since the launcher's image may know it")
 
 

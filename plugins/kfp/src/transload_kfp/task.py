@@ -108,7 +108,7 @@ def _fetch_files(
             dir=os.path.dirname(path)
         ) as folder:  # moved from there, not copied again
             for pattern in (escape(port.source), f"{escape(port.source)}/*"):
-                driver.runner.fetch(handle, pattern, folder)
+                driver.runner.job(handle).fetch(pattern, folder)
             try:
                 made[port.name].metadata.update(hand_over(folder, port.source, port.type, path))
             except LookupError as exc:

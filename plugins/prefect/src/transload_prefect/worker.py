@@ -437,7 +437,7 @@ class TransloadWorker(BaseWorker[AppJobConfiguration, AppVariables, AppWorkerRes
         try:
             await asyncio.to_thread(runner.cancel, infrastructure_pid)
             timeout = max(1.0, float(grace_seconds)) + 30.0
-            await runner.wait_async(infrastructure_pid, timeout=timeout)
+            await runner.job(infrastructure_pid).wait_if_there_async(timeout=timeout)
         except AppNotFound as exc:
             raise InfrastructureNotFound(f"there is no job {infrastructure_pid}") from exc
         except (SchedulerUnavailable, TimeoutError, ConfigError, PluginError) as exc:

@@ -75,7 +75,7 @@ def collect_app(runner: Runner, handle: str, *, lines: int = LINES) -> AppData:
 def _collect(runner: Runner, handle: str) -> AppData:
     """Read everything except for logs and lineage."""
     written = time.time()
-    found = runner.description(handle)
+    found = runner.job(handle).description()
     if found is None:
         raise AppNotFound(handle)
     results, steps, problem = _results(runner, handle)
@@ -165,7 +165,7 @@ def _lineage(runner: Runner, run_id: str) -> Lineage | None:
 
 def _results(runner: Runner, handle: str) -> tuple[AppResults | None, Curves, str]:
     try:
-        return runner.results(handle), runner.steps(handle), ""
+        return runner.results(handle), runner.job(handle).steps(), ""
     except (TransloadError, OSError, ImportError) as exc:
         return None, {}, f"The results cannot be read: {exc}"
 

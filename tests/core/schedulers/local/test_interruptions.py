@@ -123,6 +123,6 @@ def test_results_after_an_interruption_are_merged(local) -> None:
         status = runner.wait(handle, timeout=60)
         assert status.state is AppState.SUCCEEDED, status
         found = runner.results(handle).results
-        steps = runner.steps(handle)
+        steps = runner.job(handle).steps()
     assert steps["0"]["loss"] == {0.0: 0.0, 1.0: 1.0, 2.0: 12.0}
     assert found == {"0": {"loss": 12.0, "only_first": 1}, "other": {"by_hand": 5}}

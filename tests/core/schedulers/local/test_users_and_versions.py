@@ -29,7 +29,7 @@ from transload.specs import AppDef, Role
 handle = sys.argv[1]
 app = AppDef("mine", [Role("main", "", entrypoint="true")])
 tried = {
-    "status": lambda runner: runner.attach(handle),
+    "status": lambda runner: runner.job(handle).need_description().status,
     "list": lambda runner: runner.list("local"),
     "cancel": lambda runner: runner.cancel(handle),
     "delete": lambda runner: runner.delete(handle),
