@@ -136,13 +136,19 @@ def test_a_job_ends_as_its_program_does(
 
 @pytest.mark.parametrize("scheduler", ["slurm"])
 def test_a_cancelled_job(scheduler: str, place: tuple[Runner, Path], index: PackageIndex) -> None:
-    """The program gets the signal, and the job is CANCELLED."""
+    """The program gets the signal once, and the job is CANCELLED."""
     runner, _ = place
-    text = "import time, tiny; print('here', flush=True); time.sleep(200)"
+    text = (
+        "import signal, time, tiny\n"
+        "signal.signal(15, lambda *_: (print('asked to end', flush=True), time.sleep(0.5)))\n"
+        "print('here', flush=True)\n"
+        "while True: time.sleep(0.05)\n"
+    )
     job = submit(runner, index, scheduler, "python", "-c", text)
     assert next(job.logs("main", 0, regex="here")).rstrip() == "here"
     job.cancel()
     assert job.wait(60).state is AppState.CANCELLED
+    assert [line.rstrip() for line in job.logs("main", 0)].count("asked to end") == 1
 
 
 @pytest.mark.parametrize("scheduler", ["slurm"])

@@ -23,6 +23,7 @@ PRINT = "import sys, tiny; print(tiny.VERSION)\n"
 HEADER = f'# /// script\n# dependencies = ["tiny"]\n# ///\n{PRINT}'
 WAITS = HEADER + (
     "import os, signal, time\n"
+    "signal.signal(signal.SIGTERM, lambda *_: (print('asked to end', flush=True), time.sleep(0.5)))\n"
     "signal.signal(signal.SIGUSR1, lambda *_: (print('noticed', flush=True), sys.exit(75)))\n"
     "print('pids', os.getpid(), os.getppid(), flush=True)\n"
     "while True: time.sleep(0.05)\n"
@@ -248,11 +249,12 @@ def is_alive(pid: int) -> bool:
 def test_a_cancelled_job(
     running: Callable[..., tuple[Job, int, int]], eventually: Eventually
 ) -> None:
-    """It is CANCELLED, and neither uv nor the program is left."""
+    """It is CANCELLED, its program was asked to end once, and neither that nor uv is left."""
     with Runner("t") as runner:
         job, program, uv = running(runner)
         job.cancel()
         assert job.wait(60).state is AppState.CANCELLED
+        assert lines_of(job).count("asked to end") == 1
     eventually(lambda: not is_alive(program) and not is_alive(uv), 30)
 
 

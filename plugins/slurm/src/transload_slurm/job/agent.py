@@ -381,7 +381,10 @@ class Agent:
         The main process comes first, so that it does not report the end of others.
         """
         found = False
-        for pid in sorted(_descendants(os.getpid()), key=lambda pid: pid != self.child):
+        pids = _descendants(os.getpid())
+        if number == signal.SIGTERM and len(pids) > 1 and _REQUIREMENTS in self.task["env"]:
+            pids.discard(self.child)  # uv would pass it on to the program, which gets it as well
+        for pid in sorted(pids, key=lambda pid: pid != self.child):
             try:
                 os.kill(pid, number)
                 found = True

@@ -225,6 +225,22 @@ def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
             send(pid, processes[pid][1], signal.SIGCONT)
 
 
+def _passing_on(processes: Snapshot, pids: set[int]) -> set[int]:
+    """Return those that are uv and have a program.
+
+    uv passes a signal on, and the program, which gets it as well, would have it twice.
+    """
+    parents = {processes[pid][0] for pid in pids}
+    return {pid for pid in pids & parents if _is_uv(pid)}
+
+
+def _is_uv(pid: int) -> bool:
+    try:
+        return os.path.basename(os.readlink(f"/proc/{pid}/exe")).startswith("uv")
+    except OSError:
+        return False
+
+
 def kill(
     members: Callable[[], tuple[Snapshot, set[int]]], patience: float = float("inf")
 ) -> set[int]:
@@ -403,7 +419,8 @@ class Termination:
         }
         self._deadlines[None] = now + grace
         living, members = self._members()
-        signal_all(living, {pid for pid, owner in members.items() if owner is None}, signal.SIGTERM)
+        mine = {pid for pid, owner in members.items() if owner is None}
+        signal_all(living, mine - _passing_on(living, mine), signal.SIGTERM)
         self.due = min(self._deadlines.values())
 
     def finished(self, now: float, childless: bool) -> bool:
