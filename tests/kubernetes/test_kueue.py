@@ -128,6 +128,7 @@ def test_it_is_started_again_once_it_is(
     with fake.cluster.lock:
         (pod,) = fake.cluster.items("pods")
         fake.cluster.evict(pod)
+        assert fake.cluster.changed.wait_for(lambda: pod["status"]["phase"] == "Failed", 30)
         set_suspended(True)
     eventually(lambda: runner.status(handle).state is AppState.PENDING, 30)
     status = runner.status(handle)

@@ -306,7 +306,10 @@ def _was_deleted(pod: dict[str, Any] | None) -> bool:
 
 def _is_suspended(view: RoleView, facts: Facts) -> bool:
     """Tell whether a user or a queue has suspended a role's Job, rather than its submit."""
-    return states.is_suspended(view.job) and not hold.is_held(facts.jobset or view.job)
+    if not states.is_suspended(view.job) or hold.is_held(facts.jobset or view.job):
+        return False
+    # a JobSet that is not suspended is about to resume its Jobs
+    return facts.jobset is None or states.is_suspended(facts.jobset)
 
 
 def _is_final(view: RoleView, pod: dict[str, Any] | None) -> bool:
