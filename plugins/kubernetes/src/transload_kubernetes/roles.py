@@ -133,11 +133,12 @@ def _of_role(things: list[dict[str, Any]], role: str) -> list[dict[str, Any]]:
 def _age(pod: dict[str, Any]) -> tuple[Attempt, str, int, str]:
     """Return the sort key of a replica's pods by age.
 
-    Times are whole seconds. For two pods of the same second, the count of failures decides.
+    Times are whole seconds. For two pods of the same second, it decides how many ended before them.
     """
     metadata = pod["metadata"]
     made = metadata.get("creationTimestamp") or ""
-    return names.attempt_of(pod), made, _failures_before(pod), metadata["name"]
+    before = _failures_before(pod) + _disruptions_before(pod)
+    return names.attempt_of(pod), made, before, metadata["name"]
 
 
 def _runs_in_turns(view: RoleView) -> bool:
