@@ -211,15 +211,13 @@ def test_what_is_shown_without_a_browser(tmp_path: Path) -> None:
     assert "result: final accuracy = 0.9415" in shown
 
 
-@pytest.mark.slow  # the conformance suite has packages made, and tests/core runs this script
+@pytest.mark.slow  # the conformance suite has packages installed, and tests/core runs this script
 def test_script_example(airflow: AirflowServer) -> None:
-    """A script with a header is a task, unchanged. Its packages are made first, as the log says."""
+    """A script with a header is a task, unchanged, and runs with its packages."""
     run = airflow.trigger("fit")
     run.wait("success", task_id="fit", timeout=250)
     log = run.log("fit")
-    assert "made in" in log
     assert "degree 5: error 0.0922" in log
-    assert f"from {airflow.environment['TRANSLOAD_HOME']}" in log
     assert "coefficients.npy" in run.xcom(task_id="fit")["artifacts"]
 
 
