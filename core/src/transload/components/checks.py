@@ -6,8 +6,7 @@ import ast
 import os
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from transload.components.errors import ComponentInvalid, NoComponent
 from transload.components.finder import find_functions, return_problem
@@ -22,8 +21,7 @@ _MACROS: Final = {
 _TOKEN = re.compile(r"\$(?:\{[^{}]*\}|\([^()]*\)|\w+)")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(NamedTuple):
     """A finding of `check`.
 
     Args:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import textwrap
 import typing
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -92,6 +91,8 @@ class Component:
 
 def read_docstring(text: str) -> tuple[str, dict[str, str]]:
     """Return the description, with its examples, and the help of each parameter, as plain text."""
+    import textwrap
+
     import docstring_parser
 
     found = docstring_parser.parse(text)
