@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from transload.errors import TransloadError
+from transload.errors import SchedulerUnavailable, TransloadError
 from transload.pipelines import AppLost, host_runner
 from transload_ax.jobs import TrialJobs
 from transload_ax.trials import ENDED, Trials, TrialView
@@ -83,13 +83,19 @@ class Optimiser:
         """Tell the suite how the trial ended."""
         status, child = self.kept["status"], self.child
         if status == "COMPLETED":
-            child.finish(
-                status, results=host_runner("ax").results(self.kept["metadata"][HANDLE]).to_dict()
-            )
+            child.finish(status, results=self._results())
             return
         left = 0 in self.trials.left
         retryable = status == "FAILED" and (left or self.options.host_may_retry(AppLost("")))
         child.finish(status, error=self.trials.reason(self.view), retryable=retryable)
+
+    def _results(self) -> dict[str, Any]:
+        """Return the results, asking again as Ax does when a metric could not be fetched."""
+        while True:
+            try:
+                return host_runner("ax").results(self.kept["metadata"][HANDLE]).to_dict()
+            except SchedulerUnavailable:
+                time.sleep(0.05)
 
 
 def run(child: ChildJob) -> None:

@@ -184,9 +184,12 @@ class Signs:
 
     def begin(self, replica: Replica) -> None:
         """Expect signs of a new attempt of a replica."""
+        now = time.monotonic()
         source = self._sources[replica]
-        source.begin(time.monotonic())
+        source.begin(now)
         self._stall_due = min(self._stall_due, source.due)
+        self._progress_pause = UPDATE_S
+        self._progress_due = min(self._progress_due, now + UPDATE_S)
 
     def end(self, replica: Replica) -> None:
         """Expect no signs any more, since the attempt has ended."""
@@ -198,10 +201,10 @@ class Signs:
             return []
         living = [replica for replica in self._sources if replica.alive]
         found = [replica for replica in living if self._sources[replica].has_progress()]
-        self._progress_pause = min(2 * self._progress_pause, logindex.SILENT_S)
         if found:
             self._progress_pause = UPDATE_S
         self._progress_due = now + self._progress_pause
+        self._progress_pause = min(2 * self._progress_pause, logindex.SILENT_S)
         return found
 
     def read_progress(self, replica: Replica) -> bool:
