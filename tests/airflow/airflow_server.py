@@ -40,6 +40,7 @@ def never_wait_for_the_disk(connection, record):
 for name in {modules} if "scheduler" in sys.argv else ():
     importlib.import_module(name)
 """
+_CONNECTION = "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN"
 _BEGINS = "-- started by the tests --\n"
 ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 
@@ -127,7 +128,7 @@ class AirflowServer:
             log.flush()
             process = subprocess.Popen(
                 [*_airflow(), part, *more],
-                env=self.environment,
+                env={**self.environment, _CONNECTION: _connection(self.home, part)},
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -544,6 +545,15 @@ def _signal_group(pid: int, number: int) -> None:
         return
 
 
+def _connection(home: Path, part: str) -> str:
+    """Return where the database is, and how many seconds a part waits for it.
+
+    Two requests to the API server may wait for one another until one of them gives up, and is made
+    again. A scheduler or a triggerer that gives up ends.
+    """
+    return f"sqlite:///{home}/airflow.db?timeout={5 if part == 'api-server' else 60}"
+
+
 def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
     folder = home / "dags"
     if not folder.exists():
@@ -568,9 +578,7 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         "API__BASE_URL": f"http://127.0.0.1:{port}",
         "API_AUTH__JWT_SECRET": "only-for-these-tests-0123456789abcdef0123456789abcdef0123456789abcdef",
         "API__SECRET_KEY": "only-for-these-tests",
-        # SQLite gives up after five seconds, of which a triggerer dies on a busy machine; longer
-        # prolongs deadlocks
-        "DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{home}/airflow.db?timeout=15",
+        "DATABASE__SQL_ALCHEMY_CONN": _connection(home, "scheduler"),
         "LOGGING__BASE_LOG_FOLDER": str(home / "logs"),
         "LOGGING__WORKER_LOG_SERVER_PORT": str(free_port()),
         "LOGGING__TRIGGER_LOG_SERVER_PORT": str(free_port()),
