@@ -84,9 +84,9 @@ def test_a_service_account_that_does_not_exist(
     fake.cluster._start_pod = no_pod
     app = AppDef("a", [Role("main", "i", entrypoint="true")])
     handle = runner.run(app, "kubernetes", {"service_account": "trainer"})
-    status = eventually(lambda: (found := runner.status(handle)).msg and found, 20)
+    says = "run option service_account"
+    status = eventually(lambda: says in (found := runner.status(handle)).msg and found, 20)
     assert status.state is AppState.SUBMITTED
-    assert "run option service_account" in status.msg
     assert f"to end it: transload cancel {handle}" in status.msg
     runner.cancel(handle)
     waits = ["run", "-s", "kubernetes", "--image", "i", "--startup-timeout", "1s", "--", "true"]
@@ -103,10 +103,9 @@ def test_what_forbids_a_pod_is_said_once(fake: Any, runner: Any, eventually: Any
 
     fake.cluster._start_pod = no_pod
     handle = runner.run(AppDef("a", [Role("main", "i", entrypoint="true")]), "kubernetes")
-    status = eventually(lambda: (found := runner.status(handle)).msg and found, 20)
-    assert (
-        "maximum memory usage per Container is 1Gi" in status.msg and "a-main-0-" not in status.msg
-    )
+    says = "maximum memory usage per Container is 1Gi"
+    status = eventually(lambda: says in (found := runner.status(handle)).msg and found, 20)
+    assert "a-main-0-" not in status.msg
     assert f"transload cancel {handle}" in status.msg
     runner.cancel(handle)
 
@@ -138,9 +137,8 @@ def test_what_no_node_takes_is_said(
     fake.cluster.unschedulable = message
     app = AppDef("a", [Role("main", "i", entrypoint="true")])
     handle = runner.run(app, "kubernetes", {"node_selector": {"unschedulable": "x"}})
-    status = eventually(lambda: (found := runner.status(handle)).msg and found, 20)
+    status = eventually(lambda: message in (found := runner.status(handle)).msg and found, 20)
     assert status.state is AppState.PENDING
-    assert message in status.msg
     assert ("can never start" in status.msg) is never
     assert ("--mem" in status.msg) is never
     runner.cancel(handle)
