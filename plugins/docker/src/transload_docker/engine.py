@@ -44,7 +44,6 @@ _TIMEOUT_S: Final = 60
 _DEFAULT_URL: Final = "unix:///var/run/docker.sock"
 _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _WORKERS: Final = 8
-_LABEL_FILTER: Final = {"label": [names.LABEL_APP]}
 _LOOKS: Final = 5
 _LAST_LINES: Final = 200
 _REMEMBERED: Final = 10_000
