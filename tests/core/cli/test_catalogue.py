@@ -193,7 +193,7 @@ def test_broken_plugin_is_shown_with_its_traceback(invoke: Any) -> None:
         listed, result = invoke("info"), invoke("info", "broken-one")
         assert listed.code == 0
         assert (
-            "plugin\tbroken-one\tbroken\tbuilt in\tRuntimeError: licence server is down"
+            "plugin\tbroken-one\tbroken\tthis process\tRuntimeError: licence server is down"
             in listed.lines
         )
         assert result.code == 2

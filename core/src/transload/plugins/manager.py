@@ -9,9 +9,10 @@ import importlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from transload.errors import PluginError, TransloadError
+from transload.errors import ConfigError, PluginError, TransloadError
 from transload.plugins.builtins import BUILTINS
 from transload.plugins.distributions import (
     distributed_names,
@@ -20,6 +21,7 @@ from transload.plugins.distributions import (
 )
 from transload.plugins.entry_points import third_party_installed
 from transload.plugins.events import AppEvent
+from transload.plugins.project import PLUGIN, load_plugin_file, plugin_file
 from transload.runtime.forks import fork_lock
 from transload.specs import AppDef
 from transload.specs.checks import closest, nearest
@@ -79,7 +81,7 @@ class PluginInfo:
 
     Args:
         name: name of its entry point.
-        value: what the entry point names.
+        value: what the entry point names, the path of a project's own plugin, or who registered it.
         dist: the distribution that brought it, ``""`` for the core.
         version: version of that distribution.
         status: ``loaded``, ``disabled`` or ``broken``.
@@ -94,6 +96,11 @@ class PluginInfo:
     status: str = "loaded"
     error: str = ""
     provides: dict[str, list[str]] = field(default_factory=dict)
+
+    @property
+    def origin(self) -> str:
+        """What brought it: a distribution with its version, a file, or the core."""
+        return f"{self.dist} {self.version}".strip() or self.value
 
 
 class _Entry(NamedTuple):
@@ -141,24 +148,37 @@ class Plugins:
             disabled = {
                 name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()
             }
-        if entry_points is None:
-            entry_points = _installed()
-        for name, value, dist, version in entry_points:
+        of_project = entry_points is None
+        for name, value, dist, version in _installed() if entry_points is None else entry_points:
             shown = f"{name} ({dist})" if name in self._infos else name
+            load = load_attribute if ":" in value else importlib.import_module
             info = PluginInfo(shown, value, dist, version)
-            self._infos[shown] = info
-            if name in disabled or "*" in disabled:
-                info.status = "disabled"
-                continue
-            try:
-                if ":" in value:
-                    plugin = load_attribute(value)
-                else:
-                    plugin = importlib.import_module(value)
-                self._add(plugin, shown)
-            except (Exception, SystemExit):
-                info.status = "broken"
-                info.error = _trace()
+            self._load(info, partial(load, value), name in disabled or "*" in disabled)
+        if of_project:
+            self._load_project(PLUGIN in disabled or "*" in disabled)
+
+    def _load(self, info: PluginInfo, load: Callable[[], object], disabled: bool) -> None:
+        """Register a plugin, or set it aside as disabled or broken."""
+        self._infos[info.name] = info
+        if disabled:
+            info.status = "disabled"
+            return
+        try:
+            self._add(load(), info.name)
+        except (Exception, SystemExit):
+            info.status = "broken"
+            info.error = _trace()
+
+    def _load_project(self, disabled: bool) -> None:
+        """Register the plugin in one file that lies beside the project's configuration."""
+        try:
+            path = plugin_file(os.environ)
+        except ConfigError:  # whoever reads the settings says it
+            return
+        if path is not None:
+            self._load(
+                PluginInfo(PLUGIN, path), partial(load_plugin_file, path, os.environ), disabled
+            )
 
     def _add(self, plugin: object, name: str) -> None:
         """Register a plugin with pluggy. One that it refuses is not registered afterwards."""
@@ -189,7 +209,7 @@ class Plugins:
         with self._lock:
             if name in self._infos:
                 raise PluginError(f"plugin {name!r} is registered already", name, dist)
-            self._infos[name] = PluginInfo(name, repr(plugin), dist)
+            self._infos[name] = PluginInfo(name, "this process", dist)
             try:
                 self._add(plugin, name)
             except PluginError:
@@ -343,8 +363,13 @@ class Plugins:
 
         Raises:
             TransloadError: as a policy raised it.
-            PluginError: if a policy failed, or did not return an AppDef.
+            PluginError: if a policy failed, or did not return an AppDef, or if the project's own
+                plugin is broken, so that nobody knows its policy.
         """
+        own = self._infos.get(PLUGIN)
+        if own is not None and own.status == "broken":
+            last = own.error.strip().rpartition("\n")[2]
+            raise PluginError(f"{own.value}: {last} (`transload info {PLUGIN}` says more)", PLUGIN)
         for info, hook in self._implementations("transload_before_submit"):
             what = f"plugin {info.name!r}"
             try:

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import ConfigError, SpecError
+from transload.plugins.project import parse_toml, project_file, read_project_table, read_toml
 from transload.runner.schedulers import Cluster
 from transload.specs import CfgVal, get_type_name, runopt, runopts
 from transload.specs.checks import nearest, shorten
@@ -36,7 +37,6 @@ KEYS: Final[dict[str, type]] = {
 
 DEFAULT_SCHEDULER: Final = "local"
 _ENV: Final = {"scheduler": "TRANSLOAD_SCHEDULER", "workspace": "TRANSLOAD_WORKSPACE"}
-_ENV_CONFIG: Final = "TRANSLOAD_CONFIG"
 _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_SETTINGS: Final = "TRANSLOAD_SETTINGS"
 _JOB: Final = "job."
@@ -297,7 +297,7 @@ def load_settings(start: str | None = None, environ: Mapping[str, str] | None = 
             values[setting.key] = setting
     if text := environ.get(_ENV_SETTINGS):
         source = f"environment variable {_ENV_SETTINGS}"
-        for setting in _flatten(source, _parse(text, source), ""):
+        for setting in _flatten(source, parse_toml(text, source), ""):
             values[setting.key] = setting
     for key, variable in _ENV.items():
         if environ.get(variable):
@@ -317,59 +317,11 @@ def _files(start: str | None, environ: Mapping[str, str]) -> list[tuple[str, dic
     found = []
     user = _users_file(environ)
     if os.path.isabs(user) and os.path.isfile(user):  # not so where there is no home folder
-        found.append((user, _read(user)))
-    if named := environ.get(_ENV_CONFIG):
-        if not os.path.isfile(named):
-            raise ConfigError(
-                f"environment variable {_ENV_CONFIG}={named!r}: there is no such file"
-            )
-        given = _read(named)
-        if os.path.basename(named) == "pyproject.toml":
-            given = given.get("tool", {}).get("transload", {})
-        return [*found, (os.path.abspath(named), given)]
-    folder = os.path.abspath(start or os.getcwd())
-    while True:
-        own = os.path.join(folder, "transload.toml")
-        shared = os.path.join(folder, "pyproject.toml")
-        if os.path.isfile(own):
-            return [*found, (own, _read(own))]
-        if os.path.isfile(shared) and _mentions_us(shared):
-            table = _read(shared).get("tool", {}).get("transload")
-            if table is not None:
-                return [*found, (shared, table)]
-        parent = os.path.dirname(folder)
-        if parent == folder:
-            return found
-        folder = parent
-
-
-def _mentions_us(path: str) -> bool:
-    # this check is faster than importing and running the TOML parser
-    try:
-        with open(path, "rb") as file:
-            return b"transload" in file.read()
-    except OSError:
-        return False
-
-
-def _read(path: str) -> dict[str, Any]:
-    try:
-        with open(path, encoding="utf-8-sig", newline="") as file:
-            text = file.read()
-    except (OSError, ValueError) as exc:
-        raise ConfigError(f"{path}: cannot be read as TOML: {exc}") from exc
-    return _parse(text, path)
-
-
-def _parse(text: str, source: str) -> dict[str, Any]:
-    import tomllib
-
-    try:
-        return tomllib.loads(text)
-    except RecursionError as exc:
-        raise ConfigError(f"{source}: cannot be read as TOML: it is nested too deep") from exc
-    except ValueError as exc:
-        raise ConfigError(f"{source}: cannot be read as TOML: {exc}") from exc
+        found.append((user, read_toml(user)))
+    own = project_file(environ, start)
+    if own is not None:
+        found.append((own, read_project_table(own)))
+    return found
 
 
 def _flatten(path: str, table: Any, folder: str) -> list[Setting]:

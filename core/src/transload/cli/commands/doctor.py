@@ -18,6 +18,7 @@ from transload.errors import TransloadError
 from transload.pipelines.adapter import adapters, get_adapter
 from transload.plugins import get_plugins
 from transload.plugins.distributions import DISTRIBUTIONS, install_command
+from transload.plugins.manager import CORE
 from transload.runner import Runner, load_settings
 from transload.specs import masked_url
 from transload.tracker import build_trackers
@@ -134,9 +135,9 @@ def _plugins() -> Iterator[_Check]:
             last = info.error.strip().rpartition("\n")[2]
             detail = f"{last} (`transload info {info.name}` has the traceback)"
             yield _Check("plugin", info.name, _BROKEN, detail)
-        elif info.dist:
+        elif info.name != CORE:
             status = _MISSING if info.status == "disabled" else _OK
-            yield _Check("plugin", info.name, status, f"{info.dist} {info.version}, {info.status}")
+            yield _Check("plugin", info.name, status, f"{info.origin}, {info.status}")
     there = {info.name for info in infos}
     others = [each.plugin for each in DISTRIBUTIONS if each.plugin not in there]
     if others:

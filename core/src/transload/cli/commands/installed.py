@@ -194,7 +194,7 @@ def _adapter_row(adapter: dict[str, Any]) -> tuple[str, ...]:
 def _plugin_row(plugin: PluginInfo) -> tuple[str, ...]:
     last_line = plugin.error.strip().rpartition("\n")[2]
     about = last_line or _provides(plugin)
-    return "plugin", plugin.name, _painted(plugin.status), _origin(plugin), about
+    return "plugin", plugin.name, _painted(plugin.status), plugin.origin, about
 
 
 def _painted(status: str) -> str:
@@ -239,7 +239,7 @@ def _about_adapter(row: dict[str, Any]) -> list[str]:
 
 
 def _about_plugin(info: PluginInfo) -> list[str]:
-    head = paint(f"plugin {info.name}", "bold") + f": {info.status}, from {_origin(info)}"
+    head = paint(f"plugin {info.name}", "bold") + f": {info.status}, from {info.origin}"
     if info.error:
         text = f"{info.value}:\n{info.error}".rstrip()
         return [head, *(f"  {line}" for line in text.splitlines())]
@@ -254,10 +254,6 @@ def _words(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(value)
     return str(value)
-
-
-def _origin(info: PluginInfo) -> str:
-    return f"{info.dist} {info.version}".strip() or "built in"
 
 
 def _provides(info: PluginInfo) -> str:
