@@ -101,7 +101,7 @@ def load(session: nox.Session) -> None:
     """Have one Airflow, one Prefect server and one Ax experiment run 500 apps at once.
 
     `-- --units 50 --cells ax:slurm`: fewer, and which. `--minutes 10`: rounds for so long, after
-    which nothing may have grown. `--write yes`: the table goes to `docs/evidence/scale.md`.
+    which nothing may have grown. `--write yes`: the table goes to `dev/scale.md`.
     """
     *wanted, keep = options(session, units="500", minutes="0", cells="all", write="")
     rows = hosts_and_engines(session, ("airflow", "ax", "prefect"))

@@ -110,12 +110,6 @@ SECTIONS: Mapping[str, list[str]] = {
 }
 """What users read, in the order of the menu."""
 
-LAST_SECTIONS: Mapping[str, list[str]] = {
-    "For maintainers": ["internals/*"],
-    "Evidence": ["evidence/*"],
-}
-"""What stands below everything else in the menu."""
-
 ABOUT_STATES = """\
 `transload.specs.is_terminal` decides everywhere what is final. UNKNOWN is never read as a failure: see
 [adapters](adapters.md#what-is-the-same-in-every-orchestrator).
@@ -319,7 +313,7 @@ def toctrees() -> str:
     ]
     root += [f"../{path}/README" for path in ("examples/*", "plugins/*")]
     text = ""
-    for title, pages in [*SECTIONS.items(), ("The repository", root), *LAST_SECTIONS.items()]:
+    for title, pages in [*SECTIONS.items(), ("The repository", root)]:
         there = in_reading_order(pages)
         above = [page for page in pages if page.startswith("..")]
         there += [page for page in above if "*" in page or (HERE / f"{page}.md").exists()]
@@ -379,7 +373,7 @@ def list_for_machines() -> str:
     index = (HERE / "index.md").read_text(encoding="utf-8")
     _, summary, *_ = index.split("\n\n")
     parts = ["# transload", f"> {summary}"]
-    for title, patterns in [*SECTIONS.items(), *LAST_SECTIONS.items()]:
+    for title, patterns in SECTIONS.items():
         rows = []
         for page in in_reading_order(patterns):
             text = (HERE / f"{page}.md").read_text(encoding="utf-8")

@@ -1,5 +1,5 @@
 """Runs `load.py` for hosts on engines; with ``--write`` its lines become the table of
-``docs/evidence/scale.md``.
+``dev/scale.md``.
 
     python table.py [--write] UNITS MINUTES CELLS STARTER airflow=PYTHON …
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-PAGE = HERE.parents[1] / "docs" / "evidence" / "scale.md"
+PAGE = HERE.parents[1] / "dev" / "scale.md"
 BEGIN, END = "<!-- table: nox -s load -- --write -->", "<!-- end of the table -->"
 WORDS = {
     "host": "host",

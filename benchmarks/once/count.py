@@ -1,5 +1,5 @@
-"""Plays hosts on engines, adds what was counted to ``docs/once.json``, and writes the tables of
-``docs/evidence/once.md``.
+"""Plays hosts on engines, adds what was counted to ``dev/once.json``, and writes the tables of
+``dev/once.md``.
 
     python count.py KILLS SEED CELLS STARTER prefect=PYTHON ax=PYTHON …
 
@@ -33,9 +33,9 @@ from table import started
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 
-FILE = ROOT / "docs" / "once.json"
-PAGE = ROOT / "docs" / "evidence" / "once.md"
-SUMMARY = ROOT / "docs" / "explanation" / "comparison.md"
+FILE = ROOT / "dev" / "once.json"
+PAGE = ROOT / "dev" / "once.md"
+SUMMARY = ROOT / "docs" / "explanation" / "evidence.md"
 END = "<!-- end of the table -->"
 CLEARS = ("airflow",)
 """Hosts with a button by which a person has a task run again."""
@@ -142,7 +142,7 @@ def write(kept: dict[str, list[Row]]) -> None:
 
 
 def in_a_sentence(ours: list[Row]) -> str:
-    """Return what docs/explanation/comparison.md says of our own rows."""
+    """Return what docs/explanation/evidence.md says of our own rows."""
     if not ours:
         return "Nothing is counted yet."
     total = {name: sum(row.get(name, 0) for row in ours) for name in COUNTED}

@@ -17,7 +17,7 @@ def test_tables() -> None:
     assert STATES.markdown() in (DOCS / "reference" / "states.md").read_text(encoding="utf-8")
     assert (
         test_conformance.TestKfp.render_exceptions()
-        in (DOCS / "internals" / "conformance.md").read_text()
+        in (DOCS.parent / "dev" / "conformance.md").read_text()
     )
 
 

@@ -111,11 +111,10 @@ def test_documentation_has_the_tables() -> None:
     """State table and exceptions of the documentation are those of the code."""
     from test_conformance import TestPrefect
 
-    docs = Path(__file__).parents[2] / "docs"
-    assert TestPrefect.state_map.markdown() in (docs / "reference" / "states.md").read_text(
-        encoding="utf-8"
-    )
-    assert TestPrefect.render_exceptions() in (docs / "internals" / "conformance.md").read_text(
+    root = Path(__file__).parents[2]
+    states = (root / "docs" / "reference" / "states.md").read_text(encoding="utf-8")
+    assert TestPrefect.state_map.markdown() in states
+    assert TestPrefect.render_exceptions() in (root / "dev" / "conformance.md").read_text(
         encoding="utf-8"
     )
 
