@@ -47,9 +47,7 @@ class TestAx(AdapterConformance):
 
 def test_what_ax_cannot_have_is_published() -> None:
     """The documentation's table is the suite's."""
-    page = (_FOLDER.parents[1] / "dev" / "conformance.md").read_text(
-        encoding="utf-8"
-    )
+    page = (_FOLDER.parents[1] / "dev" / "conformance.md").read_text(encoding="utf-8")
     assert TestAx.render_exceptions() in page
 
 
