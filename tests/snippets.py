@@ -153,6 +153,7 @@ def pages() -> list[str]:
         "plugins/*/README.md",
         "examples/README.md",
         "examples/*/README.md",
+        "skills/*/SKILL.md",
     )
     return sorted(
         str(path.relative_to(ROOT))

@@ -199,6 +199,10 @@ def test_given_id_adopts(invoke: Any, component_file: str) -> None:
     assert "transload: submitted" not in again.err
     detached = invoke("run", "--detach", "--app-id", "mine", component_file, "--code", code)
     assert detached.out == "local://transload/mine\n" and "reattached" in detached.err
+    for how in ("--wait", "--detach"):
+        options = ("--json", how, "--app-id", "mine")
+        found = invoke("run", *options, component_file, "--code", code)
+        assert found.json["reattached"] is True
     other = invoke("run", "--app-id", "mine", component_file, "--code", "print('other')")
     assert other.code == 2
     assert "'mine' is taken" in other.err

@@ -418,11 +418,14 @@ class End:
     last_lines: list[Sequence[str]] = field(default_factory=list)
     """The last lines of the first of these replicas."""
     short_of_memory: Sequence[str] = ()
+    reattached: bool | None = None
+    """Whether `run` found the job and started none. None: another command has waited."""
 
     def to_json(self) -> dict[str, Any]:
         """Return the JSON of `run` and `wait`."""
         return {
             **app_json(self.handle, self.outcome.status),
+            **({} if self.reattached is None else {"reattached": self.reattached}),
             "timed_out": self.outcome.code is ExitCode.TIMEOUT,
             "elapsed": round(self.outcome.elapsed, 3),
             "results": None if self.results is None else self.results.results,
@@ -489,12 +492,15 @@ class End:
             note(f"and {more} more replicas failed: `transload status {self.handle}`")
 
 
-def show_end(job: Job, outcome: Outcome, as_json: bool, patience: float) -> None:
+def show_end(
+    job: Job, outcome: Outcome, as_json: bool, patience: float, *, reattached: bool | None = None
+) -> None:
     """Write the result of waiting for a job to stderr, and as JSON to stdout if requested.
 
     A scheduler that is unreachable is asked for the results again, for ``patience`` seconds.
     """
     end = _end_of(job, outcome)
+    end.reattached = reattached
     end.write()
     if outcome.status is not None and outcome.status.is_terminal():
         try:

@@ -57,6 +57,7 @@ was cancelled.
 
 \b
   transload run -s hpc --gpu 1 --mem 8G -- python train.py --lr 0.1
+  transload run --app-id nightly-0214 -- python train.py    # typed again, it finds the same job
   transload run utils.echo --msg hello
   transload run -s local -c log_dir=/tmp/logs train.py:trainer --replicas 3
   transload run --detach utils.sh sleep 60
@@ -192,6 +193,11 @@ class _Options:
     metavar="K=V,…",
     help="Options of the scheduler; `transload info SCHEDULER` lists them.",
 )
+@click.option(
+    "--app-id",
+    metavar="ID",
+    help="Safe to repeat: if an equal job has this id, wait for that one and start none.",
+)
 @job_options(without=("checkpoints",))
 @click.option(
     _CHECKPOINTS,
@@ -222,11 +228,6 @@ class _Options:
     "--environment",
     metavar="FILE|none",
     help="What must be installed: requirements.txt, 'uv.lock --group G', a script with a header.",
-)
-@click.option(
-    "--app-id",
-    metavar="ID",
-    help="An id of your own. If an equal job has it, wait for that one and start none.",
 )
 @click.option(
     "--parent-run-id", "--parent_run_id", metavar="RUN", help="The run that this one derives from."
@@ -292,7 +293,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
             return _stay(plan, given)
         job = _submit(plan)
         if given.as_json:
-            emit_json(app_json(job.handle, job.status()))
+            emit_json({**app_json(job.handle, job.status()), "reattached": plan.reattached})
         else:
             emit(job.handle)
         return ExitCode.OK
@@ -464,7 +465,7 @@ def _stay(plan: Plan[Any], given: _Options) -> int:
         except OutputFailed:
             note(f"the logs cannot be written here; {job.handle} goes on")
             raise
-        show_end(job, outcome, given.as_json, given.patience)
+        show_end(job, outcome, given.as_json, given.patience, reattached=plan.reattached)
     return outcome.code
 
 
