@@ -1,4 +1,4 @@
-"""Running a job by the command line: CPU with the supervisor counted in, and wall time, against
+"""Running a job by the command line: CPU with the keeper counted in, and wall time, against
 TorchX 0.7.0.
 
 A command and a Python function are set against what they should cost no more than.
@@ -58,7 +58,7 @@ def main() -> None:
         )
     report(
         [
-            figure("run utils.echo, CPU, supervisor counted in", "s", cpu, peer_cpu, target=0.5),
+            figure("run utils.echo, CPU, keeper counted in", "s", cpu, peer_cpu, target=0.5),
             figure("run utils.echo, wall", "s", wall, peer_wall, target=0.5),
             figure(
                 "a 0.2 s job by the command line, wall",

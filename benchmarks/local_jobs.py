@@ -118,7 +118,7 @@ def lateness(side: Ours | Peer, folder: str, *, default: bool = False) -> float:
         return seen - float(file.read())
 
 
-def supervisor_memory(side: Ours) -> float:
+def keeper_memory(side: Ours) -> float:
     """Return the proportional memory (PSS), in MiB, of the largest process that keeps one running
     app.
     """
@@ -128,7 +128,7 @@ def supervisor_memory(side: Ours) -> float:
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
             with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if b"supervisor" not in file.read():
+                if b"transload.keeper" not in file.read():
                     continue
             with open(f"/proc/{pid}/smaps_rollup") as file:
                 pss = next(int(line.split()[1]) for line in file if line.startswith("Pss:"))
@@ -158,7 +158,7 @@ def main() -> None:
         gang, peer_gang = many_replicas(ours, 200), many_replicas(peer, 200)
         late = statistics.median(lateness(ours, folder, default=True) for _ in range(7))
         peer_late = lateness(peer, folder, default=True)
-        memory = supervisor_memory(ours)
+        memory = keeper_memory(ours)
         ours.runner.close()
         peer.runner.close()
     rows = [

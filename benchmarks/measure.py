@@ -22,7 +22,7 @@ machine are noise."""
 
 
 def adopt_orphans() -> None:
-    """Become the reaper of detached descendants, so that the CPU of supervisors that daemonise is
+    """Become the reaper of detached descendants, so that the CPU of keepers that daemonise is
     counted too.
     """
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -39,8 +39,7 @@ T = TypeVar("T")
 # Processes that look after apps, which end by themselves when idle: no leak, unless they guard
 # something that is.
 _HELPERS: Final = (
-    b"transload.schedulers.local",
-    b"transload/schedulers/local",
+    b"transload.keeper",
     b"transload_docker.supervisor",
 )
 _SETTLE_S: Final = 3.0

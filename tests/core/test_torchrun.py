@@ -70,7 +70,7 @@ def gang(retries: int) -> Gang:
 
 
 def recorded(name: str, node: int) -> dict[str, Any]:
-    """Return what a supervisor says of a node of the newest torchrun."""
+    """Return what a keeper says of a node of the newest torchrun."""
     (file,) = [each for each in RECORDED if each.match(f"2.13/{name}.{node}.txt")]
     return {"code": 1, "error": traceback_error(file.read_bytes())}
 

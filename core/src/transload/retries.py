@@ -1,7 +1,7 @@
 """Decide what follows when a replica of a job ends, by the rules of retries.
 
-The supervisors of local, Docker and Slurm jobs use them, since their engines have no such rules. A
-supervisor reports to a `Gang` what happens to the replicas. The gang decides. `Gang.restarts` are
+The keepers of local, Docker and Slurm jobs use them, since their engines have no such rules. A
+keeper reports to a `Gang` what happens to the replicas. The gang decides. `Gang.restarts` are
 to be ended and started again, and `Gang.final` is the end of the job. Nothing here makes a system
 call or reads a clock.
 

@@ -367,7 +367,7 @@ def _staying(leave_out: str) -> set[tuple[int, int]]:
 
     A path can be spelled in many ways, so paths are not compared.
     """
-    from transload.schedulers.local.home import local_home, state_home
+    from transload.schedulers.folder.home import local_home, state_home
 
     found = set()
     for folder in (state_home(), local_home(), leave_out):

@@ -21,7 +21,7 @@ from transload.pipelines import (
 )
 from transload.plugins import get_plugins, hookimpl
 from transload.plugins.hookspecs import Register
-from transload.schedulers.local.home import local_home
+from transload.schedulers.folder.home import local_home
 from transload.specs import AppState
 
 

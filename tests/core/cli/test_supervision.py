@@ -97,7 +97,7 @@ def test_cancel_of_a_job_that_replaced_its_files(
 
 @pytest.mark.parametrize("kind", ["fifo", "folder"])
 def test_limit_of_a_job_that_replaced_its_files(transload_home: Path, kind: str) -> None:
-    """Its time limit ends it, whatever lies where its supervisor writes."""
+    """Its time limit ends it, whatever lies where its keeper writes."""
     transload("run", "-d", "--app-id", "job", "--time-limit", "1s", *hostile(kind))
     transload("wait", "job", "--timeout", "15", code=1)
     assert "timed out after 1 s" in status_of("job")["msg"]
@@ -217,9 +217,7 @@ def test_folder_that_is_not_gone_ends_no_job(transload_home: Path, eventually: A
     folder = transload_home / "local" / "apps" / "job"
     elsewhere = transload_home / "elsewhere"
     folder.rename(elsewhere)
-    second = running(
-        "second", eventually
-    )  # a moment in which the first one's supervisor could end it
+    second = running("second", eventually)  # a moment in which the first one's keeper could end it
     assert alive(pid)
     elsewhere.rename(folder)
     for name in ("record.json", "states.jsonl"):

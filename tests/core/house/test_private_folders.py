@@ -15,7 +15,7 @@ BY_THEMSELVES = (
     # runs without the package, in a folder that is private
     "plugins/slurm/src/transload_slurm/job/",
     "plugins/slurm/src/transload_slurm/ssh.py",  # code for the login node, which sets the umask
-    "core/src/transload/schedulers/local/supervisor/",  # likewise
+    "core/src/transload/keeper/",  # likewise
     "core/src/transload/workspace.py",  # its callers have made the folder around it
 )
 

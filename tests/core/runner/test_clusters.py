@@ -12,7 +12,7 @@ import pytest
 from transload.errors import ConfigError
 from transload.pipelines import Driver, Identity, Launch, host_runner
 from transload.runner import Cluster, Runner, get_runner
-from transload.schedulers.local.home import state_home
+from transload.schedulers.folder.home import state_home
 from transload.specs import AppState, UnknownSchedulerException
 from transload_testing import scripted_app
 from transload_testing.drivers import driver_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from transload.runner.logs import Redraws, drawn
 from transload.schedulers.api import LogQuery, Stream
-from transload.schedulers.local.logs import read_log
+from transload.schedulers.folder.logs import read_log
 from transload_testing.drivers import driver_of
 
 

@@ -15,7 +15,7 @@ from transload.runtime.liveness import read_report
 
 
 def said(tmp_path: Path, code: str, **env: str) -> tuple[dict[str, Any], str]:
-    """Return what a program has reported, as a supervisor reads it, and its stderr."""
+    """Return what a program has reported, as a keeper reads it, and its stderr."""
     file = tmp_path / "progress.json"
     given = {**os.environ, "TRANSLOAD_PROGRESS_FILE": str(file), **env}
     text = "from transload.runtime import progress\n" + textwrap.dedent(code)
@@ -39,7 +39,7 @@ def said(tmp_path: Path, code: str, **env: str) -> tuple[dict[str, Any], str]:
     ],
 )
 def test_what_is_said_is_read(tmp_path: Path, call: str, found: dict[str, Any]) -> None:
-    """A supervisor reads what the program said, though it has ended at once."""
+    """A keeper reads what the program said, though it has ended at once."""
     report, err = said(tmp_path, f"progress({call})")
     assert report == {**found, "at": 0.0}
     assert err == ""

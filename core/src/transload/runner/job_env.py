@@ -391,7 +391,7 @@ def named_first(names: Iterable[str]) -> list[str]:
 
     From now on they are. Where that cannot be kept, all are returned.
     """
-    from transload.schedulers.local.home import make_private, state_home
+    from transload.schedulers.folder.home import make_private, state_home
 
     found = []
     for name in names:

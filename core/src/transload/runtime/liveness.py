@@ -1,6 +1,6 @@
 """Read a replica's progress, and find out whether it has stalled.
 
-The supervisors of local, Docker and Slurm jobs read the progress file, and look at logs, results
+The keepers of local, Docker and Slurm jobs read the progress file, and look at logs, results
 and checkpoints. This file decides what follows from that.
 
 It runs on cluster nodes, and in processes that must start within milliseconds. So it keeps to

@@ -21,7 +21,7 @@ from airflow.providers.common.compat.sdk import (
 
 from transload.errors import SpecError, TransloadError
 from transload.pipelines import JOB_SETTINGS, json_safe
-from transload.schedulers.local.home import state_home
+from transload.schedulers.folder.home import state_home
 from transload_airflow.adapter import ADAPTER, TaskContext
 from transload_airflow.hooks import defaults_of
 from transload_airflow.operators import TransloadOperator

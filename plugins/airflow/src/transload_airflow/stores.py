@@ -165,7 +165,7 @@ class CursorFile:
     """
 
     def __init__(self, identity: Sequence[Any]) -> None:
-        from transload.schedulers.local.home import state_home
+        from transload.schedulers.folder.home import state_home
 
         name = sha256(json.dumps(list(identity)).encode()).hexdigest()[:32]
         self.path = os.path.join(state_home(), "airflow", f"{name}.json")
@@ -191,8 +191,8 @@ class CursorFile:
 
         It is not forced to the disk, since a power cut costs only a repeated line.
         """
-        from transload.schedulers.local.home import make_private
-        from transload.schedulers.local.supervisor.layout import write_file
+        from transload.keeper.layout import write_file
+        from transload.schedulers.folder.home import make_private
 
         with suppress(OSError):
             make_private(os.path.dirname(self.path))

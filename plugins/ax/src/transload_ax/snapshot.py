@@ -17,7 +17,7 @@ from ax.core.experiment import Experiment
 from ax.generation_strategy.generation_strategy import GenerationStrategy
 
 from transload.errors import ConfigError
-from transload.schedulers.local.home import make_private
+from transload.schedulers.folder.home import make_private
 from transload_ax.storage import (
     decode_experiment,
     encode,

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload.runtime.liveness import newest_change
-from transload.schedulers.local.home import make_private, state_home
+from transload.schedulers.folder.home import make_private, state_home
 from transload_docker import names
 from transload_docker.plan import Facts, Plan
 

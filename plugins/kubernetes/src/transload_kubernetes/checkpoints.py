@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.runtime.liveness import newest_change
 from transload.schedulers.api import CheckpointFolder
-from transload.schedulers.local.store import size_of
+from transload.schedulers.folder.store import size_of
 from transload.specs import AppDef, CfgVal, Role
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.plan import Plan

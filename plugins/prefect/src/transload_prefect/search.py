@@ -12,7 +12,7 @@ from prefect.context import FlowRunContext
 from prefect.exceptions import CancelledRun
 
 from transload.errors import ConfigError, TransloadError
-from transload.schedulers.local.home import state_home
+from transload.schedulers.folder.home import state_home
 from transload.specs import AppState
 from transload_prefect import api
 from transload_prefect.artifacts import artifact_key, table, trial_rows

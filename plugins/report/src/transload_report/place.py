@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
 from transload.errors import SpecError
-from transload.schedulers.local.home import make_private, state_home
+from transload.schedulers.folder.home import make_private, state_home
 from transload.specs import parse_app_handle
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from transload.pipelines import Identity, Launch, ended_state
 from transload.runner.job_env import surrounding_run
 from transload.runtime.tracking import FsspecResultTracker, open_store, read_bodies, read_steps
 from transload.runtime.tracking.names import local_path
-from transload.schedulers.local.home import make_private
+from transload.schedulers.folder.home import make_private
 from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
 from transload_search.outcome import trial_values

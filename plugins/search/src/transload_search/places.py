@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from transload.errors import ConfigError
-from transload.schedulers.local.home import make_private, state_home
+from transload.schedulers.folder.home import make_private, state_home
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _ELSEWHERE: Final = "tracker_base"

@@ -11,6 +11,8 @@ from dataclasses import asdict, replace
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable
+from transload.keeper import layout
+from transload.keeper.logindex import STREAMS
 from transload.retries import cancelled_for
 from transload.schedulers.api import (
     AppDescription,
@@ -22,9 +24,7 @@ from transload.schedulers.api import (
     check_replica,
 )
 from transload.schedulers.cancelling import asker
-from transload.schedulers.local.logs import read_log
-from transload.schedulers.local.supervisor import layout
-from transload.schedulers.local.supervisor.logindex import STREAMS
+from transload.schedulers.folder.logs import read_log
 from transload.specs import AppDef, AppState, AppStatus, SpecError
 from transload_slurm import checkpoints, commands, packages, submission
 from transload_slurm import diagnose as _diagnose

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from transload.errors import SpecError
-from transload.schedulers.local.home import make_private
+from transload.schedulers.folder.home import make_private
 
 Entry = tuple[str, int, str, str]
 """Path, mode, digest of the content, target of a link. A folder has neither of the last two."""

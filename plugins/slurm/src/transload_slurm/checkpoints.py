@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import ConfigError, SubmitError
 from transload.runtime.liveness import newest_change
 from transload.schedulers.api import CheckpointFolder
-from transload.schedulers.local.home import make_private
-from transload.schedulers.local.store import size_of
+from transload.schedulers.folder.home import make_private
+from transload.schedulers.folder.store import size_of
 from transload_slurm.file_systems import file_system
 
 if TYPE_CHECKING:

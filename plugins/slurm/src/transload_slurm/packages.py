@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from transload.errors import SubmitError
-from transload.schedulers.local.home import make_private
+from transload.schedulers.folder.home import make_private
 from transload.specs.job_variables import REQUIREMENTS
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from transload.schedulers.api import (
     Submission,
     Watch,
 )
-from transload.schedulers.local.store import safe_id
+from transload.schedulers.folder.store import safe_id
 from transload.specs import AppDef, CfgVal, Role, runopts
 from transload_slurm import checkpoints, options
 from transload_slurm import convert as _convert

@@ -16,7 +16,7 @@ import shlex
 from typing import Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
-from transload.schedulers.local.home import make_private
+from transload.schedulers.folder.home import make_private
 from transload_slurm.pack import packed
 from transload_slurm.wire import HELLO
 

@@ -39,11 +39,11 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
+from transload.keeper import layout
 from transload.schedulers.api import damaged_message
 from transload.schedulers.chains import number_in_chain
-from transload.schedulers.local.home import in_home, make_private
-from transload.schedulers.local.store import safe_id, size_of
-from transload.schedulers.local.supervisor import layout
+from transload.schedulers.folder.home import in_home, make_private
+from transload.schedulers.folder.store import safe_id, size_of
 from transload.specs import AppStatus, SpecError
 from transload_slurm import checkpoints
 

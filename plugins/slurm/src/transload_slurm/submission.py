@@ -24,9 +24,9 @@ from typing import Any, Final
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.runtime.tracking.names import local_path
 from transload.schedulers.api import Submission
+from transload.schedulers.folder.home import make_private
+from transload.schedulers.folder.store import safe_id
 from transload.schedulers.local.convert import inherited
-from transload.schedulers.local.home import make_private
-from transload.schedulers.local.store import safe_id
 from transload_slurm import checkpoints, commands, preemption, waiting
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script, with_roots
 from transload_slurm.jobs import Job, boot_id, squeue

@@ -15,8 +15,8 @@ from stat import S_ISDIR
 from typing import Final
 
 from transload.errors import SchedulerUnavailable
+from transload.keeper import layout
 from transload.schedulers.api import Change
-from transload.schedulers.local.supervisor import layout
 from transload_slurm.jobs import in_background
 
 _LOOK_S: Final = (0.02, 1.0)

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from transload.errors import AppExists, SpecError, SubmitError
+from transload.keeper import layout, processes
 from transload.schedulers.local import LocalScheduler
-from transload.schedulers.local.supervisor import layout, processes
 from transload.specs import AppState, Notice, Role
 
 CLIENT = """
@@ -64,7 +64,7 @@ def test_keeper_killed(local, eventually) -> None:
     os.kill(local.keeper(victim), signal.SIGKILL)
     status = local.wait(victim, timeout=5)
     assert status.state is AppState.FAILED
-    assert "supervisor died" in status.msg
+    assert "keeper died" in status.msg
     eventually(lambda: not any(map(local.alive, pids)), timeout=5)
     assert local.status(other).state is AppState.RUNNING
 
@@ -95,7 +95,7 @@ def test_reboot(local) -> None:
 
 
 def make_stale(local, app_id: str, pid: int, **record: str) -> None:
-    """Leave an ended job as a crash would, not ended, without supervisor, with another's pid."""
+    """Leave an ended job as a crash would, not ended, without keeper, with another's pid."""
     before = layout.read_json(str(local.folder(app_id) / "states.jsonl"))
     local.scheduler.cancel(app_id)
     local.wait(app_id)
@@ -118,7 +118,7 @@ def test_recycled_pid_is_never_signalled(local) -> None:
     try:
         make_stale(local, app_id, stranger.pid)
         local.scheduler.cancel(app_id)
-        assert "supervisor died" in local.wait(app_id).msg
+        assert "keeper died" in local.wait(app_id).msg
         local.scheduler.delete(app_id)
         assert stranger.poll() is None
         assert not processes.send(
@@ -461,20 +461,20 @@ def test_folder_removed_under_a_running_app(local, eventually) -> None:
 
     app_id = local.run(local.sh("echo $$; sleep 300"))
     pid = int(local.line(app_id, ""))
-    supervisor = local.keeper(app_id)
+    keeper = local.keeper(app_id)
 
     def removed() -> bool:
-        """Remove it, again if the supervisor has just written into it."""
+        """Remove it, again if the keeper has just written into it."""
         shutil.rmtree(local.folder(app_id), ignore_errors=True)
         return not local.folder(app_id).exists()
 
     eventually(removed)
-    eventually(lambda: not local.alive(pid) and not local.alive(supervisor))
+    eventually(lambda: not local.alive(pid) and not local.alive(keeper))
     assert local.scheduler.describe(app_id) is None
 
 
 def test_keeper_sigterm_is_no_cancel(local) -> None:
-    """A SIGTERM of the supervisor is nobody's cancel, but FAILED with that reason."""
+    """A SIGTERM of the keeper is nobody's cancel, but FAILED with that reason."""
     app_id = local.run(local.sh("sleep 300", max_retries=3))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     os.kill(local.keeper(app_id), signal.SIGTERM)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from transload.errors import UnsupportedFeature
-from transload.schedulers.local.supervisor.gpus import amd_gpus, in_use
+from transload.keeper.gpus import amd_gpus, in_use
 from transload.specs import AppState, Resource, SpecError
 
 
@@ -46,8 +46,8 @@ def test_disjoint_and_waited_for(local) -> None:
     local.wait(third, lambda status: status.state is AppState.RUNNING)
 
 
-def test_killed_supervisor_frees_its_gpus(local) -> None:
-    """What a killed supervisor held is given to the next one."""
+def test_killed_keeper_frees_its_gpus(local) -> None:
+    """What a killed keeper held is given to the next one."""
     first = local.run(holder(local, 4))
     seen(local, first)
     second = local.run(holder(local, 4))
@@ -144,13 +144,13 @@ def test_trouble_after_the_end_does_not_change_it(local) -> None:
     role = local.sh(f"read x < {local.home}/go", resource=Resource(1, 1, 100))
     app_id = local.run(role)
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    supervisor = local.keeper(app_id)
+    keeper = local.keeper(app_id)
     os.unlink(local.home / "local" / "gpus.lock")
     os.mkdir(local.home / "local" / "gpus.lock")
     (local.home / "go").write_text("x\n")
     local.wait(app_id)
     deadline = time.monotonic() + 30
-    while local.alive(supervisor):
+    while local.alive(keeper):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     status = local.status(app_id)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from transload.errors import ConfigError
-from transload.schedulers.local import LocalScheduler, home
+from transload.schedulers.folder import home
+from transload.schedulers.local import LocalScheduler
 from transload.specs import AppState
 
 

@@ -52,7 +52,7 @@ def test_each_role_has_the_time_of_its_own_notice(local) -> None:
     assert replica(status).end_time < replica(status, 1).end_time
 
 
-def test_supervisor_killed_in_the_middle_of_a_notice(local) -> None:
+def test_keeper_killed_in_the_middle_of_a_notice(local) -> None:
     """No process is left, whatever the notice still allowed, and the state becomes true."""
     script = f"trap 'echo noticed' TERM; echo $$; {LOOP}"
     app_id = local.run(local.sh(script, notice=Notice(300)))
@@ -62,7 +62,7 @@ def test_supervisor_killed_in_the_middle_of_a_notice(local) -> None:
     os.kill(local.keeper(app_id), signal.SIGKILL)
     status = local.wait(app_id, timeout=30)
     assert status.state is AppState.FAILED
-    assert "its supervisor died" in status.msg
+    assert "its keeper died" in status.msg
     assert status.cancel_requested
     assert not local.alive(pid)
 

@@ -15,12 +15,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from transload.errors import SpecError
+from transload.keeper import logindex
+from transload.keeper.logindex import ENTRY
 from transload.runner import LogReader
 from transload.schedulers import LogPage, Stream
 from transload.schedulers.api import LogQuery
-from transload.schedulers.local.logs import read_log
-from transload.schedulers.local.supervisor import logindex
-from transload.schedulers.local.supervisor.logindex import ENTRY
+from transload.schedulers.folder.logs import read_log
 from transload.specs import AppState, Role
 
 
@@ -115,8 +115,8 @@ def test_line_longer_than_a_page(local) -> None:
     assert len(page.lines[0]) == 3_000_001
 
 
-def test_supervisor_death_does_not_stop_logging_readers(local) -> None:
-    """A reader that follows ends, with everything, when the supervisor is killed."""
+def test_keeper_death_does_not_stop_logging_readers(local) -> None:
+    """A reader that follows ends, with everything, when the keeper is killed."""
     app_id = local.run(local.sh("echo before; sleep 300"))
     local.line(app_id, "before")
     found: list[str] = []

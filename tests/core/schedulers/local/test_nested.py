@@ -69,7 +69,7 @@ def in_other_home(inner) -> dict[str, str]:
     return {"TRANSLOAD_HOME": str(inner.home)}
 
 
-@pytest.mark.parametrize("end", ["success", "cancel", "supervisor killed"])
+@pytest.mark.parametrize("end", ["success", "cancel", "keeper killed"])
 def test_job_that_submits_a_job(local, inner, eventually, end: str) -> None:
     """What a job submits to another state folder goes on, however that job ends."""
     go, leave = local.home / "go", local.home / "leave"

@@ -104,16 +104,16 @@ def test_suspended_is_not_stalled(local, eventually) -> None:
     local.wait(app_id, lambda status: "stalled" in status.msg, 20)
 
 
-def test_frozen_supervisor_sees_no_stall(local, eventually) -> None:
-    """The time in which the supervisor itself was held up is not counted."""
+def test_frozen_keeper_sees_no_stall(local, eventually) -> None:
+    """The time in which the keeper itself was held up is not counted."""
     script = "i=0; while [ $i -lt 40 ]; do i=$((i+1)); echo $i; sleep 0.1; done"
     app_id = local.run(local.sh(script, stall_after=1.0))
     local.line(app_id, "5")
-    supervisor = local.keeper(app_id)
+    keeper = local.keeper(app_id)
     replica = local.status(app_id)
     assert replica.state is AppState.RUNNING
-    os.kill(supervisor, signal.SIGSTOP)
+    os.kill(keeper, signal.SIGSTOP)
     time.sleep(2.0)
-    os.kill(supervisor, signal.SIGCONT)
+    os.kill(keeper, signal.SIGCONT)
     assert local.wait(app_id).state is AppState.SUCCEEDED
     assert "stalled" not in (local.folder(app_id) / "states.jsonl").read_text()

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from transload.keeper import layout
 from transload.schedulers import Submission
 from transload.schedulers.local import scope
 from transload.schedulers.local.convert import submission_body
 from transload.schedulers.local.start import import_keeper, start
-from transload.schedulers.local.supervisor import kernel, layout
 from transload.specs import AppState, Role
 
 
@@ -132,8 +132,7 @@ def test_what_is_no_json(text: bytes) -> None:
 
 WITHOUT_CLOSE_RANGE = """
     import ctypes, errno, os, struct, sys, time
-    sys.path.insert(0, {folder!r})
-    from supervisor import kernel
+    from transload.keeper import kernel
     fds = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
     load, equal, ret = 0x20, 0x15, 0x06
     rules = [(load, 0, 0, 0), (equal, 0, 1, 436), (ret, 0, 0, 0x00050000 | errno.ENOSYS), (ret, 0, 0, 0x7FFF0000)]
@@ -147,7 +146,7 @@ WITHOUT_CLOSE_RANGE = """
     before = time.process_time()
     kernel.close_from(3)
     took = time.process_time() - before
-    print(took < 0.02, sum(os.path.exists(f"/proc/self/fd/{{fd}}") for fd in fds))
+    print(took < 0.02, sum(os.path.exists(f"/proc/self/fd/{fd}") for fd in fds))
 """
 
 
@@ -155,9 +154,11 @@ def test_without_close_range() -> None:
     """Where the kernel has no close_range, descriptors are not tried out one by one, up to a
     million.
     """
-    script = WITHOUT_CLOSE_RANGE.format(folder=str(Path(kernel.__file__).parent.parent))
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", textwrap.dedent(WITHOUT_CLOSE_RANGE)],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.stdout == "True 0\n", done.stderr
 
@@ -191,7 +192,7 @@ def test_scope_of_its_own(local, service: Path, caplog: pytest.LogCaptureFixture
     assert local.wait(local.run(local.sh("exit 0"))).state is AppState.SUCCEEDED
     asked = (service / "asked").read_text()
     assert asked.startswith(f"{service / 'run'} --user --scope --quiet --collect")
-    assert "supervisor.supervise" in asked and len(asked.splitlines()) == 1
+    assert "transload.keeper" in asked and len(asked.splitlines()) == 1
     assert "in a scope of its own" in dict(lifetime(local))["lifetime"]
     assert not caplog.records
 

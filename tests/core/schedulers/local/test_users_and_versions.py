@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.schedulers.local.supervisor import layout
+from transload.keeper import layout
 from transload.specs import AppState
 
 NOBODY = 65534
@@ -145,14 +145,14 @@ def test_what_cannot_be_killed(local, eventually) -> None:
             (folder,) = eventually(lambda: list((home / "local" / "apps").glob("[!.]*")))
             said = f"cancelled on request; cannot end the process {pid} (sleep)"
             eventually(lambda: layout.read_json(str(folder / "states.jsonl")).get("msg") == said)
-            supervisor = local.keeper(folder.name)
+            keeper = local.keeper(folder.name)
 
             def wakings() -> int:
-                text = Path(f"/proc/{supervisor}/status").read_text()
+                text = Path(f"/proc/{keeper}/status").read_text()
                 return int(text.partition("\nvoluntary_ctxt_switches:")[2].split()[0])
 
             before = wakings()
-            time.sleep(2.0)  # the time over which the supervisor's work is counted
+            time.sleep(2.0)  # the time over which the keeper's work is counted
             assert wakings() - before < 10
         finally:
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Convert an `AppDef` to the request that the supervisor gets.
+"""Convert an `AppDef` to the request that the keeper gets.
 
 `convert` is pure, so it writes no file and starts no process. `submission_body` adds what only the
 submitter's process and machine know: programs, environment, limits, GPUs.
@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from transload.errors import UnsupportedFeature
+from transload.keeper import gpus, kernel, layout
 from transload.schedulers.api import Capabilities, Stream, Submission, refuse_unsupported
-from transload.schedulers.local.supervisor import gpus, kernel, layout
 from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, looks_secret, masked_env
 from transload.specs.interruptions import SIGNALS
 from transload.specs.job_variables import of_other_jobs
@@ -226,7 +226,7 @@ def _endings(role: Role) -> list[str]:
 def submission_body(
     request: LocalRequest, app_id: str, submission: Submission, folder: str
 ) -> dict[str, Any]:
-    """Return all that the supervisor of a job needs to know, as JSON values.
+    """Return all that the keeper of a job needs to know, as JSON values.
 
     It goes through a pipe, never to the disk, but for its ``record``.
 

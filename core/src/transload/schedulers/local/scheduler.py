@@ -13,6 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
+from transload.keeper import creation, ending, layout, processes
+from transload.keeper.processes import GRACE_S
 from transload.runtime.liveness import newest_change
 from transload.runtime.tracking.stores import LocalStore
 from transload.schedulers import environments
@@ -29,14 +31,13 @@ from transload.schedulers.api import (
     check_replica,
 )
 from transload.schedulers.cancelling import asker
+from transload.schedulers.folder import home, store
+from transload.schedulers.folder.logs import read_log
+from transload.schedulers.folder.store import safe_id, size_of
 from transload.schedulers.local import convert as _convert
-from transload.schedulers.local import home, scope, store
+from transload.schedulers.local import scope
 from transload.schedulers.local.convert import submission_body
-from transload.schedulers.local.logs import read_log
 from transload.schedulers.local.start import start
-from transload.schedulers.local.store import safe_id, size_of
-from transload.schedulers.local.supervisor import creation, ending, layout, processes
-from transload.schedulers.local.supervisor.processes import GRACE_S
 from transload.schedulers.local.watch import AppWatch
 from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, SpecError, runopts
 
@@ -340,7 +341,7 @@ class LocalScheduler(SchedulerBase):
         with contextlib.suppress(OSError):  # on a full disk the message below is enough
             layout.ask_for_end(folder, asker())
         if not processes.notify(self._local, app_id, processes.CANCEL):
-            store.true_state(self._local, app_id)  # ends a job whose supervisor is gone
+            store.true_state(self._local, app_id)  # ends a job whose keeper is gone
         return True
 
     def delete(self, app_id: str) -> bool:

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import transload
 from transload.errors import SchedulerUnavailable, SubmitError
+from transload.keeper import layout, processes
 from transload.schedulers.local import scope
-from transload.schedulers.local.supervisor import layout, processes
 
 _ANSWER_S: Final = 60.0
 _END_S: Final = 5.0
@@ -148,18 +148,14 @@ def _spawn(local: str, stdin: int, stdout: int, scoped: list[str]) -> int:
 
 
 def import_keeper() -> str:
-    """Return code that imports the keeper's package without the rest of transload.
+    """Return code that imports the keeper without the rest of transload.
 
-    Its packages are empty there, so that nothing is loaded but the modules that it names.
+    The packages above it are empty there, so that nothing is loaded but the modules that it names.
     """
-    parent = os.path.dirname(os.path.abspath(__file__))
     package = os.path.dirname(os.path.abspath(transload.__file__))
     folders = {"transload": package, "transload.runtime": f"{package}/runtime"}
     empty = "".join(
         f"module = sys.modules[{name!r}] = type(sys)({name!r}); module.__path__ = [{folder!r}]; "
         for name, folder in folders.items()
     )
-    return (
-        f"import sys; sys.path.insert(0, {parent!r}); {empty}"
-        "import supervisor.supervise; supervisor.supervise"
-    )
+    return f"import sys; {empty}from transload.keeper import keeper; keeper"

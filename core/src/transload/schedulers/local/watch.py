@@ -10,10 +10,10 @@ import time
 from collections.abc import Collection
 from typing import Final
 
+from transload.keeper import layout, processes
+from transload.keeper.logindex import STREAMS
 from transload.schedulers.api import Change
-from transload.schedulers.local import store
-from transload.schedulers.local.supervisor import layout, processes
-from transload.schedulers.local.supervisor.logindex import STREAMS
+from transload.schedulers.folder import store
 
 _FIRST_PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = {False: 0.25, True: 0.05}
@@ -151,7 +151,7 @@ class AppWatch:
         if self._fds < _MOST_FDS:
             job.fd = processes.open_keeper(self._local, job.app_id)
         if job.fd < 0:
-            return layout.supervisor_lives(layout.app_folder(self._local, job.app_id))
+            return layout.is_kept(layout.app_folder(self._local, job.app_id))
         self._fds += 1
         self._poll.register(job.fd, select.POLLIN)
         return True

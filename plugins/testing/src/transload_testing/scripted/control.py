@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from transload.schedulers.local.home import make_private
+from transload.schedulers.folder.home import make_private
 from transload.specs import AppDef, Role
 from transload_testing.scripted.folder import ENV_DIR, Folder
 from transload_testing.scripted.scheduler import OUTAGE

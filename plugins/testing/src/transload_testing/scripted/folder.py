@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
-from transload.schedulers.local.home import make_private, state_home
+from transload.schedulers.folder.home import make_private, state_home
 
 ENV_DIR: Final = "TRANSLOAD_SCRIPTED_DIR"
 """Environment variable with the folder of the scripted scheduler.

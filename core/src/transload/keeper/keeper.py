@@ -42,8 +42,8 @@ _LOAD_S = 5.0  # a job that ends sooner is spared what that costs
 _REQUEST_S = 60.0  # a client that was stopped within its request
 
 
-class Supervisor:
-    """The loop of a supervisor.
+class Keeper:
+    """The loop of a keeper.
 
     Args:
         home: folder of the local scheduler.
@@ -456,7 +456,7 @@ class Supervisor:
             self._check_requests()  # a cancel does not come by this signal
             self._end(
                 "FAILED",
-                "its supervisor got SIGTERM: the machine or the service was stopped",
+                "its keeper got SIGTERM: the machine or the service was stopped",
             )
 
     def _check_requests(self) -> None:
@@ -572,7 +572,7 @@ class Supervisor:
             self.lock = -1
 
     def abandon(self, problem: str) -> None:
-        """End everything after an error in the supervisor itself.
+        """End everything after an error in the keeper itself.
 
         The job fails, unless its end was decided before.
         """
@@ -585,7 +585,7 @@ class Supervisor:
 
         processes.kill(mine)
         last = problem.strip().rsplit("\n", 1)[-1]
-        self.app.end("FAILED", f"internal error of the supervisor: {last} (see keeper.log)")
+        self.app.end("FAILED", f"internal error of the keeper: {last} (see keeper.log)")
         self._finish()
 
     def _log(self, text: str) -> None:
@@ -621,15 +621,15 @@ def main(home: str) -> None:
     request = _request()
     if request is None:
         os._exit(0)
-    supervisor = Supervisor(home, request, wake, umask)
+    keeper = Keeper(home, request, wake, umask)
     try:
-        _answer(supervisor.begin())
-        if supervisor.lock >= 0:  # else the job is another keeper's, or there is none
-            supervisor.run()
+        _answer(keeper.begin())
+        if keeper.lock >= 0:  # else the job is another keeper's, or there is none
+            keeper.run()
     except Exception:  # nothing may be left behind, whatever happened
-        if supervisor.lock < 0:
+        if keeper.lock < 0:
             raise
-        supervisor.abandon(kernel.exception_text())
+        keeper.abandon(kernel.exception_text())
     os._exit(0)
 
 

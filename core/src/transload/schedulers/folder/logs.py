@@ -1,7 +1,7 @@
 """Read whole lines of replicas' logs from a cursor, in constant memory, while the logs grow.
 
 A replica's streams are plain files that only grow at their end. A size limit makes holes at their
-beginning. The index (see ``supervisor/logindex.py``) says how long each stream was at which time.
+beginning. The index (see ``transload.keeper.logindex``) says how long each stream was at which time.
 Order and time of lines come from that alone.
 """
 
@@ -14,9 +14,9 @@ from collections.abc import Callable
 from typing import Final
 
 from transload.errors import SchedulerUnavailable, SpecError
+from transload.keeper import layout
+from transload.keeper.logindex import ENTRY, STREAMS
 from transload.schedulers.api import LogPage, LogQuery, Stream
-from transload.schedulers.local.supervisor import layout
-from transload.schedulers.local.supervisor.logindex import ENTRY, STREAMS
 
 __all__ = ["read_log"]
 

@@ -9,7 +9,7 @@ import stat
 from typing import Final, NoReturn
 
 from transload.errors import ConfigError
-from transload.schedulers.local.supervisor import layout
+from transload.keeper import layout
 
 __all__ = ["in_home", "make_private", "state_home"]
 

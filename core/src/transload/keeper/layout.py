@@ -3,7 +3,7 @@
 ::
 
     apps/<app_id>/record.json   what was submitted, never changed; locked (flock) as long as the
-                                job's supervisor lives
+                                job's keeper lives
                   states.jsonl  what the job is doing: each change is a line, the last whole counts
                   cancel        somebody asked for the end
                   end           a link named like the final state, where the disk was full
@@ -236,7 +236,7 @@ def state_file(folder: str) -> str:
 
 
 def add_state(folder: str, state: bytes) -> None:
-    """Add a job's next state, as its supervisor.
+    """Add a job's next state, as its keeper.
 
     Only a long file is replaced, since a journal makes that far slower.
     """
@@ -295,10 +295,10 @@ def unlink(path: str) -> None:
 
 
 def ask_for_end(folder: str, who: str = "") -> None:
-    """Note for all readers that a job is to end. Its supervisor sees it even without a signal.
+    """Note for all readers that a job is to end. Its keeper sees it even without a signal.
 
     The first who asks is noted, if ``who`` says who that is and the disk has room for it. The
-    supervisor may look at any moment, so the file comes with its content.
+    keeper may look at any moment, so the file comes with its content.
     """
     if who and not is_end_asked(folder):
         try:
@@ -348,8 +348,8 @@ def take_lock(path: str, shared: bool = False, wait: bool = False) -> int | None
     return fd
 
 
-def supervisor_lives(folder: str) -> bool:
-    """Tell whether a job's supervisor lives, by its lock.
+def is_kept(folder: str) -> bool:
+    """Tell whether a job's keeper lives, by its lock.
 
     Processes that ask share their lock, so they do not see each other.
     """

@@ -103,7 +103,7 @@ def trees(processes: Snapshot, roots: dict[int, Any]) -> dict[int, Any]:
     """Return ``roots`` and all their descendants, each with the value of its root.
 
     Keepers and what descends from them are left out. So a job that a job has submitted is
-    not that job's, whoever is its supervisor's parent.
+    not that job's, whoever is its keeper's parent.
     """
     children: dict[int, list[int]] = {}
     for pid, (parent, _) in processes.items():
@@ -269,7 +269,7 @@ def cannot_end(pids: set[int]) -> str:
 
 
 def survivors(cookie: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[int]]:
-    """Return the processes that still run of a job whose supervisor is gone.
+    """Return the processes that still run of a job whose keeper is gone.
 
     They have the job's cookie, or descend from a living process of ``roots`` (pid, start time).
     """
@@ -304,12 +304,12 @@ def start_replica(plan: dict[str, Any], index: int, report: int) -> int:
 
     Errors come back through the pipe ``report``.
     """
-    supervisor = os.getpid()
+    keeper = os.getpid()
     pid = os.fork()
     if pid == 0:
         try:
-            _become(plan, supervisor)
-        except BaseException as exc:  # a forked child must not return into the supervisor's code
+            _become(plan, keeper)
+        except BaseException as exc:  # a forked child must not return into the keeper's code
             reason = (
                 exc.strerror
                 if isinstance(exc, OSError) and exc.strerror
@@ -330,10 +330,10 @@ def failed_starts(reader: int) -> dict[int, str]:
     return dict(map(layout.loads, data.splitlines()))
 
 
-def _become(plan: dict[str, Any], supervisor: int) -> None:
+def _become(plan: dict[str, Any], keeper: int) -> None:
     os.setsid()
     kernel.die_with_parent(signal.SIGKILL)
-    if os.getppid() != supervisor:  # it died before the line above
+    if os.getppid() != keeper:  # it died before the line above
         os._exit(127)
     signal.set_wakeup_fd(-1)
     for number in _CHANGED:
@@ -383,7 +383,7 @@ class Termination:
 
     Args:
         replicas: those that are to be started again. None means all that descends from the
-            supervisor.
+            keeper.
         processes: pid and start time of each replica that lives. The caller keeps it current.
         cookie: that of the job, which shows to which replica an orphan belongs.
         grace: seconds between SIGTERM and SIGKILL of processes without a notice.

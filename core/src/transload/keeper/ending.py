@@ -9,17 +9,17 @@ from . import gpus, kernel, layout, processes
 _PATIENCE_S = 10.0
 
 
-def finalise(home: str, app_id: str, wait: bool = False, why: str = "its supervisor died") -> bool:
-    """End what is left of a job whose supervisor is dead, and write that it FAILED.
+def finalise(home: str, app_id: str, wait: bool = False, why: str = "its keeper died") -> bool:
+    """End what is left of a job whose keeper is dead, and write that it FAILED.
 
     Args:
         home: folder of the local scheduler.
         app_id: the job.
-        wait: its supervisor is dying. The kernel may free its lock after its other files.
+        wait: its keeper is dying. The kernel may free its lock after its other files.
         why: the reason, for the status.
 
     Returns:
-        True if the job has an end now, False if it has a supervisor, or another process ends it.
+        True if the job has an end now, False if it has a keeper, or another process ends it.
     """
     folder = layout.app_folder(home, app_id)
     lock = layout.take_lock(f"{folder}/record.json", wait=wait)

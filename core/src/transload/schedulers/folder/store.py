@@ -14,11 +14,11 @@ from collections.abc import Iterator
 from typing import Any, Dict, Final
 
 from transload.errors import SchedulerUnavailable
+from transload.keeper import creation, ending, layout
 from transload.runtime.forks import fork_lock
 from transload.schedulers.api import AppDescription, ListAppResponse, damaged_message
 from transload.schedulers.chains import number_in_chain
-from transload.schedulers.local.home import make_private
-from transload.schedulers.local.supervisor import creation, ending, layout
+from transload.schedulers.folder.home import make_private
 from transload.specs import (
     AppDef,
     AppState,
@@ -90,7 +90,7 @@ def read_record(local: str, app_id: str) -> dict[str, Any] | None:
 def true_state(local: str, app_id: str) -> dict[str, Any] | None:
     """Return the true state of a job, or None if there is no such job.
 
-    A job whose supervisor is gone is made FAILED first.
+    A job whose keeper is gone is made FAILED first.
     """
     if not safe_id(app_id):
         return None
@@ -98,7 +98,7 @@ def true_state(local: str, app_id: str) -> dict[str, Any] | None:
     if state is None or isinstance(state, DamagedState) or state.get("state") in layout.TERMINAL:
         return state
     folder = layout.app_folder(local, app_id)
-    if not layout.supervisor_lives(folder):
+    if not layout.is_kept(folder):
         state = _finalise(local, app_id)
     if (
         state is not None
@@ -117,7 +117,7 @@ def _finalise(local: str, app_id: str) -> dict[str, Any] | None:
         if state is not None and state.get("state") not in layout.TERMINAL:
             state.update(
                 state="FAILED",
-                msg=f"its supervisor died; its end cannot be written: {exc.strerror}",
+                msg=f"its keeper died; its end cannot be written: {exc.strerror}",
             )
             layout.end_replicas(
                 state, "FAILED", _mtime(layout.state_file(layout.app_folder(local, app_id)))
@@ -301,12 +301,12 @@ def has_ended(local: str, app_id: str) -> bool:
         raise _unreadable(layout.state_file(folder), exc) from exc
     key = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
     before = _ended.get(folder)
-    if before is not None and before[0] == key and (before[1] or layout.supervisor_lives(folder)):
+    if before is not None and before[0] == key and (before[1] or layout.is_kept(folder)):
         return before[1]  # the same file as when it was last looked at
     state = true_state(local, app_id)
     ended = state is None or state.get("state") in layout.TERMINAL
     if isinstance(state, DamagedState):
-        ended = not layout.supervisor_lives(folder)
+        ended = not layout.is_kept(folder)
     _keep(_ended, folder, (key, ended))
     return ended
 
@@ -381,7 +381,7 @@ def is_gone(local: str, app_id: str) -> bool:
 
 
 def remove(local: str, app_id: str) -> None:
-    """Remove a job that has ended, after waiting for its supervisor to end.
+    """Remove a job that has ended, after waiting for its keeper to end.
 
     An id that the caller gave stays known.
     """
@@ -441,7 +441,7 @@ def sweep(local: str, older_than: float) -> None:
         if (
             entry.name.startswith(".")
             and _age(entry) > older_than
-            and not layout.supervisor_lives(entry.path)
+            and not layout.is_kept(entry.path)
         ):
             layout.remove_tree(entry.path)
     stale = max(older_than, _STALE_COPY_S)

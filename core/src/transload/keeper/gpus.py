@@ -1,7 +1,7 @@
 """Note which job has which GPU, in one table for all local jobs of the user.
 
 GPUs are given in the order of the requests. Each job in the table is there only as long as its
-supervisor lives, so that a killed supervisor frees what it had.
+keeper lives, so that a killed keeper frees what it had.
 """
 
 from __future__ import annotations
@@ -24,13 +24,11 @@ KFD = "/sys/class/kfd/kfd"
 def _read(home: str, own: str) -> tuple[dict[str, list[str]], list[str]]:
     """Return the GPUs of each job, and the jobs that wait, in order.
 
-    A job whose supervisor is gone is left out.
+    A job whose keeper is gone is left out.
     """
     table: Any = layout.read_json(f"{home}/gpus.json") or {}
     apps = {*(table.get("held") or ()), *(table.get("waiting") or ())}
-    there = {
-        app for app in apps if app == own or layout.supervisor_lives(layout.app_folder(home, app))
-    }
+    there = {app for app in apps if app == own or layout.is_kept(layout.app_folder(home, app))}
     held = {app: list(ids) for app, ids in (table.get("held") or {}).items() if app in there}
     return held, [app for app in table.get("waiting") or () if app in there]
 
@@ -169,7 +167,7 @@ def release(home: str, app_id: str) -> None:
     """Take a job out of the table and the queue, and wake the one that waits first.
 
     Raises:
-        OSError: if that cannot be done. What a job holds is free anyway once its supervisor is
+        OSError: if that cannot be done. What a job holds is free anyway once its keeper is
             gone.
     """
     if not os.path.exists(f"{home}/gpus.json"):
