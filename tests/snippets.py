@@ -55,7 +55,7 @@ HOSTS: Final = (
     "testing",
     "torchx",
 )
-BOTH: Final = ("docs/start/tutorial.md", "docs/guides/try-a-cluster.md", "README.md")
+BOTH: Final = ("docs/start/tutorial.md", "README.md")
 """Pages of which most runs in the environment of tests/docs alone, and a part, with the files it
 needs, in a host's."""
 PAGES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -70,6 +70,7 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "airflow": (
         "docs/orchestrators/airflow.md",
         "docs/start/airflow-on-kubernetes.md",
+        "docs/start/airflow-with-slurm.md",
         "docs/reference/adapters.md",
         "plugins/airflow/README.md",
         "examples/airflow/README.md",
@@ -92,7 +93,6 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
         "docs/schedulers/kubernetes.md",
         "docs/start/airflow-on-kubernetes.md",
         "plugins/kubernetes/README.md",
-        "docs/guides/try-a-cluster.md",
     ),
     "slurm": ("docs/schedulers/slurm.md", "plugins/slurm/README.md", "docs/index.md"),
     "torch": ("examples/ddp/README.md",),

@@ -14,6 +14,12 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
+def _section(title: str) -> str:
+    """Return what stands below a heading of Slurm's page, up to the next one."""
+    page = (ROOT / "docs" / "schedulers" / "slurm.md").read_text()
+    return page.partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
 def test_what_the_page_shows_works(docs_page: str, cluster: Any, docs_reader: Any) -> None:
     """Every block of code of the page runs, in order, in a cluster that has the partition which the
     pages name.
@@ -23,8 +29,8 @@ def test_what_the_page_shows_works(docs_page: str, cluster: Any, docs_reader: An
 
 @pytest.mark.usefixtures("far")  # which deletes the page's jobs afterwards
 def test_from_a_laptop(login: Any, docs_reader: Any, tmp_path: Path) -> None:
-    """The page's blocks run in order for a reader who has ssh alone, on a login node."""
-    text = (ROOT / "docs" / "start" / "slurm-from-a-laptop.md").read_text()
+    """The section's blocks run in order for a reader who has ssh alone, on a login node."""
+    text = _section("From your laptop")
     mark = "<!-- run by: tests/slurm/test_docs.py::test_from_a_laptop -->\n"
     assert mark in text
     page = tmp_path / "page.md"
@@ -33,8 +39,8 @@ def test_from_a_laptop(login: Any, docs_reader: Any, tmp_path: Path) -> None:
 
 
 def test_a_cluster_to_try(needs_slurm: None, transload_home: Path) -> None:
-    """The page's program ends in a shell for its lines."""
-    text = (ROOT / "docs" / "guides" / "try-a-cluster.md").read_text().partition("## Kubernetes")[0]
+    """The section's program ends in a shell for its lines."""
+    text = _section("A cluster to try")
     install, _, activate, start, *inside = [
         line[2:] for line in text.splitlines() if line.startswith("$ ")
     ]
