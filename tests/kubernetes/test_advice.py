@@ -161,5 +161,5 @@ def test_an_image_without_python(tmp_path: Path) -> None:
 def test_who_may_not_look_is_told_how_to(scheduler: Any, fake: Any) -> None:
     """A question that the cluster refuses says which rights to ask for, as a submit does."""
     fake.cluster.rights -= {("", "configmaps", "list")}
-    with pytest.raises(SchedulerUnavailable, match=r"403.*docs/reference/kubernetes.md#rights"):
+    with pytest.raises(SchedulerUnavailable, match=r"403.*docs/schedulers/kubernetes.md#rights"):
         scheduler.list()

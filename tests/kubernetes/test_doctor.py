@@ -15,7 +15,7 @@ from transload.errors import ConfigError, SchedulerUnavailable
 from transload_kubernetes.diagnose import OBSERVE, QUEUE, SUBMIT
 from transload_kubernetes.scheduler import create_scheduler
 
-PAGE = Path(__file__).parents[2] / "docs/reference/kubernetes.md"
+PAGE = Path(__file__).parents[2] / "docs/schedulers/kubernetes.md"
 
 
 def told(scheduler: Any) -> dict[str, tuple[bool, str]]:
@@ -52,7 +52,7 @@ def test_every_missing_right_is_named(
     well, found = told(scheduler)[part]
     assert not well
     assert f"lacks rights in namespace default: {missing} {what[1]}; ask the cluster's" in found
-    assert f"the Role transload-{part} of docs/reference/kubernetes.md#rights" in found
+    assert f"the Role transload-{part} of docs/schedulers/kubernetes.md#rights" in found
 
 
 def test_jobsets_that_may_not_be_seen(fake: Any, scheduler: Any) -> None:

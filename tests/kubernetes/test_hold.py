@@ -210,7 +210,7 @@ def test_a_cluster_that_refuses_the_start(
     """A user who may make Jobs and not change them gets an error, and nothing stays."""
     fake.cluster.rights -= {("batch", "jobs", "patch")}
     with pytest.raises(
-        SubmitError, match=r"cannot patch.*the rights in docs/reference/kubernetes.md#rights"
+        SubmitError, match=r"cannot patch.*the rights in docs/schedulers/kubernetes.md#rights"
     ):
         start(scheduler, shell("true"))
     assert [each for each in fake.snapshot() if each["kind"] != "Event"] == []

@@ -16,7 +16,7 @@ import yaml
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 """An image with a shell and Python that the cluster has, or can pull."""
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "kubernetes.md"
+PAGE = Path(__file__).parents[2] / "docs" / "schedulers" / "kubernetes.md"
 OF_A_POD = {
     *(
         "test_a_python_program_tells_what_it_died_of",

@@ -71,7 +71,7 @@ def test_inside_of_a_pod(
 def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
     """With the reference's Roles accounts may submit in their namespace, and nowhere else."""
     docs = Path(__file__).parents[2] / "docs"
-    reference = (docs / "reference" / "kubernetes.md").read_text()
+    reference = (docs / "schedulers" / "kubernetes.md").read_text()
     roles = reference.partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
     lines: list[str] = []
     for page, title in (

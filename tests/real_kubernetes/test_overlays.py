@@ -14,7 +14,7 @@ from transload.schedulers.api import Submission
 from transload.specs import AppDef, AppState, Role
 
 IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
-PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "kubernetes.md").read_text()
+PAGE = (Path(__file__).parents[2] / "docs" / "schedulers" / "kubernetes.md").read_text()
 SHOWN = re.findall(
     r"```yaml\n(.*?)```", PAGE.partition("\n## Overlays\n")[2].partition("\n## ")[0], re.DOTALL
 )

@@ -62,7 +62,7 @@ def test_every_setting_is_on_the_page() -> None:
 @pytest.mark.parametrize("kind", ["local", "docker", "kubernetes", "slurm"])
 def test_every_option_of_a_scheduler_is_on_its_page(kind: str) -> None:
     """Those that say how jobs run, and those that say which cluster it is."""
-    page = "".join(path.read_text() for path in ROOT.glob(f"docs/*/{kind}.md"))
+    page = (ROOT / "docs" / "schedulers" / f"{kind}.md").read_text()
     with Runner("pages", settings=Settings({}, {})) as runner:
         scheduler = runner.scheduler(kind)
     wanted = {

@@ -15,7 +15,7 @@ _JOBSET: Final = (
     "install it, or set jobset=never"
 )
 _ROLE: Final = "transload-submit"
-_PAGE: Final = "docs/reference/kubernetes.md#rights"
+_PAGE: Final = "docs/schedulers/kubernetes.md#rights"
 _FORBIDDEN: Final = re.compile(r'User "([^"]+)" cannot .* in the namespace "([^"]+)"')
 _NO_NAMESPACE: Final = re.compile(r'namespaces "([^"]+)" not found')
 _ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)\Z")
