@@ -1,6 +1,6 @@
 """The tracker ``FsspecTracker``, which keeps runs in files on any storage of fsspec.
 
-A local folder does not need fsspec. ``docs/guides/tracking.md`` describes the files.
+A local folder does not need fsspec. ``dev/tracker-format.md`` describes the files.
 """
 
 from __future__ import annotations
