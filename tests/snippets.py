@@ -85,7 +85,6 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "ax": (
         "docs/orchestrators/ax.md",
-        "docs/reference/ax.md",
         "plugins/ax/README.md",
         "examples/ax/README.md",
     ),
