@@ -27,7 +27,7 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-PAGE = ROOT / "examples" / "everywhere" / "README.md"
+PAGE = ROOT / "dev" / "everywhere.md"
 SUMMARY = ROOT / "docs" / "explanation" / "compatibility.md"
 BEGIN, END = "<!-- table: nox -s everywhere -- --write -->", "<!-- end of the table -->"
 COLUMNS = (
