@@ -97,7 +97,6 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     "torch": ("examples/ddp/README.md",),
     "prefect": (
         "docs/orchestrators/prefect.md",
-        "docs/reference/prefect-work-pools.md",
         "plugins/prefect/README.md",
         "examples/prefect/README.md",
     ),

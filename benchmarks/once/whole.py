@@ -85,12 +85,6 @@ class WholeHost(ABC):
     def begin(self, tool: str, unit: str, ledger: Path) -> Any:
         """Begin a unit of work with a tool; return what tells it from others."""
 
-    def concerns(self, victim: str, tool: str) -> bool:
-        """Tell whether a victim has to do with the jobs of a tool, so that a strike waits for these
-        to begin.
-        """
-        return True
-
     @abstractmethod
     def strike(self, victim: str, way: str, chance: random.Random) -> None:
         """Kill (SIGKILL, SIGTERM) or freeze a part for 20 s; start it again, as its supervisor
@@ -146,9 +140,9 @@ def strike_once(
     began, late = time.monotonic(), time.monotonic() + LIMIT_S
     runs = [(tool, unit, host.begin(tool, unit, ledger)) for tool, unit in wanted]
     if after_births:
-        waits = [unit for tool, unit in wanted if victim in daemons or host.concerns(victim, tool)]
+        units_begun = [unit for _, unit in wanted]
         while (
-            sum(harness.born(unit, ledger) for unit in waits) < len(waits) / 2
+            sum(harness.born(unit, ledger) for unit in units_begun) < len(units_begun) / 2
             and late > time.monotonic()
         ):
             time.sleep(0.1)

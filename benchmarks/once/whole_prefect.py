@@ -1,9 +1,4 @@
-"""A whole Prefect: server, a worker of type process, which runs each flow run in a process of its
-own, and one of ours.
-
-In our own work pool each flow run is a job of this machine: its first process, the outer one,
-starts Prefect's engine, the inner one. Each is struck alone, and both are.
-"""
+"""A whole Prefect: server, and a worker, which runs each flow run in a process of its own."""
 
 from __future__ import annotations
 
@@ -36,12 +31,12 @@ for ever, and one that is given a run that it has not let go yet ends."""
 class Host(WholeHost):
     """See the module."""
 
-    victims = ("process", "outer", "inner", "worker", "jobs-worker", "server", "machine")
+    victims = ("process", "worker", "server", "machine")
     success = "COMPLETED"
 
     def __init__(self, folder: Path, engine: str, name: str) -> None:
         super().__init__(folder, engine, name)
-        self.tools = ["transload", "transload_pool"]
+        self.tools = ["transload"]
         self.tools += {
             "local": ["shell", "shell_defaults"],
             "kubernetes": ["kubernetes_job", "kubernetes_job_defaults"],
@@ -99,7 +94,6 @@ class Host(WholeHost):
             each["name"]: each["id"] for each in self._ask("POST", "/deployments/filter", {})
         }
         self._start("worker")
-        self._start("jobs-worker")
 
     def _start(self, part: str) -> None:
         words = {
@@ -124,16 +118,6 @@ class Host(WholeHost):
                 "--limit",
                 "100",
             ],
-            "jobs-worker": [
-                "worker",
-                "start",
-                "--pool",
-                "once-jobs",
-                "--type",
-                "transload",
-                "--name",
-                "two",
-            ],
         }[part]
         with open(self.folder / f"{part}.log", "ab") as log:
             self._parts[part] = subprocess.Popen(
@@ -145,7 +129,7 @@ class Host(WholeHost):
             )
 
     def _processes(self) -> dict[str, list[int]]:
-        """Return the processes of flow runs, by the run's id: the outer one first."""
+        """Return the processes of flow runs, by the run's id."""
         found: dict[str, list[int]] = {}
         for entry in Path("/proc").iterdir():
             try:
@@ -163,28 +147,12 @@ class Host(WholeHost):
                 continue
             if run and any(b"prefect" in word for word in words[:3]):
                 found.setdefault(run.decode(), []).append(int(entry.name))
-        for pids in found.values():
-            pids.sort(key=lambda pid: (_parent_of(pid) in pids, pid))
         return found
-
-    def _struck(self, victim: str) -> list[list[int]]:
-        """Return the processes of the flow runs that a strike may hit, for each run those that it
-        hits.
-        """
-        runs = sorted(self._processes().values())
-        if victim in ("outer", "inner"):
-            which = 0 if victim == "outer" else -1
-            return [[pids[which]] for pids in runs if len(pids) > 1]
-        return runs
-
-    def concerns(self, victim: str, tool: str) -> bool:
-        """Tell whether a victim has to do with the flow runs of a tool."""
-        return victim not in ("outer", "inner", "jobs-worker") or tool == "transload_pool"
 
     def strike(self, victim: str, way: str, chance: random.Random) -> None:
         """Strike the server, the worker, half of the flow runs' processes, or everything."""
         end = time.monotonic() + FROZEN_S
-        while not (flows := self._struck(victim)) and time.monotonic() < end:
+        while not (flows := sorted(self._processes().values())) and time.monotonic() < end:
             time.sleep(0.1)
         if victim == "machine":
             for pid in [*chain.from_iterable(flows), *(each.pid for each in self._parts.values())]:
@@ -240,7 +208,7 @@ class Host(WholeHost):
             "results": str(results),
         }
         body = {"parameters": parameters, "state": {"type": "SCHEDULED"}, "idempotency_key": unit}
-        deployment = self._deployments["once-jobs" if tool == "transload_pool" else "once"]
+        deployment = self._deployments["once"]
         while True:
             try:
                 return str(
@@ -323,13 +291,6 @@ class Host(WholeHost):
         answer = httpx.request(method, self._url + path, json=body, timeout=60)
         answer.raise_for_status()
         return answer.json() if answer.content else None
-
-
-def _parent_of(pid: int) -> int:
-    try:
-        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return 0
 
 
 def _signal(pid: int, number: int) -> None:

@@ -20,7 +20,7 @@ FLOW = """
 import asyncio, sys
 from jobs import job
 from prefect import flow, task as ordinary
-from transload_prefect import AppJob, AppTaskRunner, app_task, run_app
+from transload_prefect import AppTaskRunner, app_task, run_app
 
 gate, how, on_kill = sys.argv[1:4]
 task = app_task(job, component_args={"gate": gate, "lines": 1}, on_kill=on_kill)
@@ -31,8 +31,6 @@ def work():
         task()
     elif how == "nested":
         inner()
-    elif how == "block":
-        block()
     elif how in INSIDE:
         for future in ordinary(INSIDE[how]).map([1, 2]):
             future.result()
@@ -44,12 +42,8 @@ def work():
 def inner():
     task()
 
-def block():
-    AppJob(component="jobs:job", component_args={"gate": gate}).trigger().wait_for_completion()
-
 INSIDE = {
     "inside": lambda n: run_app(job, component_args={"gate": gate}),
-    "block inside": lambda n: block(),
     "flow inside": lambda n: inner(),
 }
 
@@ -105,7 +99,7 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
         ),
         *(
             pytest.param(how, signal.SIGTERM, marks=pytest.mark.slow)
-            for how in ("coroutine", "block", "loop", "flow inside")
+            for how in ("coroutine", "loop", "flow inside")
         ),
     ],
 )
@@ -114,7 +108,7 @@ def test_signals(
 ) -> None:
     """Ctrl-C in a flow's process cancels its jobs, also in threads. After SIGTERM they go on."""
     process = script(FLOW).start(str(gate), how, "cancel")
-    count = 1 if how in ("call", "block", "coroutine") else 2
+    count = 1 if how in ("call", "coroutine") else 2
     eventually(lambda: _states() == ["RUNNING"] * count, 60)
     _send(process, number)
     if number == signal.SIGINT:
@@ -171,7 +165,7 @@ def _task_states(host: Any, flow_run_id: str) -> list[str]:
 
 @pytest.mark.parametrize(
     "how",
-    ["nested", "block", *(pytest.param(how, marks=pytest.mark.slow) for how in ("call", "map"))],
+    ["nested", *(pytest.param(how, marks=pytest.mark.slow) for how in ("call", "map"))],
 )
 def test_cancelled_through_the_api(
     how: str, host: Any, gate: Path, script: Callable[[str], Any], eventually: Any

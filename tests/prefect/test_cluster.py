@@ -1,8 +1,7 @@
-"""Flows, job blocks and workers run jobs on clusters that are blocks with secrets."""
+"""Flows run jobs on clusters that are blocks with secrets."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ from uuid import uuid4
 
 import pytest
 from prefect import flow
-from test_worker import _deployment, _soon
 
 from transload.errors import ConfigError
 
@@ -28,49 +26,29 @@ def _saved(folder: Path, **more: Any) -> Any:
 
 
 def test_a_flow_runs_its_apps_there(host: Any, tmp_path: Path) -> None:
-    """A flow runs jobs in the folder of a cluster, given by name, as block or by a job block."""
+    """A flow runs jobs in the folder of a cluster, given by name or as block."""
     from jobs import job
 
-    from transload_prefect import AppJob, run_app
+    from transload_prefect import run_app
 
     block = _saved(tmp_path / "cluster")
-    AppJob(component="jobs:job", component_args={"value": 3}, cluster=block).save(
-        f"job-{block.name}"
-    )
 
     @flow
     def work() -> list[str]:
         found = [run_app(job, cluster=block.name).handle, run_app(job, cluster=block).handle]
-        run = AppJob.load(f"job-{block.name}").trigger()
-        run.wait_for_completion()
-        return [*found, run.fetch_result().handle, run_app(command=["true"], cluster=block).handle]
+        return [*found, run_app(command=["true"], cluster=block).handle]
 
     handles = work()
-    assert len(set(handles)) == 4
+    assert len(set(handles)) == 3
     assert all(each.startswith(f"{block.name}://prefect/") for each in handles)
     assert (tmp_path / "cluster").is_dir()
 
 
-async def test_a_worker_runs_flow_runs_there(host: Any, tmp_path: Path) -> None:
-    """A work pool, or a deployment, refers to the block, and another worker finds it again."""
-    from transload_prefect import TransloadWorker
+def test_the_block_type_is_registered() -> None:
+    """Prefect finds the block type by the entry point."""
+    from prefect.plugins import load_prefect_collections
 
-    block = await asyncio.to_thread(_saved, tmp_path / "cluster")
-    reference = {"$ref": {"block_document_id": str(block._block_document_id)}}
-    pool = f"pool-{uuid4().hex[:6]}"
-    gate = tmp_path / "gate"
-    command = f"sh -c 'while [ ! -e {gate} ]; do sleep 0.05; done; exit 4'"
-    deployment = _deployment(host, pool, scheduler=None, cluster=reference, command=command)
-    run = host.post(f"/deployments/{deployment}/create_flow_run", state={"type": "PENDING"})["id"]
-    host.patch(f"/flow_runs/{run}/labels", **{"prefect.worker.name": "one"})
-    async with TransloadWorker(
-        work_pool_name=pool, name="one"
-    ) as worker:  # submits what an earlier one had taken
-        handle = await _soon(lambda: host.flow_run(run)["infrastructure_pid"])
-        assert handle.startswith(f"{block.name}://prefect/")
-        gate.touch()
-        await _soon(lambda: host.flow_run(run)["state_type"] == "CRASHED")
-        await _soon(lambda: not worker._followed)
+    assert load_prefect_collections()["transload_prefect"].__name__ == "transload_prefect.cluster"
 
 
 def test_secrets_are_found_by_the_block(host: Any) -> None:

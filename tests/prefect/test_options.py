@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import fields
-from typing import Any
 
 import pytest
 from prefect import Task
@@ -12,7 +11,7 @@ from prefect import Task
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import JOB_SETTINGS, ExecutionOptions, Launch
 from transload.specs import Notice
-from transload_prefect import AppJob, app_task
+from transload_prefect import app_task
 from transload_prefect.options import PrefectOptions, TaskOptions
 from transload_prefect.settings import OWN
 
@@ -41,6 +40,7 @@ def test_options_of_a_job_are_declared() -> None:
     [
         ({"retires": 2}, r"retires=2: .* did you mean 'retries'"),
         ({"gpus": 1}, "gpus=1: .* did you mean 'gpu'"),
+        ({"imaeg": "img"}, "imaeg='img': .* did you mean 'image'"),
         ({"args": {}}, "component_args"),
         ({"checkpoints": "kep"}, "'keep' or 'new'"),
         (
@@ -56,35 +56,21 @@ def test_a_wrong_option_is_refused(settings: dict[str, object], words: str) -> N
 
 
 def test_settings_of_the_job() -> None:
-    """What a command needs is said beside it, in a task and in a block, and lasts in a saved
-    block.
-    """
-    task = app_task(command=["train"], gpu=1, mem="8G", overrides={"retries": 4}, retries=2)
-    block = AppJob(
-        command=["train"], image="img", gpu=0, mem="8G", notice="5m", overrides={"retries": 4}
+    """What a command needs is said beside it."""
+    task = app_task(
+        command=["train"],
+        image="img",
+        gpu=1,
+        mem="8G",
+        notice="5m",
+        overrides={"retries": 4},
+        retries=2,
     )
-    again = AppJob.model_validate_json(block.model_dump_json())
-    launches = [task.spec.launch, again._launch()]
-    roles = [launch.build().roles[0] for launch in launches]
-    assert [(role.resource.gpu, role.resource.memMB) for role in roles] == [(1, 8192), (0, 8192)]
-    assert [role.max_retries for role in roles] == [4, 4]
+    role = task.spec.launch.build().roles[0]
+    assert (role.resource.gpu, role.resource.memMB, role.max_retries) == (1, 8192, 4)
+    assert (role.image, role.notice) == ("img", Notice(300.0))
     assert task.retries == 2
-    assert (roles[1].image, roles[1].notice) == ("img", Notice(300.0))
     assert app_task(command=["train"]).spec.digest != task.spec.digest
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"imaeg": "img"}, "imaeg='img': no setting of an AppJob: did you mean 'image'"),
-        ({"mem": "8X"}, "mem='8X': must be a size"),
-        ({"overrides": {"retrys": 1}}, "retrys: no setting of a job: did you mean 'retries'"),
-    ],
-)
-def test_a_wrong_setting_of_a_block_is_refused(settings: dict[str, Any], words: str) -> None:
-    """It is when the block is made."""
-    with pytest.raises(ValueError, match=words):
-        AppJob(command=["train"], **settings)
 
 
 def test_a_source_and_a_command_are_refused() -> None:

@@ -11,15 +11,14 @@ from typing import Any
 FLOW = """
 import sys
 from prefect import flow
-from transload_prefect import AppJob, app_task, run_app
+from transload_prefect import app_task, run_app
 
 show = app_task("parts/show.py:show")
 
 @flow
 def work():
-    run = AppJob(component="parts/show.py:show", pass_env=["HF_*"]).trigger()
-    run.wait_for_completion()
-    return [show(), run.fetch_result(), run_app(command=["sh", "-c", "test -e parts/show.py"])]
+    passed = run_app("parts/show.py:show", pass_env=["HF_*"])
+    return [show(), passed, run_app(command=["sh", "-c", "test -e parts/show.py"])]
 
 if __name__ == "__main__":
     print([each.handle for each in work()])

@@ -76,29 +76,6 @@ def test_coroutines_of_a_sync_flow_and_of_a_sync_task_await(host: Any) -> None:
     assert work() == [1.0, 2.0, 3.0]
 
 
-def test_job_blocks_in_a_sync_flow_where_a_loop_runs(host: Any) -> None:
-    """All methods of a block's run are calls there, and awaitables in an async flow."""
-    from prefect import flow
-
-    from transload_prefect import AppJob
-
-    block = AppJob(component="utils.echo", component_args={"msg": "hello"})
-
-    @flow
-    def work() -> str:
-        run = block.trigger()
-        run.wait_for_completion()
-        return str(run.fetch_result().state.name)
-
-    @flow
-    async def outer() -> list[str]:
-        run = await block.trigger()
-        await run.wait_for_completion()
-        return [work(), str((await run.fetch_result()).state.name)]
-
-    assert asyncio.run(outer()) == ["SUCCEEDED", "SUCCEEDED"]
-
-
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_a_task_that_was_made_for_one_kind_of_code(host: Any, asynchronous: bool) -> None:
     """``asynchronous`` decides, wherever it is called."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_type
 
 from transload.specs import AppDef
-from transload_prefect import AppJob, AppTask, app_task, search_flow
+from transload_prefect import AppTask, app_task, search_flow
 from transload_search import Objective, Parameter, Search
 
 
@@ -15,13 +15,12 @@ def component(value: int = 1) -> AppDef:
 
 
 def by_task() -> None:
-    """Check the task and the block."""
+    """Check the task."""
     train = app_task(component, name="train", retries=2, patience=60.0, tags=["training"])
     assert_type(train, AppTask)
     assert_type(train.with_options(timeout_seconds=60, scheduler="slurm"), AppTask)
     app_task(component, retires=2)  # type: ignore[call-arg]
     app_task(command=["true"], retries="2")  # type: ignore[arg-type]
-    AppJob(component="module:component", component_args={"value": 2}).trigger()
 
 
 def by_search() -> None:

@@ -73,10 +73,8 @@ def once(tool: str, unit: str, app: str, scheduler: str, command: str, results: 
         "results": results,
         "unit": unit,
     }
-    function = (
-        globals().get(tool) or globals()[tool.removesuffix("_defaults").removesuffix("_pool")]
-    )
-    if tool.startswith("transload"):
+    function = globals().get(tool) or globals()[tool.removesuffix("_defaults")]
+    if tool == "transload":
         value = function(**given)
     else:
         again = {} if tool.endswith("_defaults") else {**RETRIES, "persist_result": True}
@@ -90,18 +88,9 @@ if __name__ == "__main__":
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
 
-    from transload_prefect import TransloadWorker
-
-    template = TransloadWorker.get_default_base_job_template()
     with get_client(sync_client=True) as client:
         client.create_work_pool(WorkPoolCreate(name="once", type="process"))
-        client.create_work_pool(
-            WorkPoolCreate(name="once-jobs", type="transload", base_job_template=template)
-        )
     here = Path(__file__)
-    passed = ["ONCE_*", "TRANSLOAD_HOME", "TRANSLOAD_CONFIG", "KUBECONFIG", "PYTHONPATH"]
-    as_jobs = {"scheduler": "local", "pass_env": passed}
-    for pool, variables in (("once", {}), ("once-jobs", as_jobs)):
-        once.from_source(source=str(here.parent), entrypoint=f"{here.name}:once").deploy(
-            name=pool, work_pool_name=pool, build=False, push=False, job_variables=variables
-        )
+    once.from_source(source=str(here.parent), entrypoint=f"{here.name}:once").deploy(
+        name="once", work_pool_name="once", build=False, push=False
+    )

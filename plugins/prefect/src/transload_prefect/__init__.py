@@ -1,4 +1,4 @@
-"""Run transload jobs as Prefect tasks, jobs and infrastructure."""
+"""Run transload jobs as Prefect tasks."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from transload.plugins.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from transload_prefect.blocks import AppJob, AppJobRun
     from transload_prefect.cluster import TransloadCluster
     from transload_prefect.convert import dry_run_task
     from transload_prefect.search import dry_run_search, search_flow
@@ -15,18 +14,14 @@ if TYPE_CHECKING:
     from transload_prefect.task import AppTask
     from transload_prefect.task_runner import AppTaskRunner
     from transload_prefect.tasks import app_task, run_app, run_app_async
-    from transload_prefect.worker import TransloadWorker
 
 __version__: Final = "0.1.0"
 
 __all__ = [
     "STATES",
-    "AppJob",
-    "AppJobRun",
     "AppTask",
     "AppTaskRunner",
     "TransloadCluster",
-    "TransloadWorker",
     "__version__",
     "app_task",
     "dry_run_search",
@@ -39,7 +34,6 @@ __all__ = [
 __getattr__, __dir__, _ = lazy_names(
     __name__,
     {
-        "blocks": "AppJob AppJobRun",
         "cluster": "TransloadCluster",
         "convert": "dry_run_task",
         "search": "dry_run_search search_flow",
@@ -47,6 +41,5 @@ __getattr__, __dir__, _ = lazy_names(
         "task": "AppTask",
         "task_runner": "AppTaskRunner",
         "tasks": "app_task run_app run_app_async",
-        "worker": "TransloadWorker",
     },
 )

@@ -1,4 +1,4 @@
-"""Run jobs as Prefect tasks and blocks.
+"""Run jobs as Prefect tasks.
 
 This holds what is Prefect's own, while the core runs the job. Prefect is imported where it is
 asked. The state table and the tests of the policy do without it.

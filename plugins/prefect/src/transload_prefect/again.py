@@ -63,7 +63,7 @@ class RolledBack:
 ROLLED_BACK: Final = RolledBack()
 
 
-def note_done(notes: Notes | None, *, by_task: bool) -> None:
+def note_done(notes: Notes | None) -> None:
     """Note in the running transaction which job runs in it.
 
     By that its end can begin another generation. A task that fails rolls back the tasks that it
@@ -72,24 +72,15 @@ def note_done(notes: Notes | None, *, by_task: bool) -> None:
 
     Args:
         notes: of the job, or None if nothing finds it again.
-        by_task: the job is that of a job task, which has `ROLLED_BACK` among its hooks.
     """
     transaction: Any = get_transaction()
     if notes is None or transaction is None:
         return
-    begin_again = BeginAgain(notes, notes.generation)
     running = list(_running_tasks())
     in_own = _open_transactions(transaction) > len(running)
-    if by_task:
-        transaction.set(_DONE, (notes.flow_run_id, notes.unit, notes.generation, in_own))
-    elif in_own or any(_undoes(task) for task in running):
-        transaction.on_rollback_hooks.append(begin_again)
+    transaction.set(_DONE, (notes.flow_run_id, notes.unit, notes.generation, in_own))
     if any(map(_refreshes, running)):
-        transaction.on_commit_hooks.append(begin_again)
-
-
-def _undoes(task: Any) -> bool:
-    return any(hook != ROLLED_BACK for hook in task.on_rollback_hooks)
+        transaction.on_commit_hooks.append(BeginAgain(notes, notes.generation))
 
 
 def _refreshes(task: Any) -> bool:

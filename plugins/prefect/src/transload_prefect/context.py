@@ -17,7 +17,7 @@ class RunContext:
     """Where in Prefect a job runs.
 
     Args:
-        name: of the task or block.
+        name: of the task.
         unit: which job of the flow run it is, or None outside of one.
         flow_run_id: of the flow run around it, or None if there is none.
         task_run_id: of the task run around it, or None if there is none.

@@ -148,7 +148,7 @@ def _task_job(spec: AppSpec, call: inspect.BoundArguments) -> _TaskJob:
     )
     options = within_time_limit(run, spec.options)
     driver = ADAPTER.driver(context, on_cluster(launch, cluster), options)
-    note_done(context.traces.notes, by_task=True)
+    note_done(context.traces.notes)
     return _TaskJob(context, driver)
 
 

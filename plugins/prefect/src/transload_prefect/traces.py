@@ -30,14 +30,10 @@ from transload_prefect.background import background
 from transload_prefect.notes import notes_of
 
 if TYPE_CHECKING:
-    from transload.pipelines import LogSink
     from transload.runner import AppResults
     from transload.specs import AppStatus
     from transload_prefect.context import RunContext
 
-
-_LOGGED: Final = re.compile(r"\d\d:\d\d:\d\d\.\d{3} \| ")
-"""How Prefect's lines on a console begin, unless somebody has changed their format."""
 
 PROGRESS_S: Final = 1.0
 """Seconds after which a job that goes on has a bar of progress.
@@ -77,35 +73,6 @@ _LEVELS: Final = {
     "FATAL": logging.CRITICAL,
     "F": logging.CRITICAL,
 }
-
-_CHAINED: Final = ("Traceback (", "During handling of", "The above exception")
-
-
-def without_prefects(sink: LogSink) -> LogSink:
-    """Return a sink that hands on what is no line of Prefect's logger.
-
-    Lines of a traceback below such a line, in the same stream, are left out, too.
-    """
-    places: dict[tuple[str, int, Stream], tuple[bool, bool]] = {}
-
-    def hand_on(role: str, replica: int, stream: Stream, line: str) -> None:
-        place = (role, replica, stream)
-        places[place] = below, _ = _after(line, *places.get(place, (False, False)))
-        if not below:
-            sink(role, replica, stream, line)
-
-    return hand_on
-
-
-def _after(line: str, below: bool, inside: bool) -> tuple[bool, bool]:
-    """Return whether a line is Prefect's or below one of its, and whether in a traceback there."""
-    if _LOGGED.match(line):
-        return True, False
-    if inside:
-        return below, line[:1].isspace()  # else it is the last line: the exception
-    if below and line.startswith(_CHAINED):
-        return below, line.startswith(_CHAINED[0])
-    return below and not line.strip(), False
 
 
 def said_level(line: str) -> int:

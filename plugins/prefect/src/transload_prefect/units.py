@@ -124,12 +124,6 @@ def unit_of_call(name: str, caller: Caller, asked: Mapping[str, Any], task_run_i
     return f"{caller.path}{known_by}#{number}"
 
 
-def next_unit(name: str) -> str | None:
-    """Return the next unit of that name in the running flow, or None outside of a flow run."""
-    caller = Caller.here()
-    return None if caller is None else caller.keyed(name)
-
-
 def _count(flow: FlowRunContext, what: str, once: str | None = None) -> int:
     """Return how often this was asked before.
 
