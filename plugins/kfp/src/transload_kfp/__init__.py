@@ -8,7 +8,6 @@ from transload.plugins.lazy import lazy_names
 
 if TYPE_CHECKING:
     from transload_kfp.adapter import *
-    from transload_kfp.backend import *
     from transload_kfp.component import *
     from transload_kfp.convert import *
     from transload_kfp.launcher import *
@@ -24,7 +23,6 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "adapter": "KfpAdapter",
-        "backend": "RunDescription cancel_run describe_run wait_for_run",
         "component": "AppComponent pipeline_from_component pipeline_text",
         "convert": "component_from_app component_spec_from_app dry_run_component",
         "launcher": "dry_run_launcher launcher_from_app",
