@@ -198,7 +198,7 @@ def test_an_end_is_a_notice_and_then_a_kill() -> None:
 def test_interruption() -> None:
     """An interruption is counted apart, and the next attempt knows the number."""
     ended = box(code=75, asked_to_end=109.0)
-    facts = Facts(plan(_ASKING), [ended], mark="one")
+    facts = Facts(plan(_ASKING), [ended])
     decision = look(facts)
     assert decision.status.msg.endswith("(requested) after 5 s; started again, 1st of 9")
     (renewal,) = decision.renew
@@ -232,30 +232,6 @@ def test_a_stop_that_was_not_heeded(values: dict[str, Any], cause: str) -> None:
     assert renewal.interruptions is not None
     assert [each["cause"] for each in renewal.interruptions.earlier] == [cause]
     assert renewal.retry == (cause == "failed")
-
-
-def test_interruptions_that_come_to_nothing() -> None:
-    """Five interruptions in a row without a new checkpoint end the job.
-
-    A checkpoint resets them.
-    """
-    facts = Facts(plan(_ASKING), [box(code=75, asked_to_end=109.0)], mark="")
-    marks = ["a", "a", "a", "b", "b", "b", "b", "b"]
-    for number, mark in enumerate(marks):
-        facts.mark = mark
-        (renewal,) = look(facts, now=500.0 + number).renew
-        facts.containers.append(
-            box(
-                code=75,
-                asked_to_end=109.0,
-                attempt=renewal.attempt,
-                restarts=renewal.restarts,
-                interruptions=renewal.interruptions,
-            )
-        )
-    decision = look(facts, now=600.0)
-    assert decision.status.state is AppState.FAILED
-    assert "5 in a row without a new checkpoint" in decision.status.msg
 
 
 def test_an_interruption_that_was_answered_halfway() -> None:

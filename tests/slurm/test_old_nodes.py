@@ -6,28 +6,19 @@ import ast
 import sys
 from pathlib import Path
 
-import transload.retries
-import transload.runtime.liveness
-import transload.runtime.untrusted
+import transload
 import transload_slurm.job
+from transload_slurm.job import OF_THE_CORE
 
 
 def test_the_wrapper_is_good_for_old_nodes() -> None:
     """What runs on the nodes is written in the Python of 2019, and imports nothing but the standard
-    library.
-
-    And three files of the core, which are copied to it.
+    library and the files of the core that are copied to it.
     """
     known = {*sys.stdlib_module_names, "transload_slurm_job"}
-    copied = {
-        "transload.retries": transload.retries.__file__,
-        "transload.runtime.liveness": transload.runtime.liveness.__file__,
-        "transload.runtime.untrusted": transload.runtime.untrusted.__file__,
-    }
-    for path in [
-        *Path(transload_slurm.job.__file__).parent.glob("*.py"),
-        *map(Path, copied.values()),
-    ]:
+    core = Path(transload.__file__).parent
+    copied = {f"transload.{name}": core / f"{name.replace('.', '/')}.py" for name in OF_THE_CORE}
+    for path in [*Path(transload_slurm.job.__file__).parent.glob("*.py"), *copied.values()]:
         tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 8))
         for node in ast.walk(tree):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.retries import Gang
+from transload.keeper.rules import Gang
 from transload.specs import AppState, AppStatus, is_terminal
 from transload_slurm import commands
 from transload_slurm.decide import decide

@@ -143,8 +143,8 @@ def test_a_job_in_segments(
     done = invoke("run", *options, "--", sys.executable, "train.py")
     assert done.code == 0, done.err
     assert "interrupted (segment) at step " in done.err
-    assert "; started again, 1st of 100" in done.err
-    assert done.err.count("1st of 100") == 1  # it is said once, not with the next state too
+    assert "; started again, 1st of 20" in done.err
+    assert done.err.count("1st of 20") == 1  # it is said once, not with the next state too
     assert "%, step " in done.err
 
     assert "interruptions\t" in invoke("status", "mine").out

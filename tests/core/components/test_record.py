@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from transload.components.programs.record import START, recorded
-from transload.retries import error_line, read_error
+from transload.keeper.failures import error_line, read_error
 from transload.runner import get_runner
 from transload.runner.failures import error_frames
 

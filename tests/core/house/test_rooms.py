@@ -17,7 +17,7 @@ LAYERS = (
     ("specs",),
 )
 """The rooms from top to bottom."""
-BESIDE = ("errors", "keeper", "plugins", "retries")
+BESIDE = ("errors", "keeper", "plugins")
 """What any room may import."""
 EVERYWHERE = ("transload.cli.progress",)
 """What rooms below import, too, so that all long work shows its progress."""

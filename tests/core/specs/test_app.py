@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transload.retries import needed_replicas
+from transload.keeper.rules import needed_replicas
 from transload.specs import (
     MISSING,
     NULL_RESOURCE,
@@ -182,8 +182,8 @@ def test_notices() -> None:
 def test_interruptions_allowed() -> None:
     """A hundred interruptions are allowed where there is a notice or a folder for checkpoints."""
     assert role().interruptions_allowed == 0
-    assert role(notice=Notice()).interruptions_allowed == 100
-    assert role(checkpoints=True).interruptions_allowed == 100
+    assert role(notice=Notice()).interruptions_allowed == 20
+    assert role(checkpoints=True).interruptions_allowed == 20
     assert role(checkpoints=True, max_interruptions=0).interruptions_allowed == 0
     assert role(max_interruptions=3).interruptions_allowed == 3
 

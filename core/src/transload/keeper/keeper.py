@@ -7,18 +7,8 @@ import os
 import select
 import time
 
-from transload.retries import (
-    LONGEST_ERROR,
-    Gang,
-    Replica,
-    Restart,
-    cancelled_for,
-    error_line,
-    exit_text,
-    read_error,
-    traceback_error,
-)
-from transload.runtime.liveness import newest_change
+from transload.keeper.failures import LONGEST_ERROR, error_line, exit_text, read_error
+from transload.keeper.rules import Gang, Replica, Restart, cancelled_for
 
 from . import creation, gpus, kernel, layout, logindex, processes, signs
 from .kernel import signal
@@ -57,18 +47,7 @@ class Keeper:
         self.app_id: str = request["record"]["app_id"]
         self.request = request
         self.folder = layout.app_folder(home, self.app_id)
-        name = request["record"].get("checkpoints")
-        self.checkpoints = [
-            creation.checkpoint_folder(home, name, role["name"])
-            for role in request["roles"]
-            if name and role["checkpoints"]
-        ]
-        self.app = Gang(
-            request["roles"],
-            request["timeout"],
-            segment=request["segment"],
-            mark=self._checkpoints_mark(),
-        )
+        self.app = Gang(request["roles"], request["timeout"], segment=request["segment"])
         for replica in self.app.replicas:
             replica.host = os.uname().nodename
         self.by_pid: dict[int, Replica] = {}
@@ -159,10 +138,6 @@ class Keeper:
             ids = ids[count:]
         return True
 
-    def _checkpoints_mark(self) -> str:
-        """Return a text that changes when something in the folders of checkpoints does."""
-        return " ".join(str(newest_change(folder)) for folder in self.checkpoints)
-
     def _signs(self) -> signs.Signs:
         """Return the signs of life of all replicas."""
         found = signs.Signs(time.monotonic())
@@ -200,7 +175,7 @@ class Keeper:
             TRANSLOAD_REPLICA_ID=str(replica.k),
             TRANSLOAD_NUM_REPLICAS=str(len(role["replicas"])),
             TRANSLOAD_RANK0_HOST="localhost",
-            TRANSLOAD_RETRY=str(replica.attempt),
+            TRANSLOAD_RETRY=str(replica.restarts),
             TRANSLOAD_INTERRUPTIONS=str(replica.interruptions),
             TRANSLOAD_PROGRESS_FILE=self.signs.progress_file(replica),
         )
@@ -274,11 +249,10 @@ class Keeper:
             code = _BY_SIGNAL - code  # uv reports the signal that has ended its program
         error = ""
         if code != 0:
-            error = self._error_of(replica, code) or replica.error
-            self.app.mark = self._checkpoints_mark()
+            error = self._error_of(replica, code) or replica.attempt.error
         self.signs.end(replica)
         self._note_progress(replica)
-        replica.usage = {
+        replica.attempt.usage = {
             "peak_memory": used.ru_maxrss * _MAXRSS_BYTES,
             "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
         }
@@ -302,7 +276,9 @@ class Keeper:
         if said or code != 1:  # what an interpreter exits with
             return said
         log = f"{self._log_folder(replica)}/{logindex.STDERR}"
-        return traceback_error(layout.end_of_own(log, LONGEST_ERROR, self.began_at.get(replica, 0)))
+        return _traceback_error(
+            layout.end_of_own(log, LONGEST_ERROR, self.began_at.get(replica, 0))
+        )
 
     # ------------------------------------------------------------------------------------------------------
     # ending
@@ -320,8 +296,6 @@ class Keeper:
         decided = self.app.final
         for replica in self.app.notices(now):
             self._give_notice(replica, now)
-        if self.app.segment_end is not None and now >= self.app.segment_end:
-            self.app.mark = self._checkpoints_mark()
         self.app.decide(now)
         self.dirty = self.dirty or self.app.final is not decided
         self._begin_endings(now)
@@ -349,7 +323,7 @@ class Keeper:
         """Give those that are to be ended their notice, unless they had it."""
         for replica in replicas:
             wanted = self.app.roles[replica.role]["notice"] and self.grace
-            if wanted and replica in self.processes and replica.kill_at is None:
+            if wanted and replica in self.processes and replica.attempt.kill_at is None:
                 self._give_notice(replica, now)
 
     def _look_for_signs(self, now: float) -> None:
@@ -431,6 +405,7 @@ class Keeper:
             self.load = float("inf")
             exit_text(-signal.SIGKILL)
             error_line(read_error(b"x"))
+            _traceback_error(b"")
         dues = [
             restart.due if restart and ending.done else ending.due
             for restart, ending in self.endings.items()
@@ -601,6 +576,13 @@ class Keeper:
             pass  # a full disk
         finally:
             os.close(fd)
+
+
+def _traceback_error(tail: bytes) -> str:
+    """Return the exception at the end of an output. What finds it is loaded when it is needed."""
+    from transload.keeper.tracebacks import traceback_error
+
+    return traceback_error(tail)
 
 
 def main(home: str) -> None:

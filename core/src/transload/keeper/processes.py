@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 
-from transload.retries import Replica
+from transload.keeper.rules import Replica
 
 from . import kernel, layout
 from .kernel import LINUX, signal
@@ -415,7 +415,9 @@ class Termination:
         concerned = processes if replicas is None else [r for r in replicas if r in processes]
         # when the processes of each replica are killed (None stands for all without a notice)
         self._deadlines: dict[Replica | None, float] = {
-            replica: replica.kill_at for replica in concerned if replica.kill_at is not None
+            replica: replica.attempt.kill_at
+            for replica in concerned
+            if replica.attempt.kill_at is not None
         }
         self._deadlines[None] = now + grace
         living, members = self._members()

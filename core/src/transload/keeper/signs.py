@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import time
 
-from transload.retries import LONGEST_ERROR, Replica
+from transload.keeper.failures import LONGEST_ERROR
+from transload.keeper.rules import Replica
 from transload.runtime.liveness import (
     LONGEST_REPORT,
     UPDATE_S,
@@ -199,7 +200,7 @@ class Signs:
         """Return the replicas whose progress is to be read now."""
         if now < self._progress_due:
             return []
-        living = [replica for replica in self._sources if replica.alive]
+        living = [replica for replica in self._sources if replica.attempt.alive]
         found = [replica for replica in living if self._sources[replica].has_progress()]
         if found:
             self._progress_pause = UPDATE_S
@@ -256,9 +257,9 @@ def _look_at(source: _Source, now: float, pid: int) -> bool:
     if source.has_shown_life(closely=is_near) and source.dump_due == NEVER:
         silence.begin(now)
         if was_stalled:
-            source.replica.error = ""
+            source.replica.attempt.error = ""
         return was_stalled
-    runs = pid > 0 and not source.replica.stopping and not _is_suspended(pid)
+    runs = pid > 0 and not source.replica.attempt.stopping and not _is_suspended(pid)
     stalls = silence.look(now, suspended=not runs)
     if stalls and source.stall_signal is not None:
         _ask_for_stacks(source, source.stall_signal, pid, now)
@@ -286,7 +287,7 @@ def _take_stacks(source: _Source) -> bool:
         "message": source.text(),
         "extraInfo": {"py_callstack": stacks},
     }
-    source.replica.error = layout.dumps({"message": message}).decode()
+    source.replica.attempt.error = layout.dumps({"message": message}).decode()
     return True
 
 

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-from transload.retries import cancelled_for
+from transload.keeper.rules import cancelled_for
 
 __all__ = ["asker", "cancelling_for", "request_text"]
 

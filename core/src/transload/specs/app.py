@@ -244,7 +244,7 @@ class Role:
     def interruptions_allowed(self) -> int:
         """Return how many interruptions are followed by another start.
 
-        This is ``max_interruptions`` if it is set. Else it is 100 for a role that has a notice or
+        This is ``max_interruptions`` if it is set. Else it is 20 for a role that has a notice or
         asks for checkpoints, and 0 for others.
         """
         if self.max_interruptions is not None:

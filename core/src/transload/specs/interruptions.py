@@ -47,7 +47,7 @@ CAUSES: Final = ("failed", "preempted", "segment", "node", "evicted", "drained",
 - ``requested``: it was given a notice and ended with exit code 75, or somebody had it begin again.
 """
 
-MOST_INTERRUPTIONS: Final = 100
+MOST_INTERRUPTIONS: Final = 20
 """The default limit of interruptions for a role that has a notice or asks for checkpoints."""
 
 ON_STALL: Final = ("note", "dump")

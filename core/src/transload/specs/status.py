@@ -307,7 +307,7 @@ class AppStatus:
 
         It holds the peak memory of the replica that needed most, and the CPU time of all.
         """
-        from transload.retries import total_usage
+        from transload.keeper.rules import total_usage
 
         known = [vars(each.usage) for each in self._replicas() if each.usage]
         return Usage(**total_usage(known))
@@ -491,6 +491,6 @@ def _is_right(name: str, value: object, kinds: tuple[type, ...]) -> bool:
 
 def exit_text(exit_code: int | None) -> str:
     """Return ``"exit code 3"``, ``"killed by SIGKILL"``, or ``"failed"`` for an unknown code."""
-    from transload import retries as attempts
+    from transload.keeper import failures
 
-    return attempts.exit_text(exit_code)
+    return failures.exit_text(exit_code)

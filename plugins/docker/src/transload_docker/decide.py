@@ -1,6 +1,6 @@
 """The state of a job, and the next steps of its supervisor, from facts alone. No I/O here.
 
-The facts of an engine become events for `transload.retries`, which has the rules. Every step is
+The facts of an engine become events for `transload.keeper.rules`, which has the rules. Every step is
 safe to repeat. A supervisor may die at any point, and the next one comes to the same steps.
 """
 
@@ -11,7 +11,8 @@ from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from transload.retries import Gang, Replica, Restart, exit_text
+from transload.keeper.failures import exit_text
+from transload.keeper.rules import INTERRUPTION, RETRY, Gang, Replica, Restart
 from transload.specs import AppState, AppStatus, RetryPolicy
 from transload_docker import states
 from transload_docker.plan import (
@@ -30,16 +31,6 @@ END: Final = "end"
 """Cause of a notice to what is to be ended."""
 
 Key = tuple[str, int]
-
-_COUNTS: Final = (
-    "interruptions",
-    "role_interruptions",
-    "fruitless",
-    "mark",
-    "step",
-    "seen_step",
-)
-"""The part of `Gang.counts` that is kept with interruptions. The rest is in `Restarts`."""
 
 _HINTS: Final = {
     126: "its entrypoint may not be executed",
@@ -145,9 +136,10 @@ class _Look:
             asdict(role) | {"notice_signal": signal_number(role.notice_signal)}
             for role in plan.roles
         ]
-        self.app = Gang(roles, plan.timeout, mark=facts.mark)
+        self.app = Gang(roles, plan.timeout)
         self.counted = _latest_counts(facts.containers)
-        self.app.count_on(self.counted.counts)
+        for scope, count in self.counted.counts.items():
+            self.app.spent[INTERRUPTION, scope] = count
         self.app.begin(plan.created)
         current = _current(plan, facts)
         self.of = {
@@ -181,25 +173,25 @@ class _Look:
         if container is None:
             return
         level = container.restarts
-        self.app.app_restarts = max(self.app.app_restarts, level.app)
-        self.app.role_restarts[replica.role] = max(self.app.role_restarts[replica.role], level.role)
-        replica.attempt = container.attempt
-        counted = container.interruptions
-        if counted is not None:
-            replica.attempt = max(0, container.attempt - counted.replica)
-            replica.interruptions = counted.replica
-            replica.interrupted = counted.own
-            replica.earlier = list(counted.earlier)
+        spent = self.app.spent
+        for scope, count in (("", level.app), (replica.scopes["ROLE"], level.role)):
+            spent[RETRY, scope] = max(self.app.count(RETRY, scope), count)
+        own = replica.scopes["REPLICA"]
+        spent[RETRY, own] = level.replica
+        counted = container.interruptions or Interruptions()
+        spent[INTERRUPTION, own] = counted.own
+        replica.restarts = max(0, container.attempt - counted.replica)
+        replica.interruptions = counted.replica
+        replica.earlier = list(counted.earlier)
         step = self.facts.signs.get("steps", {}).get(f"{container.role}/{container.replica}")
         if step is not None:
             self.app.advanced(replica, step)
-        replica.spent = level.replica
         replica.row = level.row
         if level.cpu:
             replica.used = {"peak_memory": level.peak or None, "cpu_seconds": level.cpu / 1000}
         if not _has_ended(container):
-            replica.state = states.STATES.get(container.status, AppState.UNKNOWN).name
-        replica.start = container.started
+            replica.attempt.state = states.STATES.get(container.status, AppState.UNKNOWN).name
+        replica.attempt.start = container.started
         replica.host = container.name
         notice = self.facts.notice_to(container)
         if notice is not None:
@@ -209,24 +201,31 @@ class _Look:
             self.app.notified(replica, container.asked_to_end, "requested")
 
     def _is_behind(self, replica: Replica, container: Container) -> bool:
-        level = (container.restarts.app, container.restarts.role)
-        failures = (self.app.app_restarts, self.app.role_restarts[replica.role])
-        return level < failures or self._misses_interruption(replica, container)
+        return self._misses_failure(replica, container) or self._misses_interruption(
+            replica, container
+        )
+
+    def _misses_failure(self, replica: Replica, container: Container) -> bool:
+        """Tell whether others were started again after a failure that was its, too."""
+        known = (container.restarts.app, container.restarts.role)
+        return known < self._wide_counts(RETRY, replica)
 
     def _misses_interruption(self, replica: Replica, container: Container) -> bool:
         """Tell whether others were started again after an interruption that was its, too."""
-        known = container.interruptions or Interruptions()
-        roles = known.counts.get("role_interruptions") or [0] * len(self.plan.roles)
-        level = (known.counts.get("interruptions", 0), roles[replica.role])
-        return level < (self.app.app_interruptions, self.app.role_interruptions[replica.role])
+        counts = (container.interruptions or Interruptions()).counts
+        known = (counts.get("", 0), counts.get(replica.scopes["ROLE"], 0))
+        return known < self._wide_counts(INTERRUPTION, replica)
+
+    def _wide_counts(self, kind: str, replica: Replica) -> tuple[int, int]:
+        """Return how often its job, and its role, were started again as a whole."""
+        return self.app.count(kind, ""), self.app.count(kind, replica.scopes["ROLE"])
 
     def _cause_of_halfway(self, behind: Collection[Replica]) -> str:
         """Return why a restart was begun that is not finished, or "" if that was a failure."""
         for replica in behind:
-            level = self.of[replica]
-            assert level is not None
-            failures = (self.app.app_restarts, self.app.role_restarts[replica.role])
-            if (level.restarts.app, level.restarts.role) < failures:
+            container = self.of[replica]
+            assert container is not None
+            if self._misses_failure(replica, container):
                 return ""
         return "requested"
 
@@ -238,9 +237,9 @@ class _Look:
             self._tell(replica)
             self.app.decide()
         for replica, container in self.present:
-            if replica.stopping and _is_new(container):  # it need not start any more
+            if replica.attempt.stopping and _is_new(container):  # it need not start any more
                 self.app.ended(replica, None, self.now)
-                replica.end = None
+                replica.attempt.end = None
 
     def _tell_around(self, stop: dict[str, object]) -> None:
         """Tell what had ended when somebody asked for the job's end, then that, then the rest."""
@@ -296,14 +295,14 @@ class _Look:
             self.app.ended(
                 replica, None, self.now, why="lost: its container was removed", retry=False
             )
-            replica.end = None
+            replica.attempt.end = None
             return
         state = states.replica_state(container.status, container.exit_code, container.error)
         why = ""
         if state is not AppState.SUCCEEDED:
             why = _why(container, self.facts)
         at = container.finished or 0.0
-        replica.usage = container.used
+        replica.attempt.usage = container.used
         self.app.ended(
             replica,
             states.exit_code(container.exit_code),
@@ -313,7 +312,7 @@ class _Look:
             error=container.said,
             cause=self._cause(container),
         )
-        replica.end = container.finished
+        replica.attempt.end = container.finished
 
     # -- the verdict
 
@@ -397,9 +396,8 @@ class _Look:
 
     def _renewal(self, replica: Replica, container: Container) -> Renewal:
         counts = (
-            self.app.app_restarts,
-            self.app.role_restarts[replica.role],
-            replica.spent,
+            *self._wide_counts(RETRY, replica),
+            self.app.count(RETRY, replica.scopes["REPLICA"]),
             replica.row,
         )
         used = replica.used
@@ -408,7 +406,7 @@ class _Look:
             container,
             container.attempt + 1,
             Restarts(*counts, *more),
-            replica.attempt,
+            replica.restarts,
             self._interruptions(replica),
         )
 
@@ -416,10 +414,11 @@ class _Look:
         """Return a replica's counts of interruptions for a new container, or None without them."""
         if not any(role.max_interruptions for role in self.plan.roles):
             return None
-        counts = {name: value for name, value in self.app.counts().items() if name in _COUNTS}
+        spent = self.app.spent.items()
+        counts = {scope: count for (kind, scope), count in spent if kind == INTERRUPTION}
         return Interruptions(
             replica.interruptions,
-            replica.interrupted,
+            self.app.count(INTERRUPTION, replica.scopes["REPLICA"]),
             counts,
             earlier=replica.earlier,
             msg=self.app.msg,
@@ -446,7 +445,7 @@ class _Look:
                     replica["structured_error_msg"] = error
 
     def _status(self, msg: str) -> AppStatus:
-        seen = {replica.state for replica in self.app.replicas}
+        seen = {replica.attempt.state for replica in self.app.replicas}
         if self.app.final is None or not self.app.is_idle:
             self.app.state = self._state_before_end(seen)
         values = self.app.as_json()

@@ -15,7 +15,8 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload.retries import ASKS_AGAIN, LONGEST_ERROR, read_error, traceback_error
+from transload.keeper.failures import ASKS_AGAIN, LONGEST_ERROR, read_error
+from transload.keeper.tracebacks import traceback_error
 from transload.schedulers.api import Visibility, damaged_message
 from transload.specs import AppStatus
 from transload_docker import names

@@ -21,10 +21,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
-from transload.runtime.liveness import newest_change
 from transload.schedulers.folder.home import make_private, state_home
 from transload_docker import names
-from transload_docker.plan import Facts, Plan
+from transload_docker.plan import Facts
 
 _OWNER: Final = "owner"
 _SEEN: Final = "seen.json"
@@ -186,18 +185,6 @@ class Home:
         if plan is None or plan.owner != self.owner or facts.ended is not None:
             return
         facts.signs = self.read_signs(plan.app_id)
-        self._add_mark(facts, plan)
-
-    def _add_mark(self, facts: Facts, plan: Plan) -> None:
-        """Add what its folders of checkpoints look like."""
-        if plan.checkpoints is None or not facts.asks_again():
-            return
-        folders = [
-            self.checkpoint_folder(plan.checkpoints, role.name)
-            for role in plan.roles
-            if role.checkpoints
-        ]
-        facts.mark = " ".join(str(newest_change(folder)) for folder in folders)
 
     def locked_checkpoints(self, app_id: str) -> contextlib.AbstractContextManager[bool]:
         """Hold the lock under which folders of checkpoints are made and removed."""

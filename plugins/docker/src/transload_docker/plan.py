@@ -11,8 +11,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, astuple, dataclass, field, fields
 from typing import Any, ClassVar, Final
 
-from transload.retries import ASKS_AGAIN
-
 SCHEMA: Final = 1
 
 RECORD: Final = "app"
@@ -282,7 +280,7 @@ class Interruptions:
     Args:
         replica: how often its replica had been started again after one.
         own: how many of these were its own, counted against its role's.
-        counts: what `transload.retries.Gang.counts` returned for the job.
+        counts: those of the job, by what they were counted for (`transload.keeper.rules.Gang`).
         earlier: the attempts before, in JSON form (`transload.specs.ReplicaAttempt`).
         msg: what interrupted it last, in words.
         time: when that was decided, seconds since the epoch.
@@ -385,7 +383,7 @@ class Container:
         error: why the engine could not start it.
         oom: the kernel killed it for its memory limit.
         started, finished: seconds since the epoch, or None.
-        said: what the program wrote to its error file, as `transload.retries.read_error` returns
+        said: what the program wrote to its error file, as `transload.keeper.failures.read_error` returns
             it.
         used: what it used, in JSON form, or None if not known.
         interruptions: what had been counted of interruptions when it was made, or None for nothing.
@@ -433,8 +431,6 @@ class Facts:
         notices: those to its containers.
         delivered: keys of the notices of which all signals were sent.
         kinds: of all that is noted of it.
-        mark: what its folders of checkpoints look like (`transload.retries.Gang`), or "" if not
-            looked up.
         signs: what its supervisor saw of its progress and of stalls, in JSON form: ``progress``,
             ``steps`` and ``errors`` (by ``role/replica``), ``stalled``.
     """
@@ -450,7 +446,6 @@ class Facts:
     notices: list[Notice] = field(default_factory=list)
     delivered: set[str] = field(default_factory=set)
     kinds: set[str] = field(default_factory=set)
-    mark: str = ""
     signs: dict[str, Any] = field(default_factory=dict)
 
     def notice_to(self, container: Container) -> Notice | None:
@@ -463,10 +458,6 @@ class Facts:
         return [
             each for each in self.notices if each.owner == owner and each.key not in self.delivered
         ]
-
-    def asks_again(self) -> bool:
-        """Tell whether a container ended with a program's word that it wants to go on later."""
-        return any(each.exit_code == ASKS_AGAIN for each in self.containers)
 
     def killed(self) -> bool:
         """Tell whether a container ended by a signal, and the job's end was not noted yet."""

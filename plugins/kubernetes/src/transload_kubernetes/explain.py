@@ -7,7 +7,8 @@ import re
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload.retries import read_error, traceback_error
+from transload.keeper.failures import read_error
+from transload.keeper.tracebacks import traceback_error
 from transload.specs import AppState, AppStatus, ReplicaStatus
 from transload_kubernetes import advice, kueue, names, states
 from transload_kubernetes.cluster import Cluster, ClusterError

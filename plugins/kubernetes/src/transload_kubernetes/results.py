@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from transload.retries import read_error
+from transload.keeper.failures import read_error
 from transload.runtime.tracking import Entry, Store, TrackingError
 from transload.runtime.tracking.names import encode_name
 from transload_kubernetes import states

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from transload.retries import ASKS_AGAIN, error_line
+from transload.keeper.failures import ASKS_AGAIN, error_line
 from transload.specs import (
     NONE,
     AppState,

@@ -13,7 +13,7 @@ from typing import Any, Final
 from transload.errors import AppNotFound, SchedulerUnavailable
 from transload.keeper import layout
 from transload.keeper.logindex import STREAMS
-from transload.retries import cancelled_for
+from transload.keeper.rules import cancelled_for
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from transload.retries import needed_replicas
+from transload.keeper.rules import needed_replicas
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_slurm.jobs import Job
 from transload_slurm.states import WHY, clean, ended, to_state

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from transload_slurm import __version__
+from transload_slurm.job import OF_THE_CORE
 
 _ROOT: Final = "transload_slurm.helper"
 _WHOLE: Final = ("transload.specs", "transload_slurm.job")
@@ -27,9 +28,7 @@ _LEFT_OUT: Final = ("transload.specs.values", "transload.specs.settings")
 """Modules of these that read what a user gives. That happens before, by a newer Python."""
 _UNCHANGED: Final = (
     "transload_slurm.job.",
-    "transload.retries",
-    "transload.runtime.liveness",
-    "transload.runtime.untrusted",
+    *(f"transload.{module}" for module in OF_THE_CORE),
 )
 """How the names of modules begin that are copied beside a job as they are."""
 _OURS: Final = ("transload", "transload_slurm")

@@ -29,6 +29,7 @@ from transload.schedulers.folder.store import safe_id
 from transload.schedulers.local.convert import inherited
 from transload_slurm import checkpoints, commands, preemption, waiting
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script, with_roots
+from transload_slurm.job import OF_THE_CORE
 from transload_slurm.jobs import Job, boot_id, squeue
 from transload_slurm.store import (
     BULKY,
@@ -467,9 +468,10 @@ def _fill(
     request = with_roots(request, folders)
     package = f"{folder}/job/transload_slurm_job"
     make_private(package)
-    make_private(f"{folder}/job/transload")
-    make_private(f"{folder}/job/transload/runtime")
-    for source in ("retries.py", "runtime/liveness.py", "runtime/untrusted.py"):
+    for part in ("transload", "transload/keeper", "transload/runtime"):
+        make_private(f"{folder}/job/{part}")
+    for module in OF_THE_CORE:
+        source = f"{module.replace('.', '/')}.py"
         _place("transload", source, f"{folder}/job/transload/{source}")
     for name in _JOB:
         target = f"{folder}/job/{name}.py" if name == "__main__" else f"{package}/{name}.py"

@@ -47,8 +47,8 @@ from transload.cli.show import (
 )
 from transload.cli.wait import AppWait
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
+from transload.keeper.failures import error_line
 from transload.plugins import get_plugins
-from transload.retries import error_line
 from transload.specs import (
     NONE,
     AppStatus,

@@ -4,7 +4,16 @@ It keeps to the standard library and Python 3.8. ``supervise`` is the batch scri
 starts the replicas (one ``srun`` per role), decides what follows from an end, and writes
 ``state.json``. ``starts`` lets only the newest start of a job write that. ``steps`` are its ends of
 the tasks, and ``rank0`` finds the address where they meet. ``agent`` is the program of each task.
-It starts and ends one replica, and notes when its log grew. Two files of the core are copied too.
-``transload.retries`` decides what follows when a replica ends. ``transload.runtime.untrusted``
-opens files that a job may have written.
+It starts and ends one replica, and notes when its log grew. Some files of the core are copied too.
+``transload.keeper.rules`` decides what follows when a replica ends.
+``transload.runtime.untrusted`` opens files that a job may have written.
 """
+
+OF_THE_CORE = (
+    "keeper.failures",
+    "keeper.rules",
+    "keeper.tracebacks",
+    "runtime.liveness",
+    "runtime.untrusted",
+)
+"""The modules of the core that are copied."""

@@ -14,20 +14,13 @@ import signal
 import sys
 import time
 
-from transload.retries import (
-    LONGEST_ERROR,
-    TERMINAL,
-    Gang,
-    Replica,
-    exit_text,
-    read_error,
-    traceback_error,
-)
+from transload.keeper.failures import LONGEST_ERROR, exit_text, read_error
+from transload.keeper.rules import TERMINAL, Gang, Replica
+from transload.keeper.tracebacks import traceback_error
 from transload.runtime.liveness import (
     UPDATE_S,
     ProgressMeter,
     furthest_behind,
-    newest_change,
     stalled_text,
 )
 
@@ -98,7 +91,6 @@ class Supervisor:
             before,
             segment=plan["segment"],
             cause=cause,
-            mark=_mark(plan),
             judged=bool((before or {}).get("next")),
         )
         self.app.state = "PENDING"
@@ -152,7 +144,7 @@ class Supervisor:
             self._fail_by_prologue()
         else:
             self.rank0 = Rank0(self.plan)
-            self._start([each for each in self.app.replicas if each.state not in TERMINAL])
+            self._start([each for each in self.app.replicas if each.attempt.state not in TERMINAL])
             self._ask_limit()
         while not self._over():
             self._wait()
@@ -221,12 +213,12 @@ class Supervisor:
         for role in roles:
             mine = [replica for replica in replicas if replica.role == role]
             step = self._step(role)
-            together = len({(replica.run, replica.attempt) for replica in mine}) == 1
+            together = len({(replica.run, replica.restarts) for replica in mine}) == 1
             if together and len(mine) == self.plan["roles"][role]["num_replicas"]:
-                step.tell(f"start * {mine[0].run} {host} {mine[0].attempt}")
+                step.tell(f"start * {mine[0].run} {host} {mine[0].restarts}")
             else:
                 for replica in mine:
-                    step.tell(f"start {replica.k} {replica.run} {host} {replica.attempt}")
+                    step.tell(f"start {replica.k} {replica.run} {host} {replica.restarts}")
         self.dirty = True
 
     def _step(self, role: int) -> Step:
@@ -306,7 +298,7 @@ class Supervisor:
 
     def _start_again(self) -> None:
         """Start the replicas of restarts, here or in a further allocation."""
-        alive = any(replica.alive for replica in self.app.replicas)
+        alive = any(replica.attempt.alive for replica in self.app.replicas)
         leaves = [each.cause for each in self.app.restarts if each.cause in _LEAVES]
         if leaves or self.preempted:
             if leaves and not alive and self.app.final is None and not self.app.interrupted:
@@ -332,7 +324,7 @@ class Supervisor:
         if self.preempted:
             complain("Slurm pre-empts this job; it goes on later")
             for replica in self.app.replicas:
-                if replica.alive and not replica.noticed:
+                if replica.attempt.alive and not replica.attempt.noticed:
                     self.app.notified(replica, time.time(), "preempted")
 
     def _on_signal(self) -> None:
@@ -373,7 +365,7 @@ class Supervisor:
             except (ValueError, KeyError, TypeError, StopIteration):
                 complain(f"not a report: {line!r}")
                 continue
-            if report["run"] == replica.run and replica.alive:
+            if report["run"] == replica.run and replica.attempt.alive:
                 self._take_report(replica, report)
 
     def _take_report(self, replica: Replica, report: dict[str, Any]) -> None:
@@ -398,9 +390,9 @@ class Supervisor:
     def _on_end(self, replica: Replica, report: dict[str, Any]) -> None:
         self._forget_signs(replica)
         replica.host = report["host"]
-        replica.usage = report.get("usage")
+        replica.attempt.usage = report.get("usage")
         was_terminated = report.get("signalled") or report["code"] in _TERMINATED
-        if was_terminated and not replica.stopping and not replica.noticed:
+        if was_terminated and not replica.attempt.stopping and not replica.attempt.noticed:
             self._in_doubt(replica, report["code"], report["time"])
         else:
             self._judge(replica, report["code"], report["time"], report.get("why", ""))
@@ -418,7 +410,7 @@ class Supervisor:
     def _on_stall(self, replica: Replica, report: dict[str, Any]) -> None:
         if report["e"] == "alive":
             self._forget_signs(replica)
-            replica.error = ""
+            replica.attempt.error = ""
             return
         role = self.plan["roles"][replica.role]
         self.stalled[replica] = stalled_text(self.app.name(replica), role["stall_after"])
@@ -435,7 +427,7 @@ class Supervisor:
             if text.strip() and replica in self.stalled:
                 message = {"message": self.stalled[replica]}
                 stacks = {"py_callstack": text.strip()}
-                replica.error = json.dumps({"message": {**message, "extraInfo": stacks}})
+                replica.attempt.error = json.dumps({"message": {**message, "extraInfo": stacks}})
                 self.dirty = True
 
     def _forget_signs(self, replica: Replica) -> None:
@@ -449,7 +441,9 @@ class Supervisor:
         self.dirty = True
         doubtful = [replica for replica, _, _ in self.doubtful]
         lost = [
-            r for r in self.app.replicas if r.role == step.role and r.alive and r not in doubtful
+            r
+            for r in self.app.replicas
+            if r.role == step.role and r.attempt.alive and r not in doubtful
         ]
         why = step.never_began()
         if lost and why and self.app.final is None and not self.app.interrupted:
@@ -470,7 +464,7 @@ class Supervisor:
         for role in [role for role, due in self.again.items() if time.monotonic() >= due]:
             del self.again[role]
             self.app.msg = ""
-            self._start([r for r in self.app.replicas if r.role == role and r.alive])
+            self._start([r for r in self.app.replicas if r.role == role and r.attempt.alive])
 
     def _in_doubt(self, replica: Replica, code: int | None, when: float) -> None:
         """Note that a replica was terminated, or is gone.
@@ -519,7 +513,7 @@ class Supervisor:
             self.selector.unregister(step.noise or 0)
             step.noise = None
             return
-        mine = [r for r in self.app.replicas if r.role == step.role and r.alive]
+        mine = [r for r in self.app.replicas if r.role == step.role and r.attempt.alive]
         lost = [r for r in mine if r.k in dead]
         if not lost or self.app.interrupted:
             return
@@ -529,7 +523,7 @@ class Supervisor:
             self._judge(replica, None, time.time())
         restart = next((each for each in self.app.restarts if set(lost) & set(each.replicas)), None)
         if restart is not None:  # all share the tasks that have to be replaced
-            alive = [replica for replica in mine if replica.alive]
+            alive = [replica for replica in mine if replica.attempt.alive]
             self.app.restart([*restart.replicas, *alive], restart.due)
             self._decide()
 
@@ -546,8 +540,6 @@ class Supervisor:
                 why += f": {complaint}"
         elif code != 0:
             error = self._error_of(replica, code)
-        if replica.noticed:
-            self.app.mark = _mark(self.plan)
         self.app.ended(replica, code, when, time.time(), why=why, error=error)
         self._decide()
 
@@ -571,17 +563,14 @@ class Supervisor:
     def _decide(self) -> None:
         """Do what the rules decide, and stop the replicas that are to end."""
         decided = self.app.final
-        end = self.app.segment_end
-        if end is not None and time.time() >= end:
-            self.app.mark = _mark(self.plan)
         self.app.decide(time.time())
         self.dirty = self.dirty or self.app.final is not decided
         if not self.app.interrupted:  # else Slurm ends them
-            self._stop([replica for replica in self.app.replicas if replica.stopping])
+            self._stop([replica for replica in self.app.replicas if replica.attempt.stopping])
 
     def _stop(self, replicas: list[Replica]) -> None:
         for replica in replicas:
-            if replica.alive and replica not in self.stopped:
+            if replica.attempt.alive and replica not in self.stopped:
                 self.stopped.add(replica)
                 if replica.role in self.again:  # it has not begun
                     self.app.ended(replica, None, time.time(), time.time())
@@ -616,10 +605,10 @@ class Supervisor:
             return self._dismiss(0)
         self.app.finish(time.time())
         for replica in self.app.replicas:  # of a job that Slurm has ended
-            if replica.state in ("PENDING", "RUNNING"):
-                replica.state = "CANCELLED"
-            if replica.end is None:
-                replica.end = time.time()
+            if replica.attempt.state in ("PENDING", "RUNNING"):
+                replica.attempt.state = "CANCELLED"
+            if replica.attempt.end is None:
+                replica.attempt.end = time.time()
         while not self._write():
             time.sleep(1.0)  # on a full disk, since the end must be readable
         if self.replaced:
@@ -732,7 +721,6 @@ def _rules(plan: dict[str, Any]) -> list[dict[str, Any]]:
         {
             **role,
             "notice_signal": int(getattr(signal, f"SIG{role['notice_signal']}")),
-            "checkpoints": bool(role["checkpoints"]),
         }
         for role in plan["roles"]
     ]
@@ -746,12 +734,6 @@ def _own_nodes() -> str:
         for number in range(int(os.environ.get("SLURM_HET_SIZE") or 0))
     ]
     return ",".join(dict.fromkeys(filter(None, parts))) or first
-
-
-def _mark(plan: dict[str, Any]) -> str:
-    """Return a text that changes when something in the folders for checkpoints does."""
-    folders = sorted({role["checkpoints"] for role in plan["roles"] if role["checkpoints"]})
-    return " ".join(f"{count}:{changed}" for count, changed in map(newest_change, folders))
 
 
 def _size(path: str) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import json
 import subprocess
 import sys
@@ -14,21 +13,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transload import retries as attempts
-from transload.retries import (
-    Gang,
-    Replica,
-    error_line,
-    exit_text,
-    read_error,
-    retry_delay,
-    traceback_error,
-)
+from transload.keeper import rules
+from transload.keeper.failures import error_line, exit_text, read_error
+from transload.keeper.rules import Gang, Replica, retry_delay
+from transload.keeper.tracebacks import traceback_error
 from transload.runner.failures import error_frames
 
 pytestmark = pytest.mark.unit
 
-FILE = Path(attempts.__file__)
+FOLDER = str(Path(rules.__file__).parent)
 
 
 def role(
@@ -69,7 +62,7 @@ class Stage:
         """Do all that is to be done now, and kill what is to end."""
         self.app.decide(self.now)
         for replica in self.app.replicas:
-            if replica.alive and replica.stopping:
+            if replica.attempt.alive and replica.attempt.stopping:
                 self.app.ended(replica, -15, self.now)
         self.app.decide(self.now)
         for restart in [each for each in self.app.restarts if each.is_ready(self.now)]:
@@ -414,12 +407,12 @@ def test_counting_goes_on_after_the_engine_started_it_again() -> None:
     before = {**stage.app.as_json(), "counts": stage.app.counts()}
     later = Stage(role(policy="REPLICA", retries=2), before=before)
     assert later.app.as_json()["num_restarts"] == 2
-    assert [replica.attempt for replica in later.app.replicas] == [2, 1]
+    assert [replica.restarts for replica in later.app.replicas] == [2, 1]
     assert [len(replica.earlier) for replica in later.app.replicas] == [2, 1]
-    assert later.app.covers_requeue() and later.app.began == 0.0
+    assert later.app.why_not_again() == "" and later.app.began == 0.0
     later.play("0=1 +9 0=1")
     assert later.app.state == "FAILED"
-    assert not Stage(role(), before=before).app.covers_requeue()
+    assert Stage(role(), before=before).app.why_not_again() == "its retries are used up"
     spent = Stage(role(retries=1), before=before)
     spent.play("0=1")
     assert spent.app.state == "FAILED"
@@ -438,7 +431,7 @@ def test_what_every_attempt_used_counts() -> None:
         None,
         {"peak_memory": 200, "cpu_seconds": 0.5},
     ):
-        replica.usage = used
+        replica.attempt.usage = used
         total = replica.as_json("r")["usage"]
         replica.begin_again()
         assert replica.as_json("r")["usage"] == total
@@ -447,7 +440,7 @@ def test_what_every_attempt_used_counts() -> None:
         role(1, policy="REPLICA", retries=2),
         before={**stage.app.as_json(), "counts": stage.app.counts()},
     )
-    later.app.replicas[0].usage = {"cpu_seconds": 1.0}
+    later.app.replicas[0].attempt.usage = {"cpu_seconds": 1.0}
     assert later.app.replicas[0].as_json("r")["usage"] == {"peak_memory": 300, "cpu_seconds": 2.75}
 
 
@@ -507,8 +500,8 @@ def drive(stage: Stage, events: list[Any]) -> Iterator[None]:
             stage.app.end("CANCELLED", "")
         elif event == "started":  # late news
             stage.app.started(stage.app.replicas[0], stage.now)
-            if stage.app.state in attempts.TERMINAL:
-                assert not stage.app.replicas[0].alive
+            if stage.app.state in rules.TERMINAL:
+                assert not stage.app.replicas[0].attempt.alive
         else:
             index, code, together = event
             stage.end(index % len(stage.app.replicas), code)
@@ -533,17 +526,17 @@ def test_whatever_happens(
         assert decided is None or app.final == decided
         decided = app.final
         assert ended is None or app.as_json() == ended
-        if app.state in attempts.TERMINAL:
+        if app.state in rules.TERMINAL:
             ended = app.as_json()
             assert app.is_idle and app.state == app.final[0] and not app.finish(9.0)  # type: ignore[index]
-            assert all(replica.state in attempts.TERMINAL for replica in app.replicas)
-            assert all(replica.end is not None for replica in app.replicas)
+            assert all(replica.attempt.state in rules.TERMINAL for replica in app.replicas)
+            assert all(replica.attempt.end is not None for replica in app.replicas)
         else:
-            assert app.restarts or any(replica.alive for replica in app.replicas)
+            assert app.restarts or any(replica.attempt.alive for replica in app.replicas)
         for replica in app.replicas:
             mine = roles[replica.role]
             most = mine["max_retries"] if mine["retry_policy"] == "REPLICA" else 0
-            assert replica.spent <= most and replica.attempt < allowed + replica.spent
+            assert replica.restarts < allowed + most
         assert app.due() is None or app.due() > stage.now or app.final is None
     if app.state == "SUCCEEDED":
         assert app.succeeded()
@@ -559,13 +552,6 @@ def test_every_delay_is_bounded(row: int, first: float) -> None:
 
 # -------------------------------------------------------------------------------------------------------
 # old clusters
-
-
-def test_it_is_one_file_for_old_pythons() -> None:
-    """The rules are one file of Python 3.8 and the standard library, for clusters."""
-    tree = ast.parse(FILE.read_text(encoding="utf-8"), feature_version=(3, 8))
-    runtime = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
-    assert [ast.unparse(node) for node in runtime] == ["from __future__ import annotations"]
 
 
 def _oldest() -> str:
@@ -589,12 +575,13 @@ def _oldest() -> str:
 def test_it_runs_on_the_oldest_python_here() -> None:
     """A whole life of an app on the oldest interpreter to be had, without site-packages."""
     story = f"""
-import importlib.util, sys
-spec = importlib.util.spec_from_file_location("attempts", {str(FILE)!r})
-attempts = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(attempts)
+import sys
+package = sys.modules["keeper"] = type(sys)("keeper")
+package.__path__ = [{FOLDER!r}]
+from keeper.rules import Gang
+from keeper.tracebacks import traceback_error
 role = dict(name="r", num_replicas=2, min_replicas=None, max_retries=1, retry_policy="ROLE")
-app = attempts.Gang([role], 100.0)
+app = Gang([role], 100.0)
 app.begin(0.0)
 for replica in app.replicas:
     app.starting(replica)
@@ -609,8 +596,9 @@ for replica in app.renew(app.restarts[0]):
     app.started(replica, 2.0, "host")
     app.ended(replica, 0, 3.0)
 app.decide(3.0)
-assert app.finish(9.0) and app.as_json()["state"] == "SUCCEEDED" and app.counts()["roles"] == [1]
-attempts.Gang([role], before=dict(app.as_json(), counts=app.counts()))
+assert app.finish(9.0) and app.as_json()["state"] == "SUCCEEDED"
+assert Gang([role], before=dict(app.as_json(), counts=app.counts())).as_json()["num_restarts"] == 2
+assert "ValueError" in traceback_error(b"Traceback (most recent call last):\\n  f\\nValueError: x")
 print(sys.version_info[1])
 """
     done = subprocess.run([_oldest(), "-I", "-S", "-c", story], capture_output=True, text=True)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.retries import TERMINAL, Gang, Replica
+from transload.keeper.rules import TERMINAL, Gang, Replica
 from transload.specs import AppStatus
 
 pytestmark = pytest.mark.unit
@@ -29,8 +29,9 @@ class Stage:
     """
 
     def __init__(self, *roles: dict[str, Any], answer: int | None = 75, **more: Any) -> None:
-        named = [{**each, "name": f"r{i}"} for i, each in enumerate(roles)]
-        self.gang = Gang(named, **more)
+        self.roles = [{**each, "name": f"r{i}"} for i, each in enumerate(roles)]
+        self.more = more
+        self.gang = Gang(self.roles, **more)
         self.answer = answer
         self.now = 0.0
         self.sent: list[tuple[float, int]] = []  # notices: when, and to whom
@@ -53,6 +54,20 @@ class Stage:
         """Send a replica a notice that the engine gave."""
         self.gang.notified(self.gang.replicas[index], self.now, cause)
 
+    def requeue(self, cause: str) -> None:
+        """Have the engine end the job and start it again, unless its end is decided."""
+        if self.gang.final is not None:
+            return
+        self.gang.interrupt()
+        before = json.loads(json.dumps({**self.gang.as_json(), "counts": self.gang.counts()}))
+        self.answers = {}
+        self.gang = Gang(self.roles, before=before, cause=cause, **self.more)
+        self.gang.begin(self.now)
+        self.start(self.gang.replicas)
+        refused = self.gang.why_not_again()
+        if refused:
+            self.gang.end("FAILED", refused)
+
     def run_to(self, when: float) -> None:
         """Let time pass, in steps of a second."""
         while self.now < when and self.gang.state not in TERMINAL:
@@ -68,12 +83,12 @@ class Stage:
             if self.answer is not None:
                 self.answers[replica] = self.now + 1.0
         for replica, when in list(self.answers.items()):
-            if self.now >= when and replica.alive:
+            if self.now >= when and replica.attempt.alive:
                 gang.ended(replica, self.answer, self.now)
         gang.decide(self.now)
         for replica in gang.replicas:
-            over = replica.kill_at is None or self.now >= replica.kill_at
-            if replica.alive and replica.stopping and over:
+            over = replica.attempt.kill_at is None or self.now >= replica.attempt.kill_at
+            if replica.attempt.alive and replica.attempt.stopping and over:
                 gang.ended(replica, -9, self.now)
         gang.decide(self.now)
         for restart in [each for each in gang.restarts if each.is_ready(self.now)]:
@@ -84,7 +99,7 @@ class Stage:
 
     def counts(self) -> list[tuple[int, int]]:
         """Return how often each replica was started again after failures and interruptions."""
-        return [(each.attempt, each.interruptions) for each in self.gang.replicas]
+        return [(each.restarts, each.interruptions) for each in self.gang.replicas]
 
 
 @pytest.mark.parametrize("cause", ["preempted", "node", "evicted", "drained"])
@@ -124,7 +139,7 @@ def test_without_leave_an_interruption_is_a_failure() -> None:
     stage.run_to(5)
     assert stage.counts() == [(1, 0)]
     text = json.dumps({**stage.gang.as_json(), "counts": stage.gang.counts()})
-    assert not [name for name in ("cause", "interrupt", "progress", "fruit") if name in text]
+    assert not [name for name in ("cause", "interrupt", "progress") if name in text]
 
 
 def test_a_failure_in_between_spends_a_retry() -> None:
@@ -248,93 +263,34 @@ def test_a_gang_has_its_notice_to_the_end() -> None:
     stage.run_to(92)
     stage.end(0, 75)
     stage.run_to(99)
-    assert [each.alive for each in stage.gang.replicas] == [False, True]
+    assert [each.attempt.alive for each in stage.gang.replicas] == [False, True]
     stage.run_to(103)
     assert stage.counts() == [(0, 1), (0, 1)]
 
 
-@pytest.mark.parametrize("cause", ["segment", "requested"])
-def test_five_in_a_row_without_anything_new_are_the_end(cause: str) -> None:
-    """A program that only asks to be started again does not go on for ever."""
-    segment = 100.0 if cause == "segment" else None
-    stage = Stage(role(max_interruptions=100, checkpoints=True), segment=segment, mark="one")
-    for number in range(5):
-        assert stage.gang.state != "FAILED", number
-        if cause == "requested":
-            stage.notify(0, cause)
-            stage.end(0, 75)
-        stage.run_to(stage.now + 95)
-    assert stage.gang.state == "FAILED"
-    assert "5 in a row without a new checkpoint or a larger step" in stage.gang.msg
-
-
-def test_anything_new_ends_the_row() -> None:
-    """A changed folder or a larger step is enough, and a step that is no larger is not."""
-    stage = Stage(role(max_interruptions=100, checkpoints=True), segment=100.0)
-    for number in range(12):
-        stage.gang.mark = f"{number // 4}"
-        stage.run_to(stage.now + 95)
-    assert stage.gang.state != "FAILED"
-    stage = Stage(role(max_interruptions=100), segment=100.0)
-    replica = stage.gang.replicas[0]
-    for number in range(12):
-        stage.gang.advanced(replica, number // 4)
-        stage.run_to(stage.now + 95)
-    assert stage.gang.state != "FAILED"
-    for number in range(6):
-        stage.gang.advanced(replica, 2 - number % 2)
-        stage.run_to(stage.now + 95)
-    assert stage.gang.state == "FAILED"
-
-
-def test_what_nobody_can_see_is_not_held_against_it() -> None:
-    """A job with checkpoints of its own, in a place that we do not know, goes on."""
-    stage = Stage(role(max_interruptions=100), segment=100.0)
-    stage.run_to(95 * 20)
-    assert stage.gang.state == "RUNNING"
-    stage = Stage(role(max_interruptions=100, checkpoints=True))
-    for _ in range(20):  # a machine that is lost says nothing about the program
-        stage.end(0, None, cause="node")
-        stage.run_to(stage.now + 700)
-    assert stage.gang.state == "RUNNING"
-
-
 def test_counting_goes_on_where_the_engine_starts_it_again() -> None:
     """If an engine puts the job back itself, all that was counted is in its JSON."""
-    roles = [role(max_interruptions=2, checkpoints=True)]
-    gang = Gang(roles, mark="a")
+    roles = [role(max_interruptions=2)]
+    gang = Gang(roles)
     gang.begin(0.0)
     gang.started(gang.replicas[0], 0.0)
     gang.advanced(gang.replicas[0], 10)
     before = json.loads(json.dumps({**gang.as_json(), "counts": gang.counts()}))
 
-    gang = Gang(roles, before=before, cause="preempted", mark="a")
+    gang = Gang(roles, before=before, cause="preempted")
     assert gang.why_not_again() == ""
-    assert (gang.replicas[0].attempt, gang.replicas[0].interruptions, gang.requeues) == (0, 1, 0)
+    assert (gang.replicas[0].restarts, gang.replicas[0].interruptions) == (0, 1)
+    assert gang.as_json()["num_restarts"] == 0
     assert gang.replicas[0].earlier[0]["cause"] == "preempted"
-    assert gang.replicas[0].earlier[0]["step"] == gang.step == 10
-    assert gang.covers_requeue()
+    assert gang.replicas[0].earlier[0]["step"] == 10
     for _ in range(2):
         before = json.loads(json.dumps({**gang.as_json(), "counts": gang.counts()}))
-        gang = Gang(roles, before=before, cause="segment", mark="a")
+        gang = Gang(roles, before=before, cause="segment")
     assert gang.why_not_again() == "its 2 interruptions are used up"
 
     unknown = Gang(roles, before=before)  # nobody knows why: as before, a retry
-    assert (unknown.requeues, unknown.replicas[0].attempt) == (1, 1)
+    assert (unknown.as_json()["num_restarts"], unknown.replicas[0].restarts) == (1, 1)
     assert unknown.why_not_again() == "its retries are used up"
-
-
-def test_a_row_that_the_engine_starts_again() -> None:
-    """Five segments of one engine after another that came to nothing are seen too."""
-    roles = [role(max_interruptions=100, checkpoints=True)]
-    gang = Gang(roles, mark="a")
-    for _ in range(5):
-        assert gang.no_fruit() == ""
-        before = json.loads(json.dumps({**gang.as_json(), "counts": gang.counts()}))
-        gang = Gang(roles, before=before, cause="segment", mark="a")
-    assert "5 in a row" in gang.why_not_again()
-    before["counts"]["mark"] = "b"
-    assert Gang(roles, before=before, cause="segment", mark="a").why_not_again() == ""
 
 
 # -------------------------------------------------------------------------------------------------------
@@ -347,7 +303,6 @@ _ROLES = st.lists(
         st.sampled_from(["REPLICA", "ROLE", "APPLICATION"]),
         max_interruptions=st.integers(0, 3),
         max_retries=st.integers(0, 2),
-        checkpoints=st.booleans(),
         notice=st.none() | st.floats(1.0, 30.0),
     ),
     min_size=1,
@@ -358,7 +313,8 @@ _EVENTS = st.lists(
     st.tuples(st.integers(0, 8), st.sampled_from([0, 1, 75, -9, None]), st.sampled_from(_CAUSES))
     | st.tuples(st.just("notice"), st.integers(0, 8), st.sampled_from(_CAUSES[2:]))
     | st.floats(1.0, 200.0)
-    | st.sampled_from(["cancel", "step", "mark"]),
+    | st.tuples(st.just("requeue"), st.sampled_from(["", "", "preempted", "node", "segment"]))
+    | st.sampled_from(["cancel", "step"]),
     max_size=40,
 )
 
@@ -369,11 +325,11 @@ def drive(stage: Stage, event: Any) -> None:
     if event == "cancel":
         gang.end("CANCELLED", "")
     elif event == "step":
-        gang.advanced(gang.replicas[0], (gang.step or 0) + 1)
-    elif event == "mark":
-        gang.mark += "x"
+        gang.advanced(gang.replicas[0], 4200)
     elif isinstance(event, float):
         stage.run_to(stage.now + event)
+    elif event[0] == "requeue":
+        stage.requeue(event[1])
     elif event[0] == "notice":
         stage.notify(event[1] % len(gang.replicas), event[2])
     else:
@@ -391,28 +347,30 @@ def test_whatever_happens(
 ) -> None:
     """A verdict never changes, and interruptions spend no retries and stay within their number.
 
-    A job always runs, waits, or has ended, and its status can be read.
+    That holds over all starts by the engine, too. A job always runs, waits, or has ended, and its
+    status can be read.
     """
     if segment is not None and not all(each["max_interruptions"] for each in roles):
         segment = None
     stage = Stage(*roles, timeout=timeout, segment=segment)
-    gang = stage.gang
-    most = sum(each["max_interruptions"] * each["num_replicas"] for each in roles)
-    failures = 1 + sum(each["max_retries"] * each["num_replicas"] for each in roles)
+    # what the engine starts again is counted before it is refused
+    most = 1 + sum(each["max_interruptions"] * each["num_replicas"] for each in roles)
+    failures = 2 + sum(each["max_retries"] * (1 + each["num_replicas"]) for each in roles)
     decided = None
     for event in events:
         drive(stage, event)
+        gang = stage.gang
         assert decided is None or gang.final == decided
         decided = gang.final
         for replica in gang.replicas:
             assert replica.interruptions <= most
-            assert replica.attempt < failures
-            assert replica.run == replica.attempt + replica.interruptions
+            assert replica.restarts < failures
+            assert replica.run == replica.restarts + replica.interruptions
         if gang.state not in TERMINAL:
-            assert gang.restarts or any(replica.alive for replica in gang.replicas)
+            assert gang.restarts or any(replica.attempt.alive for replica in gang.replicas)
         status = AppStatus.from_json(json.dumps(gang.as_json()))
         assert [each.interruptions for each in status.roles[0].replicas] == [
             each.interruptions for each in gang.replicas if each.role == 0
         ]
     if not any(each["max_interruptions"] for each in roles):
-        assert "cause" not in json.dumps(gang.as_json())
+        assert "cause" not in json.dumps(stage.gang.as_json())

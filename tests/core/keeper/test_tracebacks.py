@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from transload.retries import Gang, error_line, is_about_peer, traceback_error
+from transload.keeper.failures import error_line, is_about_peer
+from transload.keeper.rules import Gang
+from transload.keeper.tracebacks import traceback_error
 from transload.runner.failures import error_frames
 
 pytestmark = pytest.mark.unit
