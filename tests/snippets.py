@@ -79,7 +79,6 @@ PAGES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "kfp": (
         "docs/orchestrators/kfp.md",
-        "docs/start/kubeflow.md",
         "plugins/kfp/README.md",
         "examples/kfp/README.md",
     ),

@@ -9,7 +9,7 @@ import test_conformance
 from transload_kfp import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = (DOCS / "reference" / "kfp.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "orchestrators" / "kfp.md").read_text(encoding="utf-8")
 
 
 def test_tables() -> None:

@@ -145,8 +145,8 @@ def _wheel(source: Path, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_the_wheels_of_the_page(tmp_path: Path) -> None:
-    """The line of the tutorial makes the wheels of all that the image has of this project."""
-    page = (ROOT / "docs" / "start" / "kubeflow.md").read_text()
+    """The page's line makes the wheels of all that the image has of this project."""
+    page = (ROOT / "docs" / "orchestrators" / "kfp.md").read_text()
     (line,) = [line[2:] for line in page.splitlines() if line.startswith("$ pip wheel")]
     folders = [word.removeprefix("./") for word in line.split() if word.startswith("./")]
     for folder in folders:
@@ -184,8 +184,8 @@ def test_the_dockerfile_makes_an_image_that_launches(
     for name in ("core", "plugins/kfp", "plugins/kubernetes", "plugins/search"):
         _wheel(ROOT / name, context)
     page = (ROOT / "docs" / "orchestrators" / "kfp.md").read_text()
-    (line,) = [line[2:] for line in page.splitlines() if line.startswith("$ docker build")]
-    assert line in (ROOT / "docs" / "start" / "kubeflow.md").read_text()
+    begin = "$ docker build -t my/launcher"
+    (line,) = [line[2:] for line in page.splitlines() if line.startswith(begin)]
     command = [*shlex.split(line), "--build-arg", f"BASE={base}", "--build-arg", "PIP_NO_INDEX=1"]
     environment = {**os.environ, "DOCKER_HOST": engine.url, "DOCKER_BUILDKIT": "0"}
     said = subprocess.run(
@@ -201,7 +201,7 @@ def test_the_dockerfile_makes_an_image_that_launches(
 
 def _make_the_job_s_image(folder: Path, environment: dict[str, str]) -> None:
     """Do what the page says in a reader's own folder, and run the program in the image."""
-    page = (ROOT / "docs" / "start" / "kubeflow.md").read_text()
+    page = (ROOT / "docs" / "orchestrators" / "kfp.md").read_text()
     program = page.partition("```python\n# train.py\n")[2].partition("```")[0]
     lines = page.partition("$ cat > Dockerfile <<'END'\n")[2].partition("```")[0]
     script = f"cat > Dockerfile <<'END'\n{lines.replace('$ docker', 'docker')}"

@@ -77,7 +77,7 @@ def test_a_service_account_by_the_page(cluster: Any, tmp_path: Path) -> None:
     for page, title in (
         ("start/airflow-on-kubernetes.md", "## 3. Give rights"),
         ("schedulers/kubernetes.md", "### Let an orchestrator submit from inside the cluster"),
-        ("start/kubeflow.md", "## 7. Give rights"),
+        ("orchestrators/kfp.md", "## Give rights"),
     ):
         text = (docs / page).read_text()
         block = text.partition(title)[2].partition("```console")[2].partition("```")[0]
