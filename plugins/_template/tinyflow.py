@@ -1,8 +1,8 @@
 """The invented host: a workflow engine of one screen. In a real adapter this is Airflow, Prefect …
 and not yours.
 
-It runs steps one after the other, keeps small notes for each of them, and passes a stop on to the
-step that works.
+It runs steps one after the other, tries those again that failed, and passes a stop on to the step
+that works.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any
 
 
 class StepState(Enum):
@@ -35,16 +35,6 @@ class Stopped(Exception):
     """Raised by a step that was stopped."""
 
 
-class Notes(Protocol):
-    """What the engine keeps for a step, across restarts."""
-
-    def get(self) -> dict[str, Any] | None:
-        """Return what was last put, or None."""
-
-    def put(self, record: dict[str, Any]) -> None:
-        """Keep ``record``."""
-
-
 @dataclass
 class Context:
     """What the engine tells a step.
@@ -54,8 +44,7 @@ class Context:
         step: name of the step.
         round: counted up when a person runs the step again.
         began: when the flow run began.
-        notes: kept for this step.
-        log_notes: kept for this step as well.
+        failures: how often the step has failed in this round.
         log: takes a line for the step's log.
         on_stop: takes what is to be called when the step is stopped, by a person or because its
             machine is.
@@ -66,8 +55,7 @@ class Context:
     step: str
     round: int
     began: str
-    notes: Notes
-    log_notes: Notes
+    failures: int
     log: Callable[[str], None]
     on_stop: Callable[[Callable[[], None]], None]
     stop_was_asked_for: Callable[[], bool]

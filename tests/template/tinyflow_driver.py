@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from transload.pipelines import Launch
 from transload_testing.adapter_driver import ChildJob
-from transload_testing.stores import JsonFileStore
 
 
 def run(child: ChildJob) -> None:
@@ -14,13 +15,13 @@ def run(child: ChildJob) -> None:
     from transload_tinyflow import step_from_app
 
     job = child.job
+    failures = Path(f"{child.store}-{job.generation}.failures")
     context = tinyflow.Context(
         flow_run=job.namespace,
         step=job.name,
         round=int(job.generation),
         began=job.began,
-        notes=JsonFileStore(child.store),
-        log_notes=JsonFileStore(f"{child.store}.logs"),
+        failures=len(failures.read_text()) if failures.exists() else 0,
         log=child.log,
         on_stop=child.on_kill,
         stop_was_asked_for=child.asked,
@@ -29,6 +30,8 @@ def run(child: ChildJob) -> None:
     try:
         results = step.work(context)
     except tinyflow.Broken as exc:
+        with failures.open("a") as file:
+            file.write("x")
         child.finish(tinyflow.StepState.BROKEN, error=exc, retryable=exc.again)
     except tinyflow.Stopped as exc:
         child.finish(tinyflow.StepState.STOPPED, error=exc, retryable=False)

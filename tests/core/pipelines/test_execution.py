@@ -40,7 +40,7 @@ from transload.pipelines import (
     host_runner,
     where,
 )
-from transload.pipelines.attach import Action
+from transload.pipelines.chain import Action
 from transload.pipelines.errors import HandedBack
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner

@@ -26,7 +26,8 @@ from transload.pipelines import (
     ExecutionOptions,
     Identity,
 )
-from transload.pipelines.attach import Again, AttachRecord, Newest
+from transload.pipelines.attach import AttachRecord
+from transload.pipelines.chain import Again, Newest
 from transload.pipelines.lifecycle import (
     Allowed,
     Answer,

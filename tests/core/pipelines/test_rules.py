@@ -27,7 +27,8 @@ from transload.pipelines import (
     LaunchSettings,
     ended_state,
 )
-from transload.pipelines.attach import Action, Again, AttachRecord, Newest, decide
+from transload.pipelines.attach import AttachRecord
+from transload.pipelines.chain import Action, Again, Newest, decide
 from transload.pipelines.options import retries_note
 from transload.schedulers import check_seconds
 from transload.specs import AppDef, AppState, AppStatus, Role, is_terminal

@@ -1,15 +1,16 @@
 """Decide what all adapters share, from states and identity to waiting, logs and results.
 
-`Adapter` is the base class of all. An adapter only translates, and the rules are decided here.
+`Step` runs the job of one step, and an adapter's class is based on it. `Adapter` is what it registers.
 ``docs/extend/writing-an-adapter.md`` walks through one.
 """
 
 from __future__ import annotations
 
-from transload.pipelines.adapter import Adapter, AdapterCapabilities, get_adapter
+from transload.pipelines.adapter import Adapter, LifecycleAdapter, get_adapter
 from transload.pipelines.adapter_io import AdapterIO
 from transload.pipelines.asks import FIRST_UNIT, ask_of, unit_of
-from transload.pipelines.attach import Again, Attached, AttachStore
+from transload.pipelines.attach import Attached, AttachStore
+from transload.pipelines.chain import Again
 from transload.pipelines.drivers import Driver
 from transload.pipelines.end_requests import (
     Asked,
@@ -28,6 +29,7 @@ from transload.pipelines.runners import dry_run, host_runner
 from transload.pipelines.safe_values import json_safe, name_safe
 from transload.pipelines.states import StateMap
 from transload.pipelines.status_lines import Interruption, interruptions_of
+from transload.pipelines.step import Step
 from transload.runner.launch import Launch, LaunchSettings, caller_folder
 from transload.specs.settings import (
     JOB_SETTINGS,
@@ -44,7 +46,6 @@ __all__ = [
     "JOB_SETTINGS",
     "SETTINGS",
     "Adapter",
-    "AdapterCapabilities",
     "AdapterIO",
     "Again",
     "AppCancelled",
@@ -62,10 +63,12 @@ __all__ = [
     "JobSettings",
     "Launch",
     "LaunchSettings",
+    "LifecycleAdapter",
     "LifecycleState",
     "LogSink",
     "OverrideOptions",
     "StateMap",
+    "Step",
     "app_id_of",
     "ask_of",
     "caller_folder",

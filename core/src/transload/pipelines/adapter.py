@@ -1,15 +1,15 @@
-"""Define the base class of every adapter, and list the adapters that are installed."""
+"""Define what an adapter registers, and list the adapters that are installed."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from transload.errors import ConfigError, PluginError, StateUnknown, TransloadError
-from transload.pipelines.attach import Again
+from transload.pipelines.chain import Again
 from transload.pipelines.drivers import Driver
 from transload.pipelines.errors import AppLost, Ending
 from transload.pipelines.handover import finish
@@ -27,42 +27,39 @@ Context = TypeVar("Context")
 """The orchestrator's facts about one step, and what its user set for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class AdapterCapabilities:
-    """What an orchestrator can express.
+def no_advice(schedulers: Collection[str]) -> Iterable[str]:
+    """Return nothing, which is what most adapters advise."""
+    return ()
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """What a plugin registers for an orchestrator, and `get_adapter` returns.
+
+    Reading it imports no orchestrator.
 
     Args:
-        roles: jobs of several roles.
-        replicas: several replicas of a role.
-        retries: the scheduler's retries inside one unit of the orchestrator.
-        mounts: mounts of a role.
-        ports: ports of a role.
-        launch_parameters: an upstream's output can set image, replicas, resources.
-        logs: replica logs appear in the orchestrator's own log.
-        results: results come back as the orchestrator's own values.
-        cancel: a kill in the orchestrator cancels the job.
-        reattach: a restarted orchestrator reattaches to its job.
-        deferred: no worker slot is held while waiting.
-        searches: a Search becomes a sub-pipeline.
-        notes: capability → what to know about it.
+        name: name of the orchestrator, in small letters. It is the session of all handles.
+        convert: ``convert(source, **host_options)`` returns the orchestrator's own object, such as
+            an operator, a component or a task. Nothing runs. ``source`` is an AppDef, its JSON, a
+            component (name or function), a `Launch`, or a search where the host has sub-pipelines.
+            It raises UnsupportedFeature for what the orchestrator cannot express, by field name,
+            and SpecError if the source is wrong.
+        dry_run: with the same arguments, returns what would be made and submitted, as text for a
+            person.
+        states: AppState → the orchestrator's state.
+        advice: returns what `transload doctor` advises about the orchestrator's settings, given
+            the names of the schedulers that the settings lead to.
     """
 
-    roles: bool = True
-    replicas: bool = True
-    retries: bool = True
-    mounts: bool = True
-    ports: bool = True
-    launch_parameters: bool = True
-    logs: bool = True
-    results: bool = True
-    cancel: bool = True
-    reattach: bool = True
-    deferred: bool = False
-    searches: bool = False
-    notes: dict[str, str] = field(default_factory=dict)
+    name: str
+    convert: Callable[..., Any]
+    dry_run: Callable[..., str]
+    states: StateMap[Any]
+    advice: Callable[[Collection[str]], Iterable[str]] = no_advice
 
 
-class Adapter(ABC, Generic[Context]):
+class LifecycleAdapter(ABC, Generic[Context]):
     """Turns jobs into steps of one orchestrator. Reading its attributes imports no orchestrator.
 
     An adapter knows how its orchestrator names a step, stores and shows the facts of the job, ends
@@ -78,13 +75,11 @@ class Adapter(ABC, Generic[Context]):
         name: name of the orchestrator, in small letters. It is the session name of all handles.
         states: AppState → the orchestrator's state.
         endings: how a job ended that did not end well → what that is in the orchestrator. Total.
-        capabilities: what the orchestrator can express.
     """
 
     name: ClassVar[str]
     states: ClassVar[StateMap[Any]]
     endings: ClassVar[Mapping[Ending, Any]]
-    capabilities: ClassVar[AdapterCapabilities]
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
@@ -165,6 +160,10 @@ class Adapter(ABC, Generic[Context]):
 
         ``Ending.of(error)`` is the row of `endings`.
         """
+
+    def registered(self) -> Adapter:
+        """Return what is registered of it."""
+        return Adapter(self.name, self.convert, self.dry_run, self.states, self.advice)
 
     def advice(self, schedulers: Collection[str]) -> Iterable[str]:
         """Return what `transload doctor` advises about the orchestrator's settings. Default nothing.
@@ -323,7 +322,7 @@ def adapters() -> list[str]:
     return get_plugins().names("adapters")
 
 
-def get_adapter(name: str) -> Adapter[Any]:
+def get_adapter(name: str) -> Adapter:
     """Return the adapter of that name.
 
     Raises:
@@ -338,63 +337,41 @@ def get_adapter(name: str) -> Adapter[Any]:
         raise ConfigError(f"adapter {name!r} does not exist: {plugins.hint('adapters', name)}")
     factory = plugins.get("adapters", name)
     try:
-        adapter = factory()
+        made = factory()
     except Exception as exc:
         raise PluginError(
             f"adapter {name!r} cannot be made: {type(exc).__name__}: {exc}", entry.plugin
         ) from exc
-    lacking = _lacking(adapter)
-    if lacking:
-        message = (
-            f"adapter {name!r}: {type(adapter).__name__} lacks {', '.join(lacking)} of "
-            "transload.pipelines.Adapter"
+    if isinstance(made, LifecycleAdapter):
+        made = made.registered()
+    if not isinstance(made, Adapter) or not isinstance(made.states, StateMap):
+        raise PluginError(
+            f"adapter {name!r}: {type(made).__name__} is no transload.pipelines.Adapter with a "
+            "StateMap",
+            entry.plugin,
         )
-        raise PluginError(message, entry.plugin)
-    return cast("Adapter[Any]", adapter)
-
-
-_OF_ALL = {"name": str, "states": StateMap, "endings": Mapping, "capabilities": AdapterCapabilities}
-"""Attributes of an adapter and their types."""
-
-
-def _lacking(adapter: object) -> list[str]:
-    """Return the names of what an adapter lacks."""
-    if not isinstance(adapter, Adapter):
-        return ["the base class"]
-    return [
-        name for name, kind in _OF_ALL.items() if not isinstance(getattr(adapter, name, None), kind)
-    ]
+    return made
 
 
 def describe_adapters() -> list[dict[str, Any]]:
-    """Return what each installed adapter can express, broken ones included.
+    """Return the installed adapters, broken ones included.
 
-    Of each ``name``, ``plugin``, ``status`` (``installed``, or why it cannot be used),
-    ``capabilities``, ``notes`` to them,
-    and ``states``: AppState → the orchestrator's state.
+    Of each ``name``, ``plugin``, ``status`` (``installed``, or why it cannot be used), and
+    ``states``: AppState → the orchestrator's state.
     """
     from transload.plugins import get_plugins
 
     rows = []
     for name, entry in sorted(get_plugins().registry("adapters").items()):
-        row = {
+        row: dict[str, Any] = {
             "name": name,
             "plugin": entry.plugin,
             "status": "installed",
-            "capabilities": {},
-            "notes": {},
             "states": {},
         }
         try:
-            adapter = get_adapter(name)
+            row["states"] = get_adapter(name).states.names()
         except PluginError as exc:
             row["status"] = str(exc)
-        else:
-            able = asdict(adapter.capabilities)
-            row |= {
-                "notes": able.pop("notes"),
-                "capabilities": able,
-                "states": adapter.states.names(),
-            }
         rows.append(row)
     return rows

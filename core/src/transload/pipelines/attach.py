@@ -1,113 +1,16 @@
-"""Decide without any I/O whether to submit, attach, collect or go on to the next attempt."""
+"""Define what an orchestrator stores about the job of a step."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
+from transload.pipelines.chain import Action, Newest
 from transload.runner.schedulers import Cluster
 from transload.specs import AppState, AppStatus, CfgVal, is_terminal, looks_secret
 from transload.specs.serialization import SCHEMA, reading
 
-__all__ = [
-    "Action",
-    "Again",
-    "AttachRecord",
-    "AttachStore",
-    "Attached",
-    "Newest",
-    "decide",
-    "decide_earlier",
-]
-
-
-class Action(str, Enum):
-    """What to do about the newest job of a step's chain."""
-
-    SUBMIT = "submit"  # there is none
-    ATTACH = "attach"  # it is on its way
-    COLLECT = "collect"  # it has ended, and that is the answer
-    NEXT = "next"  # it has ended, and the step is to run again
-    WAIT_END = "wait_end"  # it is being cancelled: wait for its end, then decide again
-    END = "end"  # a person asks anew: end it, wait for its end, then decide again
-    WAIT_KNOWN = "wait_known"  # the scheduler cannot say: wait, as long as patience lasts
-    GONE = "gone"  # it existed and does not any more
-    OVER = "over"  # a later try has submitted it: this one is over
-    FOREIGN = "foreign"  # it may be another installation's, and it runs
-
-
-class Again(Enum):
-    """How this try of a step asks, compared with the try that submitted the newest of its jobs.
-
-    - ``NO``: it is the same asking, as with a retry.
-    - ``IF_ENDED``: the same, but it may be a person who runs the step again. A job that was
-      cancelled does not stay so then. One that runs is the step's.
-    - ``YES``: a person asks anew, so that the step runs again.
-    - ``LATER``: the job was submitted by a later try than this one, which is over.
-    - ``FOREIGN``: the job may be one of another installation with the same names.
-    """
-
-    NO = "no"
-    IF_ENDED = "if_ended"
-    YES = "yes"
-    LATER = "later"
-    FOREIGN = "foreign"
-
-    @property
-    def is_same(self) -> bool:
-        """Return whether a job that runs is the one that this try asks for."""
-        return self in (Again.NO, Again.IF_ENDED)
-
-
-@dataclass(frozen=True, slots=True)
-class Newest:
-    """The newest job of a step's chain, as its scheduler knows it.
-
-    Args:
-        handle: its handle. It is the one that the first job will get if there is none, and None if
-            the scheduler cannot say which job is the newest.
-        number: its number in the chain, or None if the chain has no job.
-        status: its status, or None if there is no job, or it is gone.
-        again: how this try asks, compared with the one that submitted it.
-        digest: the digest of its definition, or None if it is not known.
-        here: whether the current settings would submit to the same scheduler and cluster.
-        elsewhere: it may be there, on a machine that this one cannot see.
-    """
-
-    handle: str | None
-    number: int | None = None
-    status: AppStatus | None = None
-    again: Again = Again.NO
-    digest: str | None = None
-    here: bool = True
-    elsewhere: bool = False
-
-
-_ENDED_BADLY: Final = frozenset({AppState.FAILED, AppState.CANCELLED})
-
-
-def decide(newest: Newest, resubmit_on: frozenset[AppState]) -> Action:
-    """Return what to do about the newest job of a chain."""
-    status = newest.status
-    if newest.again is Again.LATER:
-        return Action.OVER
-    if status is None:
-        return Action.SUBMIT if newest.number is None else Action.GONE
-    if status.state is AppState.UNKNOWN:
-        return Action.WAIT_KNOWN
-    has_ended = is_terminal(status.state)
-    if newest.again is Again.FOREIGN:
-        return Action.NEXT if has_ended else Action.FOREIGN
-    if newest.again is Again.YES:
-        return Action.NEXT if has_ended else Action.END
-    if newest.again is Again.IF_ENDED:
-        resubmit_on = _ENDED_BADLY
-    if has_ended:
-        return Action.NEXT if status.state in resubmit_on else Action.COLLECT
-    if status.cancel_requested and AppState.CANCELLED in resubmit_on:
-        return Action.WAIT_END
-    return Action.ATTACH
+__all__ = ["AttachRecord", "AttachStore", "Attached", "decide_earlier"]
 
 
 def decide_earlier(newest: Newest) -> Action:

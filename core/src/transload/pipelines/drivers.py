@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from transload.errors import ConfigError, StateUnknown, TransloadTimeout
 from transload.pipelines.attach import Attached
-from transload.pipelines.effects import AskedAnew, Effects, json_values
+from transload.pipelines.chain import AskedAnew, json_values
+from transload.pipelines.effects import Effects
 from transload.pipelines.errors import AppLost, Detached, HandedBack
 from transload.pipelines.identity import where
 from transload.pipelines.lifecycle import (

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import (
     AppNotFound,
     ConfigError,
     SchedulerUnavailable,
-    SpecError,
     TransloadError,
 )
-from transload.pipelines.attach import Again, AttachRecord, Newest
+from transload.pipelines.attach import AttachRecord
+from transload.pipelines.chain import (
+    AskedAnew,
+    Member,
+    Newest,
+    first_of_asking,
+    newest_of,
+)
 from transload.pipelines.end_requests import somebody_asked
 from transload.pipelines.errors import AppLost, HandedBack
 from transload.pipelines.identity import app_id_of, chain_of, where
@@ -57,9 +61,6 @@ if TYPE_CHECKING:
     from transload.specs import AppDef
 
 
-AskedAnew = Callable[[Mapping[str, Any], Mapping[str, Any]], Again]
-"""Compares the words of the try that submitted a job with those of this try."""
-
 _SAVING: Final = (Load, Save, Submit)
 """Effects that need the orchestrator's store, or a submit."""
 
@@ -89,22 +90,23 @@ class _Place:
         """Ask for all jobs of the chain, oldest first."""
         found = self.runner.scheduler(self.scheduler).chain(self.prefix)
         return [
-            _Member(self, number, each, None if each is None else each.asked)
+            self.member(number, each, None if each is None else each.asked)
             for number, each in found
         ]
 
+    def member(
+        self, number: int, found: AppDescription | None, asked: Mapping[str, Any] | None
+    ) -> _Member:
+        """Return a job of the chain here."""
+        handle = self.handle_of(number)
+        return _Member(handle, number, found, asked, here=self.is_present, place=self)
+
 
 @dataclass(frozen=True)
-class _Member:
-    """A job of a chain, whose description is None if it is gone.
+class _Member(Member):
+    """A job of a chain, and the place where it is."""
 
-    ``asked`` are the words of the try that submitted it, or None if they are not known.
-    """
-
-    place: _Place
-    number: int
-    found: AppDescription | None
-    asked: Mapping[str, Any] | None
+    place: _Place | None = None
 
 
 class Effects:
@@ -240,8 +242,8 @@ class Effects:
                 return Newest(handle, status=AppStatus(AppState.UNKNOWN, msg=str(exc)))
         elsewhere = hint is not None and _is_out_of_sight(hint, places[0])
         if hint is not None and (hint.handle is not None or elsewhere):
-            members.append(_Member(places[0], hint.attempt, None, hint.asked))
-        self._chain = [each for each in members if each.place.is_present]
+            members.append(places[0].member(hint.attempt, None, hint.asked))
+        self._chain = [each for each in members if each.here]
         if members:
             newest = self._newest(members)
             return replace(newest, elsewhere=elsewhere and newest.status is None)
@@ -250,26 +252,12 @@ class Effects:
 
     def _newest(self, members: Sequence[_Member]) -> Newest:
         """Return the newest of the jobs that were found."""
-        # what the orchestrator has stored comes last, and adds only what the scheduler has forgotten
-        newest = max(members, key=lambda each: (each.number, each.found is not None))
-        stored = [each.asked for each in members if each.number == newest.number]
-        self.runner = newest.place.runner
-        handle = newest.place.handle_of(newest.number)
-        here = newest.place.is_present
-        again = Again.NO
-        asked = next((each for each in stored if each is not None), None)
-        if self._asked_anew is not None and asked is not None:
-            again = self._asked_anew(asked, self._asked)
-        if newest.found is None:
-            return Newest(handle, newest.number, again=again, here=here)
-        return Newest(
-            handle,
-            newest.number,
-            status=newest.found.status,
-            again=again,
-            digest=newest.found.digest,
-            here=here,
-        )
+        newest = newest_of(members, self._asked, self._asked_anew)
+        wanted = (newest.handle, newest.here)
+        place = next(each.place for each in members if (each.handle, each.here) == wanted)
+        assert place is not None
+        self.runner = place.runner
+        return newest
 
     def _places(self, hint: AttachRecord | None) -> list[_Place]:
         """Return where jobs of the step may be, the present place last."""
@@ -318,7 +306,7 @@ class Effects:
         else:
             first = effect.attempt
             if not effect.anew:
-                first = self._first_of_asking()
+                first = first_of_asking(self._chain, self._asked_anew)
             self._prepared = self._build(self._app_id(effect.attempt), first)
         self.runner = self._given
         return Prepared(self._prepared.handle, self._prepared.digest)
@@ -490,20 +478,6 @@ class Effects:
             asked=self._asked,
         )
 
-    def _first_of_asking(self) -> int:
-        """Return the number of the job with which the newest asking began.
-
-        The jobs that only a host's retry has asked for go on with the checkpoints of the one before.
-        """
-        first = 0
-        if self._asked_anew is None:
-            return first
-        known = {each.number: each.asked for each in self._chain if each.asked is not None}
-        for (number, before), (_, after) in pairwise(sorted(known.items())):
-            if not self._asked_anew(before, after).is_same:
-                first = number + 1
-        return first
-
     def _with_retries(self, app: AppDef) -> AppDef:
         """Return the app definition with the retries that the options leave to it."""
         options = self._state.options
@@ -530,16 +504,3 @@ def _is_out_of_sight(stored: AttachRecord, place: _Place) -> bool:
         return False
     reach = place.runner.scheduler(place.scheduler).capabilities.reachable_from
     return reach != "network"
-
-
-def json_values(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the words of a try as they are read again from the record of a job.
-
-    Raises:
-        SpecError: if they hold something else than JSON values.
-    """
-    try:
-        found: dict[str, Any] = json.loads(json.dumps(dict(asked), allow_nan=False))
-    except (TypeError, ValueError) as exc:
-        raise SpecError(f"asked={asked!r}: must be JSON values: {exc}") from exc
-    return found

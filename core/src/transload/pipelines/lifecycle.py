@@ -23,15 +23,8 @@ from transload.errors import (
     TransloadError,
     TransloadTimeout,
 )
-from transload.pipelines.attach import (
-    Action,
-    Again,
-    Attached,
-    AttachRecord,
-    Newest,
-    decide,
-    decide_earlier,
-)
+from transload.pipelines.attach import Attached, AttachRecord, decide_earlier
+from transload.pipelines.chain import Action, Again, Newest, decide, is_own, refuse
 from transload.pipelines.errors import AppCancelled, AppLost, Detached, StillRunning
 from transload.pipelines.identity import Identity, chain_of, where
 from transload.pipelines.log_lines import reach
@@ -515,7 +508,7 @@ class Lifecycle:
             newest = yield from self._look_at_newest(hint)
             action = decide(newest, self.state.options.resubmit_on)
             yield from self._note_reach(outage, newest, action)
-            self._refuse(action, newest)
+            refuse(action, newest)
             yield from self._stop_before_start(action, newest)
             if action is Action.WAIT_KNOWN:
                 yield from self._pause(outage, newest)
@@ -537,26 +530,12 @@ class Lifecycle:
         self._is_hidden = newest.handle is None
         return newest
 
-    def _refuse(self, action: Action, newest: Newest) -> None:
-        """Raise if this try must neither take the newest job nor submit another one."""
-        handle = newest.handle
-        if action is Action.OVER:
-            why = "a later try of this step has submitted it, and this one is over"
-            raise Detached(handle, why=why)
-        if action is Action.FOREIGN:
-            raise ConfigError(
-                f"{handle} runs, and may be the job of another installation in which this step has "
-                "the same name: it is neither taken over nor ended. Give each installation a name "
-                "of its own (in Airflow: [transload] deployment_id), or end the job with: transload "
-                f"cancel {handle}"
-            )
-
     def _stop_before_start(self, action: Action, newest: Newest) -> Steps[None]:
         """Raise if the step was killed, or a limit has passed, and end the job if it is the step's."""
         stop = yield from self._stop()
         if stop is None:
             return
-        if _is_own(action, newest):
+        if is_own(action, newest):
             self.state.intended = newest.handle
             yield from self._undo()
         raise self._stopped(stop)
@@ -972,7 +951,7 @@ class Lifecycle:
         if self._is_hidden:
             chain = chain_of(self.state.identity)
             yield from self._log_not_cancelled(chain, _message(newest.status))
-        if _is_own(decide(newest, self.state.options.resubmit_on), newest):
+        if is_own(decide(newest, self.state.options.resubmit_on), newest):
             self.state.intended = newest.handle
         return not self._is_hidden
 
@@ -1100,12 +1079,6 @@ class Lifecycle:
 
     def _log(self, text: str) -> Steps[None]:
         yield from self._do(Note(text))
-
-
-def _is_own(action: Action, newest: Newest) -> bool:
-    """Tell whether the newest job is the one that this try would attach to."""
-    takes = action in (Action.ATTACH, Action.COLLECT, Action.WAIT_END, Action.WAIT_KNOWN)
-    return takes and newest.again.is_same
 
 
 @dataclass

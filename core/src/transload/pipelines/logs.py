@@ -8,22 +8,23 @@ from __future__ import annotations
 import logging
 import re
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadError
 from transload.runner.logs import PAGES_PER_TURN, Redraws, drain
-from transload.schedulers.api import LogQuery, Stream, replicas_of
+from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
 from transload.schedulers.follower import read_logs
 from transload.specs.serialization import SCHEMA, reading
 
 if TYPE_CHECKING:
     from transload.pipelines.attach import AttachStore
     from transload.pipelines.options import ExecutionOptions
-    from transload.schedulers.api import LogPage, SchedulerBase
+    from transload.schedulers.api import SchedulerBase
     from transload.schedulers.subscription import Subscription
 
 LogSink = Callable[[str, int, Stream, str], None]
@@ -136,6 +137,7 @@ class LogForwarder:
         options: the orchestrator's settings.
         store: keeps the position for a restart. None means that it is not kept.
         cursor: where an earlier forwarder stopped. None means what the store has kept for this job.
+        last: begin with so many of the last lines of each replica. None means with the first line.
         clock: returns the seconds by which the rate is counted.
     """
 
@@ -147,6 +149,7 @@ class LogForwarder:
         options: ExecutionOptions,
         store: AttachStore | None = None,
         cursor: dict[str, Any] | None = None,
+        last: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.handle = handle
@@ -155,6 +158,7 @@ class LogForwarder:
         self._locate = locate
         self._sink = sink
         self._store = store
+        self._last = last
         self._longest = options.logging_interval
         self._rate: _Rate | None = None
         if options.max_log_rate is not None:
@@ -388,6 +392,11 @@ class LogForwarder:
         """Yield the pages that a source has now, a limited number of them."""
         if source.complete:
             return
+        if source.cursor is None and self._last is not None:
+            page = self._last_lines(scheduler, app_id, source, self._last)
+            yield page
+            source.complete = page.complete
+            return
         for _ in range(PAGES_PER_TURN):
             query = LogQuery(source.role, source.replica, source.stream, source.cursor)
             try:
@@ -400,6 +409,25 @@ class LogForwarder:
             if page.complete or not page.lines:
                 source.complete = page.complete
                 return
+
+    def _last_lines(
+        self, scheduler: SchedulerBase, app_id: str, source: _Source, last: int
+    ) -> LogPage:
+        """Return one page with the last lines that a source has now."""
+        kept: deque[str] = deque(maxlen=last)
+        cursor = None
+        while True:
+            # a scheduler that cannot do that cheaply begins with the first line
+            wanted = last if cursor is None else None
+            query = LogQuery(source.role, source.replica, source.stream, cursor, last=wanted)
+            try:
+                page = scheduler.log_read(app_id, query)
+            except AppNotFound:
+                return LogPage(list(kept), cursor or "", complete=True)
+            kept.extend(page.lines)
+            cursor = page.cursor
+            if page.complete or not page.lines:
+                return replace(page, lines=list(kept), stamps=[])
 
     def _hand_on(self, source: _Source, page: LogPage) -> int:
         """Pass on the lines of a page that were not passed on before, and return their number."""

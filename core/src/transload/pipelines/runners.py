@@ -6,11 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from transload.pipelines.adapter_io import AdapterIO
-from transload.pipelines.drivers import Driver
 from transload.pipelines.identity import Identity
-from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.options import ExecutionOptions
+from transload.pipelines.step import Step
 from transload.runner.api import shared_runner
 
 if TYPE_CHECKING:
@@ -56,16 +54,25 @@ def dry_run(
 ) -> str:
     """Return the request that an orchestrator would submit, as text for a person.
 
-    It touches nothing outside of this process. The arguments are those of `host_runner` and
-    `AdapterIO`. ``runner`` is another one than the orchestrator's own.
+    It touches nothing outside of this process. The arguments are those of `host_runner` and `Step`.
+    ``runner`` is another one than the orchestrator's own.
 
     Raises:
         SpecError: if the job is wrong, or the scheduler cannot express it.
         ConfigError: for an unknown scheduler or option.
     """
-    identity = Identity(host, ("dry-run",), (launch.name,))
-    io = AdapterIO(
+    step = _StepToShow(
+        launch,
+        options,
         runner=runner or host_runner(host, inherit_env=inherit_env),
-        context_args=context_args or {},
+        arguments=context_args,
     )
-    return Driver(launch, LifecycleState(identity, options or ExecutionOptions()), io).dry_run()
+    return repr(step.plan())
+
+
+class _StepToShow(Step):
+    """A step that is only shown, of which there is no run."""
+
+    def identity(self) -> Identity:
+        """Return a name of its own."""
+        return Identity(self.runner.name(), ("dry-run",), (self.need_launch().name,))

@@ -5,19 +5,14 @@ This holds what is Tinyflow's own, while the core runs the job.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Unpack
 
 from transload.errors import TransloadError
 from transload.pipelines import (
     Adapter,
-    AdapterCapabilities,
-    AdapterIO,
     Again,
-    Driver,
-    Ending,
+    AppCancelled,
     ExecutionOptions,
     ExecutionSettings,
     Identity,
@@ -25,11 +20,12 @@ from transload.pipelines import (
     Launch,
     LaunchSettings,
     OverrideOptions,
+    Step,
     dry_run,
     host_runner,
     split_options,
 )
-from transload_tinyflow.states import ENDINGS, STATES
+from transload_tinyflow.states import STATES
 
 if TYPE_CHECKING:
     import tinyflow
@@ -37,53 +33,35 @@ if TYPE_CHECKING:
     from transload.runner import AppResults
 
 
-@dataclass(frozen=True)
-class StepContext:
-    """What Tinyflow says of one step that runs, and what its user set."""
+class TinyflowStep(Step):
+    """The job of a step of Tinyflow."""
 
-    tinyflow: tinyflow.Context
-    options: ExecutionOptions
-    retries: int = 0
-    inherit_env: bool = False
+    host = "tinyflow"
 
-
-class TinyflowAdapter(Adapter[StepContext]):
-    """The adapter that ``transload.pipelines.get_adapter("tinyflow")`` returns."""
-
-    name = "tinyflow"
-    states = STATES
-    endings: ClassVar[Mapping[Ending, str]] = ENDINGS
-    capabilities = AdapterCapabilities(notes={"deferred": "a step holds the engine while it waits"})
-
-    def convert(self, source: Any, **host_options: Any) -> tinyflow.Step:
-        """Return a step, as `step_from_app` does."""
-        return step_from_app(source, **host_options)
-
-    def dry_run(
+    def __init__(
         self,
-        source: Any,
+        context: tinyflow.Context,
+        launch: Launch,
+        options: ExecutionOptions,
         *,
-        name: str | None = None,
         retries: int = 0,
-        launch: LaunchSettings | None = None,
         inherit_env: bool = False,
-        **options: Any,
-    ) -> str:
-        """Return what a step would submit. Arguments and errors as of `step_from_app`."""
-        overrides, settings = split_options(options)
-        made = Launch.of(source, **(launch or {})).with_overrides(overrides)
-        return dry_run(self.name, made, settings, inherit_env=inherit_env)
+    ) -> None:
+        runner = host_runner(self.host, inherit_env=inherit_env)
+        super().__init__(
+            launch, options, runner=runner, tried=context.failures, host_retries=retries
+        )
+        self._context = context
 
-    def identity(self, context: StepContext) -> Identity:
+    def identity(self) -> Identity:
         """Return whose job it is, in words that stay the same as long as the step exists."""
-        step = context.tinyflow
-        return Identity(self.name, (step.flow_run,), (step.step,))
+        return Identity(self.host, (self._context.flow_run,), (self._context.step,))
 
-    def asked(self, context: StepContext) -> dict[str, Any]:
+    def words(self) -> dict[str, Any]:
         """Return what tells this try from others, which is kept with the job that it submits."""
-        return {"round": context.tinyflow.round, "began": context.tinyflow.began}
+        return {"round": self._context.round, "began": self._context.began}
 
-    def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+    def again(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
         """Tell whether a person has run the step again since the try that submitted its job."""
         if now["round"] != kept["round"]:
             return Again.YES if now["round"] > kept["round"] else Again.LATER
@@ -91,41 +69,19 @@ class TinyflowAdapter(Adapter[StepContext]):
             return Again.FOREIGN  # the same names in another Tinyflow
         return Again.NO
 
-    def io(self, context: StepContext) -> AdapterIO:
-        """Return the step's notes and its log, and who is asked at its end."""
-        step = context.tinyflow
-        return AdapterIO(
-            runner=host_runner(self.name, inherit_env=context.inherit_env),
-            store=step.notes,
-            log_store=step.log_notes,
-            sink=lambda role, replica, stream, line: step.log(f"{role}/{replica} {line}"),
-            log=step.log,
-            host_retries=context.retries,
-            asked=step.stop_was_asked_for,
-        )
+    def say(self, text: str) -> None:
+        """Write a line into the log of the step."""
+        self._context.log(text)
 
-    @contextmanager
-    def cancel_on_exit(self, context: StepContext, driver: Driver) -> Iterator[None]:
-        """Give a context in which Tinyflow's stop of the step reaches the driver."""
-        context.tinyflow.on_stop(driver.kill)
-        yield
-
-    def translate(self, error: TransloadError, context: StepContext) -> BaseException:
-        """Return the exception by which Tinyflow stops a step, fails it, or tries it again."""
-        import tinyflow
-
-        if self.endings[Ending.of(error)] == "Stopped":
-            return tinyflow.Stopped(str(error))
-        return tinyflow.Broken(str(error), again=context.options.host_may_retry(error))
+    def asked(self) -> bool:
+        """Tell whether a person has stopped the step, and not the end of its machine."""
+        return self._context.stop_was_asked_for()
 
 
 class StepOptions(JobSettings, ExecutionSettings, total=False):
     """What is set over the job of a step, and how it is run."""
 
     overrides: OverrideOptions
-
-
-ADAPTER = TinyflowAdapter()
 
 
 def step_from_app(
@@ -158,8 +114,34 @@ def step_from_app(
     overrides, settings = split_options(options)
     made = Launch.of(source, **(launch or {})).with_overrides(overrides)
 
-    def work(step: tinyflow.Context) -> AppResults:
-        context = StepContext(step, settings, retries, inherit_env)
-        return ADAPTER.run(context, made, settings)
+    def work(context: tinyflow.Context) -> AppResults:
+        step = TinyflowStep(context, made, settings, retries=retries, inherit_env=inherit_env)
+        context.on_stop(step.kill)
+        try:
+            return step.run()
+        except AppCancelled as exc:
+            raise tinyflow.Stopped(str(exc)) from exc
+        except TransloadError as exc:
+            raise tinyflow.Broken(str(exc), again=settings.host_may_retry(exc)) from exc
 
     return tinyflow.Step(name or made.name, work, retries)
+
+
+def show_step(
+    source: Any,
+    *,
+    name: str | None = None,
+    retries: int = 0,
+    launch: LaunchSettings | None = None,
+    inherit_env: bool = False,
+    **options: Unpack[StepOptions],
+) -> str:
+    """Return what a step would submit. Arguments and errors as of `step_from_app`."""
+    overrides, settings = split_options(options)
+    made = Launch.of(source, **(launch or {})).with_overrides(overrides)
+    return dry_run(TinyflowStep.host, made, settings, inherit_env=inherit_env)
+
+
+def adapter() -> Adapter:
+    """Return what is registered of this plugin."""
+    return Adapter(TinyflowStep.host, convert=step_from_app, dry_run=show_step, states=STATES)

@@ -9,4 +9,4 @@ from transload.plugins.hookspecs import Register
 @hookimpl
 def transload_adapters(register: Register) -> None:
     """Register the adapter."""
-    register("tinyflow", "transload_tinyflow.adapter:TinyflowAdapter")
+    register("tinyflow", "transload_tinyflow.adapter:adapter")

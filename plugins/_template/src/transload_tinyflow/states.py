@@ -5,10 +5,9 @@ It does not import Tinyflow.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from transload.pipelines import Ending, StateMap
+from transload.pipelines import StateMap
 from transload.specs import AppState
 
 STATES: Final = StateMap(
@@ -27,13 +26,3 @@ STATES: Final = StateMap(
     notes={AppState.UNKNOWN: "once patience is exhausted"},
 )
 """AppState → name of a ``tinyflow.StepState``."""
-
-ENDINGS: Final[Mapping[Ending, str]] = {
-    Ending.FAILED: "Broken",
-    Ending.CANCELLED: "Stopped",
-    Ending.TIMEOUT: "Broken",
-    Ending.UNKNOWN: "Broken",
-    Ending.DETACHED: "Broken",
-    Ending.MISCONFIGURED: "Broken",
-}
-"""Name of the exception by which Tinyflow learns of each ending."""
