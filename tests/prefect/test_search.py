@@ -139,7 +139,6 @@ def test_convert_makes_a_flow_of_a_search() -> None:
     from prefect import Flow
 
     adapter = get_adapter("prefect")
-    assert adapter.capabilities.searches
     made = adapter.convert(_search(), name="tune", retries=2, flow={"retries": 1})
     assert isinstance(made, Flow)
     assert (made.name, made.retries) == ("tune", 1)

@@ -2,66 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
-from transload.errors import TransloadError
-from transload.pipelines import (
-    Adapter,
-    AdapterCapabilities,
-    AdapterIO,
-    Driver,
-    Ending,
-    Identity,
-    StateMap,
-)
+from transload.pipelines import Adapter, StateMap
 from transload.plugins import get_plugins, hookimpl
 from transload.plugins.hookspecs import Register
 from transload.schedulers.folder.home import local_home
 from transload.specs import AppState
 
 
-class NamedAdapter(Adapter[None]):
-    """An adapter of an orchestrator that only has a name."""
-
-    endings: ClassVar[dict[Ending, str]] = dict.fromkeys(Ending, "ended")
-
-    def __init__(self, name: str, capabilities: AdapterCapabilities) -> None:
-        self.name = name  # type: ignore[misc]
-        self.states = StateMap(  # type: ignore[misc]
-            name, {state: f"{name} {state.name.lower()}" for state in AppState}
-        )
-        self.capabilities = capabilities  # type: ignore[misc]
-
-    def convert(self, source: Any, **host_options: Any) -> Any:
-        """Return the source."""
-        return source
-
-    def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return a text."""
-        return "dry"
-
-    def identity(self, context: None) -> Identity:
-        """Return whose job it is."""
-        return Identity(self.name, ("here",), ("step",))
-
-    def io(self, context: None) -> AdapterIO:
-        """Refuse, so that no step of it runs."""
-        raise NotImplementedError
-
-    def cancel_on_exit(
-        self, context: None, driver: Driver
-    ) -> contextlib.AbstractContextManager[object]:
-        """Return a context without effect."""
-        return contextlib.nullcontext()
-
-    def translate(self, error: TransloadError, context: None) -> BaseException:
-        """Return the error."""
-        return error
+def named(name: str) -> Adapter:
+    """Return an adapter of an orchestrator that only has a name."""
+    states = StateMap(name, {state: f"{name} {state.name.lower()}" for state in AppState})
+    return Adapter(name, convert=str, dry_run=str, states=states)
 
 
 class Adapters:
@@ -70,13 +27,8 @@ class Adapters:
     @hookimpl
     def transload_adapters(self, register: Register) -> None:
         """Register them."""
-        register("cron", lambda: NamedAdapter("cron", AdapterCapabilities(deferred=True)))
-        register(
-            "nightly",
-            lambda: NamedAdapter(
-                "nightly", AdapterCapabilities(notes={"deferred": "not at night"})
-            ),
-        )
+        register("cron", lambda: named("cron"))
+        register("nightly", lambda: named("nightly"))
 
 
 def test_components(invoke: Any) -> None:
@@ -204,7 +156,7 @@ def test_broken_plugin_is_shown_with_its_traceback(invoke: Any) -> None:
 
 
 def test_info_of_adapters(invoke: Any) -> None:
-    """An adapter is listed, and explained by name with what it can express and its states."""
+    """An adapter is listed, and explained by name with its states."""
     get_plugins().register(Adapters(), "two-hosts")
     try:
         listed = invoke("info").lines
@@ -213,10 +165,9 @@ def test_info_of_adapters(invoke: Any) -> None:
     finally:
         get_plugins().unregister("two-hosts")
     assert "adapter\tcron\tinstalled\ttwo-hosts\t" in listed
-    assert "  deferred: no (not at night)" in shown
     assert "  FAILED: nightly failed" in shown
     (cron,) = document["adapters"]
-    assert (cron["capabilities"]["deferred"], cron["states"]["FAILED"]) == (True, "cron failed")
+    assert cron["states"]["FAILED"] == "cron failed"
 
 
 def test_config(invoke: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,6 @@ from typing import Any, ClassVar
 
 from transload.errors import TransloadError
 from transload.pipelines import (
-    Adapter,
-    AdapterCapabilities,
     AdapterIO,
     Again,
     AppCancelled,
@@ -24,6 +22,7 @@ from transload.pipelines import (
     ExecutionOptions,
     Identity,
     Launch,
+    LifecycleAdapter,
     StateMap,
     host_runner,
     outcome,
@@ -34,13 +33,12 @@ from transload_testing.adapter_driver import ChildJob
 from transload_testing.stores import JsonFileStore
 
 
-class FormAdapter(Adapter[ChildJob]):
+class FormAdapter(LifecycleAdapter[ChildJob]):
     """An adapter whose steps are child processes of the suite."""
 
     name = "form"
     states = StateMap("Form", {state: state.name for state in AppState})
     endings: ClassVar[Mapping[Ending, str]] = {ending: ending.value for ending in Ending}
-    capabilities = AdapterCapabilities()
 
     def convert(self, source: Any, **host_options: Any) -> Any:
         """Return the source."""

@@ -15,13 +15,13 @@ import pytest
 from transload.errors import ConfigError, PluginError, TransloadError
 from transload.pipelines import (
     Adapter,
-    AdapterCapabilities,
     AdapterIO,
     Driver,
     Ending,
     ExecutionOptions,
     Identity,
     Launch,
+    LifecycleAdapter,
     StateMap,
     get_adapter,
     host_runner,
@@ -39,13 +39,12 @@ class CronError(Exception):
     """What an error of transload is in Cron."""
 
 
-class Cron(Adapter[str]):
+class Cron(LifecycleAdapter[str]):
     """An adapter, for steps that have a name and nothing else."""
 
     name = "cron"
     states = StateMap("Cron", {state: state.name.lower() for state in AppState})
     endings: ClassVar[Mapping[Ending, str]] = {ending: ending.value for ending in Ending}
-    capabilities = AdapterCapabilities(deferred=True, notes={"ports": "not yet"})
 
     def __init__(self, runner: Runner | None = None) -> None:
         self.runner = runner or host_runner(self.name)
@@ -83,10 +82,10 @@ class Cron(Adapter[str]):
         return CronError(f"{context}: {self.endings[Ending.of(error)]}: {error}")
 
 
-class Vague(Cron):
-    """An adapter that does not say what it can do in the way that all do."""
-
-    capabilities: Any = "all"
+def vague() -> Adapter:
+    """Return an adapter whose states are no table."""
+    states: Any = {"RUNNING": "on"}
+    return Adapter("vague", convert=str, dry_run=str, states=states)
 
 
 def broken() -> Cron:
@@ -103,7 +102,7 @@ class CronPlugin:
         register("cron", Cron)
         register("broken", broken)
         register("half", lambda: object())
-        register("vague", Vague)
+        register("vague", vague)
         register("absent", "no.such.module:thing")
 
 
@@ -128,8 +127,8 @@ def test_get_adapter() -> None:
     ("name", "says"),
     [
         ("broken", "no cron"),
-        ("half", "lacks the base class"),
-        ("vague", "lacks capabilities of"),
+        ("half", "object is no transload.pipelines.Adapter"),
+        ("vague", "with a StateMap"),
         ("absent", "cannot be loaded"),
     ],
 )
@@ -141,15 +140,13 @@ def test_broken_adapters_are_the_plugins_fault(name: str, says: str) -> None:
 
 
 def test_describe_adapters() -> None:
-    """The table of adapters has what each can express, and does not fail for broken ones."""
+    """The table of adapters has the names of states, and does not fail for broken ones."""
     rows = {row["name"]: row for row in describe_adapters()}
     assert rows["cron"]["status"] == "installed"
-    assert rows["cron"]["capabilities"]["deferred"] is True
-    assert rows["cron"]["notes"] == {"ports": "not yet"}
     assert rows["cron"]["states"]["SUCCEEDED"] == "succeeded"
     assert rows["cron"]["plugin"] == "crons"
     assert "no cron here" in rows["broken"]["status"]
-    assert "lacks" in rows["vague"]["status"]
+    assert "StateMap" in rows["vague"]["status"]
 
 
 def test_a_state_table_costs_little() -> None:
@@ -177,7 +174,7 @@ def test_endings_are_total() -> None:
 def test_an_adapter_without_a_method_cannot_be_made() -> None:
     """The base class names what is missing."""
 
-    class Mute(Adapter[str]):
+    class Mute(LifecycleAdapter[str]):
         """Lacks all methods."""
 
     with pytest.raises(

@@ -100,6 +100,8 @@ if TYPE_CHECKING:
     from transload.schedulers.api import SchedulerBase, Stream
     from transload.specs import AppDef
 
+_logger = logging.getLogger("transload.pipelines")
+
 FIRST_PAUSE: Final = 0.05
 LONGEST_PAUSE: Final = 2.0
 """The first and the longest pause, in seconds, between two questions to a scheduler that is away."""
@@ -228,7 +230,7 @@ class Step(ABC):
 
     def say(self, text: str) -> None:
         """Take a line for people. One that begins with ``warning: `` is a warning."""
-        logging.getLogger("transload.pipelines").info("%s", text)
+        _logger.info("%s", text)
 
     def line(self, role: str, replica: int, stream: Stream, line: str) -> None:
         """Take a line of the job's log, with its newline. The default says it."""
@@ -247,8 +249,9 @@ class Step(ABC):
         """Take a new status, for a display. It may block, and a failure does the job no harm.
 
         It is called for each new state, and for another whole percent of progress at most once a
-        second. With `run_async` it is called in a thread.
+        second. With `run_async` it is called in a thread. The default is a line for debugging.
         """
+        _logger.debug("%s is %s", self.handle, status.state)
 
     def words(self) -> Mapping[str, Any]:
         """Return the host's words of this try, as JSON values. They are kept with its job."""

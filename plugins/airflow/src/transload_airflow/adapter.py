@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 import transload_airflow
 from transload.errors import AppFailed, TransloadError
 from transload.pipelines import (
-    Adapter,
-    AdapterCapabilities,
     AdapterIO,
     Again,
     Driver,
@@ -28,6 +26,7 @@ from transload.pipelines import (
     ExecutionOptions,
     Identity,
     Launch,
+    LifecycleAdapter,
     dry_run,
     json_safe,
 )
@@ -114,21 +113,12 @@ class TaskContext:
             self.driver.kill()
 
 
-class AirflowAdapter(Adapter[TaskContext]):
+class AirflowAdapter(LifecycleAdapter[TaskContext]):
     """The adapter that ``transload.pipelines.get_adapter("airflow")`` returns."""
 
     name = "airflow"
     states = STATES
     endings: ClassVar[Mapping[Ending, str]] = ENDINGS
-    capabilities = AdapterCapabilities(
-        deferred=True,
-        notes={
-            "deferred": "jobs of the local scheduler only where the triggerer is on the worker's machine",
-            "cancel": "marking or clearing a deferred task cancels the job immediately from Airflow 3.3 on",
-            "reattach": "by the job's id; several installations on one scheduler need a [transload] deployment_id each",
-            "searches": "a group of tasks: each trial a mapped one, suggested round by round",
-        },
-    )
 
     def convert(self, source: Any, **host_options: Any) -> TransloadOperator | TaskGroup:
         """Return an operator, and of a Search a group of tasks.

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import transload_ax
 from transload.errors import TransloadError
 from transload.pipelines import (
-    Adapter,
-    AdapterCapabilities,
     AdapterIO,
     Again,
     Driver,
     Ending,
     Identity,
+    LifecycleAdapter,
 )
 from transload_ax.states import ENDINGS, STATES
 from transload_ax.units import HOST, PARAMETERS, JobView, TrialKey, TrialNotes, log_sink
@@ -69,22 +68,12 @@ class JobEnded(Exception):
         self.view = view
 
 
-class AxAdapter(Adapter[TrialContext]):
+class AxAdapter(LifecycleAdapter[TrialContext]):
     """The adapter that ``transload.pipelines.get_adapter("ax")`` returns."""
 
     name = HOST
     states = STATES
     endings: ClassVar[Mapping[Ending, str]] = ENDINGS
-    capabilities = AdapterCapabilities(
-        launch_parameters=False,
-        deferred=True,
-        searches=True,
-        notes={
-            "launch_parameters": "a trial has no upstream; what is searched may set image, replicas, resources",
-            "deferred": "the optimiser may be ended and started again while jobs run",
-            "results": "as metrics",
-        },
-    )
 
     def convert(
         self, source: Any, *, launch: LaunchSettings | None = None, **host_options: Any

@@ -19,8 +19,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeGuard
 import transload_kfp
 from transload.errors import ConfigError, SpecError, TransloadError
 from transload.pipelines import (
-    Adapter,
-    AdapterCapabilities,
     AdapterIO,
     Again,
     Detached,
@@ -29,6 +27,7 @@ from transload.pipelines import (
     ExecutionOptions,
     Identity,
     Launch,
+    LifecycleAdapter,
     LifecycleState,
     host_runner,
     inside_job,
@@ -93,24 +92,12 @@ class TaskFailed(SystemExit):
     """Ends the task's process with an exit code. What happened has been said."""
 
 
-class KfpAdapter(Adapter[TaskContext]):
+class KfpAdapter(LifecycleAdapter[TaskContext]):
     """The adapter that ``transload.pipelines.get_adapter("kfp")`` returns."""
 
     name = HOST
     states = STATES
     endings: ClassVar[Mapping[Ending, int]] = ENDINGS
-    capabilities = AdapterCapabilities(
-        searches=True,
-        notes={
-            "roles": "by launcher_from_app; a component of its own is one container",
-            "replicas": "by launcher_from_app",
-            "ports": "by launcher_from_app",
-            "mounts": "volumes as claims; others by launcher_from_app",
-            "launch_parameters": "by launcher_from_app",
-            "cancel": "a person's end of the run does what on_kill says; a component's pod is ended by the cluster",
-            "deferred": "a launcher is a small pod that waits",
-        },
-    )
 
     def convert(self, source: Any, **host_options: Any) -> Any:
         """Return a component, a launcher, or of a search a pipeline.

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeGuard
 import transload_prefect
 from transload.errors import SpecError, TransloadError, TransloadTimeout
 from transload.pipelines import (
-    Adapter,
-    AdapterCapabilities,
     AdapterIO,
     Again,
     Detached,
@@ -25,6 +23,7 @@ from transload.pipelines import (
     ExecutionOptions,
     Identity,
     Launch,
+    LifecycleAdapter,
     host_runner,
 )
 from transload.runner import Job
@@ -95,21 +94,12 @@ class StateReturned(Exception):
         self.state = state
 
 
-class PrefectAdapter(Adapter[JobContext]):
+class PrefectAdapter(LifecycleAdapter[JobContext]):
     """The adapter that ``transload.pipelines.get_adapter("prefect")`` returns."""
 
     name = HOST
     states = STATES
     endings: ClassVar[Mapping[Ending, tuple[str, str] | None]] = ENDINGS
-    capabilities = AdapterCapabilities(
-        deferred=True,
-        searches=True,
-        notes={
-            "deferred": "one thread a scheduler watches its jobs; async tasks and AppTaskRunner hold none of their own",
-            "searches": "a flow, a task run for each trial; its state is in the search's tracker base",
-            "retries": "a retry of the task is a new attempt",
-        },
-    )
 
     def convert(self, source: Any, **host_options: Any) -> Any:
         """Return a task, or for a `transload_search.Search` a flow.

@@ -97,7 +97,7 @@ def info(name: str | None, as_json: bool) -> int:
     """List the installed schedulers, adapters and plugins, or show one.
 
     For a scheduler, show its options (for `run -c OPTION=VALUE`) and its capabilities. For an
-    adapter to an orchestrator, show its capabilities and its names of the states. For a plugin,
+    adapter to an orchestrator, show its names of the states. For a plugin,
     show what it provides, or why it is broken. TRANSLOAD_DISABLE_PLUGINS=NAME,NAME disables plugins.
     """
     with open_runner() as runner:
@@ -229,13 +229,7 @@ def _about_adapter(row: dict[str, Any]) -> list[str]:
     head = paint(f"adapter {row['name']}", "bold")
     if row["status"] != "installed":
         head = f"{head}: {row['status']}"
-    lines = [head]
-    notes = row["notes"]
-    for name, able in row["capabilities"].items():
-        line = f"  {name}: {_words(able)}"
-        lines.append(f"{line} ({notes[name]})" if name in notes else line)
-    states = [f"  {state}: {theirs}" for state, theirs in row["states"].items()]
-    return lines + states
+    return [head, *(f"  {state}: {theirs}" for state, theirs in row["states"].items())]
 
 
 def _about_plugin(info: PluginInfo) -> list[str]:
