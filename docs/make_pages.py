@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write states.md, hooks.md and a part of adapters.md from the code, and, for the site alone, a
+"""Write states.md and hooks.md from the code, and, for the site alone, a
 page for each module.
 
 Run it after changing a state table, a hook or an adapter: these pages are kept with the
@@ -24,7 +24,6 @@ from types import ModuleType
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-from make_adapters import adapters  # noqa: E402 - a neighbour of this file
 
 from transload.pipelines import StateMap  # noqa: E402
 from transload.plugins import hookspecs  # noqa: E402
@@ -387,7 +386,6 @@ def list_for_machines() -> str:
 PAGES = {
     "reference/states.md": states,
     "extend/hooks.md": hooks,
-    "reference/adapters.md": adapters,
 }
 
 if __name__ == "__main__":

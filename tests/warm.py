@@ -55,7 +55,7 @@ def warm_up(*names: str) -> None:
         return
     modules = [module for name in names for module in IMPORTED[name.removesuffix("_defaults")]]
     FORKS.set_forkserver_preload(
-        ["transload.pipelines.drivers", "transload.runner.api", "transload_testing", *modules]
+        ["transload.pipelines", "transload.runner.api", "transload_testing", *modules]
     )
     home = os.environ.pop(
         "TRANSLOAD_HOME", None

@@ -44,7 +44,7 @@ class Context:
         step: name of the step.
         round: counted up when a person runs the step again.
         began: when the flow run began.
-        failures: how often the step has failed in this round.
+        failures: how often the step has failed, in all rounds.
         log: takes a line for the step's log.
         on_stop: takes what is to be called when the step is stopped, by a person or because its
             machine is.

@@ -48,7 +48,7 @@ class TestKfp(AdapterConformance):
             "a task keeps nothing of its own between two tries: what left no record never was"
         ),
         "test_restart_while_being_cancelled": "what somebody cancelled stays cancelled when the pod is started again",
-        "test_logs_resume_without_repeats": "each try has a log of its own, which begins at the beginning",
+        "test_logs_go_on_after_a_crash": "each try has a log of its own, which begins at the beginning",
     }
 
     def make_driver(self, folder: Path, environment: Mapping[str, str]) -> KfpDriver:

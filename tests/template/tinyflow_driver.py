@@ -15,7 +15,7 @@ def run(child: ChildJob) -> None:
     from transload_tinyflow import step_from_app
 
     job = child.job
-    failures = Path(f"{child.store}-{job.generation}.failures")
+    failures = Path(f"{child.store}.failures")
     context = tinyflow.Context(
         flow_run=job.namespace,
         step=job.name,

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from transload.pipelines import Driver, ExecutionOptions, Identity, Launch
+from transload.pipelines import ExecutionOptions, Identity, Launch
 from transload.runner import Runner
 from transload.specs import AppStatus
-from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedControl, scripted_app
+from transload_testing.steps import PlainStep
 
 STEPS = [
     {"state": "RUNNING", "until": "go", "progress": {"fraction": 0.25}},
@@ -20,11 +20,12 @@ STEPS = [
 ]
 
 
-def driver(runner: Runner, **io: Any) -> Driver:
-    """Return a driver of a job that says how far it is."""
+def step_of(runner: Runner, **more: Any) -> PlainStep:
+    """Return the step of a job that says how far it is."""
     launch = Launch(app=scripted_app("a", {"steps": STEPS}), scheduler="scripted")
     options = ExecutionOptions(poll_interval=0.05, logging_interval=0.05)
-    return driver_of(runner, launch, Identity("host", ("here",), ("step",)), options, **io)
+    who = Identity("host", ("here",), ("step",))
+    return PlainStep(runner, launch, who, options, **more)
 
 
 class Display:
@@ -36,9 +37,8 @@ class Display:
         self.shown: list[float | None] = []
         self.threads: list[threading.Thread] = []
 
-    def show(self, handle: str, status: AppStatus) -> None:
+    def show(self, status: AppStatus) -> None:
         """Note a status."""
-        assert handle.startswith("scripted://")
         assert status.progress is not None
         self.shown.append(status.progress.fraction)
         self.threads.append(threading.current_thread())
@@ -51,13 +51,13 @@ class Display:
 def test_a_display(control: ScriptedControl, runner: Runner, form: str) -> None:
     """A display gets a new percent, and the end, and does not block an event loop."""
     display = Display(control)
-    looked_after = driver(runner, show_progress=display.show)
+    looked_after = step_of(runner, changed=display.show)
     if form == "async":
         asyncio.run(looked_after.run_async())
         assert threading.current_thread() not in display.threads
     elif form == "poll":
         looked_after.start()
-        while not looked_after.poll().final:
+        while not looked_after.look().is_terminal():
             pass
         looked_after.collect()
     else:
@@ -69,8 +69,8 @@ def test_a_broken_display(control: ScriptedControl, runner: Runner) -> None:
     """It costs one line of the log, and never the job."""
     lines: list[str] = []
     display = Display(control, OSError("no such server"))
-    results = driver(runner, show_progress=display.show, log=lines.append).run()
+    results = step_of(runner, changed=display.show, said=lines.append).run()
     assert results is not None
     assert display.shown == [0.25, 1.0]
     said = [line for line in lines if "displayed" in line]
-    assert said == ["warning: progress cannot be displayed: OSError: no such server"]
+    assert said == ["warning: the status cannot be displayed: OSError: no such server"]

@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -19,25 +19,24 @@ from transload.errors import SchedulerUnavailable, TransloadTimeout
 from transload.pipelines import (
     AppCancelled,
     Detached,
-    Driver,
     ExecutionOptions,
     Identity,
     Launch,
+    Step,
 )
 from transload.runner import Runner
 from transload.specs import AppState
-from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedControl, ScriptedScheduler, scripted_app
-from transload_testing.stores import MemoryStore
+from transload_testing.steps import PlainStep
 
 HELD = {"steps": [{"state": "RUNNING", "until": "go", "lines": ["hello"]}, "SUCCEEDED"]}
 SOON = 20.0
 
 
 @contextmanager
-def killed_after(execution: Driver, seconds: float) -> Iterator[None]:
-    """Have a real signal's handler kill an execution, so many seconds from now."""
-    before = signal.signal(signal.SIGUSR1, lambda number, frame: execution.kill(asked=True))
+def killed_after(step: Step, seconds: float) -> Iterator[None]:
+    """Have a real signal's handler kill a step, so many seconds from now."""
+    before = signal.signal(signal.SIGUSR1, lambda number, frame: step.kill(asked=True))
     timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGUSR1))
     timer.start()
     try:
@@ -48,17 +47,15 @@ def killed_after(execution: Driver, seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGUSR1, before)
 
 
-def held(runner: Runner, name: str, **options: Any) -> Driver:
-    """Return the execution of an app that ends when it is cancelled."""
-    app = scripted_app("a", HELD)
-    sink = lambda role, replica, stream, line: None  # noqa: E731
-    return driver_of(
+def held(runner: Runner, name: str, said: list[str] | None = None, **options: Any) -> PlainStep:
+    """Return the step of an app that ends when it is cancelled."""
+    lines: list[str] = [] if said is None else said
+    return PlainStep(
         runner,
-        Launch(app=app, scheduler="scripted"),
+        Launch(app=scripted_app("a", HELD), scheduler="scripted"),
         Identity("t", ("n",), (name,)),
         ExecutionOptions(**options),
-        sink=sink,
-        asked=lambda: True,
+        said=lines.append,
     )
 
 
@@ -134,29 +131,25 @@ def test_the_end_of_an_earlier_generation_is_asked_for_until_it_is_heard(
     control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A new run ends what the run before left, and asks until it is heard, but says so once."""
-    store, cancel, deaf, said = MemoryStore(), ScriptedScheduler.cancel, [True, True], []
+    cancel, deaf = ScriptedScheduler.cancel, [True, True]
+    said: list[str] = []
 
     def once_deaf(self: ScriptedScheduler, app_id: str) -> bool:
         if deaf and deaf.pop():
             raise SchedulerUnavailable("scripted")
         return cancel(self, app_id)
 
-    def of(generation: str) -> Driver:
+    def of(asking: int) -> PlainStep:
         launch = Launch(app=scripted_app("a", HELD), scheduler="scripted")
-        return driver_of(
-            runner,
-            launch,
-            Identity("t", ("n", generation), ("again",)),
-            store=store,
-            log=said.append,
-        )
+        who = Identity("t", ("n",), ("again",))
+        return PlainStep(runner, launch, who, said=said.append, round=asking)
 
-    handle = of("0").start().handle
+    handle = of(0).start()
     monkeypatch.setattr(ScriptedScheduler, "cancel", once_deaf)
     timer = threading.Timer(5, control.open, ("go",))
     timer.start()
     try:
-        assert of("1").start().handle != handle
+        assert of(1).start() != handle
     finally:
         timer.cancel()
         timer.join()
@@ -197,8 +190,7 @@ def test_a_limit_that_passes_before_the_app_is_there(
     That is reported once.
     """
     said: list[str] = []
-    one = held(runner, "limit-start", deadline=time.time() + 0.5)
-    one._io.log = said.append
+    one = held(runner, "limit-start", said, deadline=time.time() + 0.5)
     control.outage()
     with pytest.raises(
         TransloadTimeout, match="could not be cancelled: the orchestrator's time limit has passed"
@@ -222,8 +214,7 @@ def test_a_limit_that_passes_before_the_app_is_there(
 def test_a_start_that_waits_says_why(control: ScriptedControl, runner: Runner) -> None:
     """One line when the scheduler cannot be reached at the start, one when it is back."""
     said: list[str] = []
-    one = held(runner, "away-at-start")
-    one._io.log = said.append
+    one = held(runner, "away-at-start", said)
     control.outage()
     timer = threading.Timer(0.5, control.outage, (False,))
     timer.start()
@@ -233,7 +224,7 @@ def test_a_start_that_waits_says_why(control: ScriptedControl, runner: Runner) -
     assert [line.partition(" (")[0] for line in told] == ["cannot be reached, waiting", "is back"]
     one.kill(asked=True)
     with pytest.raises(AppCancelled):
-        one.resume()
+        one.collect(one.follow())
 
 
 def test_a_limit_that_passes_during_a_submit_is_no_detach(
@@ -244,7 +235,7 @@ def test_a_limit_that_passes_during_a_submit_is_no_detach(
     """
     app = scripted_app("a", {**HELD, "submit_seconds": 1.0})
     options = ExecutionOptions(on_kill="detach", deadline=time.time() + 0.3)
-    one = driver_of(
+    one = PlainStep(
         runner, Launch(app=app, scheduler="scripted"), Identity("t", ("n",), ("slow",)), options
     )
 
@@ -271,7 +262,7 @@ def test_a_persons_cancel_that_is_seen_late_is_no_limit(
     runner.cancel(one.handle)
     runner.wait(one.handle)
     time.sleep(max(0.0, (one.options.deadline or 0) - time.time()))
-    assert one.poll().final
+    assert one.look().is_terminal()
     with pytest.raises(AppCancelled):
         one.collect()
 
@@ -304,8 +295,8 @@ def test_killed_during_a_submit_whose_answer_is_lost(
 
 
 @contextmanager
-def log_that_nobody_reads() -> Iterator[dict[str, Any]]:
-    """Give what an adapter writes to, a pipe whose reader is gone."""
+def log_that_nobody_reads() -> Iterator[Callable[[str], None]]:
+    """Give what a host writes its log by, to a pipe whose reader is gone."""
     reader, writer = os.pipe()
     os.close(reader)
 
@@ -313,7 +304,7 @@ def log_that_nobody_reads() -> Iterator[dict[str, Any]]:
         os.write(writer, text.encode())
 
     try:
-        yield {"log": write, "sink": lambda role, replica, stream, line: write(line)}
+        yield write
     finally:
         os.close(writer)
 
@@ -331,7 +322,7 @@ def test_an_orchestrator_whose_log_breaks(
     launch = Launch(app=scripted_app("a", script), scheduler="scripted")
     options = ExecutionOptions(poll_interval=0.05, logging_interval=0.05)
     with log_that_nobody_reads() as broken:
-        one = driver_of(runner, launch, Identity("t", ("n",), ("broken",)), options, **broken)
+        one = PlainStep(runner, launch, Identity("t", ("n",), ("broken",)), options, said=broken)
         end = one.kill if killed else control.open
         timer = threading.Timer(0.5, end, (True,) if killed else ("go",))
         timer.start()

@@ -29,7 +29,7 @@ from transload.pipelines.runners import dry_run, host_runner
 from transload.pipelines.safe_values import json_safe, name_safe
 from transload.pipelines.states import StateMap
 from transload.pipelines.status_lines import Interruption, interruptions_of
-from transload.pipelines.step import Step
+from transload.pipelines.step import LAST_LINES, Step
 from transload.runner.launch import Launch, LaunchSettings, caller_folder
 from transload.specs.settings import (
     JOB_SETTINGS,
@@ -44,6 +44,7 @@ from transload.specs.settings import (
 __all__ = [
     "FIRST_UNIT",
     "JOB_SETTINGS",
+    "LAST_LINES",
     "SETTINGS",
     "Adapter",
     "AdapterIO",

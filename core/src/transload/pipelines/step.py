@@ -6,7 +6,7 @@ An adapter is written on `Step` like this. ``plugins/_template`` has all of it::
         host = "flow"
 
         def __init__(self, context, launch, options):
-            super().__init__(launch, options, tried=context.failures)
+            super().__init__(launch, options, tried=context.tries)
             self._context = context
 
         def identity(self):  # whose job it is, in words that never change while the step exists
@@ -162,8 +162,9 @@ class Step(ABC):
         options: how the job is run.
         runner: submits and asks. None means the one that all steps of the host share.
         arguments: what a component may declare (``trial_idx`` …).
-        tried: how often the host has tried this step before, as far as it knows. The loss of a job
-            is reported by the first try, and answered by the next job in later ones.
+        tried: how often the host has tried this step before, as far as it knows, a person's new
+            runs included. The loss of a job is reported by the first try, and answered by the next
+            job in later ones.
         host_retries: how often the host itself retries, for a note in the log. None means that it
             is not known.
         hint: the handle that the host shows for this step, if it does. A job of another scheduler
@@ -227,6 +228,9 @@ class Step(ABC):
 
         It is equal for every try of a step, and also when a person runs the step again.
         """
+
+    hands_on_lines: bool = True
+    """Whether `line` is to get the lines of the job's log."""
 
     def say(self, text: str) -> None:
         """Take a line for people. One that begins with ``warning: `` is a warning."""
@@ -342,16 +346,19 @@ class Step(ABC):
             self.kill()  # a submit under way in its thread is undone there
             raise
 
-    def attach(self, handle: str, cursor: Mapping[str, Any] | None = None) -> None:
+    def attach(
+        self, handle: str, cursor: Mapping[str, Any] | None = None, *, last: int | None = None
+    ) -> None:
         """Look after the job with this handle, in place of `start`, without asking for it.
 
         Args:
             handle: the job.
             cursor: from `cursor`, so that its log goes on there. None means its first line.
+            last: in place of the first line, begin with so many of the last ones of each replica.
         """
         self.handle = handle
         self._cursor = cursor
-        self._last_lines = None
+        self._last_lines = last
         self._forwarder = None
 
     def plan(self) -> Plan[Any]:
@@ -578,8 +585,7 @@ class Step(ABC):
             self._compare(newest)
         else:
             self._say(f"{handle} was submitted to another place than the present settings name")
-        self.attach(handle)
-        self._last_lines = LAST_LINES
+        self.attach(handle, last=LAST_LINES)
         if newest.status is not None:
             self._note(newest.status)
         return handle
@@ -1162,7 +1168,7 @@ class Step(ABC):
             self._forwarder = LogForwarder(
                 handle,
                 partial(self._locate, handle),
-                self.line,
+                self.line if self.hands_on_lines else None,
                 self.options,
                 cursor=None if self._cursor is None else dict(self._cursor),
                 last=self._last_lines,

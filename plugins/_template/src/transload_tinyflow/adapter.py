@@ -48,9 +48,8 @@ class TinyflowStep(Step):
         inherit_env: bool = False,
     ) -> None:
         runner = host_runner(self.host, inherit_env=inherit_env)
-        super().__init__(
-            launch, options, runner=runner, tried=context.failures, host_retries=retries
-        )
+        tried = context.round + context.failures
+        super().__init__(launch, options, runner=runner, tried=tried, host_retries=retries)
         self._context = context
 
     def identity(self) -> Identity:
