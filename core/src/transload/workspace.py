@@ -10,8 +10,8 @@ import shutil
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
-from transload.cli.progress import progress
 from transload.errors import ConfigError, SpecError
+from transload.runtime.progress_lines import progress
 from transload.specs import Workspace
 
 if TYPE_CHECKING:

@@ -19,8 +19,6 @@ LAYERS = (
 """The rooms from top to bottom."""
 BESIDE = ("errors", "keeper", "plugins")
 """What any room may import."""
-EVERYWHERE = ("transload.cli.progress",)
-"""What rooms below import, too, so that all long work shows its progress."""
 
 
 def _imports(tree: ast.AST) -> Iterator[str]:
@@ -48,7 +46,7 @@ def _found() -> set[tuple[str, str]]:
         room = path.relative_to(CORE).parts[0].removesuffix(".py")
         for name in _imports(ast.parse(path.read_text(encoding="utf-8"))):
             package, _, rest = name.partition(".")
-            if package == "transload" and rest and name not in EVERYWHERE:
+            if package == "transload" and rest:
                 found.add((room, rest.partition(".")[0]))
     return found
 

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TextIO, cast
 from unicodedata import combining, east_asian_width
 
-from transload.cli import progress
+from transload.runtime import progress_lines
 
 if TYPE_CHECKING:
     from transload.specs import AppState
@@ -276,8 +276,8 @@ def one_line(text: str) -> str:
 def note(text: str) -> None:
     """Write one line ``transload: …`` to stderr, if it can be written."""
     try:
-        if progress.screen is not None:
-            progress.screen.note(text)
+        if progress_lines.screen is not None:
+            progress_lines.screen.note(text)
             return
         sys.stderr.write(f"transload: {one_line(text)}\n")
         sys.stderr.flush()

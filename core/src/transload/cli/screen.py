@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Final, TextIO
 
-from transload.cli import progress
 from transload.cli.output import (
     REPLICA_COLOURS,
     columns,
@@ -20,6 +19,7 @@ from transload.cli.output import (
     write_raw,
 )
 from transload.runner.logs import PAUSE_S
+from transload.runtime import progress_lines
 
 __all__ = ["open_screen"]
 
@@ -156,9 +156,9 @@ def open_screen(labels: Sequence[str] = (), *, as_json: bool = False) -> Screen:
 
     if as_json:
         return Screen(sys.stderr, sys.stderr, labels, plain=True)
-    progress.screen = Screen(sys.stdout, sys.stderr, labels)
-    get_current_context().call_on_close(partial(setattr, progress, "screen", None))
-    return progress.screen
+    progress_lines.screen = Screen(sys.stdout, sys.stderr, labels)
+    get_current_context().call_on_close(partial(setattr, progress_lines, "screen", None))
+    return progress_lines.screen
 
 
 def _prefixes(labels: Sequence[str], coloured: bool, aligned: bool) -> dict[str, str]:

@@ -318,7 +318,7 @@ class Effects:
         try:
             self._note_missing_variables(plan)
             # only a process that submits needs it, and no file that defines a workflow
-            from transload.cli.progress import lines_to
+            from transload.runtime.progress_lines import lines_to
 
             # a submit may take long, since packages are installed, images are pulled, code is sent
             with lines_to(self._io.log):

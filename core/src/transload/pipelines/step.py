@@ -88,6 +88,7 @@ from transload.pipelines.status_lines import Reported, new_interruptions, status
 from transload.runner.api import shared_runner
 from transload.runner.failures import failure_message
 from transload.runner.logs import tail
+from transload.runtime.progress_lines import lines_to
 from transload.schedulers.cancelling import cancelling_for
 from transload.schedulers.chains import chain_and_number
 from transload.schedulers.follower import emit, watch
@@ -635,9 +636,6 @@ class Step(ABC):
         return plan
 
     def _schedule(self, plan: Plan[Any]) -> None:
-        # only a process that submits needs it, and no file that defines a workflow
-        from transload.cli.progress import lines_to
-
         self._submitting = True
         try:
             missing = plan.variables_to_name()

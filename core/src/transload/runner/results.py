@@ -468,7 +468,7 @@ def _copy_files(
     files: Files, what: str, pattern: str, *, replace: bool, refuse: Callable[[str], object]
 ) -> list[str]:
     """Copy the files whose names match, and return the new paths."""
-    from transload.cli.progress import progress
+    from transload.runtime.progress_lines import progress
 
     store = files.store
     copied = []

@@ -203,7 +203,7 @@ def announce(app: AppDef, where: str) -> None:
         app: the job, as it is about to be submitted.
         where: the name of the scheduler that it goes to.
     """
-    from transload.cli.progress import say
+    from transload.runtime.progress_lines import say
     from transload.workspace import file_sizes
 
     said: list[Workspace] = []

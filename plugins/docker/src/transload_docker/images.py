@@ -8,8 +8,8 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, Final
 
-from transload.cli.progress import pieces, progress
 from transload.errors import SpecError, SubmitError
+from transload.runtime.progress_lines import pieces, progress
 from transload.specs import AppDef, CfgVal, Workspace
 from transload.workspace import workspace_digest, write_workspace_archive
 from transload_docker import names

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from transload.cli.progress import progress
 from transload.errors import SubmitError
+from transload.runtime.progress_lines import progress
 
 # the registry of names without one: its name, its address, and its name in Docker's settings
 _HUB: Final = ("docker.io", "registry-1.docker.io", "https://index.docker.io/v1/")

@@ -10,8 +10,8 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 
-from transload.cli.progress import pieces
 from transload.errors import SpecError, SubmitError
+from transload.runtime.progress_lines import pieces
 from transload.specs import AppDef, Role, Workspace
 from transload.workspace import archive_digest, workspace_digest, write_workspace_archive
 from transload_kubernetes.pod import ROOT_KEY, WORKSPACE, WORKSPACE_KEY, named_image

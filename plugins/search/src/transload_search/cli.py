@@ -19,7 +19,6 @@ from click.core import ParameterSource
 
 from transload.cli.options import RealNumber, WholeNumber
 from transload.cli.output import emit_json, emit_table, note
-from transload.cli.progress import changing_line
 from transload.cli.screen import open_screen
 from transload.components import as_component, read_argument
 from transload.errors import (
@@ -30,6 +29,7 @@ from transload.errors import (
     TransloadError,
 )
 from transload.pipelines import ExecutionOptions, host_runner, may_be_by_hand, somebody_asked
+from transload.runtime.progress_lines import changing_line
 from transload.specs import AppState, AppStatus, Environment, Workspace
 from transload_search.jobs import all_jobs, latest_jobs, running_jobs
 from transload_search.ledger import OtherSearchKept, SearchLedger

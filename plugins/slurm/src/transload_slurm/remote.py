@@ -7,8 +7,8 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Final
 
-from transload.cli.progress import progress
 from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
+from transload.runtime.progress_lines import progress
 from transload.runtime.tracking import local_path
 from transload.schedulers.api import (
     AppDescription,

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from transload.cli import main
-from transload.cli import progress as module
-from transload.cli.progress import changing_line, lines_to, pieces, progress
 from transload.cli.screen import Screen
 from transload.runner import get_runner
+from transload.runtime import progress_lines as module
+from transload.runtime.progress_lines import changing_line, lines_to, pieces, progress
 from transload.runtime.tracking import open_store
 from transload.specs import AppDef, Role
 

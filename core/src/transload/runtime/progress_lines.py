@@ -1,4 +1,4 @@
-"""Show the progress of long work, in one changing line on a terminal, or by lines in a log."""
+"""Show the progress of long work, in one changing line of a terminal, or by lines in a log."""
 
 from __future__ import annotations
 
