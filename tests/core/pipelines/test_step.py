@@ -150,6 +150,20 @@ def test_who_can_wait(
         assert asyncio.run(waiting.event(place))["kind"] == kind
 
 
+def test_follow_for_a_while(control: ScriptedControl, runner: Runner) -> None:
+    """A host that may wait elsewhere first waits here, and an ended job is collected."""
+    steps = [{"state": "RUNNING", "lines": ["hello"], "until": "go"}, "SUCCEEDED"]
+    said: list[str] = []
+    step = step_of(runner, {"steps": steps}, said)
+    step.start()
+    assert not step.follow_for(0.5)
+    assert not any("SUCCEEDED" in line for line in said)
+    control.open("go")
+    assert step.follow_for(20.0)
+    step.collect()
+    assert sum(line.endswith(" hello") for line in said) == 1
+
+
 # -- polls
 
 

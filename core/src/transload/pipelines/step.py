@@ -701,25 +701,40 @@ class Step(ABC):
 
         The errors are those of `run`.
         """
+        self.follow_for(FOREVER)
+        assert self.status is not None
+        return self.status
+
+    def follow_for(self, seconds: float) -> bool:
+        """Do what `follow` does, for these seconds at most, and tell whether the job has ended."""
+        end = time.monotonic() + seconds
+        handle = self._need_handle()
         try:
-            while self.status is None or not self.status.is_terminal():
-                self._act_on(self._observe(self._need_handle(), self._pause(), logs=True))
+            while not self._has_ended():
+                left = end - time.monotonic()
+                if left <= 0:
+                    return False
+                self._act_on(self._observe(handle, min(self._pause(), left), logs=True))
             self.logs.finish(patience=self.options.patience)
         finally:
             self._stop_watching()
-        return self.status
+        return True
+
+    def _has_ended(self) -> bool:
+        return self.status is not None and self.status.is_terminal()
 
     async def follow_async(self) -> AppStatus:
         """Do what `follow` does, without blocking the event loop."""
         import asyncio
 
         try:
-            while self.status is None or not self.status.is_terminal():
+            while not self._has_ended():
                 seen = await self._observe_async(self._need_handle(), self._pause())
                 await asyncio.shield(asyncio.to_thread(self._act_on, seen))
             await asyncio.to_thread(self.logs.finish, patience=self.options.patience)
         finally:
             await asyncio.to_thread(self._stop_watching)
+        assert self.status is not None
         return self.status
 
     def look(self, status: AppStatus | None = None, *, asked: bool = False) -> AppStatus:
