@@ -185,7 +185,7 @@ def test_documentation_has_the_tables() -> None:
     """The state table and the settings in the documentation are those in the code."""
     docs = Path(__file__).resolve().parents[2] / "docs"
     assert STATES.markdown() in (docs / "reference" / "states.md").read_text(encoding="utf-8")
-    text = (docs / "reference" / "airflow.md").read_text(encoding="utf-8")
+    text = (docs / "orchestrators" / "airflow.md").read_text(encoding="utf-8")
     for option in get_provider_info()["config"]["transload"]["options"]:
         assert option in text
 
