@@ -234,7 +234,7 @@ class Step(ABC):
     """Whether `line` is to get the lines of the job's log."""
 
     def say(self, text: str) -> None:
-        """Take a line for people. One that begins with ``warning: `` is a warning."""
+        """Take a line for people. One that begins with "warning: " is a warning."""
         _logger.info("%s", text)
 
     def line(self, role: str, replica: int, stream: Stream, line: str) -> None:
