@@ -40,7 +40,7 @@ def connection(engine: str) -> dict[str, str]:
     settings = tomllib.loads(Path(os.environ["TRANSLOAD_CONFIG"]).read_text())
     table = settings.get("schedulers", {}).get(engine, {})
     kind = table.pop("kind", engine)
-    leads = {name for name, _ in get_runner().scheduler(kind).connection_opts()}
+    leads = set(get_runner().scheduler(kind).connection.table())
     extra = {"kind": kind, **{name: table.pop(name) for name in leads & set(table)}, "cfg": table}
     if engine == "docker":
         extra["docker_host"] = os.environ["DOCKER_HOST"]

@@ -105,7 +105,7 @@ def test_connection_is_a_cluster(
     asyncio.run(deferral.value.trigger.on_kill())
     assert len(elsewhere.calls("cancel", None)) == 1, "a person has marked the deferred task"
     backend = TransloadHook("prod").get_conn().scheduler("prod")
-    assert backend.connection["token"] == SECRET, "and the scheduler has it"
+    assert backend.connected.token == SECRET, "and the scheduler has it"
 
 
 def test_connection_holds_defaults(control: ScriptedControl, connect: Connect) -> None:

@@ -24,7 +24,8 @@ from transload.specs import (
     macros,
 )
 from transload_docker import names
-from transload_docker.convert import DockerRequest, bind, convert, format_request, run_opts
+from transload_docker.convert import DockerRequest, bind, convert, format_request
+from transload_docker.options import DockerOptions
 from transload_docker.plan import Plan, RolePlan, signal_number
 
 
@@ -33,7 +34,7 @@ def request(
 ) -> DockerRequest:
     """Convert an app, or a role as one."""
     app = AppDef("test", [app]) if isinstance(app, Role) else app
-    return convert(app, run_opts().resolve(cfg), "docker", reach, app_id)
+    return convert(app, DockerOptions.read(cfg), "docker", reach, app_id)
 
 
 def role(**fields: Any) -> Role:
@@ -214,7 +215,7 @@ def test_notice() -> None:
     assert (found["StopSignal"], found["StopTimeout"]) == ("SIGUSR1", 91)
     assert "StopSignal" not in body(role())
     (kept,) = request(role(notice=Notice(90.5, "USR1"))).roles
-    assert (kept.notice, kept.notice_signal, kept.max_interruptions) == (90.5, "USR1", 100)
+    assert (kept.notice, kept.notice_signal, kept.max_interruptions) == (90.5, "USR1", 20)
     assert signal_number(kept.notice_signal) == 10
 
 
@@ -256,7 +257,7 @@ def test_segments_are_refused() -> None:
     """A job cannot go on in a further segment on an engine, which says so by the field's name."""
     app = AppDef("job", [role(notice=Notice(3))], segment=60.0)
     with pytest.raises(UnsupportedFeature, match="segment"):
-        convert(app, run_opts().resolve({}), "docker", "host", "job")
+        convert(app, DockerOptions.read({}), "docker", "host", "job")
 
 
 def test_overlay() -> None:

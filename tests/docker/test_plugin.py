@@ -12,12 +12,13 @@ from transload.errors import ConfigError, SchedulerUnavailable
 from transload.plugins import Plugins
 from transload.runner import get_runner
 from transload.specs import AppDef, Role
+from transload_docker.options import DockerConnection
 from transload_docker.scheduler import DockerScheduler, create_docker
 
 
 def _at(host: str) -> DockerScheduler:
     scheduler = create_docker("x")
-    scheduler.connect({"docker_host": host})
+    scheduler.connect(DockerConnection(docker_host=host))
     return scheduler
 
 
@@ -48,9 +49,9 @@ def test_dry_run_imports_no_client() -> None:
         "from transload_docker.scheduler import create_docker\n"
         "from transload.specs import AppDef, Role\n"
         "s = create_docker('x')\n"
-        "s.connect({'docker_host': 'tcp://nowhere.invalid:1'})\n"
+        "s.connect(s.connection(docker_host='tcp://nowhere.invalid:1'))\n"
         "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), "
-        "s.run_opts().resolve({})))\n"
+        "s.options.read({})))\n"
         "print(s.capabilities.reachable_from, *sorted({'docker', 'requests'} & set(sys.modules)))"
     )
     done = subprocess.run(

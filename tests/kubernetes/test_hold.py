@@ -21,10 +21,10 @@ JOBSET = pytest.mark.parametrize("jobset", PLURALS)
 
 def start(scheduler: Any, app: Any, **cfg: Any) -> bool:
     """Submit a job under the id ``held``, and return whether this call made it."""
-    options = scheduler.run_opts().resolve(cfg)
+    options = scheduler.options.read(cfg)
     request = scheduler.convert(app, options)
     made: bool = scheduler.submit(
-        request, "held", Submission(app, app.digest(), "tests", options, id_given=True)
+        request, "held", Submission(app, app.digest(), "tests", options.cfg(), id_given=True)
     )
     return made
 

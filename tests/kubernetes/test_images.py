@@ -17,7 +17,7 @@ from transload.errors import ConfigError, SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, Role, Workspace
 from transload_kubernetes.convert import convert, format_request
-from transload_kubernetes.options import run_opts
+from transload_kubernetes.options import KubernetesOptions
 from transload_kubernetes.workspace import with_images
 
 TESTER = "tester:$2y$05$abcdefghijklmnopqrstuukXI.FDsUVyLfLupaVLpyibfIDoS0jhe"
@@ -183,7 +183,7 @@ def test_a_client_that_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_a_dry_run_shows_the_place_of_the_hash(tmp_path: Path) -> None:
     """A dry-run asks no registry, and a role without a workspace keeps its image."""
-    cfg = run_opts().resolve({"image_repo": "registry.example:5000/team/code"})
+    cfg = KubernetesOptions.read({"image_repo": "registry.example:5000/team/code"})
     text = format_request(convert(workspace_app(tmp_path / "code", "a:1"), cfg, "kubernetes", "x"))
     assert "image: registry.example:5000/team/code:<content hash>" in text and "image: a:1" in text
     assert "initContainers" not in text
@@ -196,7 +196,7 @@ def test_a_repository_has_no_tag(text: str) -> None:
     """The tag is the content's, and two ways for one workspace are refused too."""
     app = AppDef("a", [Role("r", "i", entrypoint="e")])
     with pytest.raises(ConfigError, match="image_repo"):
-        convert(app, run_opts().resolve({"image_repo": text}), "kubernetes", "x")
+        convert(app, KubernetesOptions.read({"image_repo": text}), "kubernetes", "x")
     with pytest.raises(ConfigError, match="only one"):
         both = {"image_repo": "registry.example:5000/a", "workspace_url": "s3://b/c"}
-        convert(app, run_opts().resolve(both), "kubernetes", "x")
+        convert(app, KubernetesOptions.read(both), "kubernetes", "x")

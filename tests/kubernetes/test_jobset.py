@@ -14,7 +14,7 @@ from transload.errors import SubmitError, UnsupportedFeature
 from transload.schedulers.api import Submission, reconcile
 from transload.specs import AppDef, AppState, CfgVal, RetryPolicy, Role
 from transload_kubernetes.convert import KubernetesRequest, convert, format_request
-from transload_kubernetes.options import run_opts
+from transload_kubernetes.options import KubernetesOptions
 
 RESTARTS = "jobset.sigs.k8s.io/restart-attempt"
 
@@ -100,7 +100,7 @@ SCHEMA = {
 
 def request_for(app: AppDef, app_id: str = "digits-1", **cfg: CfgVal) -> KubernetesRequest:
     """Return the request for an app as a JobSet."""
-    return convert(app, run_opts().resolve({"jobset": "always", **cfg}), "kubernetes", app_id)
+    return convert(app, KubernetesOptions.read({"jobset": "always", **cfg}), "kubernetes", app_id)
 
 
 def role(name: str, **fields: Any) -> Role:
@@ -110,10 +110,10 @@ def role(name: str, **fields: Any) -> Role:
 
 def start(scheduler: Any, app: AppDef, app_id: str = "set", **cfg: Any) -> str:
     """Submit a job as a JobSet, and return its id."""
-    options = scheduler.run_opts().resolve({"jobset": "always", **cfg})
+    options = scheduler.options.read({"jobset": "always", **cfg})
     request = scheduler.convert(app, options)
     scheduler.submit(
-        request, app_id, Submission(app, app.digest(), "tests", options, id_given=True)
+        request, app_id, Submission(app, app.digest(), "tests", options.cfg(), id_given=True)
     )
     return app_id
 

@@ -27,7 +27,7 @@ from transload.specs import (
     macros,
 )
 from transload_kubernetes.convert import KubernetesRequest, convert, format_request, later_attempt
-from transload_kubernetes.options import run_opts
+from transload_kubernetes.options import KubernetesOptions
 
 VERSIONS = ("1.29", "1.31", "1.33", "1.37")
 
@@ -36,7 +36,7 @@ def request_for(
     app: AppDef, cfg: Mapping[str, CfgVal] | None = None, app_id: str = "digits-1"
 ) -> KubernetesRequest:
     """Return the request for an app."""
-    return convert(app, run_opts().resolve(dict(cfg or {})), "kubernetes", app_id)
+    return convert(app, KubernetesOptions.read(dict(cfg or {})), "kubernetes", app_id)
 
 
 def role(**fields: Any) -> Role:

@@ -14,8 +14,8 @@ from transload_kubernetes import names
 
 def start(scheduler: Any, app: Any, app_id: str, **cfg: Any) -> None:
     """Submit an app as the runner does."""
-    options = scheduler.run_opts().resolve({"jobset": "never", **cfg})
-    submission = Submission(app, app.digest(), "tests", options, id_given=True)
+    options = scheduler.options.read({"jobset": "never", **cfg})
+    submission = Submission(app, app.digest(), "tests", options.cfg(), id_given=True)
     scheduler.submit(scheduler.convert(app, options), app_id, submission)
 
 

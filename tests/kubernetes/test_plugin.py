@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def test_name() -> None:
     assert "kubernetes" in plugins.names("schedulers")
     assert plugins.get("schedulers", "kubernetes")("session").name == "kubernetes"
     made = plugins.get("schedulers", "kubernetes")("session", name="prod")
-    made.connect({"context": "eu", "kubeconfig": "/k"})
+    made.connect(made.connection.read({"context": "eu", "kubeconfig": "/k"}))
     assert (made.name, made.location()) == ("prod", "context eu of /k")
 
 
@@ -32,7 +33,7 @@ def test_dry_run_imports_no_client() -> None:
         "from transload.specs import AppDef, Role\n"
         "s = create_scheduler('x')\n"
         "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), "
-        "s.run_opts().resolve({})))\n"
+        "s.options.read({})))\n"
         "print(s.capabilities.reachable_from, *sorted({'kubernetes', 'urllib3'} & "
         "set(sys.modules)))"
     )
@@ -77,10 +78,11 @@ def test_ids_carry_the_namespace() -> None:
     from transload_kubernetes.scheduler import create_scheduler
 
     scheduler = create_scheduler("x")
-    assert scheduler.qualified_id("a", {"namespace": "team"}) == "team:a"
-    assert scheduler.qualified_id("team:a", {"namespace": "other"}) == "team:a"
-    assert scheduler.qualified_id("a", {}) == "default:a"
-    assert scheduler.results_folder("a", {}) is None
+    none = scheduler.options()
+    assert scheduler.qualified_id("a", replace(none, namespace="team")) == "team:a"
+    assert scheduler.qualified_id("team:a", replace(none, namespace="other")) == "team:a"
+    assert scheduler.qualified_id("a", none) == "default:a"
+    assert scheduler.results_folder("a", none) is None
 
 
 def test_client_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

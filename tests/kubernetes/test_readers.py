@@ -18,8 +18,8 @@ _NEW = {("pods", "watch"), ("events", "watch")}
 
 def start(scheduler: Any, app: Any, app_id: str = "x", **cfg: Any) -> None:
     """Submit an app as the runner does."""
-    options = scheduler.run_opts().resolve({"jobset": "never", **cfg})
-    submission = Submission(app, app.digest(), "tests", options, id_given=True)
+    options = scheduler.options.read({"jobset": "never", **cfg})
+    submission = Submission(app, app.digest(), "tests", options.cfg(), id_given=True)
     scheduler.submit(scheduler.convert(app, options), app_id, submission)
 
 
@@ -103,7 +103,7 @@ def test_an_app_that_has_run_is_not_ended_for_waiting(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
     """A pre-empted replica may be pending for any time, without a limit of the plugin's own."""
-    assert "startup_timeout" not in scheduler.run_opts().resolve({})
+    assert "startup_timeout" not in scheduler.options.read({})
     start(scheduler, shell("true", image="missing/image:1"))
     eventually(lambda: "ImagePull" in scheduler.describe("x").status.msg, 30)
     with fake.cluster.lock:

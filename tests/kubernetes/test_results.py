@@ -17,8 +17,8 @@ from transload_kubernetes import results
 
 def finished(scheduler: Any, eventually: Any, app: Any, **cfg: Any) -> str:
     """Submit a job, wait until it has ended, and return its id."""
-    options = scheduler.run_opts().resolve(cfg)
-    submission = Submission(app, app.digest(), "tests", options, id_given=True)
+    options = scheduler.options.read(cfg)
+    submission = Submission(app, app.digest(), "tests", options.cfg(), id_given=True)
     scheduler.submit(scheduler.convert(app, options), "test", submission)
     eventually(lambda: scheduler.describe("test").status.is_terminal(), 20)
     return "test"

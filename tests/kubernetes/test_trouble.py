@@ -26,10 +26,10 @@ from transload_kubernetes.cluster import Cluster
 
 def start(scheduler: Any, app: Any, app_id: str = "trouble", **cfg: Any) -> str:
     """Submit a job as the runner does, and return its id."""
-    options = scheduler.run_opts().resolve({"jobset": "never", **cfg})
+    options = scheduler.options.read({"jobset": "never", **cfg})
     request = scheduler.convert(app, options)
     scheduler.submit(
-        request, app_id, Submission(app, app.digest(), "tests", options, id_given=True)
+        request, app_id, Submission(app, app.digest(), "tests", options.cfg(), id_given=True)
     )
     return app_id
 
@@ -236,7 +236,7 @@ def test_a_half_submitted_app_is_completed_by_the_next(
     """
     monkeypatch.setattr("transload_kubernetes.submit._WITHDRAW_S", 0.0)
     app = shell("echo once")
-    options = scheduler.run_opts().resolve({"jobset": "never"})
+    options = scheduler.options.read({"jobset": "never"})
     from fake_api import ApiError
 
     fake.cluster.fail["POST", "jobs"] = fake.cluster.fail["DELETE", "configmaps"] = ApiError(
@@ -254,7 +254,7 @@ def test_a_half_submitted_app_is_completed_by_the_next(
     )
     request = scheduler.convert(app, options)
     assert (
-        scheduler.submit(request, "trouble", Submission(app, app.digest(), "tests", options))
+        scheduler.submit(request, "trouble", Submission(app, app.digest(), "tests", options.cfg()))
         is False
     )
     assert ended(scheduler, eventually).state is AppState.SUCCEEDED

@@ -12,7 +12,7 @@ import pytest
 from transload.errors import SubmitError
 from transload.specs import AppDef, Role, Workspace
 from transload_kubernetes.convert import convert
-from transload_kubernetes.options import run_opts
+from transload_kubernetes.options import KubernetesOptions
 from transload_kubernetes.workspace import with_uploads
 
 
@@ -38,7 +38,7 @@ def workspace_app(folder: Path) -> AppDef:
 def test_upload_and_fetch(tmp_path: Path) -> None:
     """The init container's program unpacks the upload, and the same content is uploaded once."""
     app, store = workspace_app(tmp_path / "code"), tmp_path / "store"
-    cfg = run_opts().resolve({"workspace_url": f"file://{store}"})
+    cfg = KubernetesOptions.read({"workspace_url": f"file://{store}"})
     prepared = with_uploads(app, str(cfg["workspace_url"]))
     again = with_uploads(app, str(cfg["workspace_url"]))
     assert prepared == again
@@ -70,7 +70,7 @@ def test_an_archive_that_was_changed_is_refused(tmp_path: Path) -> None:
     (tmp_path / "code" / "link").symlink_to("run.sh")
     (tmp_path / "code" / "hard.sh").hardlink_to(tmp_path / "code" / "run.sh")
     (tmp_path / "code" / "outputs").mkdir()
-    cfg = run_opts().resolve({"workspace_url": f"file://{store}"})
+    cfg = KubernetesOptions.read({"workspace_url": f"file://{store}"})
     pod = convert(with_uploads(app, f"file://{store}"), cfg, "kubernetes", "a").jobs[0]["spec"][
         "template"
     ]["spec"]

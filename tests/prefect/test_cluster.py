@@ -79,14 +79,14 @@ def test_blocks_of_one_name_have_their_own_secrets(host: Any) -> None:
     ]
     blocks[0].save(name)
     runners = [runner_of(each) for each in blocks]
-    assert [each.scheduler(name).connection["token"] for each in runners] == [*"abca"]  # type: ignore[attr-defined]
+    assert [each.scheduler(name).connected.token for each in runners] == [*"abca"]  # type: ignore[attr-defined]
     assert runners[0].scheduler(name) is runners[3].scheduler(name)
     for token in "ab":
         TransloadCluster(name=name, kind="scripted", secrets={"token": token}).save(
             name, overwrite=True
         )
         kept = runner_of().with_clusters(blocks[0].to_cluster())  # as a handle's record names it
-        assert kept.scheduler(name).connection["token"] == token  # type: ignore[attr-defined]
+        assert kept.scheduler(name).connected.token == token  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(

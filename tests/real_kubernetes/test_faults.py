@@ -33,11 +33,11 @@ def shell(commands: dict[str, str] | str, replicas: int = 1, **fields: Any) -> A
 
 def start(scheduler: Any, namespace: str, app: AppDef, app_id: str = "fault", **cfg: Any) -> str:
     """Submit a job in a namespace, and return its id."""
-    options = scheduler.run_opts().resolve({**CFG, "namespace": namespace, **cfg})
+    options = scheduler.options.read({**CFG, "namespace": namespace, **cfg})
     app_id = f"{namespace}:{app_id}"
     request = scheduler.convert(app, options)
     scheduler.submit(
-        request, app_id, Submission(app, app.digest(), "tests", options, id_given=True)
+        request, app_id, Submission(app, app.digest(), "tests", options.cfg(), id_given=True)
     )
     return app_id
 

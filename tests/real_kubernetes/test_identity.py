@@ -52,13 +52,13 @@ def test_inside_of_a_pod(
         "KUBERNETES_SERVICE_HOST": server["addresses"][0]["ip"],
         "KUBERNETES_SERVICE_PORT": str(server["ports"][0]["port"]),
     }
-    cfg = scheduler.run_opts().resolve({**CFG, "namespace": namespace, "service_account": "inside"})
+    cfg = scheduler.options.read({**CFG, "namespace": namespace, "service_account": "inside"})
     app = AppDef("outer", [role])
     app_id = f"{namespace}:outer"
     scheduler.submit(
         scheduler.convert(app, cfg),
         app_id,
-        Submission(app, app.digest(), "tests", cfg, id_given=True),
+        Submission(app, app.digest(), "tests", cfg.cfg(), id_given=True),
     )
     found = eventually(lambda: (it := scheduler.describe(app_id).status).is_terminal() and it, 100)
     lines = list(log_lines(scheduler, app_id, "main", 0))

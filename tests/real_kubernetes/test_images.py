@@ -49,13 +49,13 @@ def test_a_node_pulls_what_was_pushed(
             ],
         )
         app.roles[0].env["PATH"] = "/bin"
-        cfg = scheduler.run_opts().resolve(
+        cfg = scheduler.options.read(
             {"namespace": namespace, "image_repo": f"{registry.name}/code"}
         )
         request = scheduler.convert(scheduler.prepare(app, cfg), cfg)
         app_id = f"{namespace}:image"
         scheduler.submit(
-            request, app_id, Submission(app, app.digest(), "tests", cfg, id_given=True)
+            request, app_id, Submission(app, app.digest(), "tests", cfg.cfg(), id_given=True)
         )
         found = eventually(
             lambda: (it := scheduler.describe(app_id).status).is_terminal() and it, 90

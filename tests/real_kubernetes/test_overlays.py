@@ -28,7 +28,7 @@ def test_an_overlay_runs(
     command = "if [ -d /model ]; then ls /model/etc/debian_version; fi"
     app = AppDef("o", [Role("main", IMAGE, entrypoint="sh", args=["-c", command], num_replicas=2)])
     overlay = overlay.replace("registry.example/model:1", IMAGE)
-    cfg = scheduler.run_opts().resolve(
+    cfg = scheduler.options.read(
         {
             "image_pull_policy": "IfNotPresent",
             "namespace": namespace,
@@ -39,7 +39,7 @@ def test_an_overlay_runs(
     scheduler.submit(
         scheduler.convert(app, cfg),
         app_id,
-        Submission(app, app.digest(), "tests", cfg, id_given=True),
+        Submission(app, app.digest(), "tests", cfg.cfg(), id_given=True),
     )
     found = eventually(lambda: (it := scheduler.describe(app_id).status).is_terminal() and it, 60)
     assert found.state is AppState.SUCCEEDED, found

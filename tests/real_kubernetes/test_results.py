@@ -25,12 +25,12 @@ def finished(
     **more: Any,
 ) -> str:
     """Run a job of a shell command, and return its id when it has ended."""
-    cfg = scheduler.run_opts().resolve({**CFG, "namespace": namespace, **more})
+    cfg = scheduler.options.read({**CFG, "namespace": namespace, **more})
     role = Role("main", IMAGE, entrypoint="sh", args=["-c", command], num_replicas=replicas)
     role.max_retries, role.retry_policy = retries, RetryPolicy.REPLICA
     app = AppDef("r", [role])
     app_id = f"{namespace}:r"
-    submission = Submission(app, app.digest(), "tests", cfg, id_given=True)
+    submission = Submission(app, app.digest(), "tests", cfg.cfg(), id_given=True)
     scheduler.submit(scheduler.convert(app, cfg), app_id, submission)
     eventually(lambda: scheduler.describe(app_id).status.is_terminal(), 90)
     return app_id

@@ -37,9 +37,9 @@ def test_a_container_that_runs_on_holds_the_job(
     }
     role.metadata["kubernetes.job"] = {"spec": {"template": {"spec": {"containers": [proxy]}}}}
     app = AppDef("beside", [role])
-    options = scheduler.run_opts().resolve({**CFG, "namespace": namespace})
+    options = scheduler.options.read({**CFG, "namespace": namespace})
     app_id = f"{namespace}:beside"
-    submission = Submission(app, app.digest(), "tests", options, id_given=True)
+    submission = Submission(app, app.digest(), "tests", options.cfg(), id_given=True)
     scheduler.submit(scheduler.convert(app, options), app_id, submission)
     text = "its program has ended (7), but container proxy still runs"
     eventually(lambda: text in scheduler.describe(app_id).status.msg, 60)

@@ -204,7 +204,7 @@ def far(login: object) -> Iterator[Runner]:
 
     def make(session: str, name: str = "slurm") -> SlurmScheduler:
         scheduler = create_slurm(session, name)
-        scheduler.connect({"ssh": "login"})
+        scheduler.connect(scheduler.connection(ssh="login"))
         return scheduler
 
     with Runner("tests", {"slurm": make}) as made:

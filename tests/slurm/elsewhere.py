@@ -35,7 +35,6 @@ class TestBySsh(SchedulerConformance):
     def make_scheduler(self, folder: Path) -> SlurmScheduler:
         """Return a scheduler at the end of an ssh."""
         scheduler = create_slurm("suite")
-        scheduler.connect(
-            {"ssh": "login", "folder": f"{os.environ['FAR_HOME']}/apps/{folder.name}"}
-        )
+        where = f"{os.environ['FAR_HOME']}/apps/{folder.name}"
+        scheduler.connect(scheduler.connection.read({"ssh": "login", "folder": where}))
         return scheduler

@@ -14,13 +14,13 @@ from transload.runner import Runner
 from transload.schedulers.api import Stream
 from transload.specs import AppDef, AppState, BindMount, Notice, Resource, Role, Workspace
 from transload_slurm import convert
-from transload_slurm.options import run_opts
+from transload_slurm.options import SlurmOptions
 
 Eventually = Callable[..., Any]
 
 
 def _plan(role: Role, kind: str) -> dict[str, Any]:
-    request = convert.convert(AppDef("app", [role]), run_opts().resolve({"container": kind}))
+    request = convert.convert(AppDef("app", [role]), SlurmOptions.read({"container": kind}))
     found: dict[str, Any] = convert.plan(request, "app-1", {}, ["/shared/app-1"])["roles"][0]
     return found
 
@@ -76,7 +76,7 @@ def test_mounts_that_cannot_be(image: str, mount: BindMount, kind: str, match: s
 
 def test_kinds_have_names() -> None:
     """Another kind of container is refused, with those that there are."""
-    with pytest.raises(ConfigError, match="container='docker': must be one of none, apptainer"):
+    with pytest.raises(ConfigError, match="container='docker': must be one of: none, apptainer"):
         _plan(Role("main", "/i", entrypoint="true"), "docker")
 
 

@@ -16,8 +16,7 @@ from transload.components import build
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, CfgVal, Resource, RetryPolicy, Role, macros
 from transload_slurm import convert
-from transload_slurm.options import role_options, run_opts
-from transload_slurm.tables import PER_JOB, PER_ROLE
+from transload_slurm.options import SlurmOptions, role_options
 
 
 def role(name: str = "main", **fields: Any) -> Role:
@@ -30,7 +29,7 @@ def script(
 ) -> str:
     """Return the batch script of an app."""
     request = convert.convert(
-        AppDef("app", list(roles), timeout=timeout), run_opts().resolve(cfg or {})
+        AppDef("app", list(roles), timeout=timeout), SlurmOptions.read(cfg or {})
     )
     return convert.script(request, "app-1", "/shared/app-1", "token")
 
@@ -54,7 +53,7 @@ def test_one_role() -> None:
 def test_a_step_leaves_memory_to_steps_of_programs() -> None:
     """The step of a role has the job's memory, and takes none of it from other steps."""
     app = AppDef("app", [role(resource=Resource(cpu=4, gpu=-1, memMB=1000))])
-    options = convert.convert(app, run_opts().resolve({})).roles[0].srun
+    options = convert.convert(app, SlurmOptions.read({})).roles[0].srun
     assert [each for each in options if each.startswith("--mem")] == ["--mem=0"]
 
 
@@ -63,7 +62,7 @@ def test_several_roles_are_components() -> None:
     srun.
     """
     app = AppDef("app", [role("a", metadata={"slurm.partition": "gpu"}), role("b", num_replicas=2)])
-    request = convert.convert(app, run_opts().resolve({"partition": "cpu"}))
+    request = convert.convert(app, SlurmOptions.read({"partition": "cpu"}))
     text = convert.script(request, "x", "/f", "t")
     first, second = text.split("#SBATCH hetjob\n")
     assert "--partition=gpu" in first
@@ -73,15 +72,15 @@ def test_several_roles_are_components() -> None:
 
 def test_every_option_becomes_a_flag() -> None:
     """Account, QOS, constraint and all others reach the script, each under its flag, once."""
-    values = {str: "some-thing", int: 2, bool: True}
-    tables = {**PER_ROLE, **PER_JOB}
-    cfg: dict[str, CfgVal] = {
-        name: "2:00:00" if name == "time" else values[kind] for name, (_, kind, _) in tables.items()
-    }
-    text = script(role(), cfg=cfg)
-    for name, (flag, kind, _) in tables.items():
-        wanted = flag if kind is bool else f"{flag}={cfg[name]}"
-        assert text.count(f"#SBATCH {wanted}\n") == 1, name
+    texts = ["partition", "account", "qos", "constraint", "reservation", "nodelist", "exclude"]
+    texts += ["dependency", "begin", "mail_user", "mail_type"]
+    numbers = {"nodes": 2, "ntasks_per_node": 2, "nice": 2}
+    cfg: dict[str, CfgVal] = {**dict.fromkeys(texts, "some-thing"), **numbers, "time": "2:00:00"}
+    text = script(role(), cfg={**cfg, "exclusive": True})
+    for name, value in cfg.items():
+        flag = f"--{name.replace('_', '-')}"
+        assert text.count(f"#SBATCH {flag}={value}\n") == 1, name
+    assert text.count("#SBATCH --exclusive\n") == 1
 
 
 def test_unset_and_zero_resources_are_left_to_slurm() -> None:
@@ -163,7 +162,7 @@ def test_macros_that_only_the_replica_knows_are_left_to_it() -> None:
     app = AppDef(
         "app", [role(args=[macros.img_root, macros.rank0_env, macros.replica_id, "$$ ${x}"])]
     )
-    request = convert.convert(app, run_opts().resolve({}))
+    request = convert.convert(app, SlurmOptions.read({}))
     assert request.roles[0].args == ["/tmp", "TRANSLOAD_RANK0_HOST", "${replica_id}", "$$ ${x}"]
 
 
@@ -180,14 +179,14 @@ def test_arguments_cannot_leave_their_comment(text: str) -> None:
 
 def test_folder_with_a_pattern_of_slurms() -> None:
     """A ``%`` of the folder is none of the patterns that Slurm replaces in names of files."""
-    request = convert.convert(AppDef("app", [role()]), run_opts().resolve({}))
+    request = convert.convert(AppDef("app", [role()]), SlurmOptions.read({}))
     text = convert.script(request, "app", "/shared/100%job", "t")
     assert '#SBATCH --output="/shared/100\\\\%job/batch.log"\n' in text
 
 
 def test_folder_with_odd_characters(tmp_path: Path) -> None:
     """The script is good shell for any folder."""
-    request = convert.convert(AppDef("app", [role()]), run_opts().resolve({}))
+    request = convert.convert(AppDef("app", [role()]), SlurmOptions.read({}))
     folder = str(tmp_path / "it's $HOME `x`")
     text = convert.script(request, "app", folder, "t")
     assert subprocess.run(["sh", "-n"], input=text, text=True, check=False).returncode == 0
@@ -209,7 +208,7 @@ def test_arguments_of_one_role() -> None:
     )
     request = convert.convert(
         app,
-        run_opts().resolve({"srun_args": ["--cpu-bind=cores"], "sbatch_args": ["--contiguous"]}),
+        SlurmOptions.read({"srun_args": ["--cpu-bind=cores"], "sbatch_args": ["--contiguous"]}),
     )
     first, second = convert.script(request, "x", "/f", "t").split("#SBATCH hetjob\n")
     assert first.index("#SBATCH --contiguous\n") < first.index("#SBATCH --hint=x\n")
@@ -220,7 +219,7 @@ def test_arguments_of_one_role() -> None:
     ]
     with pytest.raises(ConfigError, match="must be an option"):
         convert.convert(
-            AppDef("app", [role(metadata={"slurm.srun_args": ["word"]})]), run_opts().resolve({})
+            AppDef("app", [role(metadata={"slurm.srun_args": ["word"]})]), SlurmOptions.read({})
         )
 
 
@@ -283,7 +282,7 @@ def test_other_options_are_taken(word: str) -> None:
 def test_options_of_sbatch_that_are_none_of_ours(option: str, said: str) -> None:
     """The message names the nearest option, of the scheduler or of `run`."""
     with pytest.raises(ConfigError) as caught:
-        run_opts().cfg_from_str(f"{option}=1")
+        SlurmOptions.read_texts([f"{option}=1"])
     assert said in str(caught.value)
     with pytest.raises(ConfigError) as caught:
         role_options(role(metadata={f"slurm.{option}": "1"}), 0, {})
@@ -296,7 +295,7 @@ def test_options_of_sbatch_that_are_none_of_ours(option: str, said: str) -> None
 def test_the_script_names_our_own_programs() -> None:
     """The text of what starts torchrun is what the role runs, and is not in the script."""
     app = build("dist.ddp", {"script": "train.py"})
-    request = convert.convert(app, run_opts().resolve({}))
+    request = convert.convert(app, SlurmOptions.read({}))
     text = convert.format_request(request)
     assert text.count("# transload.components.programs.torchrun") == 2
     assert "def start()" not in text and "def launch()" not in text

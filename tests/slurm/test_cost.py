@@ -100,7 +100,7 @@ from transload.schedulers import watch
 from transload.runner import Runner
 from transload_slurm import create_slurm
 scheduler = create_slurm("watcher")
-scheduler.connect({"ssh": "login"})
+scheduler.connect(scheduler.connection(ssh="login"))
 seen = {}
 note = lambda told: seen.update({told.handle: told.status and told.status.state.name})
 with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
@@ -304,7 +304,7 @@ def test_round_trips_of_a_submit(
     there.
     """
     scheduler = create_slurm("cost")
-    scheduler.connect({"ssh": slow_way})
+    scheduler.connect(scheduler.connection(ssh=slow_way))
     with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
         handles = [runner.run(shell_app("true"), "slurm")]  # opens the connection
         socket_path = next(path for path in (login.client / "run").rglob("*") if path.is_socket())

@@ -87,7 +87,7 @@ class Cutter:
 
 def _scheduler() -> SlurmScheduler:
     scheduler = create_slurm("cuts")
-    scheduler.connect({"ssh": "login"})
+    scheduler.connect(scheduler.connection(ssh="login"))
     return scheduler
 
 

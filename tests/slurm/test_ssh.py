@@ -40,7 +40,8 @@ def _far(python: str = "python3") -> Connection:
 def test_values_that_would_be_more_than_a_host(host: str) -> None:
     """What begins with a dash, or holds white space, is refused before ssh is called."""
     with pytest.raises(ConfigError, match="ssh="):
-        create_slurm("tests").connect({"ssh": host})
+        scheduler = create_slurm("tests")
+        scheduler.connect(scheduler.connection.read({"ssh": host}))
 
 
 def test_the_helper_is_for_old_pythons(tmp_path: Path) -> None:
@@ -75,7 +76,7 @@ def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]
     root = login.home / ".transload" / "slurm"
     before = set(root.iterdir()) if root.is_dir() else set()  # other tests log in there, too
     handle = far.run(shell_app("echo $HOME; echo no >&2; exit 3"), "slurm", app_id="one")
-    assert far.scheduler("slurm").run_opts()
+    assert far.scheduler("slurm").options
     assert list(far.log_lines(handle, "main", should_tail=True)) != []
     status = far.wait(handle, timeout=60)
     assert status is not None and (status.state, status.roles[0].replicas[0].exit_code) == (
@@ -210,7 +211,7 @@ def test_an_ssh_that_cannot_be_started(
     else:
         monkeypatch.setenv("PATH", str(tools))
     scheduler = create_slurm("tests")
-    scheduler.connect({"ssh": "login"})
+    scheduler.connect(scheduler.connection(ssh="login"))
     with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
         with pytest.raises(SchedulerUnavailable, match=named):
             runner.list("slurm")
@@ -402,7 +403,7 @@ def test_key_that_is_not_taken(login: Any, shell_app: Callable[..., AppDef]) -> 
     try:
         keys.write_text("")
         scheduler = create_slurm("tests")
-        scheduler.connect({"ssh": "login"})
+        scheduler.connect(scheduler.connection(ssh="login"))
         with Runner("tests", {"slurm": lambda session: scheduler}) as runner:
             with pytest.raises(
                 SubmitError, match="no key, certificate or agent of yours lets you in"
@@ -497,9 +498,8 @@ def test_schedulers_of_a_process_share_one(login: Any, eventually: Eventually) -
     """
     made = [create_slurm("tests", name) for name in ("one", "two", "three", "other")]
     for scheduler in made:
-        scheduler.connect(
-            {"ssh": "login", **({"folder": "~/other"} if scheduler.name == "other" else {})}
-        )
+        folder = "~/other" if scheduler.name == "other" else None
+        scheduler.connect(scheduler.connection.read({"ssh": "login", "folder": folder}))
         assert scheduler.list() == []
     helpers = sorted(login.helpers())
     assert len(helpers) == 2

@@ -152,7 +152,9 @@ def _submit(folder: str, barrier: Any) -> None:
     app = scripted_app("a")
     barrier.wait()
     scheduler.submit(
-        scheduler.convert(app, {}), "same", Submission(app, app.digest(), "t", id_given=True)
+        scheduler.convert(app, scheduler.options()),
+        "same",
+        Submission(app, app.digest(), "t", id_given=True),
     )
 
 

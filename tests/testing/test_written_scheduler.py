@@ -18,7 +18,7 @@ def test_the_scheduler_of_the_page_passes_the_suite(tmp_path: Path) -> None:
         )
     )
     assert set(files) == {"tiny_scheduler.py", "test_tiny.py"}
-    assert files["tiny_scheduler.py"].count("\n") < 210
+    assert files["tiny_scheduler.py"].count("\n") < 220
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     command = [

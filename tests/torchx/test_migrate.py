@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from transload.cli import main
 from transload.components import get_component
 from transload.plugins import install_command
 from transload.runner import Runner, load_settings
-from transload.specs import runopts
+from transload.specs import Options, option
 from transload_torchx import convert_settings, convert_source, named_resources_aws
 
 JOB = """\
@@ -172,6 +173,21 @@ config = file:///shared/runs
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Queued(Options):
+    """As Kubernetes has them, which is not installed with these tests."""
+
+    queue: str | None = option("a queue")
+    namespace: str | None = option("a namespace")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Mailed(Options):
+    """As Slurm has them, which is not installed with these tests."""
+
+    mail_user: str | None = option("whom Slurm writes mail")
+
+
 def test_settings_become_toml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Options have their types. What has no place is listed by its section's line."""
     monkeypatch.chdir(tmp_path)
@@ -198,11 +214,8 @@ def test_an_option_that_means_something_else_is_not_taken_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A queue of Volcano would have Kueue, which may not be there, suspend each app for ever."""
-    opts = runopts()
-    for name in ("queue", "namespace"):
-        opts.add(name, str, "as the scheduler has it, which is not installed with these tests")
     with Runner("test") as runner:
-        monkeypatch.setattr(runner, "scheduler_run_opts", lambda name: opts)
+        monkeypatch.setattr(runner, "scheduler_run_opts", lambda name: _Queued)
         text, ((line, why),) = convert_settings(
             "[kubernetes]\nqueue = default\nnamespace = team\n", runner
         )
@@ -232,10 +245,8 @@ def test_no_table_is_written_that_would_stop_each_command(
 ) -> None:
     """A tracker or scheduler that is not here becomes a comment. Options may have dashes."""
     monkeypatch.chdir(tmp_path)
-    opts = runopts()
-    opts.add("mail_user", str, "as Slurm has it, which is not installed with these tests")
     with Runner("test") as runner:
-        known = {"slurm": opts}
+        known = {"slurm": _Mailed}
         refused = runner.scheduler_run_opts
         monkeypatch.setattr(
             runner, "scheduler_run_opts", lambda name: known.get(name) or refused(name)

@@ -61,7 +61,7 @@ def _nothing_started(transload_home: Path) -> Any:
         (["utils.echo", "stray"], ["stray"]),
         (["-s", "lokal", "utils.echo"], ["lokal", "did you mean 'local'"]),
         (["-c", "log_dri=/tmp", "utils.echo"], ["log_dri", "did you mean 'log_dir'"]),
-        (["-c", "prepend_cwd=perhaps", "utils.echo"], ["prepend_cwd", "perhaps", "bool"]),
+        (["-c", "prepend_cwd=perhaps", "utils.echo"], ["prepend_cwd", "perhaps", "true or false"]),
         (["-c", "nonsense", "utils.echo"], ["nonsense", "key=value"]),
         (["utils.binary", "--entrypoint", "no-such-program-here"], ["no-such-program-here"]),
         (["utils.binary", "--entrypoint", "./plain.txt"], ["plain.txt", "executable"]),

@@ -10,6 +10,7 @@ import pytest
 
 from transload.runner import Runner, Settings, load_settings
 from transload.runner.config import KEYS
+from transload.specs import Options
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference"
@@ -65,9 +66,8 @@ def test_every_option_of_a_scheduler_is_on_its_page(kind: str) -> None:
     page = (ROOT / "docs" / "schedulers" / f"{kind}.md").read_text()
     with Runner("pages", settings=Settings({}, {})) as runner:
         scheduler = runner.scheduler(kind)
-    wanted = {
-        name for opts in (scheduler.run_opts(), scheduler.connection_opts()) for name, _ in opts
-    }
+    options = scheduler.options.table().keys() - Options.table().keys()
+    wanted = options | scheduler.connection.table().keys()
     assert wanted and {name for name in wanted if f"`{name}`" not in page} == set()
 
 

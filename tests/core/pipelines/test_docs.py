@@ -51,7 +51,7 @@ def test_every_method_of_a_scheduler_is_documented() -> None:
     methods = [
         name
         for name in vars(SchedulerBase)
-        if not name.startswith("_") and callable(getattr(SchedulerBase, name))
+        if not name.startswith("_") and inspect.isfunction(getattr(SchedulerBase, name))
     ]
     missing = [name for name in methods if f"`{name}(" not in text]
     assert not missing

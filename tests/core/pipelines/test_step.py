@@ -38,7 +38,7 @@ from transload.schedulers import (
     SchedulerBase,
     Submission,
 )
-from transload.specs import AppDef, AppState, AppStatus, runopts
+from transload.specs import AppDef, AppState, AppStatus
 from transload_testing.scripted import ScriptedControl, scripted_app
 from transload_testing.scripted.scheduler import ENV_REACH, ScriptedScheduler
 from transload_testing.steps import PlainStep
@@ -310,11 +310,7 @@ class World(SchedulerBase):
             work()
         raise Died
 
-    def run_opts(self) -> runopts:
-        """Return none."""
-        return runopts()
-
-    def convert(self, app: AppDef, cfg: Mapping[str, Any]) -> AppDef:
+    def convert(self, app: AppDef, opts: Any) -> AppDef:
         """Return the definition."""
         return app
 

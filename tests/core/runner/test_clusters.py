@@ -176,8 +176,8 @@ def test_secrets_of_a_cluster_are_resolved_where_it_is_used(
     with Runner(
         "test", clusters=[of_host], secret_sources={"vault": lambda what: f"value of {what}"}
     ) as runner:
-        assert runner.scheduler("prod").connection["token"] == "s3cr3t"  # type: ignore[attr-defined]
-        assert runner.scheduler("mine").connection["token"] == "value of the/path"  # type: ignore[attr-defined]
+        assert runner.scheduler("prod").connected.token == "s3cr3t"  # type: ignore[attr-defined]
+        assert runner.scheduler("mine").connected.token == "value of the/path"  # type: ignore[attr-defined]
         assert "s3cr3t" not in runner.cluster("prod").to_json()
     monkeypatch.delenv("MY_TOKEN")
     with (
@@ -199,7 +199,7 @@ def test_clusters_that_differ_in_a_secret_alone(plain_folder: str) -> None:
 
     with Runner("test") as runner:
         first, second, again = of("a"), of("b"), of("a")
-        tokens = [each.scheduler("prod").connection["token"] for each in (first, second, again)]  # type: ignore[attr-defined]
+        tokens = [each.scheduler("prod").connected.token for each in (first, second, again)]  # type: ignore[attr-defined]
         assert tokens == ["a", "b", "a"]
         assert first.scheduler("prod") is again.scheduler("prod")
         assert first.with_clusters(prod).scheduler("prod") is first.scheduler("prod"), (
@@ -223,7 +223,7 @@ def test_nobody_waits_for_a_secret_but_who_needs_it(plain_folder: str) -> None:
 
     with ThreadPoolExecutor(1) as threads, Runner("test", clusters=[prod, other]) as given:
         runner = given.with_clusters(prod, secret_sources={"vault": source})
-        assert runner.scheduler("prod").connection["token"] == "s3cr3t"  # type: ignore[attr-defined]
+        assert runner.scheduler("prod").connected.token == "s3cr3t"  # type: ignore[attr-defined]
 
 
 def test_local_by_a_second_name_keeps_its_apps_apart(plain_folder: str, tmp_path: Path) -> None:

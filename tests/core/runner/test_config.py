@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -10,18 +10,17 @@ import pytest
 from transload.components import Component, get_component
 from transload.errors import ConfigError
 from transload.runner import load_settings
-from transload.specs import runopts
+from transload.specs import Options, option
 
 pytestmark = pytest.mark.unit
 
 ENV: dict[str, str] = {"HOME": "/nonexistent"}
 
 
-def _opts() -> runopts:
-    opts = runopts()
-    opts.add("partition", str, "where to run")
-    opts.add("nodes", int, "how many")
-    return opts
+@dataclass(frozen=True, kw_only=True)
+class _Options(Options):
+    partition: str | None = option("where to run")
+    nodes: int | None = option("how many")
 
 
 def test_nothing_is_set_by_default(tmp_path: Path) -> None:
@@ -69,7 +68,7 @@ def test_a_text_of_settings_goes_before_the_files(tmp_path: Path) -> None:
     env = {**ENV, OVER: "scheduler = 'slurm'\nschedulers.slurm.nodes = 4"}
     settings = load_settings(str(tmp_path), env)
     assert settings.scheduler == "slurm"
-    assert settings.cfg("slurm", _opts()) == {"partition": "main", "nodes": 4}
+    assert settings.cfg("slurm", _Options) == {"partition": "main", "nodes": 4}
     settings = load_settings(str(tmp_path), {**env, "TRANSLOAD_SCHEDULER": "env"})
     assert settings.scheduler == "env"
     assert load_settings(str(tmp_path), {**ENV, OVER: ""}).scheduler == "local"
@@ -92,17 +91,17 @@ def test_a_wrong_text_of_settings_is_refused_by_name(
 ) -> None:
     """What is wrong in the variable is said with its name."""
     with pytest.raises(ConfigError, match=f"TRANSLOAD_SETTINGS: ({message})"):
-        load_settings(str(tmp_path), {**ENV, OVER: text}).cfg("slurm", _opts())
+        load_settings(str(tmp_path), {**ENV, OVER: text}).cfg("slurm", _Options)
 
 
-def test_the_options_of_the_runner_are_no_mistake_of_a_scheduler(tmp_path: Path) -> None:
-    """A scheduler that asks for its own options alone is not told of those that the runner takes
-    for every one.
-    """
+def test_the_options_of_every_scheduler_are_among_its_own(tmp_path: Path) -> None:
+    """What the runner carries out may be set for each scheduler. Records have the others alone."""
     (tmp_path / "transload.toml").write_text(
         '[schedulers.slurm]\ntracker_base = "/runs"\nnodes = 2\n'
     )
-    assert load_settings(str(tmp_path), ENV).cfg("slurm", _opts()) == {"nodes": 2}
+    cfg = load_settings(str(tmp_path), ENV).cfg("slurm", _Options)
+    assert cfg == {"tracker_base": "/runs", "nodes": 2}
+    assert _Options.read(cfg).cfg() == {"partition": None, "nodes": 2}
 
 
 def test_what_is_shown_is_what_is_in_force(tmp_path: Path) -> None:
@@ -146,7 +145,7 @@ def test_an_unknown_option_says_where_it_was_set(tmp_path: Path) -> None:
         ConfigError,
         match=r"transload\.toml: schedulers\.slurm\.partitoin.*did you mean 'partition'",
     ):
-        load_settings(str(tmp_path), ENV).cfg("slurm", _opts())
+        load_settings(str(tmp_path), ENV).cfg("slurm", _Options)
 
 
 def test_a_plugin_has_a_table_of_its_own(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ class Board:
     """A scheduler of which the test sets every answer, and which reports changes if asked to."""
 
     name = "board"
-    connection_opts = SchedulerBase.connection_opts
+    connection = SchedulerBase.connection
 
     def __init__(self, push: bool = False) -> None:
         self.states: dict[str, AppStatus | None] = {}

@@ -24,10 +24,10 @@ from transload.specs import (
     AppStatus,
     CfgVal,
     Environment,
+    Options,
     Workspace,
     make_app_handle,
     nearest,
-    runopts,
 )
 from transload.specs.checks import closest
 from transload.specs.settings import SETTINGS, OverrideOptions, read_settings
@@ -199,12 +199,10 @@ class Runner:
         """
         return self._schedulers.get(name or self.settings.scheduler)
 
-    def scheduler_run_opts(self, scheduler: str | None = None) -> runopts:
-        """Return the options that a scheduler takes.
-
-        Those that the runner understands for every scheduler are among them.
-        """
-        return self._schedulers.options(scheduler or self.settings.scheduler)
+    def scheduler_run_opts(self, scheduler: str | None = None) -> type[Options]:
+        """Return the class of the options that a scheduler takes."""
+        options: type[Options] = self.scheduler(scheduler).options
+        return options
 
     def destination(
         self, scheduler: str | None = None, cfg: Mapping[str, CfgVal] | None = None
@@ -231,7 +229,7 @@ class Runner:
             ConfigError: for an unknown scheduler or a wrong option.
         """
         to = self.destination(scheduler, cfg)
-        return to.scheduler.qualified_id(app_id, to.cfg)
+        return to.scheduler.qualified_id(app_id, to.opts)
 
     # -- submitting
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import ConfigError, SpecError
 from transload.plugins.project import parse_toml, project_file, read_project_table, read_toml
 from transload.runner.schedulers import Cluster
-from transload.specs import CfgVal, get_type_name, runopt, runopts
+from transload.specs import CfgVal, Connection, Option, Options
 from transload.specs.checks import nearest, shorten
 from transload.specs.settings import SETTINGS, read_table
 
@@ -42,8 +42,6 @@ _ENV_SETTINGS: Final = "TRANSLOAD_SETTINGS"
 _JOB: Final = "job."
 """How the keys of settings of all jobs begin."""
 _SECRETS: Final = "secrets"  # connection setting → the source of its value, in a scheduler's table
-# allowed for every scheduler, but not an option of any
-_RUNNERS_OWN: Final = frozenset({"tracker_base", "pass_env", "environment"})
 
 
 class Setting(NamedTuple):
@@ -125,29 +123,24 @@ class Settings:
             if key.startswith(prefix)
         }
 
-    def cluster(self, name: str, kind: str, opts: runopts) -> Cluster | None:
+    def cluster(self, name: str, kind: str, settings: type[Connection]) -> Cluster | None:
         """Return the cluster in a scheduler's table, or None if it selects none.
 
         Args:
             name: the scheduler.
             kind: its kind.
-            opts: the connection settings of that kind.
+            settings: the connection settings of that kind.
 
         Raises:
             ConfigError: if a value is not allowed. The message says where it was set.
         """
         connection: dict[str, CfgVal] = {}
         table = self._table(f"schedulers.{name}.")
-        for option, opt in opts:
-            setting = table.get(option)
-            if setting is None:
-                continue
-            if not runopts.is_type(setting.value, opt.opt_type):
-                must = f"must be of type {get_type_name(opt.opt_type)}"
-                raise ConfigError(
-                    f"{setting.source}: {setting.key}={shorten(setting.value)}: {must}"
-                )
-            connection[option] = _option_value(setting, opt)
+        for option in settings.table().values():
+            setting = table.get(option.name)
+            if setting is not None:
+                settings.read_one(option.name, setting.value, f"{setting.source}: {setting.key}")
+                connection[option.name] = _option_value(setting, option)
         secrets = self.get(f"schedulers.{name}.{_SECRETS}", {})
         if not connection and not secrets and name not in self.clusters():
             return None
@@ -158,27 +151,29 @@ class Settings:
             raise ConfigError(f"{source}: {exc}") from exc
 
     def cfg(
-        self, scheduler: str, opts: runopts, connection: Collection[str] = ()
+        self, scheduler: str, options: type[Options], connection: type[Connection] = Connection
     ) -> dict[str, CfgVal]:
         """Return the options in a scheduler's table.
 
         Args:
             scheduler: its name.
-            opts: its options.
-            connection: keys of its table that select a cluster and are not run options.
+            options: its options.
+            connection: its settings that select a cluster.
 
         Raises:
-            ConfigError: if the scheduler does not have an option. The message says where it was
-                set.
+            ConfigError: if the scheduler does not have an option, or its value is wrong. The
+                message says where it was set.
         """
         cfg: dict[str, CfgVal] = {}
         for name, setting in self._table(f"schedulers.{scheduler}.").items():
-            opt = opts.get(name)
-            if opt is not None:
-                cfg[name] = _option_value(setting, opt)
-            elif name not in (*_RUNNERS_OWN, "kind", _SECRETS, *connection):
-                hint = opts.hint(name, connection)
-                raise ConfigError(f"{setting.source}: {setting.key}: unknown option: {hint}")
+            where = f"{setting.source}: {setting.key}"
+            option = options.table().get(name)
+            if option is not None:
+                options.read_one(name, setting.value, where)
+                cfg[name] = _option_value(setting, option)
+            elif name not in ("kind", _SECRETS, *connection.table()):
+                hint = options.hint(name, connection.table())
+                raise ConfigError(f"{where}: unknown option: {hint}")
         return cfg
 
     def job(self) -> dict[str, Any]:
@@ -420,8 +415,8 @@ def _secret_of(folder: str, source: Any) -> Any:
     return f"file:{beside(folder, source.removeprefix('file:'))}"
 
 
-def _option_value(setting: Setting, opt: runopt) -> Any:
-    if opt.is_local_path and isinstance(setting.value, str):
+def _option_value(setting: Setting, option: Option) -> Any:
+    if option.is_local_path and isinstance(setting.value, str):
         return beside(setting.folder, setting.value)
     return setting.value
 

@@ -21,8 +21,8 @@ from transload.errors import SpecError
 from transload.schedulers import environments
 from transload.specs import (
     AppDef,
-    CfgVal,
     Environment,
+    Options,
     Role,
     Workspace,
     macros,
@@ -253,14 +253,14 @@ def with_environments(
 
 
 def with_packages(
-    app: AppDef, scheduler: SchedulerBase, cfg: Mapping[str, CfgVal]
+    app: AppDef, scheduler: SchedulerBase, opts: Options
 ) -> tuple[AppDef, dict[str, Packages]]:
     """Return a job whose roles run with their packages, and what each role needs.
 
     Args:
         app: the job, which is not changed.
         scheduler: where it goes. One that installs nothing refuses it when it converts it.
-        cfg: its run options.
+        opts: its run options.
 
     Raises:
         SpecError: if a file cannot be read, or is wrong.
@@ -271,7 +271,7 @@ def with_packages(
         return app, {}
     found = {name: environments.packages_of(environment) for name, environment in needed.items()}
     roles = [
-        scheduler.with_packages(role, found[role.name], cfg) if role.name in found else role
+        scheduler.with_packages(role, found[role.name], opts) if role.name in found else role
         for role in app.roles
     ]
     return replace(app, roles=roles), found

@@ -128,7 +128,7 @@ def tracker_base_of(to: Destination, app_id: str, given: str | None) -> str | No
             its readers.
     """
     if not given:
-        return to.scheduler.results_folder(app_id, to.cfg)
+        return to.scheduler.results_folder(app_id, to.opts)
     base = given.replace(macros.app_id, app_id)
     path = local_path(base) or ""
     if path.startswith("~"):
@@ -141,7 +141,7 @@ def tracker_base_of(to: Destination, app_id: str, given: str | None) -> str | No
 
 def own_folder(to: Destination, app_id: str, base: str | None) -> str | None:
     """Return where a job reports, which is the scheduler's folder or one below another base."""
-    if base is None or base == to.scheduler.results_folder(app_id, to.cfg):
+    if base is None or base == to.scheduler.results_folder(app_id, to.opts):
         return base
     return app_folder(base, app_id)
 
@@ -294,7 +294,7 @@ def _of_role(role: Role, run: Run, to: Destination) -> dict[str, str]:
         found[ENV_NOTICE_SIGNAL] = role.notice.signal
     # `convert` refuses checkpoints where there is no place for them
     if role.checkpoints and run.checkpoints is not None and to.scheduler.capabilities.checkpoints:
-        folder = to.scheduler.checkpoint_folder(run.checkpoints, role, to.cfg)
+        folder = to.scheduler.checkpoint_folder(run.checkpoints, role, to.opts)
         if folder is not None:
             found[ENV_CHECKPOINT_DIR] = folder
     return found

@@ -47,6 +47,7 @@ from transload.specs import (
     AppState,
     AppStatus,
     CfgVal,
+    Options,
     Workspace,
     make_app_handle,
     masked_args,
@@ -84,7 +85,7 @@ class Plan(AppDryRunInfo[T]):
         app: its definition, which ``describe`` will show.
         resolved: the definition that the scheduler converted. It is ``app`` with its id, the
             variables that tell it where it reports, what is passed on, and what travels with it.
-        cfg: the run options in force.
+        opts: the run options in force.
         tracker_base: where it reports results. None means nowhere.
         parent_run_id: the run that it derives from.
         id_given: the caller gave the id.
@@ -101,7 +102,7 @@ class Plan(AppDryRunInfo[T]):
     app_id: str
     app: AppDef
     resolved: AppDef
-    cfg: dict[str, CfgVal] = field(default_factory=dict)
+    opts: Options = field(default_factory=Options)
     tracker_base: str | None = None
     parent_run_id: str | None = None
     id_given: bool = False
@@ -113,6 +114,11 @@ class Plan(AppDryRunInfo[T]):
     _runner: Runner
     _unchanged: T | None = None
     """A copy of the request, where it may have to be converted again at the submit."""
+
+    @property
+    def cfg(self) -> dict[str, CfgVal]:
+        """Return its scheduler's options in force, by name."""
+        return self.opts.cfg()
 
     @property
     def handle(self) -> AppHandle:
@@ -129,7 +135,7 @@ class Plan(AppDryRunInfo[T]):
         return {
             "app_id": self.app_id,
             "scheduler": self.scheduler,
-            "cfg": dict(self.cfg),
+            "cfg": self.cfg,
             "app": self.app.masked().to_dict(),
             "request": str(self),
         }
@@ -208,7 +214,7 @@ class Plan(AppDryRunInfo[T]):
             if packages is not None:
                 values = {**role.env, **secrets.get(role.name, {})}
                 variables = packages.variables_from(values)
-                scheduler.bring_packages(role, packages, self.cfg, variables)
+                scheduler.bring_packages(role, packages, self.opts, variables)
 
     def _prepared_request(self, scheduler: SchedulerBase) -> T:
         """Return the request to submit, after a workspace was copied.
@@ -221,11 +227,11 @@ class Plan(AppDryRunInfo[T]):
             each.workspace for each in resolved.roles
         ):
             announce(resolved, self.scheduler)
-        prepared = scheduler.prepare(resolved, self.cfg)
+        prepared = scheduler.prepare(resolved, self.opts)
         if prepared is self.resolved:
             return self.request
         self._refuse_changed(scheduler)
-        request: T = scheduler.convert(prepared, self.cfg)
+        request: T = scheduler.convert(prepared, self.opts)
         return request
 
     def _refuse_changed(self, scheduler: SchedulerBase) -> None:
@@ -234,7 +240,7 @@ class Plan(AppDryRunInfo[T]):
         Raises:
             ConfigError: if it differs from what the dry-run has made.
         """
-        unchanged = self._unchanged or scheduler.convert(self.resolved, self.cfg)
+        unchanged = self._unchanged or scheduler.convert(self.resolved, self.opts)
         if self.request != unchanged:
             raise ConfigError(
                 "the request was changed after the dry-run, but it must be built anew (workspace)"
@@ -251,7 +257,7 @@ class Destination:
     Args:
         name: name of the scheduler.
         scheduler: the scheduler itself.
-        cfg: its run options, resolved.
+        opts: its run options.
         tracker_base: where the job reports, by options or settings. None means that they do not
             say.
         pass_env: patterns of variables to pass on, by options or settings.
@@ -261,11 +267,16 @@ class Destination:
 
     name: str
     scheduler: SchedulerBase
-    cfg: dict[str, CfgVal]
+    opts: Options
     tracker_base: str | None
     pass_env: Sequence[str]
     environment: str | None
     folder: str | None = None
+
+    @property
+    def cfg(self) -> dict[str, CfgVal]:
+        """Return the scheduler's own options, by name."""
+        return self.opts.cfg()
 
     @property
     def here(self) -> str:
@@ -283,7 +294,7 @@ class Destination:
         Raises:
             SpecError: if it cannot be an id.
         """
-        return self.scheduler.qualified_id(check_app_id(app_id), self.cfg)
+        return self.scheduler.qualified_id(check_app_id(app_id), self.opts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -327,16 +338,16 @@ def make_plan(given: Planning) -> Plan[Any]:
     run = _run_of(app, given, to, written)
     resolved = with_variables(with_job_mounts(app, to, runner), run, to, runner)
     add_files(resolved, to, written)
-    resolved, packages = with_packages(resolved, to.scheduler, to.cfg)
+    resolved, packages = with_packages(resolved, to.scheduler, to.opts)
     plan = Plan(
-        request=to.scheduler.convert(resolved, to.cfg),
+        request=to.scheduler.convert(resolved, to.opts),
         _fmt=to.scheduler.format_request,
         scheduler=to.name,
         session=runner.name(),
         app_id=run.app_id,
         app=app,
         resolved=resolved,
-        cfg=to.cfg,
+        opts=to.opts,
         tracker_base=run.tracker_base,
         parent_run_id=run.parent,
         id_given=given.app_id is not None,
@@ -352,27 +363,16 @@ def make_plan(given: Planning) -> Plan[Any]:
 def destination(runner: Runner, name: str, cfg: Mapping[str, CfgVal]) -> Destination:
     """Return where a job goes, as `Runner.destination` does."""
     if not isinstance(cfg, Mapping):
-        raise ConfigError(
-            f"cfg={shorten(cfg)}: must be a dict of run options (runopts.cfg_from_str reads a text)"
-        )
-    merged = {**runner.configured_options(name), **cfg}
-    base = merged.pop("tracker_base", None) or runner.settings.get("tracker_base")
-    if base is not None and not isinstance(base, str):
-        raise ConfigError(f"run option tracker_base={base!r}: must be a str")
-    patterns = merged.pop("pass_env", None) or runner.settings.get("pass_env") or []
-    if not isinstance(patterns, Sequence) or isinstance(patterns, str):
-        raise ConfigError(f"run option pass_env={shorten(patterns)}: must be a list of texts")
-    environment = merged.pop("environment", None)
-    if environment is not None and not isinstance(environment, str):
-        raise ConfigError(f"run option environment={environment!r}: must be a str")
+        raise ConfigError(f"cfg={shorten(cfg)}: must be a dict of run options")
     scheduler = runner.scheduler(name)
+    opts = scheduler.options.read({**runner.configured_options(name), **cfg})
     return Destination(
         name=name,
         scheduler=scheduler,
-        cfg=scheduler.run_opts().resolve(merged),
-        tracker_base=base,
-        pass_env=patterns,
-        environment=environment,
+        opts=opts,
+        tracker_base=opts.tracker_base or runner.settings.get("tracker_base"),
+        pass_env=opts.pass_env or runner.settings.get("pass_env") or [],
+        environment=opts.environment,
     )
 
 
@@ -387,7 +387,7 @@ def _destination(given: Planning) -> Destination:
     to = replace(to, folder=launch.folder)
     is_open = "working_dir" in to.cfg and not to.cfg["working_dir"]
     if launch.folder is not None and to.shares_disk and is_open:
-        to = replace(to, cfg={**to.cfg, "working_dir": launch.folder})
+        to = replace(to, opts=to.opts.read({**to.opts.to_dict(), "working_dir": launch.folder}))
     return to
 
 
@@ -547,7 +547,7 @@ def _warn_of_unused_images(app: AppDef, to: Destination, written: Written) -> No
     before = {role.name: role.image for role in written.app.roles}
     asked = {role.image: role for role in app.roles if role.image != before.get(role.name)}
     for image, role in asked.items():
-        if image and not to.scheduler.uses_image(role, to.cfg):
+        if image and not to.scheduler.uses_image(role, to.opts):
             logging.getLogger("transload.runner").warning(
                 "image %s is not used: scheduler %s runs programs of the machine itself, where "
                 "no folder has that name",

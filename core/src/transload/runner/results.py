@@ -569,7 +569,8 @@ def _is_made_by_submit(backend: SchedulerBase, description: AppDescription) -> b
     """Tell whether the folder of a job's results was there before the job started."""
     if backend.capabilities.shares_disk:
         return True
-    return description.tracker_base == backend.results_folder(description.app_id, description.cfg)
+    opts = backend.options.of_record(description.cfg)
+    return description.tracker_base == backend.results_folder(description.app_id, opts)
 
 
 def _add_outputs(results: AppResults, store: Store | None) -> None:

@@ -26,7 +26,6 @@ from transload.specs import (
     looks_secret,
     parse_app_handle,
     resolve_secret,
-    runopts,
 )
 from transload.specs.checks import shorten
 from transload.specs.secrets import check_source
@@ -225,31 +224,14 @@ class Schedulers:
         """
         return self._make(*self._find(name))
 
-    def options(self, name: str) -> runopts:
-        """Return the options that a scheduler takes, with those that every scheduler has."""
-        opts = runopts()
-        opts.update(self.get(name).run_opts())
-        opts.add(
-            "tracker_base",
-            str,
-            "where the job reports results: a folder or fsspec URL; may hold ${app_id}",
-        )
-        opts.add("pass_env", list[str], "variables of the submitter to pass on, by patterns: HF_*")
-        opts.add(
-            "environment",
-            str,
-            "what jobs need installed: requirements.txt, uv.lock, a script, or none",
-        )
-        return opts
-
     def configured(self, name: str) -> dict[str, CfgVal]:
         """Return the options that files and the environment set for a scheduler.
 
         Raises:
             ConfigError: for an option that the scheduler does not have, saying where it was set.
         """
-        connection = [option for option, _ in self.get(name).connection_opts()]
-        return self._settings().cfg(name, self.options(name), connection)
+        scheduler = self.get(name)
+        return self._settings().cfg(name, scheduler.options, scheduler.connection)
 
     def statuses(self, handles: Sequence[str]) -> dict[str, AppStatus | None]:
         """Return the status of each job, with one query per scheduler.
@@ -292,7 +274,7 @@ class Schedulers:
             raise ConfigError(f"cluster {name!r}: kind={kind!r}: {taken}: choose another name")
         if kind not in kinds:
             raise self._unknown(name, kind)
-        table = self._settings().cluster(name, kind, self._make(kind, None).connection_opts())
+        table = self._settings().cluster(name, kind, self._make(kind, None).connection)
         if table is not None and given is not None and table != given:
             _warn_once(name)
         cluster = table or given
@@ -353,7 +335,7 @@ class Schedulers:
         if cluster is not None and (cluster.connection or secrets):
             try:
                 connection = {**cluster.connection, **secrets}
-                made.connect(made.connection_opts().resolve_connection(connection))
+                made.connect(made.connection.read(connection))
             except ConfigError as exc:
                 raise ConfigError(
                     f"cluster {cluster.name!r} (kind {cluster.kind!r}): {exc}"

@@ -52,7 +52,7 @@ def add_files(app: AppDef, to: Destination, written: Written) -> None:
     if to.folder is not None:
         _resolve_relative_paths(app, to.folder)
     if not to.shares_disk:
-        if to.scheduler.takes_workspace(to.cfg):
+        if to.scheduler.takes_workspace(to.opts):
             _add_default_workspace(app, to, written)
         else:
             _warn_of_code_left_here(app, to)
@@ -75,7 +75,7 @@ def is_from_here(role: Role, to: Destination) -> bool:
     if not role.image:
         return True
     is_default = role.image in (transload.IMAGE, to.cfg.get("image"))
-    if not is_default and to.scheduler.uses_image(role, to.cfg):
+    if not is_default and to.scheduler.uses_image(role, to.opts):
         return False
     return _code_named_in(role, to.here) is not None
 
@@ -266,7 +266,7 @@ def with_job_mounts(app: AppDef, to: Destination, runner: Runner) -> AppDef:
 
 
 def _with_folders(role: Role, path: str, to: Destination, runner: Runner) -> Role:
-    files = to.scheduler.mounts_jobs(role, to.cfg)
+    files = to.scheduler.mounts_jobs(role, to.opts)
     mounts: list[Mount] = []
     for number, mount in enumerate(role.mounts):
         if not isinstance(mount, JobMount):

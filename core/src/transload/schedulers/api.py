@@ -14,10 +14,12 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Final,
+    Generic,
     Literal,
     NamedTuple,
     NoReturn,
     Protocol,
+    cast,
     runtime_checkable,
 )
 
@@ -27,20 +29,29 @@ from transload.specs import (
     AppState,
     AppStatus,
     CfgVal,
+    Connection,
     JobMount,
     MountType,
+    Options,
     Progress,
     RetryPolicy,
     Role,
     masked_args,
     masked_env,
-    runopts,
 )
 from transload.specs.app import RETRY_DELAY
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from transload.runtime.tracking import Store
     from transload.schedulers.environments import Packages
+
+    Opts = TypeVar("Opts", bound=Options, default=Any)
+else:
+    from typing import TypeVar
+
+    Opts = TypeVar("Opts", bound=Options)
 
 __all__ = [
     "AppDescription",
@@ -357,8 +368,8 @@ class Watch(Protocol):
         """Release the resources of the watch."""
 
 
-class SchedulerBase(ABC):
-    """Runs jobs. An author must write seven methods. The others have a simple default.
+class SchedulerBase(ABC, Generic[Opts]):
+    """Runs jobs. An author must write six methods. The others have a simple default.
 
     Any thread may call any method. If the scheduler cannot be reached, methods raise
     `SchedulerUnavailable`. If a query has no answer for one job, the state of that job is UNKNOWN.
@@ -369,24 +380,24 @@ class SchedulerBase(ABC):
         name: name of the scheduler in handles.
         capabilities: the supported features.
         secret_kinds: kinds of secret sources that it resolves itself (``{"k8s"}``).
+        options: the class of its run options. By default it has none of its own.
+        connection: the class of the settings that select a cluster, such as a context or a host. By
+            default there are none.
     """
 
     name: str
     capabilities: Capabilities = Capabilities()
     secret_kinds: frozenset[str] = frozenset()
+    options: type[Opts] = cast("Any", Options)
+    connection: type[Connection] = Connection
 
     # -- every scheduler must have these
 
     @abstractmethod
-    def run_opts(self) -> runopts:
-        """Return the run options of this scheduler."""
-
-    @abstractmethod
-    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> Any:
+    def convert(self, app: AppDef, opts: Opts) -> Any:
         """Return the native request for ``app``. It is pure and has no effect outside the process.
 
-        ``${app_id}`` is already replaced in ``app``, and ``cfg`` is resolved. This method replaces the
-        other macros.
+        ``${app_id}`` is already replaced in ``app``. This method replaces the other macros.
 
         Raises:
             UnsupportedFeature: if this scheduler does not support a field. The message has its
@@ -443,12 +454,8 @@ class SchedulerBase(ABC):
         """Return why the log of a replica is empty. The default, ``""``, means it wrote nothing."""
         return ""
 
-    def connection_opts(self) -> runopts:
-        """Return the settings that select a cluster, such as context or host. Default none."""
-        return runopts()
-
-    def connect(self, connection: Mapping[str, CfgVal]) -> None:  # noqa: B027 - nothing to set is the default
-        """Use the cluster of these settings, checked by `connection_opts`, without connecting.
+    def connect(self, connection: Any) -> None:
+        """Use the cluster of these settings (an object of `connection`), without connecting.
 
         It is called once, before any other method, if there is a setting. Otherwise the scheduler uses
         its default cluster.
@@ -468,7 +475,7 @@ class SchedulerBase(ABC):
         """Return a request as readable text with secrets masked. The default is JSON."""
         return request_json(request)
 
-    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+    def prepare(self, app: AppDef, opts: Opts) -> AppDef:
         """Build what the job needs, such as a patched image or a copied workspace.
 
         Only a submit calls it.
@@ -478,7 +485,7 @@ class SchedulerBase(ABC):
         """
         return app
 
-    def with_packages(self, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+    def with_packages(self, role: Role, packages: Packages, opts: Opts) -> Role:
         """Return a role whose program is started by uv, with the packages that it needs. Pure.
 
         Only called where ``capabilities.environments`` is true, before `convert`.
@@ -486,7 +493,7 @@ class SchedulerBase(ABC):
         Args:
             role: the role, which is not changed.
             packages: what it needs.
-            cfg: the run options.
+            opts: the run options.
 
         Raises:
             ConfigError: if uv is needed here, and there is none.
@@ -498,7 +505,7 @@ class SchedulerBase(ABC):
         self,
         role: Role,
         packages: Packages,
-        cfg: Mapping[str, CfgVal],
+        opts: Opts,
         variables: Mapping[str, str],
     ) -> None:
         """Put what `with_packages` names to where the role will run. Only a submit calls it.
@@ -506,7 +513,7 @@ class SchedulerBase(ABC):
         Args:
             role: the role, as `with_packages` returned it.
             packages: what it needs.
-            cfg: the run options.
+            opts: the run options.
             variables: what uv reads, such as the password of an index. They must neither be
                 written to disk nor shown.
 
@@ -516,15 +523,15 @@ class SchedulerBase(ABC):
         """
         raise UnsupportedFeature(no_environments(f"role {role.name!r}", self.name), "environment")
 
-    def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
+    def takes_workspace(self, opts: Opts) -> bool:
         """Tell whether local folders can be copied to jobs with these options. Default True."""
         return True
 
-    def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
+    def uses_image(self, role: Role, opts: Opts) -> bool:
         """Tell whether the image of a role has an effect. Default True."""
         return True
 
-    def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
+    def qualified_id(self, app_id: str, opts: Opts) -> str:
         """Return the id under which a job is submitted, for example with a namespace.
 
         Default: ``app_id``.
@@ -535,7 +542,7 @@ class SchedulerBase(ABC):
         """Return the descriptions of many jobs. The default makes one query for each job."""
         return {app_id: self.describe(app_id) for app_id in app_ids}
 
-    def reconcile(self, app_id: str) -> None:  # noqa: B027 - nothing to do is the default
+    def reconcile(self, app_id: str) -> None:
         """Do the pending steps of a job (`AppDescription.needs_reconcile`) as its owner.
 
         The default does nothing. It is safe to repeat in any process. Reading never does it.
@@ -618,7 +625,7 @@ class SchedulerBase(ABC):
         """Return the checks of ``transload doctor``, each ``(subject, ok, details)``."""
         return ()
 
-    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+    def results_folder(self, app_id: str, opts: Opts) -> str | None:
         """Return the job's own tracker base inside the job, or None, the default.
 
         If it is a folder, `submit` makes it, since one that is missing later was removed, and
@@ -637,7 +644,7 @@ class SchedulerBase(ABC):
         """
         return os.path.expanduser(path)
 
-    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
+    def checkpoint_folder(self, name: str, role: Role, opts: Opts) -> str | None:
         """Return the folder of checkpoints of a role as its program sees it.
 
         It is the value of ``TRANSLOAD_CHECKPOINT_DIR``, on a disk that all nodes of the role see.
@@ -647,7 +654,7 @@ class SchedulerBase(ABC):
         Args:
             name: the name under which they are kept (`Submission.checkpoints`).
             role: the role.
-            cfg: the job's run options.
+            opts: the job's run options.
 
         Returns:
             The folder. The default is None, which means that there is no such folder.
@@ -674,14 +681,14 @@ class SchedulerBase(ABC):
         """
         return None
 
-    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
+    def mounts_jobs(self, role: Role, opts: Opts) -> JobFiles:
         """Return how a role accesses the files of another job (`transload.specs.JobMount`).
 
         Both jobs are of this scheduler.
 
         Args:
             role: the role.
-            cfg: the job's run options.
+            opts: the job's run options.
 
         Returns:
             The way, by default ``out of reach``.
@@ -701,7 +708,7 @@ class SchedulerBase(ABC):
         """
         return None
 
-    def close(self) -> None:  # noqa: B027 - nothing to free is the default
+    def close(self) -> None:
         """Release the resources of this object. Jobs go on. It may be called more than once."""
 
 

@@ -1,16 +1,37 @@
-"""Describe, check and parse the run options of a scheduler."""
+"""The options of a scheduler: a dataclass whose fields are all that is known of them.
+
+``-c NAME=VALUE``, the tables of settings files, help and pages come from the fields, which are read by
+`transload.specs.values.read`.
+"""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, get_args, get_origin
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, asdict, dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, ClassVar, NewType, get_args
 
 from transload.errors import ConfigError, SpecError
 from transload.specs.checks import LARGEST_INT, closest, nearest, shorten
-from transload.specs.text import parse_bool, parse_number, split_list, split_pairs
+from transload.specs.text import split_pairs
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+# The reader is imported where it is used: on a login node, whose Python may be old, nothing is read.
+
+__all__ = [
+    "CfgVal",
+    "Connection",
+    "InvalidRunConfigException",
+    "LocalPath",
+    "Option",
+    "OptionFields",
+    "Options",
+    "RunOptions",
+    "UnknownSchedulerException",
+    "option",
+]
 
 CfgVal = str | int | float | bool | list[str] | dict[str, str] | None
 """What a run option may hold."""
@@ -53,216 +74,133 @@ class UnknownSchedulerException(ConfigError):
         self.meant = closest(scheduler_backend, known or [])
 
 
-_FORMS = {
-    list: """: a,b or ["a", "b"]""",
-    dict: """: KEY=VALUE,KEY=VALUE or {"KEY": "VALUE"}""",
-}
+LocalPath = NewType("LocalPath", str)
+"""A path of the machine that submits. In a settings file it is relative to that file."""
 
 
-@dataclass
-class runopt:  # noqa: N801 - the field's established name
-    """An option with its default, its type, whether it is required, and its purpose.
+def option(help: str, default: Any = None, *, required: bool = False) -> Any:
+    """Return the field of an option.
 
-    A local path in a settings file is relative to that file.
-    """
-
-    default: CfgVal
-    opt_type: Any
-    is_required: bool
-    help: str
-    is_local_path: bool = False
-
-
-def get_type_name(tp: Any) -> str:
-    """Return the name of an option's type, such as ``int`` or ``list[str]``."""
-    if get_origin(tp) is None and hasattr(tp, "__name__"):
-        return str(tp.__name__)
-    return str(tp).replace("typing.", "")
-
-
-class runopts:  # noqa: N801 - the field's established name
-    """The options that a scheduler takes.
+    Args:
+        help: what it is for. It says what no value means, if that is not plain.
+        default: its value when not given.
+        required: it must be given. Then there is no default.
 
     Example:
-        >>> opts = runopts()
-        >>> opts.add("partition", type_=str, help="where to run", default="main")
-        >>> opts.resolve({"partition": "gpu"})
-        {'partition': 'gpu'}
+        >>> @dataclass(frozen=True, kw_only=True)
+        ... class MyOptions(Options):
+        ...     partition: str = option("where to run", "main")
+        >>> MyOptions.read({"partition": "gpu"}).partition
+        'gpu'
+    """
+    metadata = {"help": help}
+    if required:
+        return field(metadata=metadata)
+    if isinstance(default, (list, dict)):
+        return field(default_factory=default.copy, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class Option:
+    """What is known of an option.
+
+    Args:
+        name: its name.
+        type: its type, without the None of an optional one.
+        help: what it is for.
+        default: its value when not given.
+        is_required: it must be given.
+        is_local_path: see `LocalPath`.
     """
 
-    def __init__(self) -> None:
-        self._opts: dict[str, runopt] = {}
+    name: str
+    type: Any
+    help: str
+    default: CfgVal
+    is_required: bool
+    is_local_path: bool
 
-    def __iter__(self) -> Iterator[tuple[str, runopt]]:
-        return iter(self._opts.items())
+    @property
+    def type_name(self) -> str:
+        """Return its type for display, such as ``list[str]``."""
+        from transload.specs.values import type_name
 
-    def __len__(self) -> int:
-        return len(self._opts)
+        return type_name(self.type)
 
-    @staticmethod
-    def is_type(obj: CfgVal, tp: Any) -> bool:
-        """Tell whether ``obj`` is of the option type ``tp``.
 
-        ``list[str]`` and ``dict[str, str]`` are such types, too. A bool is not taken for an int, an
-        int is taken for a float.
-        """
-        origin = get_origin(tp) or tp
-        if origin is bool or isinstance(obj, bool):
-            return origin is bool and isinstance(obj, bool)
-        if origin is float:
-            return isinstance(obj, (int, float))
-        if not isinstance(obj, origin):
-            return False
-        if isinstance(obj, list):
-            return not get_args(tp) or all(isinstance(item, str) for item in obj)
-        if isinstance(obj, dict):
-            return all(
-                isinstance(key, str) and isinstance(value, str) for key, value in obj.items()
-            )
-        return True
+@dataclass(frozen=True, kw_only=True)
+class OptionFields:
+    """The fields of options, and how they are read. `Options` and `Connection` are the two kinds."""
 
-    def add(
-        self, cfg_key: str, type_: Any, help: str, default: CfgVal = None, required: bool = False
-    ) -> None:
-        """Add an option.
+    WHAT: ClassVar[str] = "option"
 
-        Args:
-            cfg_key: its name.
-            type_: ``str``, ``int``, ``float``, ``bool``, ``list[str]`` or ``dict[str, str]``.
-            help: what it is for.
-            default: its value when not given.
-            required: True if it must be given. Then there is no default.
+    @classmethod
+    def table(cls) -> Mapping[str, Option]:
+        """Return name → option, in the order of the fields."""
+        own: Any = cls  # which mypy does not take for hashable
+        return _table(own)
 
-        Raises:
-            ValueError: for a required option with a default.
-            TypeError: for a default of another type.
-        """
-        if required and default is not None:
-            raise ValueError(
-                f"option {cfg_key}: a required option has no default, given: {default!r}"
-            )
-        if default is not None and not self.is_type(default, type_):
-            raise TypeError(
-                f"option {cfg_key}: the default {default!r} is not of type {get_type_name(type_)}"
-            )
-        self._opts[cfg_key] = runopt(default, type_, required, help)
-
-    def mark_local_paths(self, *names: str) -> None:
-        """Say which options are paths of the machine that submits."""
-        for name in names:
-            self._opts[name].is_local_path = True
-
-    def get(self, name: str) -> runopt | None:
-        """Return the option of that name, or None."""
-        return self._opts.get(name)
-
-    def update(self, other: runopts) -> None:
-        """Add all options of ``other``."""
-        self._opts.update(other._opts)
-
-    def hint(self, name: str, more: Iterable[str] = ()) -> str:
-        """Return the end of the message about an option that does not exist.
-
-        It names the nearest option, or the option of ``run`` if a setting of the job is nearest.
-
-        Args:
-            name: the option.
-            more: other names that are allowed where it stands.
-        """
-        from transload.specs.settings import SETTINGS
-
-        known = [*self._opts, *more]
-        for each in known:
-            if _plain(each) == _plain(name):
-                return f"did you mean {each!r}?"
-        meant = closest(_plain(name), [*SETTINGS, *known])
-        if meant is not None and meant in SETTINGS:
-            setting = SETTINGS[meant]
-            return f"use run {setting.option(meant)} {setting.metavar}".rstrip()
-        return nearest(name, known)
-
-    def resolve(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-        """Return ``cfg`` checked, with the defaults of what was not given.
+    @classmethod
+    def read(cls, given: Mapping[str, Any]) -> Self:
+        """Return the options that values of JSON, or texts, say. One that is None is not given.
 
         Raises:
             InvalidRunConfigException: for an unknown option (the nearest valid name is suggested),
                 a missing one that is required, an empty text, or a value of the wrong type.
         """
-        return self._resolve(cfg, "run option", self.hint)
+        values = {
+            key: cls.read_one(key, value) for key, value in given.items() if value is not None
+        }
+        for key in given:
+            cls.check_name(key)
+        for key, opt in cls.table().items():
+            if opt.is_required and key not in values:
+                reason = f"{cls.WHAT} {key!r} must be given: {opt.help}"
+                raise InvalidRunConfigException(reason, key, given)
+        return cls(**values)
 
-    def resolve_connection(self, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
-        """Return the settings of a connection, as `resolve` returns run options."""
-        return self._resolve(cfg, "connection setting", lambda key: nearest(key, list(self._opts)))
+    @classmethod
+    def read_one(cls, name: str, value: Any, where: str = "") -> Any:
+        """Return the value of one option.
 
-    def _resolve(
-        self, cfg: Mapping[str, CfgVal], what: str, hint: Callable[[str], str]
-    ) -> dict[str, CfgVal]:
-        for key in cfg:
-            if key not in self._opts:
-                reason = f"unknown {what} {key!r}: {hint(str(key))}"
-                raise InvalidRunConfigException(reason, key, cfg)
-        resolved: dict[str, CfgVal] = {}
-        for key, opt in self._opts.items():
-            value = cfg.get(key)
-            if value is None:
-                if opt.is_required:
-                    raise InvalidRunConfigException(
-                        f"{what} {key!r} must be given: {opt.help}", key, cfg
-                    )
-                value = opt.default
-            elif value == "":
-                reason = f"{what} {key}='': must not be empty (is a variable not set?)"
-                raise InvalidRunConfigException(reason, key, cfg)
-            elif not self.is_type(value, opt.opt_type):
-                reason = (
-                    f"{what} {key}={shorten(value)}: must be of type {get_type_name(opt.opt_type)}"
-                )
-                raise InvalidRunConfigException(reason, key, cfg)
-            resolved[key] = value
-        return resolved
-
-    def cfg_from_str(self, cfg_str: str) -> dict[str, CfgVal]:
-        """Parse ``"key=value,list=a,b;other=1"`` by the types of the options.
-
-        Defaults are not filled in. A list may be JSON, as in ``list=["a,b"]``. A dict is
-        ``labels={"zone": "a"}`` or ``labels=zone=a``.
+        Args:
+            name: the option.
+            value: a value of JSON, or a text.
+            where: the place of the value, for messages.
 
         Raises:
-            InvalidRunConfigException: for an unknown option or a value that does not parse.
+            InvalidRunConfigException: for an unknown option or a wrong value.
         """
+        cls.check_name(name)
+        place = where or f"{cls.WHAT} {name}"
+        if value == "":
+            reason = f"{place}='': must not be empty (is a variable not set?)"
+            raise InvalidRunConfigException(reason, name, {name: value})
+        from transload.specs.values import read
+
         try:
-            pairs = split_pairs(cfg_str)
+            found = read(value, cls.table()[name].type, place)
         except SpecError as exc:
-            raise InvalidRunConfigException(f"run options: {exc}", "", {}) from exc
-        found: dict[str, CfgVal] = {}
-        for key, text in pairs.items():
-            of_dict = next((name for name in found if isinstance(found[name], dict)), None)
-            if key not in self._opts and of_dict is not None:
-                more = f"{of_dict}={key}={text}"
-                reason = f"unknown run option {key!r}: {self.hint(key)}"
-                raise InvalidRunConfigException(
-                    f"{reason}; if it is one of {of_dict}: -c {more}", key, {}
-                )
-            found[key] = self.parse(key, text)
+            raise InvalidRunConfigException(str(exc), name, {name: value}) from exc
+        if isinstance(found, (int, float)) and not -LARGEST_INT <= found <= LARGEST_INT:  # nor NaN
+            reason = f"{place}={shorten(value)}: must be {LARGEST_INT} or less"
+            raise InvalidRunConfigException(reason, name, {name: value})
         return found
 
-    def cfg_from_texts(self, texts: Iterable[str]) -> dict[str, CfgVal]:
-        """Parse several texts, as `cfg_from_str` does.
+    @classmethod
+    def read_texts(cls, texts: Iterable[str]) -> dict[str, CfgVal]:
+        """Return what texts of a command line say, such as ``a=1,list=a,b;c=2``, for `read`.
 
-        Lists and dicts grow. Of all other options the last value counts.
+        Lists and dicts grow. Of all other options the last value counts. A duration or a size stays
+        the text, which has the unit.
 
         Raises:
-            InvalidRunConfigException: for an unknown option or a value that does not parse.
-
-        Example:
-            >>> opts = runopts()
-            >>> opts.add("args", type_=list[str], help="more words")
-            >>> opts.cfg_from_texts(["args=a", "args=b"])
-            {'args': ['a', 'b']}
+            InvalidRunConfigException: for an unknown option, or a value that does not parse.
         """
         found: dict[str, CfgVal] = {}
         for text in texts:
-            for key, value in self.cfg_from_str(text).items():
+            for key, value in cls._pairs(text).items():
                 before = found.get(key)
                 if isinstance(before, list) and isinstance(value, list):
                     found[key] = [*before, *value]
@@ -272,38 +210,102 @@ class runopts:  # noqa: N801 - the field's established name
                     found[key] = value
         return found
 
-    def parse(self, key: str, text: str) -> CfgVal:
-        """Parse the text of one option by its type.
+    @classmethod
+    def _pairs(cls, text: str) -> dict[str, CfgVal]:
+        """Return what one text says."""
+        from transload.specs.values import rule_of
+
+        try:
+            pairs = split_pairs(text)
+        except SpecError as exc:
+            raise InvalidRunConfigException(f"{cls.WHAT}s: {exc}", "", {}) from exc
+        found: dict[str, CfgVal] = {}
+        for key, spelled in pairs.items():
+            of_dict = next((name for name in found if isinstance(found[name], dict)), None)
+            if key not in cls.table() and of_dict is not None:
+                reason = f"unknown {cls.WHAT} {key!r}: {cls.hint(key)}"
+                more = f"if it is one of {of_dict}: -c {of_dict}={key}={spelled}"
+                raise InvalidRunConfigException(f"{reason}; {more}", key, {})
+            value = cls.read_one(key, spelled)
+            found[key] = spelled if rule_of(cls.table()[key].type) else value
+        return found
+
+    @classmethod
+    def check_name(cls, name: str) -> None:
+        """Refuse an option that there is not.
 
         Raises:
-            InvalidRunConfigException: for an unknown option or a value that does not parse.
+            InvalidRunConfigException: with the nearest option.
         """
-        opt = self._opts.get(key)
-        if opt is None:
-            raise InvalidRunConfigException(
-                f"unknown run option {key!r}: {self.hint(key)}", key, {}
-            )
-        try:
-            return _parse(text, opt.opt_type)
-        except ValueError as exc:
-            forms = _FORMS.get(get_origin(opt.opt_type) or opt.opt_type, "")
-            reason = f"run option {key}={shorten(text)}: must be of type {get_type_name(opt.opt_type)}{forms}"
-            raise InvalidRunConfigException(reason, key, {key: text}) from exc
+        if name not in cls.table():
+            reason = f"unknown {cls.WHAT} {name!r}: {cls.hint(str(name))}"
+            raise InvalidRunConfigException(reason, name, {})
 
-    def __repr__(self) -> str:
-        required = [(key, opt) for key, opt in self if opt.is_required]
-        optional = [(key, opt) for key, opt in self if not opt.is_required]
-        usage = [f"{key}={key.upper()}" for key, _ in required] + [
-            f"[{key}={key.upper()}]" for key, _ in optional
-        ]
-        out = "    usage:\n        " + ",".join(usage)
-        for title, opts in (("required", required), ("optional", optional)):
-            if opts:
-                out += f"\n\n    {title} arguments:"
-            for key, opt in opts:
-                default = "" if opt.is_required else f", {opt.default}"
-                out += f"\n        {key}={key.upper()} ({get_type_name(opt.opt_type)}{default})\n            {opt.help}"
-        return out
+    @classmethod
+    def hint(cls, name: str, more: Iterable[str] = ()) -> str:
+        """Return the end of the message about an option that does not exist.
+
+        Args:
+            name: the option.
+            more: other names that are allowed where it stands.
+        """
+        return nearest(name, [*cls.table(), *more])
+
+    def to_dict(self) -> dict[str, CfgVal]:
+        """Return name → value."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Connection(OptionFields):
+    """The settings that say which cluster a scheduler is, such as a context or a host."""
+
+    WHAT: ClassVar[str] = "connection setting"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOptions(OptionFields):
+    """Run options, of a job or of a role. `Options` are those of a scheduler."""
+
+    WHAT: ClassVar[str] = "run option"
+
+    @classmethod
+    def hint(cls, name: str, more: Iterable[str] = ()) -> str:
+        """Return the nearest option, or the option of ``run`` if a setting of the job is nearest."""
+        from transload.specs.settings import SETTINGS
+
+        known = [*cls.table(), *more]
+        for each in known:
+            if _plain(each) == _plain(name):
+                return f"did you mean {each!r}?"
+        meant = closest(_plain(name), [*SETTINGS, *known])
+        if meant is not None and meant in SETTINGS:
+            setting = SETTINGS[meant]
+            return f"use run {setting.option(meant)} {setting.metavar}".rstrip()
+        return nearest(name, known)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(RunOptions):
+    """The run options of a scheduler. Every scheduler has these, which the runner carries out."""
+
+    tracker_base: str | None = option(
+        "where the job reports results: a folder or fsspec URL; may hold ${app_id}"
+    )
+    pass_env: list[str] = option("variables of the submitter to pass on, by patterns: HF_*", [])
+    environment: str | None = option(
+        "what jobs need installed: requirements.txt, uv.lock, a script, or none"
+    )
+
+    @classmethod
+    def of_record(cls, cfg: Mapping[str, CfgVal]) -> Self:
+        """Return the options in the record of a job, without those that are not known here."""
+        return cls.read({name: value for name, value in cfg.items() if name in cls.table()})
+
+    def cfg(self) -> dict[str, CfgVal]:
+        """Return name → value of the scheduler's own options, which records of jobs have."""
+        common = Options.table()
+        return {name: value for name, value in self.to_dict().items() if name not in common}
 
 
 def _plain(name: str) -> str:
@@ -311,42 +313,39 @@ def _plain(name: str) -> str:
     return name.strip("-_").replace("-", "_").lower()
 
 
-def _parse(text: str, tp: Any) -> CfgVal:
-    origin = get_origin(tp) or tp
-    if origin is bool:
-        return parse_bool(text)
-    if origin is list:
-        return _parse_list(text)
-    if origin is dict:
-        return _parse_dict(text)
-    if origin in (int, float):
-        number: int | float = parse_number(text, origin)
-        if not -LARGEST_INT <= number <= LARGEST_INT:  # nor NaN
-            raise ValueError(f"must be {LARGEST_INT} or less")
-        return number
-    value: CfgVal = origin(text)
-    return value
+@lru_cache(maxsize=None)
+def _table(cls: Any) -> Mapping[str, Option]:
+    if "__dataclass_fields__" not in vars(cls):
+        raise TypeError(f"{cls.__name__}: must be @dataclass(frozen=True, kw_only=True)")
+    from transload.specs.values import fields_of
+
+    found = {}
+    hints = fields_of(cls)
+    if issubclass(cls, Options):  # what all schedulers have comes last
+        base: Any = Options
+        common = fields_of(base)
+        hints = {**{name: hint for name, hint in hints.items() if name not in common}, **common}
+    for name, (item, hint) in hints.items():
+        inner = _without_none(hint)
+        default = item.default
+        if item.default_factory is not MISSING:
+            default = item.default_factory()
+        found[name] = Option(
+            name=name,
+            type=inner,
+            help=item.metadata.get("help", ""),
+            default=None if default is MISSING else default,
+            is_required=default is MISSING,
+            is_local_path=inner is LocalPath,
+        )
+    return found
 
 
-def _parse_list(text: str) -> list[str]:
-    if not (text.strip().startswith("[") and text.strip().endswith("]")):
-        return split_list(text)
-    found = json.loads(text)
-    if not all(isinstance(item, str) for item in found):
-        raise ValueError("must be texts")
-    return list(found)
+def _without_none(tp: Any) -> Any:
+    """Return the type of an optional value."""
+    from transload.specs.values import kind_of
 
-
-def _parse_dict(text: str) -> dict[str, str]:
-    if text.strip().startswith("{"):
-        found = json.loads(text)
-        if not all(isinstance(value, str) for value in found.values()):
-            raise ValueError("must be texts")
-        return dict(found)
-    pairs: dict[str, str] = {}
-    for part in split_list(text):
-        match = re.match(r"([^=:]+)[=:](.*)\Z", part, re.DOTALL)
-        if match is None:
-            raise ValueError("must be key=value pairs")
-        pairs[match.group(1)] = match.group(2)
-    return pairs
+    if kind_of(tp) != "union":
+        return tp
+    members = [each for each in get_args(tp) if each is not type(None)]
+    return members[0] if len(members) == 1 else tp

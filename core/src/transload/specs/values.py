@@ -17,7 +17,15 @@ from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, NoReturn, Union, get_args, get_origin
 
 from transload.errors import SpecError
-from transload.specs.checks import check_int, check_seconds, closest, nearest, refuse, shorten
+from transload.specs.checks import (
+    check_int,
+    check_number,
+    check_seconds,
+    closest,
+    nearest,
+    refuse,
+    shorten,
+)
 from transload.specs.secrets import MASK, looks_secret
 from transload.specs.text import (
     parse_bool,
@@ -29,7 +37,7 @@ from transload.specs.text import (
     split_pairs,
 )
 
-__all__ = ["SUPPORTED", "Count", "Delay", "Rule", "Seconds", "Size", "read"]
+__all__ = ["SUPPORTED", "Amount", "Count", "Delay", "Rule", "Seconds", "Size", "at_least", "read"]
 
 SUPPORTED: Final = (
     "str, int, float, bool, list, tuple, dict, Optional, Union, Literal, Enum, Path, a dataclass"
@@ -332,6 +340,8 @@ class _Reader:
         """Return the elements of a list, and whether they are texts that were typed."""
         spelled = _spelled(value, "[") if self.typed else value
         if spelled is None and self.typed:
+            if value.strip().startswith("[") and value.strip().endswith("]"):
+                self.refuse(value, 'must be a list: a,b or ["a", "b"]')
             return split_list(value), True
         if not isinstance(spelled, (list, tuple)):
             self.refuse(value, "must be a list")
@@ -501,6 +511,12 @@ def _size(value: Any, where: str) -> int:
     return value
 
 
+def _amount(value: Any, where: str) -> float:
+    number: float = read(value, float, where)
+    check_number(number, where, low=0)
+    return number
+
+
 def at_least(low: int) -> Rule:
     """Return the rule of a whole number that has a lower bound."""
 
@@ -524,6 +540,9 @@ Delay = Annotated[float, Rule("duration", _delay)]
 
 Size = Annotated[int, Rule("size", _size)]
 """Bytes, written with a unit (500M, 1.5GiB)."""
+
+Amount = Annotated[float, Rule("float", _amount)]
+"""A number of 0 or more."""
 
 Count = Annotated[int, at_least(0)]
 """A whole number of 0 or more."""

@@ -116,7 +116,7 @@ class TransloadHook(BaseHook):
                 f"{self._where}{next(iter(settings))}: extra.kind must say of which kind of "
                 "scheduler it is"
             )
-        known = [name for name, _ in runner_for_tasks().scheduler(kind).connection_opts()]
+        known = list(runner_for_tasks().scheduler(kind).connection.table())
         if connection.host:
             of_host = next((name for name in HOSTS if name in known), None)
             if of_host is None:

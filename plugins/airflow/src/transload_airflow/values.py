@@ -175,9 +175,9 @@ def decoded(launch: Launch, runner: Runner) -> Launch:
     texts = {name: value for name, value in launch.cfg.items() if isinstance(value, str)}
     if not texts:
         return launch
-    known = runner.scheduler(launch.scheduler_name(runner.settings)).run_opts()
+    known = runner.scheduler(launch.scheduler_name(runner.settings)).options
     read = {
-        name: known.parse(name, text) for name, text in texts.items() if known.get(name) is not None
+        name: known.read_one(name, text) for name, text in texts.items() if name in known.table()
     }
     return replace(launch, cfg={**launch.cfg, **read})
 

@@ -223,7 +223,7 @@ class TransloadRunner(Runner):
         """
         runner = self.trials.jobs.runner
         opts = runner.scheduler_run_opts(self.scheduler)
-        opts.resolve({**runner.configured_options(self.scheduler), **self.trials.jobs.cfg})
+        opts.read({**runner.configured_options(self.scheduler), **self.trials.jobs.cfg})
 
     def resolve_component(self) -> FoundComponent:
         """Return the component.

@@ -22,7 +22,6 @@ from transload.specs import (
     MASK,
     AppDef,
     BindMount,
-    CfgVal,
     DeviceMount,
     MountType,
     RetryPolicy,
@@ -31,7 +30,6 @@ from transload.specs import (
     macros,
     masked_url,
     parse_app_handle,
-    runopts,
 )
 from transload.specs.interruptions import SIGNALS
 from transload.specs.job_variables import of_other_jobs
@@ -47,13 +45,12 @@ from transload_docker.host_config import (
     results_mount,
     to_mount,
 )
+from transload_docker.options import DockerOptions
 from transload_docker.plan import RolePlan
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 WORKSPACE_REPOSITORY: Final = "transload-workspace"
 """Key of a role's metadata for the image with its packages, where ``image`` is a folder."""
-PULL_POLICIES: Final = ("never", "missing", "always")
-PUBLISH: Final = ("auto", "random", "none")
 BUILT_IN: Final = ("bridge", "default", "none")
 """Networks of every engine in which containers have no names for each other."""
 _APP_ID: Final = "TRANSLOAD_JOB_ID"
@@ -90,59 +87,6 @@ def capabilities(reach: Visibility) -> Capabilities:
         environments=True,
         reachable_from=reach,
     )
-
-
-def run_opts() -> runopts:
-    """Return the options of this scheduler."""
-    opts = runopts()
-    opts.add(
-        "image",
-        str,
-        "image for roles without one; a role's that is a folder is mounted into it at the same "
-        "path",
-    )
-    opts.add(
-        "pull",
-        str,
-        "when images are pulled: never, missing (those that the engine lacks) or always",
-        "never",
-    )
-    opts.add("env", dict[str, str], "variables for every replica, below those of its role")
-    opts.add(
-        "copy_env", list[str], "patterns (FOO_*) of variables of the submitting process to pass on"
-    )
-    opts.add(
-        "network",
-        str,
-        "name of an existing network to use (or host) instead of one made for the job",
-    )
-    opts.add(
-        "publish",
-        str,
-        "ports on this machine: auto (same number, for a single replica), random or none",
-        "auto",
-    )
-    opts.add(
-        "publish_address", str, "address of this machine that ports are published on", "127.0.0.1"
-    )
-    opts.add(
-        "gpu_ids",
-        list[str],
-        "ids of the GPUs to choose from, each given to one job at a time; default: all",
-    )
-    opts.add(
-        "user",
-        str,
-        "user (and group) inside the containers, as UID[:GID] or NAME; default: the image's",
-    )
-    opts.add(
-        "image_entrypoint",
-        bool,
-        "keep the image's own ENTRYPOINT and give it the role's as arguments",
-        False,
-    )
-    opts.add("privileged", bool, "containers with all rights on the machine", False)
-    return opts
 
 
 @dataclass(slots=True)
@@ -190,13 +134,13 @@ class DockerRequest:
 
 
 def convert(
-    app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, reach: Visibility, app_id: str
+    app: AppDef, opts: DockerOptions, scheduler: str, reach: Visibility, app_id: str
 ) -> DockerRequest:
     """Return the request for a job, in which ``${app_id}`` is replaced already.
 
     Args:
         app: the job.
-        cfg: its run options.
+        opts: its run options.
         scheduler: name of the scheduler, for messages.
         reach: from where the engine's jobs can be watched.
         app_id: the job's id.
@@ -207,8 +151,7 @@ def convert(
         ConfigError: for an option with a value that is not allowed.
     """
     refuse_unsupported(app, capabilities(reach), scheduler)
-    _check_options(cfg)
-    network = cfg.get("network")
+    network = opts.network
     is_single = sum(role.num_replicas for role in app.roles) == 1
     own = ""
     if not network and not is_single:
@@ -223,15 +166,13 @@ def convert(
     rank0 = hosts[0][0]
     if network == "host":
         rank0 = "localhost"
-    gpus = Gpus(cfg.get("gpu_ids"))
-    context = _Context(cfg, app_id, own or str(network or ""), rank0, gpus)
-    request = DockerRequest(app_id, own, [], [], pull=str(cfg["pull"]))
+    gpus = Gpus(opts.gpu_ids)
+    context = _Context(opts, app_id, own or network or "", rank0, gpus)
+    request = DockerRequest(app_id, own, [], [], pull=opts.pull)
     request.timeout = app.timeout
-    ids = cfg.get("gpu_ids")
-    if isinstance(ids, list):
-        request.gpus = [str(each) for each in ids]
+    request.gpus = list(opts.gpu_ids)
     for index, role in enumerate(app.roles):
-        _check_role(role, f"roles[{index}]", cfg)
+        _check_role(role, f"roles[{index}]", opts)
         request.secrets[role.name] = dict(role.secrets)
         if role.environment is not None:
             request.environments[role.name] = str(role.environment)
@@ -329,20 +270,12 @@ def app_id_of(app: AppDef) -> str:
     return app.name
 
 
-def _check_options(cfg: Mapping[str, CfgVal]) -> None:
-    for key, allowed in (("pull", PULL_POLICIES), ("publish", PUBLISH)):
-        if cfg.get(key) not in allowed:
-            raise ConfigError(
-                f"run option {key}={cfg.get(key)!r}: must be one of {', '.join(allowed)}"
-            )
-
-
 def is_folder(image: str) -> bool:
     """Tell whether the image of a role is a folder of this machine, as for the local scheduler."""
     return image.startswith("/")
 
 
-def base_image(role: Role, cfg: Mapping[str, CfgVal]) -> str:
+def base_image(role: Role, opts: DockerOptions) -> str:
     """Return the name of the image of a role, or "" if there is none.
 
     A role without an image, or with a folder of this machine, gets the default image. Where a
@@ -350,14 +283,13 @@ def base_image(role: Role, cfg: Mapping[str, CfgVal]) -> str:
     """
     if role.image and not is_folder(role.image):
         return role.image
-    configured = str(cfg.get("image") or "")
-    if configured or role.environment is None:
-        return configured
+    if opts.image or role.environment is None:
+        return opts.image or ""
     return IMAGE
 
 
-def _check_role(role: Role, path: str, cfg: Mapping[str, CfgVal]) -> None:
-    base = base_image(role, cfg)
+def _check_role(role: Role, path: str, opts: DockerOptions) -> None:
+    base = base_image(role, opts)
     if not role.image and not base:
         advice = "name one, or set one for all that have none: run option image, [schedulers.docker] image = …"
         raise SpecError(f"{path}.image='': there is no image: {advice}")
@@ -391,7 +323,7 @@ def _check_role(role: Role, path: str, cfg: Mapping[str, CfgVal]) -> None:
 class _Context:
     """What the bodies of all replicas share."""
 
-    cfg: Mapping[str, CfgVal]
+    opts: DockerOptions
     app_id: str
     network: str
     rank0: str
@@ -418,8 +350,8 @@ def _body(
         img_root=root, app_id=context.app_id, replica_id=str(k), rank0_env=RANK0_ENV
     )
     role = values.apply(role)
-    cfg = context.cfg
-    image = base_image(role, cfg)
+    opts = context.opts
+    image = base_image(role, opts)
     if role.workspace:
         image = f"{WORKSPACE_REPOSITORY}:<content hash>"
     body: dict[str, Any] = {
@@ -433,11 +365,11 @@ def _body(
             names.LABEL_ATTEMPT: "0",
             names.LABEL_RESTARTS: "0.0.0",
         },
-        "HostConfig": host_config(role, path, cfg, context.gpus, folder),
+        "HostConfig": host_config(role, path, opts, context.gpus, folder),
     }
     for device in body["HostConfig"].get("DeviceRequests") or ():
         body["Labels"][names.LABEL_GPUS] = ",".join(device["DeviceIDs"])
-    if cfg.get("image_entrypoint"):
+    if opts.image_entrypoint:
         body["Cmd"] = [role.entrypoint, *role.args]
     else:
         body["Entrypoint"] = [role.entrypoint]
@@ -447,14 +379,14 @@ def _body(
         if not covered(root, [mount["Target"] for mount in mounts]):
             mounts.append(mount_entry("bind", root, root, read_only=True))
         body["WorkingDir"] = root
-    if cfg.get("user"):
-        body["User"] = cfg["user"]
+    if opts.user:
+        body["User"] = opts.user
     if role.notice is not None:  # so that others who stop it give the same notice
         body["StopSignal"] = f"SIG{role.notice.signal}"
         body["StopTimeout"] = math.ceil(role.notice.seconds)
     _mount_checkpoints(body, role)
     _connect(body, host, context)
-    _publish(body, role, cfg)
+    _publish(body, role, opts)
     overlay = role.metadata.get("docker.container")
     if overlay is not None:
         if not isinstance(overlay, dict):
@@ -502,15 +434,12 @@ def _environment(role: Role, k: int, context: _Context) -> dict[str, str]:
     ours. What belongs to the job that runs this process alone is copied only by its name.
     """
     env: dict[str, str] = {}
-    patterns = context.cfg.get("copy_env")
-    if isinstance(patterns, list):
-        own = of_other_jobs(os.environ).difference(patterns)
-        for name, value in os.environ.items():
-            if name not in own and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
-                env[name] = value
-    given = context.cfg.get("env")
-    if isinstance(given, dict):
-        env.update(given)
+    patterns = context.opts.copy_env
+    own = of_other_jobs(os.environ).difference(patterns)
+    for name, value in os.environ.items():
+        if name not in own and any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns):
+            env[name] = value
+    env.update(context.opts.env)
     env.update(role.env)
     env.update(
         {
@@ -528,19 +457,18 @@ def _environment(role: Role, k: int, context: _Context) -> dict[str, str]:
     return env
 
 
-def _publish(body: dict[str, Any], role: Role, cfg: Mapping[str, CfgVal]) -> None:
+def _publish(body: dict[str, Any], role: Role, opts: DockerOptions) -> None:
     """Declare the ports of a role, and publish them on the machine as the options say."""
     if not role.port_map:
         return
     body["ExposedPorts"] = {f"{port}/tcp": {} for port in role.port_map.values()}
-    how = cfg["publish"]
+    how = opts.publish
     if how == "none" or (how == "auto" and role.num_replicas > 1):
         return
-    address = str(cfg["publish_address"])
     bindings = body["HostConfig"]["PortBindings"] = {}
     for port in role.port_map.values():
         host_port = str(port) if how == "auto" else ""  # "": the engine chooses one
-        bindings[f"{port}/tcp"] = [{"HostIp": address, "HostPort": host_port}]
+        bindings[f"{port}/tcp"] = [{"HostIp": opts.publish_address, "HostPort": host_port}]
 
 
 def _refuse_own(overlay: Mapping[str, Any], path: str) -> None:

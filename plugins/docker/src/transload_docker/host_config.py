@@ -6,12 +6,13 @@ This is pure.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Sequence
 from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.runtime.tracking import given_base, local_path
-from transload.specs import BindMount, CfgVal, DeviceMount, Role, VolumeMount
+from transload.specs import BindMount, DeviceMount, Role, VolumeMount
+from transload_docker.options import DockerOptions
 
 TRACKER_BASE: Final = "TRANSLOAD_TRACKER_BASE"
 _MIB: Final = 1 << 20
@@ -20,10 +21,8 @@ _MIB: Final = 1 << 20
 class Gpus:
     """Hands out GPU ids, none twice within a job."""
 
-    def __init__(self, ids: CfgVal) -> None:
-        self._ids: list[str] | None = None
-        if isinstance(ids, list):
-            self._ids = [str(each) for each in ids]
+    def __init__(self, ids: Sequence[str]) -> None:
+        self._ids = list(ids)  # none means all of the machine
         self._next = 0
 
     def take(self, count: int, path: str) -> list[str]:
@@ -34,7 +33,7 @@ class Gpus:
         """
         first = self._next
         self._next += count
-        if self._ids is None:
+        if not self._ids:
             return [str(number) for number in range(first, self._next)]
         if self._next > len(self._ids):
             raise SpecError(
@@ -45,7 +44,7 @@ class Gpus:
 
 
 def host_config(
-    role: Role, path: str, cfg: Mapping[str, CfgVal], gpus: Gpus, folder: str | None
+    role: Role, path: str, opts: DockerOptions, gpus: Gpus, folder: str | None
 ) -> dict[str, Any]:
     """Return the ``HostConfig`` of a replica. The folder for results keeps its path."""
     # Init: without it a program is process 1, which ignores SIGTERM unless it asks for it and reaps
@@ -60,7 +59,7 @@ def host_config(
     if resource.gpu > 0:
         ids = gpus.take(resource.gpu, path)
         config["DeviceRequests"] = [{"Driver": "", "DeviceIDs": ids, "Capabilities": [["gpu"]]}]
-    if cfg.get("privileged"):
+    if opts.privileged:
         config["Privileged"] = True
     mounts: list[dict[str, Any]] = []
     for mount in role.mounts:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import copy
 import hashlib
 import tempfile
-from collections.abc import Mapping
 from typing import Any, Final
 
 from transload.errors import SpecError, SubmitError
 from transload.runtime.progress_lines import pieces, progress
-from transload.specs import AppDef, CfgVal, Workspace
+from transload.specs import AppDef, Workspace
 from transload.workspace import workspace_digest, write_workspace_archive
 from transload_docker import names
 from transload_docker.convert import WORKSPACE_REPOSITORY, base_image
 from transload_docker.engine import CONFLICT, NOT_FOUND, Engine, EngineError
 from transload_docker.home import Home
+from transload_docker.options import DockerOptions
 
 DEFAULT_FOLDER: Final = "/workspace"
 """Where a workspace goes in an image that has no working directory of its own."""
@@ -81,7 +81,7 @@ def _pull(engine: Engine, image: str) -> dict[str, Any]:
     return found
 
 
-def with_workspaces(engine: Engine, home: Home, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+def with_workspaces(engine: Engine, home: Home, app: AppDef, opts: DockerOptions) -> AppDef:
     """Return the job with an image that carries the workspace for each role that has one.
 
     If no role has one, this is ``app`` itself.
@@ -95,7 +95,7 @@ def with_workspaces(engine: Engine, home: Home, app: AppDef, cfg: Mapping[str, C
     app = copy.deepcopy(app)
     for index, role in enumerate(app.roles):
         if role.workspace:
-            base = ensure(engine, base_image(role, cfg), str(cfg["pull"]))
+            base = ensure(engine, base_image(role, opts), opts.pull)
             try:
                 role.image = _patched(engine, home, base, role.workspace)
             except OSError as exc:

@@ -20,8 +20,9 @@ from transload_docker.convert import base_image
 
 if TYPE_CHECKING:
     from transload.schedulers.environments import Packages
-    from transload.specs import CfgVal, Role
+    from transload.specs import Role
     from transload_docker.engine import Engine
+    from transload_docker.options import DockerOptions
 
 _PROGRAMS: Final = VolumeMount("transload-uv", "/opt/transload/uv", read_only=True)
 _CACHE: Final = VolumeMount("transload-uv-cache", "/opt/transload/uv-cache")
@@ -29,7 +30,7 @@ _LINKER: Final = rb"/lib[\w/]*/ld-[\w.-]+"
 _MACHINES: Final = {"x86_64": "amd64", "aarch64": "arm64"}
 
 
-def with_packages(role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+def with_packages(role: Role, packages: Packages, opts: DockerOptions) -> Role:
     """Return a role that is started by this machine's uv, with the volumes that it needs."""
     folder = _PROGRAMS.dst_path
     uv = "uv"
@@ -37,24 +38,24 @@ def with_packages(role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> 
     if found is not None:
         uv = f"{folder}/uv-{environments.uv_version(found)}"
     changed = environments.run_by_uv(role, packages, uv=uv, file=f"{folder}/{packages.file_name}")
-    user = re.sub(r"\W", "-", str(cfg.get("user") or "image"))
+    user = re.sub(r"\W", "-", opts.user or "image")
     changed.env.setdefault("UV_CACHE_DIR", f"{_CACHE.dst_path}/{user}")
     return replace(changed, mounts=[*role.mounts, _PROGRAMS, _CACHE])
 
 
-def bring(engine: Engine, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> None:
+def bring(engine: Engine, role: Role, packages: Packages, opts: DockerOptions) -> None:
     """Put uv and the file of requirements into their volume, unless they are there.
 
     Args:
         engine: has the volumes.
         role: the role, as `with_packages` returned it.
         packages: what it needs.
-        cfg: the run options.
+        opts: the run options.
 
     Raises:
         SubmitError: if this machine's uv does not run in the image.
     """
-    base = images.ensure(engine, base_image(role, cfg), str(cfg["pull"]))
+    base = images.ensure(engine, base_image(role, opts), opts.pull)
     mounts = [
         {"Type": "volume", "Source": each.src, "Target": each.dst_path}
         for each in (_PROGRAMS, _CACHE)

@@ -37,11 +37,9 @@ from transload.specs import (
     AppDef,
     AppState,
     AppStatus,
-    CfgVal,
     Role,
     make_app_handle,
     masked_url,
-    runopts,
 )
 from transload_docker import convert as _convert
 from transload_docker import images, names, notices
@@ -53,6 +51,7 @@ from transload_docker.home import Home
 from transload_docker.host_config import covered
 from transload_docker.logview import MAX_OPEN, Key, LogView, Reading
 from transload_docker.names import base_name
+from transload_docker.options import DockerConnection, DockerOptions
 from transload_docker.plan import DELETED, RECORD, STOP, Container, Facts, Plan
 from transload_docker.signs import add_last_reports
 from transload_docker.sizes import folder_size, sizes_of_apps
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
 _DELETE_S: Final = 30.0
 
 
-class DockerScheduler(SchedulerBase):
+class DockerScheduler(SchedulerBase[DockerOptions]):
     """Runs jobs as containers of a Docker engine.
 
     Args:
@@ -74,25 +73,17 @@ class DockerScheduler(SchedulerBase):
         name: name of the scheduler.
     """
 
+    options = DockerOptions
+    connection = DockerConnection
+
     def __init__(self, session_name: str, name: str = "docker") -> None:
         self.session = session_name
         self.name = name
-        self.connect({})
+        self.connect(DockerConnection())
 
-    def connection_opts(self) -> runopts:
-        """Return the settings that say which engine this is."""
-        opts = runopts()
-        opts.add(
-            "docker_host",
-            str,
-            "where the engine is (unix://, tcp://, ssh://); default: DOCKER_HOST",
-        )
-        return opts
-
-    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+    def connect(self, connection: DockerConnection) -> None:
         """Use the engine that these settings name."""
-        host = connection.get("docker_host")
-        self._engine = Engine(None if host is None else str(host))
+        self._engine = Engine(connection.docker_host)
         self._logs: OpenReadings[Key, Reading] = OpenReadings(MAX_OPEN)
         self._home = Home(self._engine.url)
         self._supervised: set[str] = set()  # ids of jobs that need a supervisor on this machine
@@ -103,13 +94,9 @@ class DockerScheduler(SchedulerBase):
         """Return where the engine is."""
         return masked_url(self._engine.url)
 
-    def run_opts(self) -> runopts:
-        """Return the options that this scheduler takes."""
-        return _convert.run_opts()
-
     # -- submitting
 
-    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.DockerRequest:
+    def convert(self, app: AppDef, opts: DockerOptions) -> _convert.DockerRequest:
         """Return the request, with one body for each container. No request is sent.
 
         Raises:
@@ -118,7 +105,7 @@ class DockerScheduler(SchedulerBase):
                 itself.
         """
         self._refuse_unseen(app)
-        return _convert.convert(app, cfg, self.name, self._engine.reach, _convert.app_id_of(app))
+        return _convert.convert(app, opts, self.name, self._engine.reach, _convert.app_id_of(app))
 
     def _refuse_unseen(self, app: AppDef) -> None:
         """Refuse an argument with a path in another job's folder, unless a mount covers it."""
@@ -148,26 +135,26 @@ class DockerScheduler(SchedulerBase):
         """Return a request as text, secrets masked."""
         return _convert.format_request(request)
 
-    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+    def prepare(self, app: AppDef, opts: DockerOptions) -> AppDef:
         """Build the images that carry the workspaces of roles, unless they are there already.
 
         Raises:
             SubmitError: if an image is missing or cannot be built.
         """
         try:
-            return images.with_workspaces(self._engine, self._home, app, cfg)
+            return images.with_workspaces(self._engine, self._home, app, opts)
         except EngineError as exc:
             raise SubmitError(f"the image of a workspace cannot be built: {exc}") from exc
 
-    def with_packages(self, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+    def with_packages(self, role: Role, packages: Packages, opts: DockerOptions) -> Role:
         """Return a role that is started by the uv of a volume."""
-        return _packages.with_packages(role, packages, cfg)
+        return _packages.with_packages(role, packages, opts)
 
     def bring_packages(
         self,
         role: Role,
         packages: Packages,
-        cfg: Mapping[str, CfgVal],
+        opts: DockerOptions,
         variables: Mapping[str, str],
     ) -> None:
         """Put uv and the file of requirements into their volume.
@@ -176,7 +163,7 @@ class DockerScheduler(SchedulerBase):
             SubmitError: if the image is missing, or uv does not run in it.
         """
         try:
-            _packages.bring(self._engine, role, packages, cfg)
+            _packages.bring(self._engine, role, packages, opts)
         except EngineError as exc:
             raise SubmitError(f"environment {packages.environment}: {exc}") from exc
 
@@ -535,13 +522,13 @@ class DockerScheduler(SchedulerBase):
 
     # -- rest
 
-    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+    def results_folder(self, app_id: str, opts: DockerOptions) -> str | None:
         """Return a folder that all containers get at the same path, or None for a remote engine."""
         if self._engine.reach != "host":
             return None
         return self._home.results_folder(app_id)
 
-    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
+    def checkpoint_folder(self, name: str, role: Role, opts: DockerOptions) -> str | None:
         """Return the folder of a role's checkpoints, which every container gets at the same path.
 
         Raises:
@@ -590,7 +577,7 @@ class DockerScheduler(SchedulerBase):
             if role.checkpoints
         }
 
-    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
+    def mounts_jobs(self, role: Role, opts: DockerOptions) -> JobFiles:
         """Tell how a role gets at another job's files, which an engine of this machine mounts."""
         if self._engine.reach != "host":
             return "out of reach"

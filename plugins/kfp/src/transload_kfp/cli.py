@@ -241,4 +241,4 @@ def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:
         return {}
     opts = host_runner("kfp").scheduler_run_opts(scheduler or "local")
     with contextlib.redirect_stdout(io.StringIO()):
-        return dict(opts.cfg_from_texts(texts))
+        return dict(opts.read_texts(texts))

@@ -232,7 +232,7 @@ def check_run_options(cfg: Mapping[str, CfgVal], scheduler: str | None) -> None:
     except PluginError:
         return  # a broken plugin here says nothing about the launcher's image
     try:
-        made.run_opts().resolve(cfg)
+        made.options.read(cfg)
     except InvalidRunConfigException as exc:
         if exc.cfg_key in cfg:  # one that is missing may be among the settings there
             raise ConfigError(f"cfg: scheduler {scheduler!r}: {exc}") from exc

@@ -16,6 +16,7 @@ from transload.schedulers.api import CheckpointFolder
 from transload.schedulers.folder.store import size_of
 from transload.specs import AppDef, CfgVal, Role
 from transload_kubernetes.cluster import Cluster, ClusterError
+from transload_kubernetes.options import KubernetesOptions
 from transload_kubernetes.plan import Plan
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ def folder_of(name: str, role: str) -> str:
     return f"{ROOT}/{name}/{role}"
 
 
-def refuse_without_claim(role: Role, cfg: Mapping[str, CfgVal], path: str) -> None:
+def refuse_without_claim(role: Role, opts: KubernetesOptions, path: str) -> None:
     """Raise an UnsupportedFeature if a role asks for checkpoints, and no claim is named."""
-    if role.checkpoints and not cfg.get("checkpoint_claim"):
+    if role.checkpoints and not opts.checkpoint_claim:
         raise UnsupportedFeature(
             f"{path}: a pod keeps nothing; name a claim for them, which all nodes of the role can "
             "mount (run option checkpoint_claim)",

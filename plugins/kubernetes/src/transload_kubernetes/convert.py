@@ -16,7 +16,6 @@ from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import (
     AppDef,
     BindMount,
-    CfgVal,
     MountType,
     RetryPolicy,
     Role,
@@ -27,7 +26,7 @@ from transload_kubernetes import names
 from transload_kubernetes.checkpoints import refuse_without_claim
 from transload_kubernetes.interruptions import failure_rule, refuse_bound
 from transload_kubernetes.names import Attempt
-from transload_kubernetes.options import Options
+from transload_kubernetes.options import KubernetesOptions
 from transload_kubernetes.overlay import merge
 from transload_kubernetes.plan import RolePlan
 from transload_kubernetes.pod import ROOT_KEY, Context, hidden, named_image, template
@@ -114,13 +113,13 @@ def app_id_of(app: AppDef) -> str:
 
 
 def convert(
-    app: AppDef, cfg: Mapping[str, CfgVal], scheduler: str, app_id: str
+    app: AppDef, options: KubernetesOptions, scheduler: str, app_id: str
 ) -> KubernetesRequest:
     """Return the request for a job.
 
     Args:
         app: the app definition, with ``${app_id}`` already replaced.
-        cfg: the run options.
+        options: the run options.
         scheduler: the name of the scheduler, for messages.
         app_id: the id of the job.
 
@@ -129,15 +128,14 @@ def convert(
         UnsupportedFeature: if this scheduler does not support a field. The message has its path.
     """
     refuse_unsupported(app, CAPABILITIES, scheduler)
-    options = Options.of(cfg)
-    _refuse_for_queue(app, cfg, options)
+    _refuse_for_queue(app, options)
     base = names.base_name(app_id)
     is_single = sum(role.num_replicas for role in app.roles) == 1
     context = Context(app_id, base, options, _rank0_host(app, base, options, is_single=is_single))
-    labels = {**options.map("labels"), **names.id_labels(app_id)}
+    labels = {**options.labels, **names.id_labels(app_id)}
     request = KubernetesRequest(
         app_id=app_id,
-        namespace=options.text("namespace"),
+        namespace=options.namespace or names.DEFAULT_NAMESPACE,
         base=base,
         services=[],
         jobs=[],
@@ -149,8 +147,8 @@ def convert(
     for index, role in enumerate(roles):
         path = f"roles[{index}]"
         refuse_bound(role, path)
-        refuse_without_claim(role, options.cfg, f"{path}.checkpoints")
-        image = named_image(role, options.text("image"), path)
+        refuse_without_claim(role, options, f"{path}.checkpoints")
+        image = named_image(role, options.image or "", path)
         if role.image.startswith("/") and not role.workspace:
             # a folder of the node is mounted at the same path
             role.mounts = [*role.mounts, BindMount(role.image, role.image, read_only=True)]
@@ -164,7 +162,7 @@ def convert(
         for name, source in role.secrets.items():
             if not source.startswith("k8s:"):
                 request.references[role.name, name] = names.secret_key(role.name, name)
-    if options.jobset:
+    if options.makes_jobset:
         request.jobset = _jobset.jobset(app_id, base, roles, request.jobs, labels, options)
         request.jobs = []
     elif not is_single:
@@ -172,26 +170,26 @@ def convert(
     return request
 
 
-def _refuse_for_queue(app: AppDef, cfg: Mapping[str, CfgVal], options: Options) -> None:
+def _refuse_for_queue(app: AppDef, options: KubernetesOptions) -> None:
     """Refuse an app definition that cannot be a JobSet or cannot wait in a queue."""
-    if options.jobset:
+    if options.makes_jobset:
         _jobset.refuse(app)
-    elif options.text("queue") and len(app.roles) > 1:
-        may_become_set = cfg.get("jobset") == "auto" and _jobset.is_wanted(app)
+    elif options.queue and len(app.roles) > 1:
+        may_become_set = options.jobset == "auto" and _jobset.is_wanted(app)
         if not may_become_set:
-            raise queue_of_roles(app, str(cfg.get("jobset")))
-    least = options.cfg.get("queue_min_parallelism")
-    if least is not None and options.jobset:
+            raise queue_of_roles(app, options.jobset)
+    least = options.queue_min_parallelism
+    if least is not None and options.makes_jobset:
         option = f"run option queue_min_parallelism={least!r}"
         why = "not possible with a JobSet, because a queue admits it as a whole; leave it out"
         raise UnsupportedFeature(f"{option}: {why}", "queue_min_parallelism")
 
 
-def _rank0_host(app: AppDef, base: str, options: Options, *, is_single: bool) -> str:
+def _rank0_host(app: AppDef, base: str, options: KubernetesOptions, *, is_single: bool) -> str:
     """Return the host name of the first replica of the first role."""
     if is_single:
         return "localhost"
-    if options.jobset:
+    if options.makes_jobset:
         # the pod's own name stays the same when the JobSet is restarted
         return f"{base}-{names.role_label(app.roles[0].name)}-0-0.{base}"
     return names.rank0_name(base)
@@ -290,10 +288,10 @@ def _job(
     if timeout is not None:
         spec["activeDeadlineSeconds"] = max(1, math.ceil(timeout))
     annotations = {names.ANNOTATION_APP_ID: context.app_id}
-    if not options.jobset:  # otherwise they belong to the JobSet
+    if not options.makes_jobset:  # otherwise they belong to the JobSet
         own.update(options.queue_labels())
         spec.update(options.of_the_whole())
-        least = options.cfg.get("queue_min_parallelism")
+        least = options.queue_min_parallelism
         if least is not None and least < role.num_replicas:  # Kueue refuses all of them
             annotations[names.QUEUE_MIN] = str(least)
     metadata = {
@@ -307,8 +305,8 @@ def _job(
         "metadata": metadata,
         "spec": spec,
     }
-    _refuse_own(options.overlay, "run option overlay")
-    job = merge(job, options.overlay, "run option overlay")
+    _refuse_own(options.merged(), "run option overlay")
+    job = merge(job, options.merged(), "run option overlay")
     overlay = role.metadata.get(OVERLAY, {})
     if not isinstance(overlay, dict):
         raise SpecError(

@@ -12,7 +12,7 @@ from transload.errors import UnsupportedFeature
 from transload.specs import AppDef, RetryPolicy, Role
 from transload_kubernetes import names
 from transload_kubernetes.interruptions import is_shared
-from transload_kubernetes.options import Options
+from transload_kubernetes.options import KubernetesOptions
 
 
 def is_wanted(app: AppDef) -> bool:
@@ -63,7 +63,7 @@ def jobset(
     roles: list[Role],
     jobs: list[dict[str, Any]],
     labels: Mapping[str, str],
-    options: Options,
+    options: KubernetesOptions,
 ) -> dict[str, Any]:
     """Return the JobSet of a job.
 

@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from transload.errors import ConfigError
-from transload.specs import CfgVal, runopts
+from transload.specs import Connection, LocalPath, Options, option
+from transload.specs.values import Count, at_least
 from transload_kubernetes import names
 
-CHOICES: Final = {
-    "image_pull_policy": ("Always", "IfNotPresent", "Never"),
-    "jobset": ("auto", "always", "never"),
-    "pod_security": ("restricted",),
-}
 EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 _ARCHITECTURE: Final = "kubernetes.io/arch"
 QUEUED: Final = ("queue_priority", "queue_topology", "queue_min_parallelism")
@@ -31,195 +26,158 @@ LEAST_TTL_S: Final = 7 * 86_400
 _TOLERATION: Final = re.compile(r"(?P<key>[^=:]*)(=(?P<value>[^:]*))?(:(?P<effect>\w+))?\Z")
 
 
-def run_opts() -> runopts:
-    """Return the options of this scheduler."""
-    opts = runopts()
-    opts.add(
-        "namespace",
-        str,
+@dataclass(frozen=True, kw_only=True)
+class KubernetesConnection(Connection):
+    """The settings that select the cluster."""
+
+    context: str | None = option("context of the client's configuration; default: its current one")
+    kubeconfig: LocalPath | None = option(
+        "path or text of the client's configuration; default: KUBECONFIG, else ~/.kube/config"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class KubernetesOptions(Options):
+    """The run options of the Kubernetes scheduler."""
+
+    namespace: str | None = option(
         "namespace of the job; default: that of the pod in which this runs with the pod's own "
-        "account, else default",
+        "account, else default"
     )
-    opts.add("service_account", str, "service account of the pods; default: the namespace's")
-    opts.add("priority_class", str, "priority class of the pods")
-    opts.add("queue", str, "name of a Kueue local queue; the job waits until the queue admits it")
-    opts.add("queue_priority", str, "name of a Kueue workload priority class")
-    opts.add(
-        "queue_topology",
-        str,
-        "required:LABEL or preferred:LABEL; a role's pods go to nodes with one value of that label",
+    service_account: str | None = option("service account of the pods; default: the namespace's")
+    priority_class: str | None = option("priority class of the pods")
+    queue: str | None = option(
+        "name of a Kueue local queue; the job waits until the queue admits it"
     )
-    opts.add(
-        "queue_min_parallelism",
-        int,
-        "fewest replicas with which the queue may start a role; default: all",
+    queue_priority: str | None = option("name of a Kueue workload priority class")
+    queue_topology: str | None = option(
+        "required:LABEL or preferred:LABEL; a role's pods go to nodes with one value of that label"
     )
-    opts.add(
-        "jobset",
-        str,
+    queue_min_parallelism: Annotated[int, at_least(1)] | None = option(
+        "fewest replicas with which the queue may start a role; default: all"
+    )
+    jobset: Literal["auto", "always", "never"] = option(
         "make one JobSet in place of Jobs: always, never, or auto (if the job needs one and JobSet "
         "is installed)",
         "auto",
     )
-    opts.add("node_selector", dict[str, str], "labels that a node must have")
-    opts.add("tolerations", list[str], "taints that the pods tolerate, each KEY[=VALUE][:EFFECT]")
-    opts.add("labels", dict[str, str], "more labels for every object of the job")
-    opts.add("annotations", dict[str, str], "more annotations for the pods")
-    opts.add(
-        "image",
-        str,
-        "image for roles without one; if a role's image is a folder, it is mounted from the node",
+    node_selector: dict[str, str] = option("labels that a node must have", {})
+    tolerations: list[str] = option("taints that the pods tolerate, each KEY[=VALUE][:EFFECT]", [])
+    labels: dict[str, str] = option("more labels for every object of the job", {})
+    annotations: dict[str, str] = option("more annotations for the pods", {})
+    image: str | None = option(
+        "image for roles without one; if a role's image is a folder, it is mounted from the node"
     )
-    opts.add("image_pull_policy", str, "Always, IfNotPresent or Never; default: the cluster's")
-    opts.add("image_pull_secrets", list[str], "names of Secrets with the registry's credentials")
-    opts.add("gpu_resource", str, "resource that a role's gpu requests", "nvidia.com/gpu")
-    opts.add(
-        "ttl",
-        int,
-        "seconds after a job's end until the cluster deletes its Jobs and logs; default: never",
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = option(
+        "when images are pulled; default: the cluster's"
     )
-    opts.add(
-        "share_process_namespace",
-        bool,
-        "the program is not process 1, so that signals end it as on other schedulers",
-        True,
+    image_pull_secrets: list[str] = option("names of Secrets with the registry's credentials", [])
+    gpu_resource: str = option("resource that a role's gpu requests", "nvidia.com/gpu")
+    ttl: Count | None = option(
+        "seconds after a job's end until the cluster deletes its Jobs and logs; default: never"
     )
-    opts.add(
-        "pod_security",
-        str,
-        "restricted: give pods what namespaces of that Pod Security level require",
+    share_process_namespace: bool = option(
+        "the program is not process 1, so that signals end it as on other schedulers", True
     )
-    opts.add(
-        "privileged",
-        bool,
-        "give containers the rights of root on the node; device mounts need it",
-        False,
+    pod_security: Literal["restricted"] | None = option(
+        "give pods what namespaces of that Pod Security level require"
     )
-    opts.add(
-        "checkpoint_claim",
-        str,
+    privileged: bool = option(
+        "give containers the rights of root on the node; device mounts need it", False
+    )
+    checkpoint_claim: str | None = option(
         "name of the claim (PersistentVolumeClaim) that keeps checkpoints; roles of several "
-        "replicas need one with ReadWriteMany",
+        "replicas need one with ReadWriteMany"
     )
-    opts.add(
-        "checkpoint_mount",
-        str,
-        "folder where this machine has that claim mounted: get --checkpoints reads them there",
+    checkpoint_mount: LocalPath | None = option(
+        "folder where this machine has that claim mounted: get --checkpoints reads them there"
     )
-    opts.add("overlay", str, "YAML or JSON to merge into every Job, before a role's own overlay")
-    opts.add(
-        "workspace_url",
-        str,
-        "fsspec URL of a folder to which workspaces are uploaded, and from which pods fetch them",
+    overlay: str | None = option(
+        "YAML or JSON to merge into every Job, before a role's own overlay"
     )
-    opts.add(
-        "workspace_image",
-        str,
-        "image with Python (and fsspec) that fetches workspaces; default: the role's image",
+    workspace_url: str | None = option(
+        "fsspec URL of a folder to which workspaces are uploaded, and from which pods fetch them"
     )
-    opts.add(
-        "image_repo",
-        str,
-        "repository to which images with workspaces are pushed, in place of workspace_url",
+    workspace_image: str | None = option(
+        "image with Python (and fsspec) that fetches workspaces; default: the role's image"
     )
-    opts.mark_local_paths("checkpoint_mount")
-    return opts
+    image_repo: str | None = option(
+        "repository to which images with workspaces are pushed, in place of workspace_url"
+    )
 
+    def __post_init__(self) -> None:
+        """Refuse values that do not fit together, or have another form.
 
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The checked options, under the names of `run_opts`."""
+        Raises:
+            ConfigError: by the option.
+        """
+        for name in QUEUED:
+            value = getattr(self, name)
+            if value and not self.queue:
+                raise ConfigError(
+                    f"run option {name}={value!r}: it only applies to a Kueue queue; set run "
+                    "option queue, too"
+                )
+        if self.checkpoint_mount and not self.checkpoint_claim:
+            raise ConfigError(
+                f"run option checkpoint_mount={self.checkpoint_mount!r}: it is where a claim is "
+                "mounted here; set run option checkpoint_claim, too"
+            )
+        for name, (pattern, wanted) in FORMS.items():
+            value = getattr(self, name)
+            if value and not pattern.match(value):
+                raise ConfigError(f"run option {name}={value!r}: must be {wanted}")
+        if self.image_repo and self.workspace_url:
+            what = f"run options image_repo={self.image_repo!r} and workspace_url"
+            raise ConfigError(f"{what}: only one of them can be used; leave out the other")
+        self.tolerated()
+        self.merged()
 
-    cfg: Mapping[str, Any]
-    tolerations: list[dict[str, Any]]
-    overlay: dict[str, Any]
-    jobset: bool  # whether a JobSet is made for certain
+    @property
+    def makes_jobset(self) -> bool:
+        """Tell whether a JobSet is made for certain."""
+        return self.jobset == "always"
 
-    def text(self, name: str) -> str:
-        """Return an option of type str, or ``""`` if it is not set."""
-        return str(self.cfg.get(name) or "")
+    def tolerated(self) -> list[dict[str, Any]]:
+        """Return the tolerations of the pods."""
+        return [toleration(text) for text in self.tolerations]
 
-    def map(self, name: str) -> dict[str, str]:
-        """Return an option of type dict, or {} if it is not set."""
-        return dict(self.cfg.get(name) or {})
+    def merged(self) -> dict[str, Any]:
+        """Return what is merged into every Job."""
+        return _overlay(self.overlay)
 
     def architecture(self) -> str:
         """Return the architecture of the nodes, which chooses among images for several."""
-        return self.map("node_selector").get(_ARCHITECTURE, "amd64")
+        return self.node_selector.get(_ARCHITECTURE, "amd64")
 
     def queue_labels(self) -> dict[str, str]:
         """Return the labels of a Job or JobSet for its queue, or {} without a queue."""
-        found = {names.QUEUE: self.text("queue"), names.QUEUE_PRIORITY: self.text("queue_priority")}
+        found = {names.QUEUE: self.queue, names.QUEUE_PRIORITY: self.queue_priority}
         return {name: value for name, value in found.items() if value}
 
     def of_the_whole(self) -> dict[str, Any]:
         """Return the fields of a Job or JobSet for its deletion and for its wait in a queue."""
         found = {
-            "ttlSecondsAfterFinished": self.cfg.get("ttl"),
-            "suspend": True if self.text("queue") else None,
+            "ttlSecondsAfterFinished": self.ttl,
+            "suspend": True if self.queue else None,
         }
         return {name: value for name, value in found.items() if value is not None}
 
     def pod_annotations(self) -> dict[str, str]:
         """Return the annotations of the pods."""
-        match = _TOPOLOGY.match(self.text("queue_topology"))
-        return {
-            **self.map("annotations"),
-            **({names.QUEUE_TOPOLOGY.format(match[1]): match[2]} if match else {}),
-        }
-
-    @staticmethod
-    def of(cfg: Mapping[str, CfgVal]) -> Options:
-        """Check resolved run options.
-
-        Raises:
-            ConfigError: for a value that is not allowed.
-        """
-        for name, allowed in CHOICES.items():
-            if cfg.get(name) and cfg[name] not in allowed:
-                raise ConfigError(
-                    f"run option {name}={cfg[name]!r}: must be one of {', '.join(allowed)}"
-                )
-        for name, least, unit in (
-            ("ttl", 0, "seconds"),
-            (QUEUED[2], 1, "replicas"),
-        ):
-            value = cfg.get(name)
-            if value is not None and (not isinstance(value, int) or value < least):
-                raise ConfigError(f"run option {name}={value!r}: must be {least} or more {unit}")
-        for name in QUEUED:
-            if cfg.get(name) and not cfg.get("queue"):
-                raise ConfigError(
-                    f"run option {name}={cfg[name]!r}: it only applies to a Kueue queue; set run "
-                    "option queue, too"
-                )
-        if cfg.get("checkpoint_mount") and not cfg.get("checkpoint_claim"):
-            raise ConfigError(
-                f"run option checkpoint_mount={cfg['checkpoint_mount']!r}: it is where a claim is "
-                "mounted here; set run option checkpoint_claim, too"
-            )
-        own: dict[str, Any] = {**cfg, "namespace": cfg.get("namespace") or names.DEFAULT_NAMESPACE}
-        own["gpu_resource"] = cfg.get("gpu_resource") or "nvidia.com/gpu"
-        for name, (pattern, wanted) in FORMS.items():
-            if own.get(name) and not pattern.match(str(own[name])):
-                raise ConfigError(f"run option {name}={own[name]!r}: must be {wanted}")
-        if cfg.get("image_repo") and cfg.get("workspace_url"):
-            what = f"run options image_repo={cfg['image_repo']!r} and workspace_url"
-            raise ConfigError(f"{what}: only one of them can be used; leave out the other")
-        tolerations = [toleration(text) for text in own.get("tolerations") or ()]
-        return Options(
-            own, tolerations, _overlay(own.get("overlay")), own.get("jobset") == "always"
-        )
+        match = _TOPOLOGY.match(self.queue_topology or "")
+        if match is None:
+            return dict(self.annotations)
+        return {**self.annotations, names.QUEUE_TOPOLOGY.format(match[1]): match[2]}
 
 
-def refuse_short_ttl(cfg: Mapping[str, CfgVal]) -> None:
+def refuse_short_ttl(ttl: int | None) -> None:
     """Refuse an option ``ttl`` with which an orchestrator's later try might not find the job.
 
     Raises:
         ConfigError: if the option is set and too short.
     """
-    ttl = cfg.get("ttl")
-    if isinstance(ttl, int) and ttl < LEAST_TTL_S:
+    if ttl is not None and ttl < LEAST_TTL_S:
         raise ConfigError(
             f"run option ttl={ttl}: must be {LEAST_TTL_S} (7 days) or more where an orchestrator "
             "submits, since its next try asks how the job ended; or leave it out, and remove old "

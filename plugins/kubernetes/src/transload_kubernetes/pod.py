@@ -25,7 +25,7 @@ from transload_kubernetes import names, results
 from transload_kubernetes.checkpoints import add_folder
 from transload_kubernetes.fetching import fetching
 from transload_kubernetes.names import label
-from transload_kubernetes.options import Options
+from transload_kubernetes.options import KubernetesOptions
 from transload_kubernetes.packages import UV_IMAGE
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
@@ -58,7 +58,7 @@ class Context:
 
     app_id: str  # of the job
     base: str  # the prefix of its objects' names
-    options: Options  # the run options
+    options: KubernetesOptions  # the run options
     rank0: str  # host name of replica 0 of the first role
 
 
@@ -173,12 +173,12 @@ def environment(role: Role, path: str, context: Context) -> list[dict[str, Any]]
     return [*made, *_from_own_secret(role, context), *_from_secrets(role, path, context)]
 
 
-def _retry_value(role: Role, options: Options) -> dict[str, Any]:
+def _retry_value(role: Role, options: KubernetesOptions) -> dict[str, Any]:
     """Return the value of ``TRANSLOAD_RETRY``, which is the count of the Job or JobSet, or 0."""
     # the Job itself restarts single replicas, for which `convert` has set the policy REPLICA
     if role.max_retries > 0 and role.retry_policy is RetryPolicy.REPLICA:
         return _annotation(names.INDEX_FAILURES)
-    if options.jobset:
+    if options.makes_jobset:
         return _annotation(names.JOBSET_RESTARTS)
     return {"value": "0"}
 
@@ -311,8 +311,8 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     """
     options = context.options
     values = macro_values(role, context)
-    privileged = options.cfg.get("privileged") is True
-    strict = bool(options.text("pod_security"))
+    privileged = options.privileged
+    strict = options.pod_security is not None
     ports: list[dict[str, Any]] = []
     for name, port in role.port_map.items():
         if port == 0:
@@ -328,7 +328,7 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     command = PYTHON
     if role.entrypoint != "python":
         command = [escaped(role.entrypoint, values)]
-    pull_secrets = options.cfg.get("image_pull_secrets") or ()
+    pull_secrets = options.image_pull_secrets
     volumes, used = mounts(role, path, privileged)
     container = {
         "name": names.MAIN,
@@ -338,9 +338,9 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         "env": environment(role, path, context),
         "volumeMounts": used,
         "workingDir": _root(role) if ROOT_KEY in role.metadata else "",
-        "resources": resources(role, options.text("gpu_resource")),
+        "resources": resources(role, options.gpu_resource),
         "ports": ports,
-        "imagePullPolicy": options.text("image_pull_policy"),
+        "imagePullPolicy": options.image_pull_policy,
         "securityContext": security,
     }
     container = {name: value for name, value in container.items() if value or name == "args"}
@@ -350,23 +350,23 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
         "restartPolicy": "Never",
         "terminationGracePeriodSeconds": grace_period(role),
         "subdomain": context.base,
-        "shareProcessNamespace": options.cfg.get("share_process_namespace") is not False,
+        "shareProcessNamespace": options.share_process_namespace,
         "containers": [container],
         "volumes": volumes,
         "securityContext": pod_security,
-        "serviceAccountName": options.text("service_account"),
-        "priorityClassName": options.text("priority_class"),
-        "nodeSelector": {**wanted, **options.map("node_selector")},
-        "tolerations": options.tolerations,
+        "serviceAccountName": options.service_account,
+        "priorityClassName": options.priority_class,
+        "nodeSelector": {**wanted, **options.node_selector},
+        "tolerations": options.tolerated(),
         "imagePullSecrets": [{"name": name} for name in pull_secrets],
     }
     spec = {name: value for name, value in spec.items() if value not in ("", {}, [])}
-    if role.workspace and options.text("image_repo"):
+    if role.workspace and options.image_repo:
         # this is only a dry-run, because a submit would have built the image by now
-        container["image"] = f"{options.text('image_repo')}:{PLACEHOLDER}"
+        container["image"] = f"{options.image_repo}:{PLACEHOLDER}"
     elif role.workspace:
         _fetch_workspace(role, path, spec, options)
-    add_folder(role, spec, options.text("checkpoint_claim"))
+    add_folder(role, spec, options.checkpoint_claim or "")
     # the cluster replaces the number once it is not zero
     annotations = {**options.pod_annotations(), names.INDEX_IGNORED: "0"}
     if role.environment is not None:
@@ -374,18 +374,20 @@ def template(role: Role, path: str, context: Context) -> dict[str, Any]:
     return {"metadata": {"annotations": annotations}, "spec": spec}
 
 
-def _fetch_workspace(role: Role, path: str, spec: dict[str, Any], options: Options) -> None:
+def _fetch_workspace(
+    role: Role, path: str, spec: dict[str, Any], options: KubernetesOptions
+) -> None:
     """Add the init container that unpacks a role's workspace into the pod."""
-    if not options.text("workspace_url"):
+    if not options.workspace_url:
         raise UnsupportedFeature(
             f"{path}.workspace: pods need a place from which to fetch it; set run option "
             "workspace_url or image_repo, or put the code into the image",
             f"{path}.workspace",
         )
-    default = f"{options.text('workspace_url').rstrip('/')}/{PLACEHOLDER}.tar.gz"
+    default = f"{options.workspace_url.rstrip('/')}/{PLACEHOLDER}.tar.gz"
     url = str(role.metadata.get(WORKSPACE_KEY) or default)
     main = spec["containers"][0]
-    image = options.text("workspace_image") or role.image
+    image = options.workspace_image or role.image
     mount = {"name": "workspace", "mountPath": WORKSPACE}
     fetch = fetching("workspace", url, WORKSPACE, image, main, mount)
     spec["volumes"] = [*spec["volumes"], {"name": "workspace", "emptyDir": {}}]

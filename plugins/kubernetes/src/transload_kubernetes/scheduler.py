@@ -7,6 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -29,7 +30,7 @@ from transload.schedulers.api import (
     Watch,
 )
 from transload.schedulers.chains import number_in_chain
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, make_app_handle, runopts
+from transload.specs import AppDef, AppState, AppStatus, Role, make_app_handle
 from transload_kubernetes import (
     advice,
     checkpoints,
@@ -48,7 +49,7 @@ from transload_kubernetes.diagnose import diagnose
 from transload_kubernetes.jobset import is_wanted
 from transload_kubernetes.logs import Logs
 from transload_kubernetes.lookup import Lookup
-from transload_kubernetes.options import Options, refuse_short_ttl, run_opts
+from transload_kubernetes.options import KubernetesConnection, KubernetesOptions, refuse_short_ttl
 from transload_kubernetes.owner import Owner
 from transload_kubernetes.plan import Facts, Plan
 from transload_kubernetes.roles import replica_pods
@@ -66,7 +67,7 @@ _FIRST_LOOK_S: Final = 0.1
 _LOOKED_S: Final = 1.0  # readers of logs share the facts of a job for this long
 
 
-class KubernetesScheduler(SchedulerBase):
+class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
     """Runs jobs as Indexed Jobs of a Kubernetes cluster.
 
     Args:
@@ -77,30 +78,19 @@ class KubernetesScheduler(SchedulerBase):
     name = "kubernetes"
     secret_kinds = frozenset({"k8s"})
     capabilities: Capabilities = _convert.CAPABILITIES
+    options = KubernetesOptions
+    connection = KubernetesConnection
 
     def __init__(self, session_name: str, name: str = "kubernetes") -> None:
         self.session = session_name
         self.name = name
         self._looked: dict[str, tuple[float, Facts]] = {}  # job id → when it was read, and facts
         self._lock = threading.Lock()
-        self.connect({})
+        self.connect(KubernetesConnection())
 
-    def connection_opts(self) -> runopts:
-        """Return the settings that select the cluster."""
-        opts = runopts()
-        opts.add("context", str, "context of the client's configuration; default: its current one")
-        opts.add(
-            "kubeconfig",
-            str,
-            "path or text of the client's configuration; default: KUBECONFIG, else ~/.kube/config",
-        )
-        opts.mark_local_paths("kubeconfig")
-        return opts
-
-    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+    def connect(self, connection: KubernetesConnection) -> None:
         """Use the cluster that these settings select. Nothing is sent yet."""
-        given = {key: str(value) for key, value in connection.items() if value is not None}
-        self._cluster = Cluster(given.get("context"), given.get("kubeconfig"))
+        self._cluster = Cluster(connection.context, connection.kubeconfig)
         self._lookup = Lookup(self._cluster)
         self._owner = Owner(self._cluster, self._lookup)
         self._submitter = Submitter(self._cluster, self._lookup, self._owner)
@@ -110,32 +100,28 @@ class KubernetesScheduler(SchedulerBase):
         """Return the context and the configuration file that select the cluster."""
         return self._cluster.location
 
-    def run_opts(self) -> runopts:
-        """Return the run options of this scheduler."""
-        return run_opts()
-
-    def qualified_id(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str:
+    def qualified_id(self, app_id: str, opts: KubernetesOptions) -> str:
         """Return ``namespace:name``, because a job can only be found in its namespace."""
         if ":" in app_id:
             return app_id
-        return f"{cfg.get('namespace') or self._cluster.namespace}:{app_id}"
+        return f"{opts.namespace or self._cluster.namespace}:{app_id}"
 
     # -- submitting
 
-    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.KubernetesRequest:
+    def convert(self, app: AppDef, opts: KubernetesOptions) -> _convert.KubernetesRequest:
         """Return the objects to create, a Job for each role and Services, without creating any."""
-        cfg = {**cfg, "namespace": cfg.get("namespace") or self._cluster.namespace}
-        return _convert.convert(app, cfg, self.name, _convert.app_id_of(app))
+        opts = replace(opts, namespace=opts.namespace or self._cluster.namespace)
+        return _convert.convert(app, opts, self.name, _convert.app_id_of(app))
 
     def format_request(self, request: _convert.KubernetesRequest) -> str:
         """Return a request as YAML, secrets masked."""
         return _convert.format_request(request)
 
-    def takes_workspace(self, cfg: Mapping[str, CfgVal]) -> bool:
+    def takes_workspace(self, opts: KubernetesOptions) -> bool:
         """Tell whether the run options name a place through which workspaces reach the cluster."""
-        return bool(cfg.get("image_repo") or cfg.get("workspace_url"))
+        return bool(opts.image_repo or opts.workspace_url)
 
-    def with_packages(self, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+    def with_packages(self, role: Role, packages: Packages, opts: KubernetesOptions) -> Role:
         """Return a role that is started by the uv of its image. Secrets stay references."""
         return _packages.with_packages(role, packages)
 
@@ -143,18 +129,17 @@ class KubernetesScheduler(SchedulerBase):
         self,
         role: Role,
         packages: Packages,
-        cfg: Mapping[str, CfgVal],
+        opts: KubernetesOptions,
         variables: Mapping[str, str],
     ) -> None:
         """Say what the image needs. The packages travel in the pod's own description."""
         _packages.name_the_line(role)
 
-    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+    def prepare(self, app: AppDef, opts: KubernetesOptions) -> AppDef:
         """Upload the workspaces of roles, or push images with them, unless they exist already."""
-        options = Options.of(cfg)
-        if repository := options.text("image_repo"):
-            return with_images(app, repository, options.text("image"), options.architecture())
-        return with_uploads(app, options.text("workspace_url"))
+        if opts.image_repo:
+            return with_images(app, opts.image_repo, opts.image or "", opts.architecture())
+        return with_uploads(app, opts.workspace_url or "")
 
     def submit(
         self, request: _convert.KubernetesRequest, app_id: str, submission: Submission
@@ -176,26 +161,28 @@ class KubernetesScheduler(SchedulerBase):
             raise SpecError(
                 f"app_id={app_id!r}: its namespace must be that of {named}; change one of them"
             )
-        cfg = dict(submission.cfg)
+        opts = replace(KubernetesOptions.read(submission.cfg), namespace=namespace)
         if submission.asked:
-            refuse_short_ttl(cfg)
+            refuse_short_ttl(opts.ttl)
         app = request.source or submission.app
-        changes: dict[str, CfgVal] = {}
-        if cfg.get("jobset") == "auto" and request.jobset is None and is_wanted(app):
+        is_set = False
+        if opts.jobset == "auto" and request.jobset is None and is_wanted(app):
             if self._cluster.has_jobsets(namespace):
-                changes["jobset"] = "always"
-            elif cfg.get("queue") and len(app.roles) > 1:
+                is_set = True
+            elif opts.queue and len(app.roles) > 1:
                 raise _convert.queue_of_roles(app, "auto")
-        if request.app_id == app_id and not changes:
+        if request.app_id == app_id and not is_set:
             return request
-        if request != _convert.convert(app, cfg, self.name, request.app_id):
+        if request != _convert.convert(app, opts, self.name, request.app_id):
             if request.app_id == app_id:
                 return request  # the caller has changed it on purpose
             raise ConfigError(
                 f"app_id={app_id!r}: the request was changed after it was made for "
                 f"{request.app_id!r}; submit it under that id"
             )
-        return _convert.convert(app, {**cfg, **changes}, self.name, app_id)
+        if is_set:
+            opts = replace(opts, jobset="always")
+        return _convert.convert(app, opts, self.name, app_id)
 
     # -- afterwards
 
@@ -330,8 +317,7 @@ class KubernetesScheduler(SchedulerBase):
         """Return the namespace that the settings name for jobs."""
         from transload.runner import load_settings
 
-        connection = [key for key, _ in self.connection_opts()]
-        found = load_settings().cfg(self.name, self.run_opts(), connection=connection)
+        found = load_settings().cfg(self.name, self.options, self.connection)
         return str(found.get("namespace") or self._cluster.namespace)
 
     def prune(
@@ -442,13 +428,13 @@ class KubernetesScheduler(SchedulerBase):
         """Return the results in the pods' status, or None if the job was given another place."""
         return store_of(app_id, self._lookup.facts(app_id), self._cluster.now())
 
-    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
+    def checkpoint_folder(self, name: str, role: Role, opts: KubernetesOptions) -> str | None:
         """Return the folder of a role's checkpoints in its containers.
 
         Raises:
             UnsupportedFeature: if no claim is named for them.
         """
-        checkpoints.refuse_without_claim(role, cfg, "checkpoints")
+        checkpoints.refuse_without_claim(role, opts, "checkpoints")
         return checkpoints.folder_of(name, role.name)
 
     def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:

@@ -624,7 +624,7 @@ def _typed_choices(component: str | Callable[..., Any] | None, parameter: Parame
 def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:
     runner = host_runner(HOST)
     opts = runner.scheduler_run_opts(scheduler or runner.settings.scheduler)
-    return dict(opts.cfg_from_texts(texts))
+    return dict(opts.read_texts(texts))
 
 
 # -- running

@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from transload.errors import UnsupportedFeature
 
-KINDS: Final = ("none", "apptainer", "charliecloud", "pyxis")
-
 BINDS_WRITABLE: Final = frozenset({"charliecloud"})
 """Kinds that cannot bind a folder for reading only."""
 
@@ -25,7 +23,7 @@ def binds_of(mounts: Sequence[Any], path: str, kind: str) -> list[Bind]:
     Args:
         mounts: all of them `BindMount`.
         path: the role's path, for messages, such as ``roles[0]``.
-        kind: one of `KINDS`.
+        kind: see the option ``container``.
 
     Raises:
         UnsupportedFeature: for a mount that this kind cannot make.

@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.runtime.progress_server import served
 from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import (
     AppDef,
-    CfgVal,
     MalformedAppHandleException,
     MountType,
     RetryPolicy,
@@ -30,9 +30,15 @@ from transload.specs import (
 from transload.specs.interruptions import SIGNALS
 from transload.specs.job_variables import REQUIREMENTS
 from transload.specs.own_programs import shown_command
-from transload_slurm.containers import KINDS, Bind, binds_of, command, step_flags
-from transload_slurm.options import extra, flags, plain, prologue, role_options
-from transload_slurm.tables import PER_JOB, PER_ROLE
+from transload_slurm.containers import Bind, binds_of, command, step_flags
+from transload_slurm.own import refuse_own
+
+if TYPE_CHECKING:
+    from transload.specs.options import RunOptions
+    from transload_slurm.options import RoleOptions, SlurmOptions
+
+_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}\Z|UNLIMITED\Z|INFINITE\Z", re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 CAPABILITIES: Final = Capabilities(
     retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
@@ -167,12 +173,12 @@ class SlurmRequest:
         return format_request(self)
 
 
-def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> SlurmRequest:
+def convert(app: AppDef, opts: SlurmOptions, *, here: bool = True) -> SlurmRequest:
     """Convert a job.
 
     Args:
         app: its definition.
-        cfg: the run options.
+        opts: the run options.
         here: the cluster's disk is that of this machine. Else paths are the cluster's.
 
     Raises:
@@ -180,31 +186,29 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         ConfigError: for a run option out of range.
     """
     app.check_runnable()
-    kind = str(cfg.get("container") or "none")
-    if kind not in KINDS:
-        raise ConfigError(f"run option container={kind!r}: must be one of {', '.join(KINDS)}")
     mounts: frozenset[MountType] = frozenset()
-    if kind != "none":
+    if opts.container != "none":
         mounts = frozenset({MountType.BIND})
     refuse_unsupported(app, CAPABILITIES._replace(mounts=mounts), "slurm")
     if app.segment is not None:
-        _check_segment(cfg)
+        _check_segment(opts)
     roles = []
     for index, role in enumerate(app.roles):
-        roles.append(_role(role, index, cfg, app, here=here))
-    job = flags(PER_JOB, cfg)
-    if cfg.get("dependency"):
+        roles.append(_role(role, index, opts, app, here=here))
+    from transload_slurm.options import JobFlags  # which the helper on a login node has not
+
+    job = flags(opts, JobFlags.table())
+    if opts.dependency:
         job.append("--kill-on-invalid-dep=yes")
-    job.append("--requeue" if _may_requeue(app, cfg) else "--no-requeue")
-    keep = cfg.get("keep_days")
-    if isinstance(keep, (int, float)) and not keep > 0:
-        raise ConfigError(f"run option keep_days={keep!r}: must be more than 0")
+    job.append("--requeue" if _may_requeue(app, opts) else "--no-requeue")
+    if opts.keep_days is not None and not opts.keep_days > 0:
+        raise ConfigError(f"run option keep_days={opts.keep_days!r}: must be more than 0")
     folder = None
-    if cfg.get("job_dir"):
-        folder = _folder("job_dir", plain("job_dir", str(cfg["job_dir"])), here)
+    if opts.job_dir:
+        folder = _folder("job_dir", plain("job_dir", opts.job_dir), here)
     comment = ""
-    if cfg.get("comment"):
-        comment = plain("comment", str(cfg["comment"]))
+    if opts.comment:
+        comment = plain("comment", opts.comment)
     return SlurmRequest(
         name=app.name,
         app_id=_app_id(app),
@@ -213,43 +217,43 @@ def convert(app: AppDef, cfg: Mapping[str, CfgVal], *, here: bool = True) -> Slu
         comment=comment,
         timeout=app.timeout,
         job_dir=folder,
-        python=_python(cfg, here),
-        prologue=prologue(cfg.get("prologue")),
+        python=_python(opts, here),
+        prologue=prologue(opts.prologue),
         segment=app.segment,
-        checkpoint_base=checkpoint_base(cfg, here=here),
+        checkpoint_base=checkpoint_base(opts, here=here),
     )
 
 
-def _check_segment(cfg: Mapping[str, CfgVal]) -> None:
+def _check_segment(opts: SlurmOptions) -> None:
     """Refuse options that cannot go with a job in segments.
 
     Raises:
         ConfigError: for a limit of time beside the segment's, and for a job that Slurm may not
             start again.
     """
-    if cfg.get("time"):
+    if opts.time:
         raise ConfigError(
-            f"run option time={cfg['time']}: not with a segment, which is what Slurm is asked for: "
+            f"run option time={opts.time}: not with a segment, which is what Slurm is asked for: "
             "leave one of them out"
         )
-    if cfg.get("requeue") is False:
+    if opts.requeue is False:
         raise ConfigError(
             "run option requeue=false: not with a segment: the job goes on only if Slurm may start "
             "it again"
         )
 
 
-def checkpoint_base(cfg: Mapping[str, CfgVal], *, here: bool) -> str | None:
+def checkpoint_base(opts: SlurmOptions, *, here: bool) -> str | None:
     """Return the folder of the checkpoints of all jobs, if it is not in the folder of the jobs."""
-    base = cfg.get("checkpoint_base")
+    base = opts.checkpoint_base
     if not base:
         return None
-    return _folder("checkpoint_base", plain("checkpoint_base", str(base)), here)
+    return _folder("checkpoint_base", plain("checkpoint_base", base), here)
 
 
-def _python(cfg: Mapping[str, CfgVal], here: bool) -> str:
+def _python(opts: SlurmOptions, here: bool) -> str:
     """Return the Python of the nodes as the cluster knows it."""
-    python = plain("python", str(cfg.get("python") or "python3"))
+    python = plain("python", opts.python)
     return os.path.expanduser(python) if here else python
 
 
@@ -278,7 +282,7 @@ def _app_id(app: AppDef) -> str:
 def _role(
     role: Role,
     index: int,
-    cfg: Mapping[str, CfgVal],
+    opts: SlurmOptions,
     app: AppDef,
     *,
     here: bool,
@@ -288,13 +292,13 @@ def _role(
     Args:
         role: the role.
         index: its number in the job.
-        cfg: the run options of the job.
+        opts: the run options of the job.
         app: the definition of the job.
         here: whether the cluster's disk is that of this machine.
     """
     kind = "none"
     if role.image:
-        kind = str(cfg.get("container") or "none")
+        kind = opts.container
     binds = binds_of(role.mounts, f"roles[{index}]", kind)
     if role.mounts and kind == "none":
         raise UnsupportedFeature(
@@ -304,7 +308,7 @@ def _role(
     if not role.workspace and kind != "none":
         cwd = "/"
     elif not role.workspace:
-        cwd = image_root(role, here, str(cfg.get("working_dir") or ""))
+        cwd = image_root(role, here, opts.working_dir or "")
     root = macros.img_root
     if cwd is not None and here:
         root = cwd
@@ -312,17 +316,19 @@ def _role(
         img_root=root, app_id=macros.app_id, replica_id=macros.replica_id, rank0_env=RANK0_ENV
     )
     role = values.apply(role)
-    options = role_options(role, index, cfg)
+    from transload_slurm.options import RoleFlags, role_options
+
+    options = role_options(role, index, opts)
     shape = _shape(role, index, options)
-    limit = flags(PER_ROLE, options)
+    limit = flags(options, RoleFlags.table())
     if app.segment is not None:
         limit.append(f"--time={math.ceil(app.segment / 60)}")
-    elif app.timeout is not None and not options.get("time"):
+    elif app.timeout is not None and not options.time:
         # No more than was asked for: a partition of 12 hours takes a job of 12 hours. The supervisor
         # ends the job to the second, Slurm looks at limits about twice a minute.
         limit.append(f"--time={math.ceil(app.timeout / 60)}")
-    step_args = extra("srun_args", options.get("srun_args"))
-    job_args = extra("sbatch_args", options.get("sbatch_args"))
+    step_args = extra("srun_args", options.srun_args)
+    job_args = extra("sbatch_args", options.sbatch_args)
     _refuse_replica_id([*job_args, *step_args], index)
     group = [f"--het-group={index}"] if len(app.roles) > 1 else []
     # --mem=0 is all that the job has, which steps that programs start may then have as well
@@ -347,7 +353,7 @@ def _role(
     if role.progress_server:
         _refuse_server_inside(kind, index)
         args = served(entrypoint, [entrypoint, *args])
-        entrypoint = str(cfg.get("python") or "python3")
+        entrypoint = opts.python
     always = ("--kill-on-bad-exit=0", "--wait=0", f"--immediate={_STEP_S}", "--export=ALL")
     return RoleRequest(
         name=role.name,
@@ -420,18 +426,17 @@ def _refuse_server_inside(kind: str, index: int) -> None:
     )
 
 
-def _may_requeue(app: AppDef, cfg: Mapping[str, CfgVal]) -> bool:
+def _may_requeue(app: AppDef, opts: SlurmOptions) -> bool:
     """Tell whether Slurm may start the job again.
 
     By default it may if a role has retries, or may be interrupted.
     """
-    given = cfg.get("requeue")
-    if given is None:
+    if opts.requeue is None:
         return any(role.max_retries or role.interruptions_allowed for role in app.roles)
-    return bool(given)
+    return opts.requeue
 
 
-def _shape(role: Role, index: int, options: Mapping[str, CfgVal]) -> list[str]:
+def _shape(role: Role, index: int, options: RoleOptions) -> list[str]:
     """Return what a role asks of the nodes. Zero counts as unset, since to Slurm it means "all"."""
     resource = role.resource
     path = f"roles[{index}].resource"
@@ -451,9 +456,8 @@ def _shape(role: Role, index: int, options: Mapping[str, CfgVal]) -> list[str]:
         shape.append(f"--mem-per-cpu={math.ceil(resource.memMB / cpus)}M")
     if resource.gpu > 0:
         gpus = str(resource.gpu)
-        kind = options.get("gpu_type")
-        if kind:
-            gpus = f"{plain('gpu_type', str(kind))}:{gpus}"
+        if options.gpu_type:
+            gpus = f"{plain('gpu_type', options.gpu_type)}:{gpus}"
         shape.append(f"--gpus-per-task={gpus}")
     return shape
 
@@ -719,3 +723,63 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
     if request.segment is not None:
         lines.append(f"segment: {request.segment:g} s")
     return "\n".join(lines)
+
+
+def prologue(value: str | None) -> str:
+    """Return the lines of ``prologue``, as they stand in the script.
+
+    Raises:
+        ConfigError: if they hold control characters other than line ends and tabs.
+    """
+    text = (value or "").replace("\r\n", "\n")
+    if _CONTROL.search(text.replace("\n", "").replace("\t", "")):
+        raise ConfigError(f"run option prologue={text!r}: must be printable text")
+    return text.strip("\n")
+
+
+def flags(options: RunOptions, names: Iterable[str]) -> list[str]:
+    """Return the flags of ``sbatch`` for those of some options that are set.
+
+    Raises:
+        ConfigError: for a value that Slurm could not have.
+    """
+    found = []
+    for name in names:
+        value = getattr(options, name)
+        if value is None or value is False:
+            continue
+        if name == "time" and not _TIME.match(value):
+            raise ConfigError(
+                f"run option time={value!r}: must be minutes, hours:minutes:seconds or days-hours"
+            )
+        flag = f"--{name.replace('_', '-')}"
+        found.append(flag if value is True else f"{flag}={plain(name, str(value))}")
+    return found
+
+
+def plain(name: str, value: str) -> str:
+    """Return ``value`` if it may stand in a line of the script.
+
+    Raises:
+        ConfigError: if it is empty or holds control characters.
+    """
+    if not value or _CONTROL.search(value):
+        raise ConfigError(f"run option {name}={value!r}: must be printable text of one line")
+    return value
+
+
+def extra(name: str, values: Iterable[str]) -> list[str]:
+    """Return the words of ``sbatch_args`` or ``srun_args`` for a role.
+
+    Raises:
+        ConfigError: for a word that is no option, or one that is set by this plugin itself.
+    """
+    words = [plain(name, word) for word in values]
+    for word in words:
+        if not word.startswith("-"):
+            raise ConfigError(
+                f"run option {name}: {word!r}: must be an option in one word, for example "
+                "--hint=nomultithread"
+            )
+    refuse_own(name, words)
+    return words

@@ -1,198 +1,134 @@
-"""The run options of the Slurm scheduler, and how each becomes an option of ``sbatch``."""
+"""The options of the Slurm scheduler."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from transload.errors import ConfigError
-from transload.specs import CfgVal, Role, runopts
-from transload_slurm.own import refuse_own
-from transload_slurm.tables import PER_JOB, PER_ROLE
-
-_TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}\Z|UNLIMITED\Z|INFINITE\Z", re.IGNORECASE)
-_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+from transload.specs import Connection, Options, Role, option
+from transload.specs.options import RunOptions
+from transload.specs.values import at_least
 
 
-def run_opts() -> runopts:
-    """Return the options."""
-    opts = runopts()
-    for table in (PER_ROLE, PER_JOB):
-        for name, (_, kind, text) in table.items():
-            opts.add(name, type_=kind, help=text)
-    own: dict[str, tuple[type | object, str, CfgVal]] = {
-        "working_dir": (
-            str,
-            "where jobs without a folder as image work; default: the current one, behind ssh ~",
-            None,
-        ),
-        "comment": (
-            str,
-            "text added to the comment of the Slurm job, which begins with the job id",
-            None,
-        ),
-        "gpu_type": (str, "type of the GPUs that Resource.gpu counts, for example a100", None),
-        "sbatch_args": (
-            list[str],
-            (
-                "more options of sbatch, by their whole names, for every role, for example "
-                "--hint=nomultithread"
-            ),
-            None,
-        ),
-        "srun_args": (
-            list[str],
-            "more options of srun, by their whole names, for every role, for example --cpu-bind=cores",
-            None,
-        ),
-        "container": (
-            str,
-            "what runs the roles' images on the nodes: none, apptainer, charliecloud or pyxis",
-            "none",
-        ),
-        "prologue": (
-            str,
-            (
-                "shell that runs first, in the workspace: module load, pip install; what fails there "
-                "fails the job"
-            ),
-            None,
-        ),
-        "requeue": (
-            bool,
-            "may Slurm start the job again (node lost, pre-empted); default: if roles retry",
-            None,
-        ),
-        "job_dir": (
-            str,
-            "shared folder of logs, workspace, results (<job_dir>/<app_id>); default: the job's",
-            None,
-        ),
-        "checkpoint_base": (
-            str,
-            "shared folder of checkpoints (<checkpoint_base>/<name>/<role>); default: the jobs'",
-            None,
-        ),
-        "prefetch": (
-            bool,
-            "the login node fetches the packages of jobs, for nodes that reach no index",
-            False,
-        ),
-        "keep_days": (
-            float,
-            "days after which a submit removes jobs that have ended, once a day; none: never",
-            None,
-        ),
-        "python": (
-            str,
-            (
-                "Python (3.8 or newer) of the nodes: for the supervisor of the replicas, and, if it "
-                "is named, for jobs that need packages"
-            ),
-            "python3",
-        ),
-    }
-    for name, (kind, text, default) in own.items():
-        opts.add(name, type_=kind, help=text, default=default)
-    return opts
+@dataclass(frozen=True, kw_only=True)
+class SlurmConnection(Connection):
+    """The settings that say which cluster this is."""
+
+    ssh: str | None = option(
+        "login node, [USER@]HOST or a Host of ~/.ssh/config; default: Slurm is on this machine"
+    )
+    folder: str | None = option(
+        "folder of its jobs, shared with the nodes; default: by name, in TRANSLOAD_SLURM_DIR; "
+        "behind ssh ~/.transload/slurm"
+    )
+    login_python: str = option("Python (3.8 or newer) of the login node", "python3")
 
 
-def role_options(role: Role, index: int, cfg: Mapping[str, CfgVal]) -> dict[str, CfgVal]:
+@dataclass(frozen=True, kw_only=True)
+class RoleFlags(RunOptions):
+    """The options of ``sbatch`` that roles may differ in, each a flag of the same name."""
+
+    partition: str | None = option("partition (queue)")
+    account: str | None = option("account that is charged")
+    qos: str | None = option("quality of service")
+    time: str | None = option(
+        "limit of time: minutes, [hours:]minutes:seconds or days-hours[:minutes[:seconds]]"
+    )
+    constraint: str | None = option("features that the nodes must have")
+    nodes: Annotated[int, at_least(1)] | None = option(
+        "number of nodes over which the replicas of a role are spread"
+    )
+    ntasks_per_node: Annotated[int, at_least(1)] | None = option("replicas of a role on one node")
+    reservation: str | None = option("reservation to run in")
+    nodelist: str | None = option("nodes that must be among those given")
+    exclude: str | None = option("nodes that must not be given")
+    exclusive: bool | None = option("share the nodes with no other job")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoleOptions(RoleFlags):
+    """The options that a role may set for itself, by metadata such as ``{"slurm.time": "10"}``."""
+
+    gpu_type: str | None = option("type of the GPUs that Resource.gpu counts, for example a100")
+    sbatch_args: list[str] = option(
+        "more options of sbatch, by their whole names, for every role, for example "
+        "--hint=nomultithread",
+        [],
+    )
+    srun_args: list[str] = option(
+        "more options of srun, by their whole names, for every role, for example --cpu-bind=cores",
+        [],
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobFlags(RunOptions):
+    """The options of ``sbatch`` for the job as a whole, each a flag of the same name."""
+
+    dependency: str | None = option("jobs to wait for, for example afterok:1234")
+    begin: str | None = option("earliest start, for example now+1hour")
+    nice: int | None = option("lower (or, for operators, raise) the priority")
+    mail_user: str | None = option("whom Slurm writes mail")
+    mail_type: str | None = option("when Slurm writes mail, for example END,FAIL")
+
+
+@dataclass(frozen=True, kw_only=True)
+class SlurmOptions(JobFlags, RoleOptions, Options):
+    """The run options of the Slurm scheduler."""
+
+    working_dir: str | None = option(
+        "where jobs without a folder as image work; default: the current one, behind ssh ~"
+    )
+    comment: str | None = option(
+        "text added to the comment of the Slurm job, which begins with the job id"
+    )
+    container: Literal["none", "apptainer", "charliecloud", "pyxis"] = option(
+        "what runs the roles' images on the nodes", "none"
+    )
+    prologue: str | None = option(
+        "shell that runs first, in the workspace: module load, pip install; what fails there fails "
+        "the job"
+    )
+    requeue: bool | None = option(
+        "may Slurm start the job again (node lost, pre-empted); default: if roles retry"
+    )
+    job_dir: str | None = option(
+        "shared folder of logs, workspace, results (<job_dir>/<app_id>); default: the job's"
+    )
+    checkpoint_base: str | None = option(
+        "shared folder of checkpoints (<checkpoint_base>/<name>/<role>); default: the jobs'"
+    )
+    prefetch: bool = option(
+        "the login node fetches the packages of jobs, for nodes that reach no index", False
+    )
+    keep_days: float | None = option(
+        "days after which a submit removes jobs that have ended, once a day; none: never"
+    )
+    python: str = option(
+        "Python (3.8 or newer) of the nodes: for the supervisor of the replicas, and, if it is "
+        "named, for jobs that need packages",
+        "python3",
+    )
+
+
+def role_options(role: Role, index: int, opts: SlurmOptions) -> RoleOptions:
     """Return the options of one role, from those of the job and its metadata under ``slurm.``.
 
     Raises:
-        InvalidRunConfigException: for an unknown option (the nearest valid name is suggested) or a
-            wrong type.
+        ConfigError: for an unknown option (the nearest valid name is suggested) or a wrong type.
     """
-    allowed = runopts()
-    for name, (_, kind, text) in PER_ROLE.items():
-        allowed.add(name, type_=kind, help=text)
-    allowed.add("gpu_type", type_=str, help="type of the GPUs")
-    for name in ("sbatch_args", "srun_args"):
-        allowed.add(
-            name,
-            type_=list[str],
-            help=f"more options of {name[:-5]} for this role, after those for all",
-        )
     own = {
         key.removeprefix("slurm."): value
         for key, value in role.metadata.items()
         if key.startswith("slurm.")
     }
     try:
-        checked = allowed.resolve(own)
+        given = RoleOptions.read(own)
     except ConfigError as exc:
         raise ConfigError(f"roles[{index}].metadata: {exc}") from exc
-    more = {
-        name: [*_words(cfg.get(name)), *_words(checked.pop(name))]
-        for name in ("sbatch_args", "srun_args")
-    }
-    found = {name: cfg.get(name) if value is None else value for name, value in checked.items()}
-    return {**found, **more}
-
-
-def _words(value: CfgVal) -> list[str]:
-    return value if isinstance(value, list) else []
-
-
-def prologue(value: CfgVal) -> str:
-    """Return the lines of ``prologue``, as they stand in the script.
-
-    Raises:
-        ConfigError: if they hold control characters other than line ends and tabs.
-    """
-    text = str(value or "").replace("\r\n", "\n")
-    if _CONTROL.search(text.replace("\n", "").replace("\t", "")):
-        raise ConfigError(f"run option prologue={text!r}: must be printable text")
-    return text.strip("\n")
-
-
-def flags(
-    table: Mapping[str, tuple[str, type | object, str]], values: Mapping[str, CfgVal]
-) -> list[str]:
-    """Return the flags of ``sbatch`` for the options of a table that are set.
-
-    Raises:
-        ConfigError: for a value that Slurm could not have.
-    """
-    found = []
-    for name, (flag, _, _) in table.items():
-        value = values.get(name)
-        if value is None or value is False:
-            continue
-        if name == "time" and not _TIME.match(str(value)):
-            raise ConfigError(
-                f"run option time={value!r}: must be minutes, hours:minutes:seconds or days-hours"
-            )
-        if name in ("nodes", "ntasks_per_node") and isinstance(value, int) and value < 1:
-            raise ConfigError(f"run option {name}={value}: must be 1 or more")
-        found.append(flag if value is True else f"{flag}={plain(name, str(value))}")
-    return found
-
-
-def plain(name: str, value: str) -> str:
-    """Return ``value`` if it may stand in a line of the script.
-
-    Raises:
-        ConfigError: if it is empty or holds control characters.
-    """
-    if not value or _CONTROL.search(value):
-        raise ConfigError(f"run option {name}={value!r}: must be printable text of one line")
-    return value
-
-
-def extra(name: str, values: CfgVal) -> list[str]:
-    """Return the words of ``sbatch_args`` or ``srun_args`` for a role.
-
-    Raises:
-        ConfigError: for a word that is no option, or one that is set by this plugin itself.
-    """
-    words = [plain(name, word) for word in values] if isinstance(values, list) else []
-    for word in words:
-        if not word.startswith("-"):
-            raise ConfigError(
-                f"run option {name}: {word!r}: must be an option in one word, for example "
-                "--hint=nomultithread"
-            )
-    refuse_own(name, words)
-    return words
+    values = {name: getattr(opts, name) for name in RoleOptions.table()}
+    values |= {name: value for name, value in given.to_dict().items() if value is not None}
+    values["sbatch_args"] = [*opts.sbatch_args, *given.sbatch_args]
+    values["srun_args"] = [*opts.srun_args, *given.srun_args]
+    return RoleOptions(**values)

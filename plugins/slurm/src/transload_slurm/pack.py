@@ -24,8 +24,12 @@ from transload_slurm.job import OF_THE_CORE
 _ROOT: Final = "transload_slurm.helper"
 _WHOLE: Final = ("transload.specs", "transload_slurm.job")
 """Packages whose modules are imported when they are used, so that all of them are packed."""
-_LEFT_OUT: Final = ("transload.specs.values", "transload.specs.settings")
-"""Modules of these that read what a user gives. That happens before, by a newer Python."""
+_LEFT_OUT: Final = (
+    "transload.specs.values",
+    "transload.specs.settings",
+    "transload_slurm.options",
+)
+"""Modules that read what a user gives. That happens before, by a newer Python."""
 _UNCHANGED: Final = (
     "transload_slurm.job.",
     *(f"transload.{module}" for module in OF_THE_CORE),

@@ -16,7 +16,8 @@ from transload.specs.job_variables import REQUIREMENTS
 
 if TYPE_CHECKING:
     from transload.schedulers.environments import Packages
-    from transload.specs import CfgVal, Role
+    from transload.specs import Role
+    from transload_slurm.options import SlurmOptions
 
 _KEPT_LINES: Final = 12
 _CACHE: Final = "UV_CACHE_DIR"
@@ -32,13 +33,13 @@ def folder_of(root: str) -> str:
 # -- where the job is submitted
 
 
-def with_packages(role: Role, packages: Packages, cfg: Mapping[str, CfgVal], root: str) -> Role:
+def with_packages(role: Role, packages: Packages, opts: SlurmOptions, root: str) -> Role:
     """Return a role that is started by the uv beside the jobs.
 
     Args:
         role: the role, which is not changed.
         packages: what it needs.
-        cfg: the run options.
+        opts: the run options.
         root: the folder of the jobs.
     """
     from transload.schedulers import environments
@@ -48,14 +49,14 @@ def with_packages(role: Role, packages: Packages, cfg: Mapping[str, CfgVal], roo
     found = environments.travelling_uv()
     if found is not None:
         uv = f"{folder}/{_PROGRAM}{environments.uv_version(found)}"
-    python = str(cfg.get("python") or "")
+    python = opts.python
     changed = environments.run_by_uv(
         role,
         packages,
         uv=uv,
         file=f"{folder}/{packages.file_name}",
         python="" if python == "python3" else python,
-        offline=bool(cfg.get("prefetch")),
+        offline=opts.prefetch,
     )
     changed.env.setdefault(_CACHE, f"{folder}/cache")
     return changed

@@ -21,13 +21,14 @@ from transload.schedulers.api import (
     Watch,
 )
 from transload.schedulers.folder.store import safe_id
-from transload.specs import AppDef, CfgVal, Role, runopts
-from transload_slurm import checkpoints, options
+from transload.specs import AppDef, Role
+from transload_slurm import checkpoints
 from transload_slurm import convert as _convert
 from transload_slurm import packages as _packages
 from transload_slurm.apps import Apps
 from transload_slurm.containers import BINDS_WRITABLE
 from transload_slurm.diagnose import Check
+from transload_slurm.options import SlurmConnection, SlurmOptions
 from transload_slurm.remote import RemoteApps
 from transload_slurm.store import root_folder
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from transload.schedulers.environments import Packages
 
 
-class SlurmScheduler(SchedulerBase):
+class SlurmScheduler(SchedulerBase[SlurmOptions]):
     """Runs jobs on a Slurm cluster.
 
     A job is found by its id from any machine that can ask Slurm and shares the folder of the jobs
@@ -48,6 +49,8 @@ class SlurmScheduler(SchedulerBase):
     """
 
     capabilities: Capabilities = _convert.CAPABILITIES
+    options = SlurmOptions
+    connection = SlurmConnection
 
     def __init__(self, session_name: str, name: str = "slurm") -> None:
         self._session = session_name
@@ -56,36 +59,19 @@ class SlurmScheduler(SchedulerBase):
             root_folder() if name == "slurm" else f"{root_folder()}/.clusters/{name}"
         )
 
-    def connection_opts(self) -> runopts:
-        """Return the settings that say which cluster this is."""
-        opts = runopts()
-        opts.add(
-            "ssh",
-            str,
-            "login node, [USER@]HOST or a Host of ~/.ssh/config; default: Slurm is on this machine",
-        )
-        opts.add(
-            "folder",
-            str,
-            "folder of its jobs, shared with the nodes; default: by name, in TRANSLOAD_SLURM_DIR; "
-            "behind ssh ~/.transload/slurm",
-        )
-        opts.add("login_python", str, "Python (3.8 or newer) of the login node; default: python3")
-        return opts
-
-    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+    def connect(self, connection: SlurmConnection) -> None:
         """Lead to the Slurm here, with the jobs in a folder of its own, or to one behind ssh.
 
         Raises:
             ConfigError: if ``ssh`` is no host's name.
         """
-        host, folder = connection.get("ssh"), connection.get("folder")
-        python = str(connection.get("login_python") or "python3")
+        host, folder = connection.ssh, connection.folder
         if host is not None:
             self.capabilities = _convert.CAPABILITIES._replace(shares_disk=False)
-            self.apps = RemoteApps(str(host), str(folder or "~/.transload/slurm"), python)
+            python = connection.login_python
+            self.apps = RemoteApps(host, folder or "~/.transload/slurm", python)
         elif folder:
-            self.apps = Apps(os.path.abspath(os.path.expanduser(str(folder))))
+            self.apps = Apps(os.path.abspath(os.path.expanduser(folder)))
 
     def location(self) -> str:
         """Return the login node, and the folder of the jobs."""
@@ -93,39 +79,34 @@ class SlurmScheduler(SchedulerBase):
 
     # -- before a submit
 
-    def run_opts(self) -> runopts:
-        """Return the options that this scheduler takes."""
-        return options.run_opts()
-
-    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.SlurmRequest:
+    def convert(self, app: AppDef, opts: SlurmOptions) -> _convert.SlurmRequest:
         """Return the request for ``app``. Pure.
 
         Raises:
             UnsupportedFeature: for a field that Slurm cannot express, by its path.
             ConfigError: for a run option out of range.
         """
-        return _convert.convert(app, cfg, here=isinstance(self.apps, Apps))
+        return _convert.convert(app, opts, here=isinstance(self.apps, Apps))
 
     def format_request(self, request: _convert.SlurmRequest) -> str:
         """Return the batch script and what each role runs, with secrets masked."""
         return _convert.format_request(request, self.apps.root)
 
-    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+    def results_folder(self, app_id: str, opts: SlurmOptions) -> str | None:
         """Return the job's own folder for results, which the nodes share."""
-        folder = cfg.get("job_dir")
-        base = self.apps.place(str(folder)) if folder else self.apps.root
+        base = self.apps.place(opts.job_dir) if opts.job_dir else self.apps.root
         return f"{base}/{app_id}/results" if safe_id(app_id) else None
 
     def expand_user(self, path: str) -> str:
         """Return a path with ``~`` as jobs see it. Behind ssh only the login node knows the home."""
         return os.path.expanduser(path) if isinstance(self.apps, Apps) else path
 
-    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
+    def checkpoint_folder(self, name: str, role: Role, opts: SlurmOptions) -> str | None:
         """Return the folder of a role's checkpoints.
 
         It lies in ``checkpoint_base``, else in the folder of the jobs.
         """
-        base = _convert.checkpoint_base(cfg, here=isinstance(self.apps, Apps))
+        base = _convert.checkpoint_base(opts, here=isinstance(self.apps, Apps))
         return checkpoints.folder_of(self.apps.root, base, name, role.name)
 
     def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
@@ -141,17 +122,16 @@ class SlurmScheduler(SchedulerBase):
                 return LocalStore(each.path)
         return None
 
-    def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
+    def uses_image(self, role: Role, opts: SlurmOptions) -> bool:
         """Tell whether the image is run in by a container, or a folder to work in."""
-        boxed = cfg.get("container") not in (None, "none")
+        boxed = opts.container != "none"
         return boxed or role.image.startswith(("/", "~/")) or os.path.isdir(role.image)
 
-    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
+    def mounts_jobs(self, role: Role, opts: SlurmOptions) -> JobFiles:
         """Say how a job gets files of another, by a mount in a container or in place on a node."""
-        container = cfg.get("container") or "none"
-        if container == "none" or not role.image:
+        if opts.container == "none" or not role.image:
             return "in place"
-        return "mounted writable" if container in BINDS_WRITABLE else "mounted"
+        return "mounted writable" if opts.container in BINDS_WRITABLE else "mounted"
 
     def results_store(self, app_id: str) -> Store | None:
         """Return a job's results on the disk of a remote cluster.
@@ -165,15 +145,15 @@ class SlurmScheduler(SchedulerBase):
 
     # -- the packages that jobs need
 
-    def with_packages(self, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+    def with_packages(self, role: Role, packages: Packages, opts: SlurmOptions) -> Role:
         """Return a role that is started by the uv beside the jobs."""
-        return _packages.with_packages(role, packages, cfg, self.apps.root)
+        return _packages.with_packages(role, packages, opts, self.apps.root)
 
     def bring_packages(
         self,
         role: Role,
         packages: Packages,
-        cfg: Mapping[str, CfgVal],
+        opts: SlurmOptions,
         variables: Mapping[str, str],
     ) -> None:
         """Put uv and the file of requirements beside the jobs, and fill uv's cache if asked to.
@@ -186,7 +166,7 @@ class SlurmScheduler(SchedulerBase):
             if missing:
                 with _packages.collected(packages, missing) as folder:
                     self.apps.lay_packages(folder)
-            if cfg.get("prefetch"):
+            if opts.prefetch:
                 self.apps.prefetch(_packages.prefetching(role), variables)
         except (OSError, SchedulerUnavailable) as exc:
             raise SubmitError(f"environment {packages.environment}: {exc}", transient=True) from exc

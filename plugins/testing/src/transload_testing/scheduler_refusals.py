@@ -54,8 +54,8 @@ class RefusalTests(SchedulerSuite):
 
         A misspelt one is refused.
         """
-        options = dict(stage.scheduler.run_opts())
-        settings = dict(stage.scheduler.connection_opts())
+        options = stage.scheduler.options.table()
+        settings = stage.scheduler.connection.table()
         for name, option in {**options, **settings}.items():
             assert option.help, name
         assert not options.keys() & settings.keys()

@@ -112,20 +112,21 @@ def _options(
     """
     try:
         opts = runner.scheduler_run_opts(name)
+        known = opts.table()
     except TransloadError as exc:
         left.append(Left(line, f"[{name}]: {exc}"))
         return [f"# {row}" for row in _rows(values)]
     rows = []
     for given, text in values.items():
         key = given
-        if opts.get(given) is None and opts.get(given.replace("-", "_")) is not None:
+        if given not in known and given.replace("-", "_") in known:
             key = given.replace("-", "_")
         if text in ("None", "") and (name, key) not in OTHERWISE:
             continue
         try:
             if (name, key) in OTHERWISE:
                 raise SpecError(OTHERWISE[name, key])
-            value = opts.parse(key, text)
+            value = opts.read_one(key, text)
         except TransloadError as exc:
             left.append(Left(line, f"[{name}] {key} = {text}: {exc}"))
             rows.append(f"# {key} = {json.dumps(text)}")

@@ -67,6 +67,10 @@ REMEDIES: Final = {
     "torchx.components.utils.touch": "write transload_torchx.utils.touch",
     "torchx.specs.AppStatusError": "write transload.errors.AppFailed",
     "torchx.specs.UnknownAppException": "write transload.errors.AppNotFound",
+    **dict.fromkeys(
+        ("torchx.specs.runopts", "torchx.specs.runopt", "torchx.specs.get_type_name"),
+        "write the options of a scheduler as a dataclass, transload.specs.Options",
+    ),
     "torchx.specs.materialize_appdef": "write transload.components.materialize_appdef",
     "torchx.specs.builders": "write transload.components.materialize_appdef",
     "torchx.tracker.app_run_from_env": "write transload.tracker.AppRun.run_from_env()",

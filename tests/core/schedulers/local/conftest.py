@@ -58,7 +58,7 @@ class Local:
     ) -> str:
         """Submit a job or a role, and return its id."""
         definition = what if isinstance(what, AppDef) else app(what)
-        options = self.scheduler.run_opts().resolve(cfg or {})
+        options = self.scheduler.options.read(cfg or {})
         if checkpoints is not None:
             for role in definition.roles:
                 role.env["TRANSLOAD_CHECKPOINT_NAME"] = checkpoints
@@ -71,7 +71,7 @@ class Local:
             definition,
             definition.digest(),
             "tests",
-            options,
+            options.cfg(),
             id_given=given,
             inherit_env=inherit_env,
             checkpoints=checkpoints,

@@ -27,8 +27,8 @@ from transload.schedulers.local import LocalScheduler
 from transload.specs import AppDef, Role
 scheduler = LocalScheduler("client")
 app = AppDef("demo", [Role("main", "", entrypoint="sh", args=["-c", sys.argv[2]])])
-cfg = scheduler.run_opts().resolve({})
-submission = Submission(app, app.digest(), "client", cfg, id_given=True)
+cfg = scheduler.options.read({})
+submission = Submission(app, app.digest(), "client", cfg.cfg(), id_given=True)
 started = scheduler.submit(scheduler.convert(app, cfg), sys.argv[1], submission)
 print("submitted", started, flush=True)
 time.sleep(60)
@@ -373,10 +373,10 @@ def test_full_disk(transload_home: Path) -> None:
 
         ran = transload_home.with_name(transload_home.name + ".ran")
         app = AppDef("demo", [Role("main", "", entrypoint="touch", args=[str(ran)])])
-        cfg = scheduler.run_opts().resolve({})
+        cfg = scheduler.options.read({})
         with pytest.raises(SubmitError, match="No space left"):
             scheduler.submit(
-                scheduler.convert(app, cfg), "a", Submission(app, app.digest(), "t", cfg)
+                scheduler.convert(app, cfg), "a", Submission(app, app.digest(), "t", cfg.cfg())
             )
         assert scheduler.list() == [] and not ran.exists()
         scheduler.close()

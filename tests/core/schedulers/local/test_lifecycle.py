@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from transload.errors import (
+    ConfigError,
     SchedulerUnavailable,
     SpecError,
     SubmitError,
@@ -313,14 +314,14 @@ def test_refused_by_field(local, field: str) -> None:
     """What a local process cannot have is refused in convert, by the field's path."""
     role = local.sh("exit 0", **REFUSED[field])
     with pytest.raises(UnsupportedFeature) as caught:
-        local.scheduler.convert(local.app(role), local.scheduler.run_opts().resolve({}))
+        local.scheduler.convert(local.app(role), local.scheduler.options.read({}))
     assert caught.value.field == field and field in str(caught.value)
 
 
 @pytest.mark.parametrize("option", [{"max_log_size": -1.0}, {"max_log_size": float("nan")}])
 def test_options_out_of_range(local, option: dict[str, float]) -> None:
     """Options out of range are refused by name."""
-    with pytest.raises(SpecError, match=next(iter(option))):
+    with pytest.raises(ConfigError, match=next(iter(option))):
         local.run(local.sh("exit 0"), cfg=option)
 
 
@@ -332,10 +333,10 @@ def test_bad_home(transload_home: Path, monkeypatch: pytest.MonkeyPatch) -> None
         from transload.schedulers import Submission
 
         scheduler = LocalScheduler("tests")
-        cfg = scheduler.run_opts().resolve({})
-        scheduler.submit(scheduler.convert(app, cfg), "a", Submission(app, app.digest(), "t", cfg))
-
-    from transload.errors import ConfigError
+        cfg = scheduler.options.read({})
+        scheduler.submit(
+            scheduler.convert(app, cfg), "a", Submission(app, app.digest(), "t", cfg.cfg())
+        )
 
     transload_home.chmod(0o777)
     with pytest.raises(ConfigError, match="writable for others"):

@@ -21,8 +21,8 @@ from transload.specs import AppDef, Role
 app_id, leave, args, env = json.loads(sys.argv[1])
 scheduler = LocalScheduler("nested")
 app = AppDef("demo", [Role("main", "", entrypoint=sys.executable, args=args, env=env)])
-cfg = scheduler.run_opts().resolve({})
-scheduler.submit(scheduler.convert(app, cfg), app_id, Submission(app, app.digest(), "nested", cfg, id_given=True))
+cfg = scheduler.options.read({})
+scheduler.submit(scheduler.convert(app, cfg), app_id, Submission(app, app.digest(), "nested", cfg.cfg(), id_given=True))
 print("submitted", flush=True)
 while not os.path.exists(leave):
     time.sleep(0.01)

@@ -82,8 +82,8 @@ def test_a_client_without_streams(local, tmp_path: Path) -> None:
 
 def submission_body_of(local, role: Role, app_id: str) -> dict[str, Any]:
     """Return what is sent for an app of this role, whatever is known of its id."""
-    app, options = local.app(role), local.scheduler.run_opts().resolve({})
-    submission = Submission(app, app.digest(), "tests", options, secrets={role.name: {}})
+    app, options = local.app(role), local.scheduler.options.read({})
+    submission = Submission(app, app.digest(), "tests", options.cfg(), secrets={role.name: {}})
     request = local.scheduler.convert(local.scheduler.prepare(app, options), options)
     return submission_body(request, app_id, submission, str(local.folder(app_id)))
 

@@ -19,8 +19,9 @@ from transload.pipelines.adapter import describe_adapters
 from transload.plugins import PluginInfo, get_plugins
 from transload.plugins.distributions import DISTRIBUTIONS, install_hint
 from transload.runner import Runner, load_settings
-from transload.specs import MASK, get_type_name, looks_secret, masked_url, nearest, runopt, runopts
+from transload.specs import MASK, Connection, Option, Options, looks_secret, masked_url, nearest
 from transload.specs.checks import closest
+from transload.specs.options import OptionFields
 
 AdapterRows = list[dict[str, Any]]
 
@@ -40,8 +41,8 @@ class _Scheduler:
     kind: str
     location: str = ""
     error: str | None = None
-    connection: runopts = field(default_factory=runopts)
-    options: runopts = field(default_factory=runopts)
+    connection: type[Connection] = Connection
+    options: type[Options] = Options
     capabilities: dict[str, Any] = field(default_factory=dict)
 
     def where(self) -> str:
@@ -143,7 +144,7 @@ def _look(runner: Runner, name: str) -> _Scheduler:
         found.kind = runner.cluster(name).kind
         scheduler = runner.scheduler(name)
         found.location = scheduler.location()
-        found.connection = scheduler.connection_opts()
+        found.connection = scheduler.connection
         found.options = runner.scheduler_run_opts(name)
         for key, value in scheduler.capabilities._asdict().items():
             found.capabilities[key] = _plain(value)
@@ -209,20 +210,20 @@ def _about_scheduler(item: _Scheduler) -> list[str]:
     head = paint(title, "bold")
     if item.error:
         head = f"{head}: {item.error}"
-    options = [_about_option(key, opt, "connection setting") for key, opt in item.connection]
-    options += [_about_option(key, opt) for key, opt in item.options]
+    options = [_about_option(each, Connection.WHAT) for each in item.connection.table().values()]
+    options += [_about_option(each) for each in item.options.table().values()]
     capabilities = [f"  {name}: {_words(value)}" for name, value in item.capabilities.items()]
     return [head, *options, *capabilities]
 
 
-def _about_option(key: str, opt: runopt, *kind: str) -> str:
+def _about_option(option: Option, *kind: str) -> str:
     """Return a line about an option. `kind` is the kind of option."""
-    words = [*kind, get_type_name(opt.opt_type)]
-    if opt.is_required:
+    words = [*kind, option.type_name]
+    if option.is_required:
         words.append("required")
-    elif opt.default is not None:
-        words.append(f"default {opt.default}")
-    return f"  {key} ({', '.join(words)}): {opt.help}"
+    elif option.default not in (None, [], {}):
+        words.append(f"default {option.default}")
+    return f"  {option.name} ({', '.join(words)}): {option.help}"
 
 
 def _about_adapter(row: dict[str, Any]) -> list[str]:
@@ -256,16 +257,16 @@ def _provides(info: PluginInfo) -> str:
     )
 
 
-def _options_json(opts: runopts) -> list[dict[str, object]]:
+def _options_json(options: type[OptionFields]) -> list[dict[str, object]]:
     return [
         {
-            "name": key,
-            "type": get_type_name(opt.opt_type),
-            "default": opt.default,
-            "required": opt.is_required,
-            "help": opt.help,
+            "name": each.name,
+            "type": each.type_name,
+            "default": each.default,
+            "required": each.is_required,
+            "help": each.help,
         }
-        for key, opt in opts
+        for each in options.table().values()
     ]
 
 

@@ -94,7 +94,7 @@ def _as_run_option(flag: str) -> str | None:
                 options = runner.scheduler_run_opts(scheduler)
             except TransloadError:
                 continue
-            if options.get(name) is not None:
+            if name in options.table():
                 return f"It is a run option of a scheduler: -c {name}=VALUE"
     return None
 
@@ -411,7 +411,7 @@ def _dry_run(runner: Runner, given: _Options) -> Plan[Any]:
     )
     if given.cfg:
         options = runner.scheduler_run_opts(launch.scheduler_name(runner.settings))
-        launch = replace(launch, cfg=options.cfg_from_texts(given.cfg))
+        launch = replace(launch, cfg=options.read_texts(given.cfg))
     return runner.dryrun(launch, app_id=given.app_id)
 
 

@@ -11,16 +11,19 @@ import shlex
 import signal
 import sys
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import UnsupportedFeature
 from transload.keeper import gpus, kernel, layout
 from transload.schedulers.api import Capabilities, Stream, Submission, refuse_unsupported
-from transload.specs import AppDef, CfgVal, RetryPolicy, Role, SpecError, looks_secret, masked_env
+from transload.specs import AppDef, RetryPolicy, Role, SpecError, looks_secret, masked_env
 from transload.specs.interruptions import SIGNALS
 from transload.specs.job_variables import of_other_jobs
 from transload.specs.macro_values import substitute
 from transload.specs.own_programs import shown_command
+
+if TYPE_CHECKING:
+    from transload.schedulers.local.options import LocalOptions
 
 __all__ = ["inherited", "machine_gpus", "refuse_windows_script"]
 
@@ -95,9 +98,7 @@ class LocalRequest(NamedTuple):
         return format_request(self)
 
 
-def convert(
-    app: AppDef, cfg: Mapping[str, CfgVal], *, always_cwd: bool, copies: str
-) -> LocalRequest:
+def convert(app: AppDef, opts: LocalOptions, *, always_cwd: bool, copies: str) -> LocalRequest:
     """Convert a job, to run where the image says or (``always_cwd``) not.
 
     Copies of workspaces lie below ``copies``.
@@ -119,31 +120,24 @@ def convert(
     return LocalRequest(
         name=app.name,
         roles=[
-            _role(role, image_root(role, always_cwd, copies, cfg.get("working_dir")))
+            _role(role, image_root(role, always_cwd, copies, opts.working_dir))
             for role in app.roles
         ],
         timeout=app.timeout,
         segment=app.segment,
-        max_log_bytes=int(_not_negative(cfg, "max_log_size") * 1_000_000),
-        log_dir=_absolute(cfg.get("log_dir")),
-        assign_gpus=wants_gpus and bool(cfg.get("auto_set_cuda_visible_devices")),
-        prepend_cwd=bool(cfg.get("prepend_cwd")),
+        max_log_bytes=int(opts.max_log_size * 1_000_000),
+        log_dir=_absolute(opts.log_dir),
+        assign_gpus=wants_gpus and opts.auto_set_cuda_visible_devices,
+        prepend_cwd=opts.prepend_cwd,
         workspaces=sorted(image for image in copied if image.startswith(f"{copies}/")),
     )
 
 
-def _absolute(path: CfgVal) -> str | None:
+def _absolute(path: str | None) -> str | None:
     """Return an absolute path, with ``~`` replaced, or None for none."""
     if not path:
         return None
-    return os.path.abspath(os.path.expanduser(str(path)))
-
-
-def _not_negative(cfg: Mapping[str, CfgVal], name: str) -> float:
-    value = cfg.get(name) or 0.0
-    if not isinstance(value, (int, float)) or not 0 <= value < float("inf"):
-        raise SpecError(f"run option {name}={value!r}: must be 0 or more")
-    return float(value)
+    return os.path.abspath(os.path.expanduser(path))
 
 
 def _role(role: Role, cwd: str) -> RoleRequest:
@@ -155,7 +149,7 @@ def _role(role: Role, cwd: str) -> RoleRequest:
     return RoleRequest(role, cwd, replicas)
 
 
-def image_root(role: Role, always_cwd: bool, copies: str, working_dir: CfgVal = None) -> str:
+def image_root(role: Role, always_cwd: bool, copies: str, working_dir: str | None = None) -> str:
     """Return the working directory of a role, which is also its ``${img_root}``.
 
     A copied workspace, else an image that is an existing folder (``local``), else the one given, or

@@ -37,9 +37,10 @@ from transload.schedulers.folder.store import safe_id, size_of
 from transload.schedulers.local import convert as _convert
 from transload.schedulers.local import scope
 from transload.schedulers.local.convert import submission_body
+from transload.schedulers.local.options import LocalConnection, LocalOptions
 from transload.schedulers.local.start import start
 from transload.schedulers.local.watch import AppWatch
-from transload.specs import AppDef, AppState, AppStatus, CfgVal, Role, SpecError, runopts
+from transload.specs import AppDef, AppState, AppStatus, Role, SpecError
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -53,7 +54,7 @@ _SHARED: Final = ("local", "local_cwd")
 """Names of this kind that keep their jobs in one folder."""
 
 
-class LocalScheduler(SchedulerBase):
+class LocalScheduler(SchedulerBase[LocalOptions]):
     """Runs jobs as processes of this machine. They outlive the program that submits them.
 
     Any process of the same user finds them by their id, through the state folder
@@ -68,6 +69,8 @@ class LocalScheduler(SchedulerBase):
     """
 
     capabilities = _convert.CAPABILITIES
+    options = LocalOptions
+    connection = LocalConnection
 
     def __init__(self, session_name: str, name: str = "local", *, always_cwd: bool = False) -> None:
         self.name = name
@@ -75,21 +78,11 @@ class LocalScheduler(SchedulerBase):
         self._always_cwd = always_cwd
         self._keep_in(home.local_home("local" if name in _SHARED else f"local-{name}"))
 
-    def connection_opts(self) -> runopts:
-        """Return the settings that say where its jobs are kept."""
-        opts = runopts()
-        opts.add(
-            "state_folder",
-            str,
-            "folder of its jobs, on a local disk; default: by name, in TRANSLOAD_HOME",
-        )
-        opts.mark_local_paths("state_folder")
-        return opts
-
-    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+    def connect(self, connection: LocalConnection) -> None:
         """Keep its jobs where these settings say."""
-        if folder := connection.get("state_folder"):
-            self._keep_in(os.path.join(os.path.abspath(os.path.expanduser(str(folder))), "local"))
+        if connection.state_folder:
+            folder = os.path.abspath(os.path.expanduser(connection.state_folder))
+            self._keep_in(os.path.join(folder, "local"))
 
     def location(self) -> str:
         """Return the folder of its jobs."""
@@ -106,49 +99,13 @@ class LocalScheduler(SchedulerBase):
 
     # -- before a submit
 
-    def run_opts(self) -> runopts:
-        """Return the options that this scheduler takes."""
-        opts = runopts()
-        opts.add(
-            "log_dir",
-            type_=str,
-            help="folder of the logs (<log_dir>/<app_id>/<role>/<replica>/); default: the job's own",
-        )
-        opts.add(
-            "working_dir",
-            str,
-            "where jobs without a folder as image work; default: the current directory",
-        )
-        opts.add(
-            "prepend_cwd", type_=bool, help="put the working directory first on PATH", default=False
-        )
-        opts.add(
-            "auto_set_cuda_visible_devices",
-            type_=bool,
-            help="give each replica its Resource.gpu GPUs (CUDA_VISIBLE_DEVICES), and wait until they are free",
-            default=True,
-        )
-        opts.add(
-            "python",
-            type_=str,
-            help="interpreter of jobs that need packages, as uv takes it; default: what uv finds",
-        )
-        opts.add(
-            "max_log_size",
-            type_=float,
-            help="MB kept of each stream of a replica; 0: all",
-            default=0.0,
-        )
-        opts.mark_local_paths("log_dir", "working_dir")
-        return opts
-
-    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> _convert.LocalRequest:
+    def convert(self, app: AppDef, opts: LocalOptions) -> _convert.LocalRequest:
         """Return the request for ``app``. Pure.
 
         Raises:
             UnsupportedFeature: for mounts and spare replicas, by field.
         """
-        return _convert.convert(app, cfg, always_cwd=self._always_cwd, copies=self._copies)
+        return _convert.convert(app, opts, always_cwd=self._always_cwd, copies=self._copies)
 
     def format_request(self, request: _convert.LocalRequest) -> str:
         """Return a request as text for a person, secrets masked."""
@@ -158,19 +115,17 @@ class LocalScheduler(SchedulerBase):
     def _copies(self) -> str:
         return f"{self._local}/workspaces"
 
-    def with_packages(self, role: Role, packages: Packages, cfg: Mapping[str, CfgVal]) -> Role:
+    def with_packages(self, role: Role, packages: Packages, opts: LocalOptions) -> Role:
         """Return a role that is started by this machine's uv."""
         file = f"{self._requirements}/{packages.file_name}"
         uv = environments.uv_here()
-        return environments.run_by_uv(
-            role, packages, uv=uv, file=file, python=str(cfg.get("python") or "")
-        )
+        return environments.run_by_uv(role, packages, uv=uv, file=file, python=opts.python or "")
 
     def bring_packages(
         self,
         role: Role,
         packages: Packages,
-        cfg: Mapping[str, CfgVal],
+        opts: LocalOptions,
         variables: Mapping[str, str],
     ) -> None:
         """Write the file of requirements beside the jobs."""
@@ -185,7 +140,7 @@ class LocalScheduler(SchedulerBase):
     def _requirements(self) -> str:
         return f"{self._local}/requirements"
 
-    def prepare(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> AppDef:
+    def prepare(self, app: AppDef, opts: LocalOptions) -> AppDef:
         """Copy the roles' workspaces.
 
         Each different one is copied once, for all replicas and roles that have it.
@@ -456,11 +411,11 @@ class LocalScheduler(SchedulerBase):
 
     # -- rest
 
-    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+    def results_folder(self, app_id: str, opts: LocalOptions) -> str | None:
         """Return the job's own folder for results."""
         return f"{layout.app_folder(self._local, app_id)}/results" if safe_id(app_id) else None
 
-    def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, CfgVal]) -> str | None:
+    def checkpoint_folder(self, name: str, role: Role, opts: LocalOptions) -> str | None:
         """Return the folder of a role's checkpoints, in the state folder."""
         return creation.checkpoint_folder(self._local, name, role.name)
 
@@ -495,11 +450,11 @@ class LocalScheduler(SchedulerBase):
             if role.checkpoints
         }
 
-    def uses_image(self, role: Role, cfg: Mapping[str, CfgVal]) -> bool:
+    def uses_image(self, role: Role, opts: LocalOptions) -> bool:
         """Tell whether the image is a folder to work in, which alone counts here."""
         return not self._always_cwd and os.path.isdir(os.path.expanduser(role.image))
 
-    def mounts_jobs(self, role: Role, cfg: Mapping[str, CfgVal]) -> JobFiles:
+    def mounts_jobs(self, role: Role, opts: LocalOptions) -> JobFiles:
         """Return ``in place``, since a role reads another job's files where they are."""
         return "in place"
 

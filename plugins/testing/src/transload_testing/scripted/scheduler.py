@@ -30,14 +30,15 @@ from transload.specs import (
     AppDef,
     AppState,
     AppStatus,
-    CfgVal,
+    Connection,
     MountType,
+    Options,
     Progress,
     ReplicaAttempt,
     ReplicaStatus,
     RetryPolicy,
     RoleStatus,
-    runopts,
+    option,
 )
 from transload_testing.scripted.folder import Folder, default_folder
 from transload_testing.scripted.script import GONE, UNAVAILABLE, Line, Moment, Script
@@ -60,7 +61,25 @@ class ScriptedRequest:
     script: Script
 
 
-class ScriptedScheduler(SchedulerBase):
+@dataclass(frozen=True, kw_only=True)
+class ScriptedConnection(Connection):
+    """Where its jobs are."""
+
+    scripted_dir: str | None = option("the folder of its jobs")
+    token: str | None = option("not used; for tests of what becomes of secrets")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptedOptions(Options):
+    """The run options of the scripted scheduler."""
+
+    script: str | None = option(
+        "the script as JSON, in place of the one in the first role's metadata"
+    )
+    api_key: str | None = option("not used; for tests of what becomes of secrets")
+
+
+class ScriptedScheduler(SchedulerBase[ScriptedOptions]):
     """Runs nothing. The states of each job follow its script.
 
     The script is JSON, in the run option ``script`` or in the metadata ``scripted`` of the first
@@ -74,6 +93,9 @@ class ScriptedScheduler(SchedulerBase):
             ``network``.
         name: under which it is asked for.
     """
+
+    options = ScriptedOptions
+    connection = ScriptedConnection
 
     def __init__(
         self,
@@ -95,38 +117,25 @@ class ScriptedScheduler(SchedulerBase):
             reachable_from=reach,
         )
 
-    def connection_opts(self) -> runopts:
-        """Return the setting with the folder of the scripts."""
-        opts = runopts()
-        opts.add("scripted_dir", str, "the folder of its jobs")
-        opts.add("token", str, "not used; for tests of what becomes of secrets")
-        return opts
-
-    def connect(self, connection: Mapping[str, CfgVal]) -> None:
+    def connect(self, connection: ScriptedConnection) -> None:
         """Use the folder of these settings."""
-        self.connection = dict(connection)
-        if folder := connection.get("scripted_dir"):
-            self.folder = Folder(str(folder))
+        self.connected = connection
+        if connection.scripted_dir:
+            self.folder = Folder(connection.scripted_dir)
 
     def location(self) -> str:
         """Return the folder of its jobs."""
         return str(self.folder.root)
 
-    def run_opts(self) -> runopts:
-        """Return the options."""
-        opts = runopts()
-        opts.add(
-            "script", str, "the script as JSON, in place of the one in the first role's metadata"
-        )
-        opts.add("api_key", str, "not used; for tests of what becomes of secrets")
-        return opts
-
-    def convert(self, app: AppDef, cfg: Mapping[str, CfgVal]) -> ScriptedRequest:
+    def convert(self, app: AppDef, opts: ScriptedOptions) -> ScriptedRequest:
         """Return the job with its script."""
         refuse_unsupported(app, self.capabilities, self.name)
-        given = cfg.get("script")
         try:
-            data = json.loads(str(given)) if given else app.roles[0].metadata.get("scripted", {})
+            data = (
+                json.loads(opts.script)
+                if opts.script
+                else app.roles[0].metadata.get("scripted", {})
+            )
         except ValueError as exc:
             raise SpecError(f"run option script: not valid JSON: {exc}") from exc
         if not isinstance(data, Mapping):
@@ -167,7 +176,7 @@ class ScriptedScheduler(SchedulerBase):
                 raise AppExists(app_id)
             return False
         base = submission.tracker_base
-        if base and base == self.results_folder(app_id, submission.cfg):
+        if base and base == self.results_folder(app_id, self.options.read(submission.cfg)):
             os.makedirs(base, exist_ok=True)
         if script.results and submission.tracker_base:
             from transload.runtime.tracking import FsspecResultTracker
@@ -376,7 +385,7 @@ class ScriptedScheduler(SchedulerBase):
         ]
         return lines, moment.ended
 
-    def results_folder(self, app_id: str, cfg: Mapping[str, CfgVal]) -> str | None:
+    def results_folder(self, app_id: str, opts: ScriptedOptions) -> str | None:
         """Return a folder below the scheduler's own."""
         return str(self.folder.root / "results" / app_id)
 
