@@ -62,7 +62,7 @@ _NOT_LISTED: Final = {
 """Commands of which pages tell, and messages."""
 
 _MODULES: Final = {
-    **dict.fromkeys(("list", "status", "describe", "wait", "cancel", "delete"), "apps"),
+    **dict.fromkeys(("status", "describe", "wait", "cancel", "delete"), "apps"),
     "get": "results",
     **dict.fromkeys(("info", "config", "completion"), "installed"),
 }

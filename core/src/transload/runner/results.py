@@ -226,10 +226,12 @@ def collect_results(
     trackers: Mapping[str, str | None],
     *,
     shared: bool = False,
+    outputs: bool = True,
 ) -> AppResults:
     """Return the results of a job from its tracker base and from trackers (name → configuration).
 
-    With ``shared``, results in its given tracker base that have no run are included.
+    With ``shared``, results in its given tracker base that have no run are included. Without
+    ``outputs``, its files are not looked at.
 
     Raises:
         ResultsGone: if there is nothing any more that could have results.
@@ -253,8 +255,9 @@ def collect_results(
         {key: body for key, body in found.items() if body.writer or key not in old},
         description,
     )
-    _add_outputs(results, store)
-    if not results.results and not results.artifacts:
+    if outputs:
+        _add_outputs(results, store)
+    if outputs and not results.results and not results.artifacts:
         _check_there(backend, description, own)
     if not trackers:
         return results

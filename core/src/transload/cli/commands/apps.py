@@ -1,16 +1,15 @@
-"""The commands ``transload list``, ``status``, ``describe``, ``wait``, ``cancel``, ``delete``."""
+"""The commands ``transload status``, ``describe``, ``wait``, ``cancel``, ``delete``."""
 
 from __future__ import annotations
 
 import sys
 import time
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from transload.cli.options import (
-    WholeNumber,
     duration,
     handle_argument,
     json_option,
@@ -32,13 +31,11 @@ from transload.cli.session import (
     description_of,
     find_job,
     open_runner,
-    other_clusters,
     status_of,
 )
 from transload.cli.show import (
     app_json,
     interruptions_text,
-    left_text,
     limit_text,
     progress_text,
     segment_text,
@@ -57,160 +54,18 @@ from transload.specs import (
     masked_url,
     masked_values,
     nearest,
-    parse_app_handle,
 )
 from transload.specs.own_programs import shown_command
-from transload.specs.serialization import to_value
-from transload.specs.text import duration_text, named, parse_size, size_text, usage_texts
+from transload.specs.text import duration_text, parse_size, size_text, usage_texts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from transload.runner import Job, Runner
-    from transload.schedulers import AppDescription, CheckpointFolder, ListAppResponse
+    from transload.schedulers import AppDescription, CheckpointFolder
     from transload.specs import ReplicaStatus, Role, RoleStatus
 
-_STATES = ["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "UNKNOWN"]
-_STATE = click.Choice(_STATES, case_sensitive=False)
 _LONGEST_ENGINE: Final = 200  # characters for a person
-
-
-@click.command("list")
-@scheduler_option("Scheduler of the jobs; default: the configured one, else local.")
-@click.option("--state", "states", multiple=True, type=_STATE, help="Only jobs in this state.")
-@click.option(
-    "--name",
-    metavar="PATTERN",
-    help="Only jobs with this name; it may have the wildcards * and ? ('train*').",
-)
-@click.option(
-    "--sort",
-    type=click.Choice(["age", "name", "state"]),
-    default="age",
-    help="Default: newest first.",
-)
-@click.option("-n", "--limit", type=WholeNumber(min=1), metavar="N", help="Only the first N.")
-@click.option(
-    "--arguments",
-    is_flag=True,
-    help="Also show the arguments of each job: those of its component, or --NAME VALUE.",
-)
-@json_option
-@click.pass_context
-def list_apps(
-    ctx: click.Context,
-    /,
-    scheduler: str | None,
-    states: tuple[str, ...],
-    name: str | None,
-    sort: str,
-    limit: int | None,
-    arguments: bool,
-    as_json: bool,
-) -> None:
-    """List the handle, state, age, scheduler and name of jobs, newest first.
-
-    Every other command takes the handle.
-    """
-    with open_runner() as runner:
-        default = runner.settings.scheduler
-        found = list(runner.list(scheduler))
-        if states:
-            found = [row for row in found if row.state.name in states]
-        if name is not None:
-            wanted = named((row.name for row in found), name)
-            found = [row for row in found if row.name in wanted]
-        # sorting is stable, so for equal jobs the newest, which is listed first, stays first
-        if sort == "name":
-            found.sort(key=lambda row: row.name)
-        elif sort == "state":
-            found.sort(key=lambda row: row.state.name)
-        rows = found[:limit]
-        given = {}
-        if arguments:
-            given = _arguments(runner, scheduler or default, rows)
-    if as_json:
-        shown = [_row_json(row) for row in rows]
-        if arguments:
-            for each in shown:
-                each["arguments"] = given[each["app_id"]]
-        emit_json({"apps": shown})
-        return
-    headers = ["HANDLE", "STATE", "AGE", "SCHEDULER", "NAME"]
-    cells = [_row(row) for row in rows]
-    if any(row.progress is not None for row in rows):
-        headers.append("PROGRESS")
-        for row, texts in zip(rows, cells, strict=True):
-            texts.append(_row_progress(row))
-    if arguments:
-        headers.append("ARGUMENTS")
-        for row, texts in zip(rows, cells, strict=True):
-            texts.append(pairs_text(given[row.app_id], " "))
-    emit_table(headers, cells)
-    if scheduler is None:
-        _note_other_clusters(default)
-
-
-def _note_other_clusters(listed: str) -> None:
-    """Note that jobs of other clusters are not among those that were listed."""
-    others = [f"transload list -s {name}" for name in other_clusters(listed)]
-    if others:
-        note(f"these are jobs of {listed} alone; others: {', '.join(others)}")
-
-
-def _arguments(
-    runner: Runner, scheduler: str, rows: Sequence[ListAppResponse]
-) -> dict[str, dict[str, object]]:
-    """Return the arguments of jobs by their ids. Those of a job that cannot be read are none."""
-    ids = [row.app_id for row in rows]
-    described = runner.scheduler(scheduler).describe_many(ids)
-    found: dict[str, dict[str, object]] = {}
-    for app_id in ids:
-        description = described.get(app_id)
-        app = None if description is None else description.app
-        found[app_id] = {} if app is None else app.masked().arguments
-    return found
-
-
-def _row_json(row: ListAppResponse) -> dict[str, Any]:
-    return {
-        "handle": row.app_handle,
-        "app_id": row.app_id,
-        "name": row.name,
-        "state": row.state.name,
-        "created": row.created,
-        **_progress_json(row),
-    }
-
-
-def _progress_json(row: ListAppResponse) -> dict[str, Any]:
-    """Return the field ``progress``, of a job that reports some."""
-    if row.progress is None:
-        return {}
-    return {"progress": to_value(row.progress)}
-
-
-def _row_progress(row: ListAppResponse) -> str:
-    """Return how far a job of a list is, such as ``71 %, 12 min 05 s left``."""
-    if row.progress is None:
-        return ""
-    status = AppStatus(row.state, progress=row.progress)
-    parts = [row.progress.percent_text(), left_text(status)]
-    text = ", ".join(part for part in parts if part)
-    return text or progress_text(status)
-
-
-def _row(row: ListAppResponse) -> list[str]:
-    age = ""
-    if row.created is not None:
-        age = duration_text(max(0.0, time.time() - row.created))
-    return [
-        row.app_handle,
-        state_text(row.state),
-        age,
-        parse_app_handle(row.app_handle).scheduler_backend,
-        row.name,
-    ]
 
 
 @click.command()

@@ -1,0 +1,393 @@
+"""The command ``transload list``."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from transload.cli.filters import FILTER, Filter, order
+from transload.cli.options import WholeNumber, json_option, long_duration, scheduler_option
+from transload.cli.output import emit_json, emit_table, note, pairs_text, state_text
+from transload.cli.session import SESSION
+from transload.cli.show import left_text, progress_text
+from transload.errors import SpecError, TransloadError
+from transload.runner import get_runner, load_settings
+from transload.runner.results import collect_results
+from transload.specs import AppStatus, nearest, parse_app_handle
+from transload.specs.serialization import to_value
+from transload.specs.text import duration_text, named
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
+    from transload.schedulers import AppDescription, ListAppResponse
+
+_STATES = ["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "UNKNOWN"]
+STATE: Final = click.Choice(_STATES, case_sensitive=False)
+_LONGEST: Final = 5.0
+"""Seconds for which a list waits for the schedulers, where several are asked."""
+
+
+@dataclass
+class _Listed:
+    """A job of the list, of which more is read once a column or filter needs it."""
+
+    row: ListAppResponse
+    scheduler: str
+    described: AppDescription | None
+    runner: Runner
+
+    def value(self, name: str) -> Any:
+        """Return what a column shows of this job, or None if it has no such value.
+
+        A name is one of `_OWN`, else that of an argument, of a word of who asked
+        (``airflow.dag``), or of a result.
+        """
+        if name in _OWN:
+            return _OWN[name][1](self)
+        for known in (self.arguments, self.asked, self.results):
+            if name in known:
+                return known[name]
+        return None
+
+    @cached_property
+    def arguments(self) -> Mapping[str, Any]:
+        """The arguments of its component, or of its command: ``--NAME VALUE``."""
+        app = None if self.described is None else self.described.app
+        return {} if app is None else app.masked().arguments
+
+    @cached_property
+    def asked(self) -> Mapping[str, Any]:
+        """The words of who asked, by dotted names."""
+        return {} if self.described is None else dict(_dotted("", self.described.asked))
+
+    @cached_property
+    def results(self) -> Mapping[str, Any]:
+        """Its results: of replica 0 of the first role, else of the last one that has the name."""
+        if self.described is None:
+            return {}
+        backend = self.runner.scheduler(self.scheduler)
+        try:
+            found = collect_results(self.row.app_handle, backend, self.described, {}, outputs=False)
+        except (TransloadError, OSError):
+            return {}
+        values: dict[str, Any] = {}
+        for key in (*found.results, found.first, "final"):
+            values |= found.results.get(key, {})
+        return values
+
+    @property
+    def elapsed(self) -> float | None:
+        """Seconds from its first start to its end, or to now."""
+        if self.described is None:
+            return None
+        replicas = [each for role in self.described.status.roles for each in role.replicas]
+        starts = [
+            attempt.start_time
+            for replica in replicas
+            for attempt in (replica, *replica.earlier)
+            if attempt.start_time is not None
+        ]
+        if not starts:
+            return None
+        ends = [replica.end_time or 0.0 for replica in replicas]
+        over = self.described.status.is_terminal()
+        return max(0.0, (max(ends) if over and max(ends) else time.time()) - min(starts))
+
+    def hours(self, what: str) -> float | None:
+        """Return the hours of what it asked for: how many CPUs or GPUs × its elapsed time."""
+        app = None if self.described is None else self.described.app
+        if app is None or self.elapsed is None:
+            return None
+        counts = [(role.num_replicas, getattr(role.resource, what)) for role in app.roles]
+        return sum(max(0, each) * replicas for replicas, each in counts) * self.elapsed / 3600
+
+
+def _age(listed: _Listed) -> float | None:
+    created = listed.row.created
+    return None if created is None else max(0.0, time.time() - created)
+
+
+_OWN: Final[Mapping[str, tuple[str, Callable[[_Listed], Any]]]] = {
+    "age": ("AGE", _age),
+    "cpu_hours": ("CPU HOURS (ASKED × ELAPSED)", lambda listed: listed.hours("cpu")),
+    "elapsed": ("ELAPSED", lambda listed: listed.elapsed),
+    "gpu_hours": ("GPU HOURS (ASKED × ELAPSED)", lambda listed: listed.hours("gpu")),
+    "name": ("NAME", lambda listed: listed.row.name),
+    "scheduler": ("SCHEDULER", lambda listed: listed.scheduler),
+    "session": ("SESSION", lambda listed: listed.row.session),
+    "state": ("STATE", lambda listed: listed.row.state.name),
+}
+"""Names of columns that every job has: their heads, and how they are read."""
+
+_IN_A_ROW: Final = {"age", "name", "scheduler", "session", "state"}
+"""Those that a scheduler lists, so that no job has to be described."""
+
+
+def _dotted(prefix: str, words: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for name, value in words.items():
+        if isinstance(value, Mapping):
+            found += _dotted(f"{prefix}{name}.", value)
+        else:
+            found.append((f"{prefix}{name}", value))
+    return found
+
+
+def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str]:
+    """Read ``a,b``, the value of an option."""
+    if value is None:
+        return []
+    names = [name.strip() for name in value.split(",")]
+    if not all(names):
+        raise click.BadParameter(f"{value!r}: a name is missing: must be NAME,NAME", ctx, param)
+    return list(dict.fromkeys(names))
+
+
+@click.command("list")
+@scheduler_option("Only the jobs of this scheduler; default: of all configured ones.")
+@click.option("--state", "states", multiple=True, type=STATE, help="Only jobs in this state.")
+@click.option(
+    "--name",
+    metavar="PATTERN",
+    help="Only jobs with this name; it may have the wildcards * and ? ('train*').",
+)
+@click.option("--since", type=long_duration, help="Only jobs submitted this long ago at most (2d).")
+@click.option(
+    "--where",
+    "filters",
+    multiple=True,
+    type=FILTER,
+    help="Only jobs of which a value is so: lr=0.05, 'loss<0.3', airflow.dag=train.",
+)
+@click.option(
+    "--columns",
+    metavar="NAME,…",
+    callback=_names,
+    help="Also show these: arguments, results, "
+    + ", ".join(name for name in _OWN if name not in ("age", "name", "scheduler", "state"))
+    + ".",
+)
+@click.option(
+    "--sort",
+    metavar="NAME",
+    default="age",
+    help="By a column, -NAME: the largest first; default: age, the newest first.",
+)
+@click.option("-n", "--limit", type=WholeNumber(min=1), metavar="N", help="Only the first N.")
+@click.option(
+    "--arguments",
+    is_flag=True,
+    help="Also show the arguments of each job: those of its component, or --NAME VALUE.",
+)
+@json_option
+def list_jobs(
+    scheduler: str | None,
+    states: tuple[str, ...],
+    name: str | None,
+    since: float | None,
+    filters: tuple[Filter, ...],
+    columns: list[str],
+    sort: str,
+    limit: int | None,
+    arguments: bool,
+    as_json: bool,
+) -> None:
+    """List the handle, state, age, scheduler and name of jobs, newest first.
+
+    Every other command takes the handle. Each scheduler with a table in the settings is asked, and
+    the default one; one that has not answered after 5 seconds is named.
+    """
+    by = sort.removeprefix("-")
+    used = [*columns, by, *(each.name for each in filters)]
+    with contextlib.ExitStack() as held:
+        answers = _ask([scheduler] if scheduler else _configured(), held)
+        rows = [row for found in answers.rows.values() for row in found]
+        rows = _chosen(rows, states, name, since)
+        listed = _read(answers.runners, rows, arguments or not _IN_A_ROW.issuperset(used))
+        jobs = [job for job in listed if all(each.holds(job.value(each.name)) for each in filters)]
+        _refuse_unknown(used, listed)
+        jobs.sort(key=lambda job: order(job.value(by)), reverse=sort.startswith("-"))
+        jobs = jobs[:limit]
+        if as_json:
+            shown = [_to_json(job, columns, arguments) for job in jobs]
+            emit_json({"apps": shown, "unreachable": answers.unreachable})
+            return
+        _show(jobs, columns, arguments)
+    for each, why in answers.unreachable.items():
+        note(f"jobs of {each} are missing: {why}")
+
+
+def _configured() -> list[str]:
+    settings = load_settings()
+    return list(dict.fromkeys(["local", settings.scheduler, *settings.scheduler_tables()]))
+
+
+@dataclass
+class _Answers:
+    """What the schedulers said, by their names."""
+
+    rows: dict[str, list[ListAppResponse]] = field(default_factory=dict)
+    unreachable: dict[str, str] = field(default_factory=dict)
+    runners: dict[str, Runner] = field(default_factory=dict)
+
+
+def _ask(schedulers: Sequence[str], held: contextlib.ExitStack) -> _Answers:
+    """Return the jobs of schedulers, which are asked at once.
+
+    Each has a runner of its own, since closing that of one that hangs would hang.
+
+    Raises:
+        TransloadError: what the only scheduler raises.
+    """
+    answers = _Answers()
+    answers.runners = {name: get_runner(SESSION) for name in schedulers}
+    if len(schedulers) == 1:
+        (name,) = schedulers
+        answers.rows[name] = held.enter_context(answers.runners[name]).list(name)
+        return answers
+    said: SimpleQueue[tuple[str, list[ListAppResponse] | Exception]] = SimpleQueue()
+
+    def ask(name: str) -> None:
+        try:
+            said.put((name, answers.runners[name].list(name)))
+        except Exception as exc:
+            said.put((name, exc))
+
+    for name in schedulers:  # one that hangs does not keep this process from ending
+        threading.Thread(target=ask, args=(name,), daemon=True).start()
+    ends = time.monotonic() + _LONGEST
+    missing = list(schedulers)
+    while missing:
+        try:
+            name, found = said.get(timeout=max(0.0, ends - time.monotonic()))
+        except Empty:
+            silent = dict.fromkeys(missing, f"it has not answered for {_LONGEST:.0f} s")
+            answers.unreachable |= silent
+            break
+        missing.remove(name)
+        held.enter_context(answers.runners[name])
+        if isinstance(found, Exception):
+            answers.unreachable[name] = str(found)
+        else:
+            answers.rows[name] = found
+    return answers
+
+
+def _chosen(
+    rows: list[ListAppResponse], states: Sequence[str], name: str | None, since: float | None
+) -> list[ListAppResponse]:
+    if states:
+        rows = [row for row in rows if row.state.name in states]
+    if name is not None:
+        wanted = named((row.name for row in rows), name)
+        rows = [row for row in rows if row.name in wanted]
+    if since is not None:
+        earliest = time.time() - since
+        rows = [row for row in rows if row.created is not None and row.created >= earliest]
+    return rows
+
+
+def _read(
+    runners: Mapping[str, Runner], rows: list[ListAppResponse], described: bool
+) -> list[_Listed]:
+    """Return the jobs of rows, described by one question to each scheduler if that is wanted."""
+    ids: dict[str, list[str]] = {}
+    for row in rows:
+        ids.setdefault(parse_app_handle(row.app_handle).scheduler_backend, []).append(row.app_id)
+    known: dict[str, Mapping[str, AppDescription | None]] = {}
+    if described:
+        known = {name: runners[name].scheduler(name).describe_many(ids[name]) for name in ids}
+    jobs = []
+    for row in rows:
+        scheduler = parse_app_handle(row.app_handle).scheduler_backend
+        found = known.get(scheduler, {}).get(row.app_id)
+        jobs.append(_Listed(row, scheduler, found, runners[scheduler]))
+    return jobs
+
+
+def _refuse_unknown(names: Sequence[str], jobs: Sequence[_Listed]) -> None:
+    """Refuse a name that no job has, where there are jobs.
+
+    Raises:
+        SpecError: with the nearest name.
+    """
+    for name in names:
+        if name in _OWN or not jobs or any(job.value(name) is not None for job in jobs):
+            continue
+        known = {*_OWN}
+        for job in jobs:
+            known |= {*job.arguments, *job.asked, *job.results}
+        raise SpecError(f"{name!r}: no job has that: {nearest(name, sorted(known))}")
+
+
+def _to_json(job: _Listed, columns: Sequence[str], arguments: bool) -> dict[str, Any]:
+    row = job.row
+    shown = {
+        "handle": row.app_handle,
+        "app_id": row.app_id,
+        "name": row.name,
+        "state": row.state.name,
+        "created": row.created,
+    }
+    if row.progress is not None:
+        shown["progress"] = to_value(row.progress)
+    if arguments:
+        shown["arguments"] = job.arguments
+    if columns:
+        shown["columns"] = {name: job.value(name) for name in columns}
+    return shown
+
+
+def _show(jobs: Sequence[_Listed], columns: Sequence[str], arguments: bool) -> None:
+    heads = ["HANDLE", "STATE", "AGE", "SCHEDULER", "NAME"]
+    cells = [
+        [
+            job.row.app_handle,
+            state_text(job.row.state),
+            _text("age", job),
+            job.scheduler,
+            job.row.name,
+        ]
+        for job in jobs
+    ]
+    if any(job.row.progress is not None for job in jobs):
+        heads.append("PROGRESS")
+        for job, texts in zip(jobs, cells, strict=True):
+            texts.append(_progress(job.row))
+    for name in columns:
+        heads.append(_OWN[name][0] if name in _OWN else name)
+        for job, texts in zip(jobs, cells, strict=True):
+            texts.append(_text(name, job))
+    if arguments:
+        heads.append("ARGUMENTS")
+        for job, texts in zip(jobs, cells, strict=True):
+            texts.append(pairs_text(job.arguments, " "))
+    emit_table(heads, cells)
+
+
+def _text(name: str, job: _Listed) -> str:
+    """Return what a column shows for a person."""
+    value = job.value(name)
+    if value is None:
+        return ""
+    if name in ("age", "elapsed"):
+        return duration_text(value)
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _progress(row: ListAppResponse) -> str:
+    """Return how far a job of a list is, such as ``71 %, 12 min 05 s left``."""
+    if row.progress is None:
+        return ""
+    status = AppStatus(row.state, progress=row.progress)
+    parts = [row.progress.percent_text(), left_text(status)]
+    text = ", ".join(part for part in parts if part)
+    return text or progress_text(status)
