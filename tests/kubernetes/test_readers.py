@@ -103,7 +103,7 @@ def test_an_app_that_has_run_is_not_ended_for_waiting(
     fake: Any, scheduler: Any, shell: Any, eventually: Any
 ) -> None:
     """A pre-empted replica may be pending for any time, without a limit of the plugin's own."""
-    assert "startup_timeout" not in scheduler.options.read({})
+    assert "startup_timeout" not in scheduler.options.table()
     start(scheduler, shell("true", image="missing/image:1"))
     eventually(lambda: "ImagePull" in scheduler.describe("x").status.msg, 30)
     with fake.cluster.lock:

@@ -39,12 +39,12 @@ def test_upload_and_fetch(tmp_path: Path) -> None:
     """The init container's program unpacks the upload, and the same content is uploaded once."""
     app, store = workspace_app(tmp_path / "code"), tmp_path / "store"
     cfg = KubernetesOptions.read({"workspace_url": f"file://{store}"})
-    prepared = with_uploads(app, str(cfg["workspace_url"]))
-    again = with_uploads(app, str(cfg["workspace_url"]))
+    prepared = with_uploads(app, str(cfg.workspace_url))
+    again = with_uploads(app, str(cfg.workspace_url))
     assert prepared == again
     (uploaded,) = store.iterdir()
     before = uploaded.stat().st_mtime_ns
-    with_uploads(app, str(cfg["workspace_url"]))
+    with_uploads(app, str(cfg.workspace_url))
     assert uploaded.stat().st_mtime_ns == before
     pod = convert(prepared, cfg, "kubernetes", "a").jobs[0]["spec"]["template"]["spec"]
     *command, target = pod["initContainers"][0]["command"]
