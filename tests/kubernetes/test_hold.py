@@ -160,7 +160,9 @@ def test_a_submit_that_gave_up_when_all_was_there(
         AppState.SUBMITTED,
         [AppState.SUBMITTED],
     )
-    assert hold.LEFT in found.msg and "transload wait kubernetes://tests/held" in found.msg
+    assert (
+        "gave up just before" in found.msg and "transload wait kubernetes://tests/held" in found.msg
+    )
     assert not fake.cluster.items("pods")
     if then == "cancel":
         assert scheduler.cancel("held")

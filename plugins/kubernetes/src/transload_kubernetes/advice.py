@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Any, Final
 
+from transload_kubernetes import kueue
 from transload_kubernetes.cluster import NO_GROUP, NO_RESOURCE, ClusterError
 
 POD_SECURITY: Final = (
@@ -20,26 +21,40 @@ _FORBIDDEN: Final = re.compile(r'User "([^"]+)" cannot .* in the namespace "([^"
 _NO_NAMESPACE: Final = re.compile(r'namespaces "([^"]+)" not found')
 _ACCOUNT: Final = re.compile(r"system:serviceaccount:([^:]+):([^:]+)\Z")
 _IMAGE: Final = (
-    "name an image that the cluster can pull, or credentials by run option image_pull_secrets"
+    "; name an image that the cluster can pull, or credentials by run option image_pull_secrets"
 )
-_LESS: Final = "ask for less by --cpu, --mem or --gpu"
-_OF_WAITING: Final = {
-    "ErrImagePull": _IMAGE,
-    "ImagePullBackOff": _IMAGE,
-    "Failed to pull image": _IMAGE,
+_LESS: Final = "; ask for less by --cpu, --mem or --gpu"
+_NEVER: Final = f"so it can never start{_LESS}"
+_TOO_LARGE: Final = (
+    r"0/(?P<all>\d+) nodes are available: (\d+ Insufficient \S+(, )?)+\. (.|\n)*"
+    r"\b(?P=all) Preemption is not helpful for scheduling"
+)
+"""What a cluster's scheduler says if no node could take a pod even if it were empty.
+
+It finds nobody whose end would help, although only room is missing."""
+_ON_WAITING: Final = {
+    "PodSecurity": POD_SECURITY,
+    "ErrImagePull|ImagePullBackOff|Failed to pull image": _IMAGE,
     "error looking up service account": (
-        "create that service account, or name another one by run option service_account"
+        "; create that service account, or name another one by run option service_account"
     ),
     "image will run as root": (
-        "name an image with another user, or give one by an overlay: -c overlay='{spec: {template: "
-        "{spec: {securityContext: {runAsUser: 1000}}}}}'"
+        "; name an image with another user, or give one by an overlay: -c overlay='{spec: "
+        "{template: {spec: {securityContext: {runAsUser: 1000}}}}}'"
     ),
-    "no node has that much": _LESS,
-    "its queue has less in all": _LESS,
-    "maximum cpu usage per": _LESS,
-    "maximum memory usage per": _LESS,
+    _TOO_LARGE: f"; no node has that much at all, {_NEVER}",
+    f"{kueue.EXCEEDS_ALL}|> maximum capacity": f"; its queue has less in all, {_NEVER}",
+    "maximum (cpu|memory) usage per (Container|Pod) is": _LESS,  # of a LimitRange
+    "(minimum|maximum) .* usage per (Container|Pod) is": "",
+    "InvalidImageName|ErrImageNeverPull|CreateContainer(Config)?Error|Failed: Error": "",
+    "FailedMount|FailedAttachVolume": "",
+    # of Kueue
+    "(LocalQueue|ClusterQueue|WorkloadPriorityClass) |deactivated": "",
 }
-"""Words of a message that says why a job waits → what to do about it."""
+"""What a cluster says of a job that waits, if time does not cure it → what to do about it."""
+_QUOTA: Final = re.compile(
+    r"exceeded quota: (?P<name>\S+), requested: (?P<asked>\S+), used: \S+, limited: (?P<most>\S+)"
+)
 
 
 def on_error(exc: Exception) -> str:
@@ -73,9 +88,29 @@ def on_rights(user: str, namespace: str, role: str = _ROLE) -> str:
     return f"; apply {documented}, then: {bind} --serviceaccount={account[1]}:{account[2]}"
 
 
-def on_waiting(why: str) -> str:
-    """Return what to do so that a waiting job starts, or ``""`` if that is unknown."""
-    for words, remedy in _OF_WAITING.items():
-        if words in why:
+def on_waiting(why: str) -> str | None:
+    """Return what to do so that a waiting job starts, or None if time may cure why it waits.
+
+    The text is ``""`` if only the one who reads the reason can know.
+    """
+    for said, remedy in _ON_WAITING.items():
+        if re.search(said, why):
             return remedy
-    return ""
+    return _on_quota(why)
+
+
+def _on_quota(why: str) -> str | None:
+    """Return what to do if a pod asks for more than a quota has in all, else None."""
+    found = _QUOTA.search(why)
+    if found is None:
+        return None
+    from kubernetes.utils import parse_quantity
+
+    quantity: Any = parse_quantity
+    most = dict(part.split("=") for part in found["most"].split(","))
+    for part in found["asked"].split(","):
+        resource, _, asked = part.partition("=")
+        if resource in most and quantity(asked) > quantity(most[resource]):
+            has = f"{resource}={most[resource]}"
+            return f"; quota {found['name']} has {has} in all, {_NEVER}"
+    return None

@@ -47,6 +47,7 @@ class Decision:
         start: resume these held objects.
         end: end the pods of these objects. Each is a kind and a name.
         note: note the status in its record as final.
+        is_left: whether its submit gave up just before it would have started it.
     """
 
     status: AppStatus
@@ -56,6 +57,7 @@ class Decision:
     start: list[dict[str, Any]] = field(default_factory=list)
     end: list[tuple[str, str]] = field(default_factory=list)
     note: bool = False
+    is_left: bool = False
 
     @property
     def due(self) -> bool:
@@ -153,8 +155,11 @@ def _decide_before_end(plan: Plan, views: list[RoleView], facts: Facts, now: flo
         return Decision(_status_by_jobs(status, plan, views))
     failure = _failure(plan, views, facts, now)
     if failure is None:
+        is_left = not status.msg and facts.age(now) > hold.LONG_S and bool(hold.held(facts))
+        if is_left:
+            status.msg = "it was not started: its submit gave up just before"
         _explain_waiting(status, plan, facts, now)
-        return Decision(status)
+        return Decision(status, is_left=is_left)
     restart = _restart(plan, views) if failure.may_retry else []
     if restart:
         decision = _decide_restart(status, views, restart, facts)
@@ -218,9 +223,8 @@ def _status_by_jobs(status: AppStatus, plan: Plan, views: list[RoleView]) -> App
 def _explain_waiting(status: AppStatus, plan: Plan, facts: Facts, now: float) -> None:
     """Add to the status why a job does not run although it has not failed."""
     if hold.held(facts):
-        if facts.age(now) > hold.LONG_S:
-            status.msg = status.msg or hold.LEFT
-    elif states.is_suspended(facts.jobset or {}):
+        return
+    if states.is_suspended(facts.jobset or {}):
         status.state = AppState.PENDING
         status.msg = status.msg or suspended_text("its JobSet", facts.jobset or {})
     elif plan.jobset and status.num_restarts and status.state is AppState.SUBMITTED:

@@ -10,7 +10,7 @@ from transload.errors import SchedulerUnavailable
 from transload.keeper.failures import read_error
 from transload.keeper.tracebacks import traceback_error
 from transload.specs import AppState, AppStatus, ReplicaStatus
-from transload_kubernetes import advice, kueue, names, states
+from transload_kubernetes import kueue, names, states
 from transload_kubernetes.cluster import Cluster, ClusterError
 from transload_kubernetes.log_reading import last_moment
 from transload_kubernetes.plan import Facts
@@ -57,12 +57,7 @@ def why_it_waits(cluster: Cluster, namespace: str, facts: Facts) -> list[str]:
     mine = [event for event in mine if event.get("message") not in _WITHOUT_CAUSE] or mine
     event = max(reversed(mine), key=states.event_time)  # the cluster lists them by name
     text = f"{event.get('reason', '')}: {event.get('message', '')}"
-    text = _NEW_POD.sub("its pod is forbidden", text)
-    if "PodSecurity" in text:
-        text += advice.POD_SECURITY
-    if kueue.exceeds_all(text):
-        text += kueue.NEVER
-    return [text]
+    return [_NEW_POD.sub("its pod is forbidden", text)]
 
 
 def _is_in_queue(item: dict[str, Any]) -> bool:

@@ -13,7 +13,6 @@ from transload_kubernetes.plan import Facts
 
 LONG_S: Final = 10.0
 """Seconds after which the status of a held job says that its submit did not finish."""
-LEFT: Final = "it was not started: its submit gave up just before"
 OFF: Final = {"metadata": {"annotations": {names.ANNOTATION_HELD: None}}, "spec": {"suspend": True}}
 """Change that suspends a Job or JobSet, and keeps every submit from starting it."""
 FINISH: Final = {

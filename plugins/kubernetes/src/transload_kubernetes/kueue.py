@@ -19,8 +19,8 @@ _EVICTIONS: Final = {
     "LocalQueueStopped": "stopped",
 }
 """Reason of the condition ``Evicted`` → why Kueue took a job out again that had been started."""
-_EXCEEDS_ALL: Final = "ExceedsMaxQuota"
-NEVER: Final = "; its queue has less in all, so it can never start"
+EXCEEDS_ALL: Final = "ExceedsMaxQuota"
+"""Reason of a Workload that asks for more than its queue has in all."""
 
 
 def why_it_waits(workload: Mapping[str, Any]) -> str:
@@ -29,15 +29,10 @@ def why_it_waits(workload: Mapping[str, Any]) -> str:
     waits = states.condition(item, "QuotaReserved", status="False")
     waits = waits or states.condition(item, "Admitted", status="False") or {}
     text = str(waits.get("message") or "")
-    if waits.get("reason") == _EXCEEDS_ALL or exceeds_all(text):
-        text += NEVER
+    if waits.get("reason") == EXCEEDS_ALL:
+        text = f"{EXCEEDS_ALL}: {text}"
     evicted = states.condition(item, "Evicted") or {}
     reason = str(evicted.get("reason") or "")
     if not reason:
         return text
     return f"{_EVICTIONS.get(reason, reason)}: {text or evicted.get('message', '')}"
-
-
-def exceeds_all(message: str) -> bool:
-    """Tell whether Kueue says that a queue has less in all than a job asks for."""
-    return "> maximum capacity" in message

@@ -194,14 +194,16 @@ class Owner:
         facts = self._lookup.facts(app_id)
         if facts.kind != plan.APP:
             return False
-        if self.decision(app_id, facts).status.is_terminal():
+        status = self.decision(app_id, facts, explained=True).status
+        if status.is_terminal():
             return True
         if facts.unreadable:
             self.end_damaged(app_id, facts, stay=True)
             return True
         namespace, _ = names.parse_app_id(app_id)
         try:
-            self._note_stop(namespace, facts, Stop("cancel", request_text()))
+            waited = f"; until then: {why}" if (why := status.why_waiting()) else ""
+            self._note_stop(namespace, facts, Stop("cancel", f"{request_text()}{waited}"))
             self.reconcile(app_id)
         except ClusterError as exc:
             raise SchedulerUnavailable(f"job {app_id} could not be cancelled: {exc}") from exc

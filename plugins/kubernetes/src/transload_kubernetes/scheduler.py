@@ -34,7 +34,6 @@ from transload.specs import AppDef, AppState, AppStatus, Role, make_app_handle
 from transload_kubernetes import (
     advice,
     checkpoints,
-    hold,
     names,
     plan,
     results,
@@ -214,7 +213,7 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
         made = facts.plan
         if made is None:
             return AppDescription(app_id, decision.status)
-        self._say_how_to_end(app_id, made, decision.status)
+        self._say_what_to_do(app_id, made, decision)
         decision.status.engine = _in_cluster(app_id, facts)
         app = None
         with contextlib.suppress(SpecError):  # of a newer schema
@@ -234,20 +233,20 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
             asked=dict(made.asked or {}),
         )
 
-    def _say_how_to_end(self, app_id: str, made: Plan, status: AppStatus) -> None:
+    def _say_what_to_do(self, app_id: str, made: Plan, decision: Decision) -> None:
         """Add to the status what a person can do about a job that may wait forever."""
-        waits = status.state in (AppState.PENDING, AppState.SUBMITTED)
-        if waits and states.is_hopeless(status.msg):
-            handle = make_app_handle(self.name, made.session, app_id)
-            remedy = advice.on_waiting(status.msg)
-            if remedy:
-                status.msg += f"; {remedy}"
-            status.msg += f"; it waits until that is fixed; to end it: transload cancel {handle}"
-        if status.msg == hold.LEFT:
-            handle = make_app_handle(self.name, made.session, app_id)
-            status.msg += (
-                f"; to start it: transload wait {handle}; to end it: transload cancel {handle}"
-            )
+        status = decision.status
+        if status.state not in (AppState.PENDING, AppState.SUBMITTED):
+            return
+        handle = make_app_handle(self.name, made.session, app_id)
+        remedy = advice.on_waiting(status.msg)
+        if decision.is_left:
+            status.msg += f"; to start it: transload wait {handle}"
+        elif remedy is None:
+            return
+        else:
+            status.msg += f"{remedy}; it waits until that is fixed"
+        status.msg += f"; to end it: transload cancel {handle}"
 
     def reconcile(self, app_id: str) -> None:
         """Do the steps that the cluster's controllers cannot do. This may be repeated.

@@ -5,7 +5,6 @@ Unknown words are tolerated.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final
@@ -28,41 +27,7 @@ A Failed pod that its Job will replace is shown as PENDING.
 _MAX_SIGNAL: Final = 64
 _ENDS: Final = ("Error", "Completed", "OOMKilled", "")
 """Reasons of programs that ran. With any other reason, the message is the container runtime's."""
-HOPELESS: Final = (
-    *("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull"),
-    *(
-        "CreateContainerConfigError",
-        "CreateContainerError",
-        "FailedMount",
-        "FailedAttachVolume",
-        "Failed: Error",
-        "Failed to pull image",
-        "error looking up service account",
-        "can never start",
-        "usage per Container is",  # of a LimitRange
-        "usage per Pod is",
-    ),
-    # of Kueue
-    *("LocalQueue ", "ClusterQueue ", "WorkloadPriorityClass ", "deactivated: "),
-)
-"""Reasons of waiting pods that time does not cure.
-
-A person has to provide what is missing, or cancel the job.
-"""
-_TOO_LARGE: Final = re.compile(
-    r"0/(?P<all>\d+) nodes are available: (\d+ Insufficient \S+(, )?)+\. .*"
-    r"\b(?P=all) Preemption is not helpful for scheduling",
-    re.DOTALL,
-)
-"""What a cluster's scheduler says if no node could take a pod even if it were empty.
-
-It finds nobody whose end would help, although only room is missing."""
 _USUAL: Final = frozenset({"ContainerCreating", "PodInitializing", "Completed", ""})
-
-
-def is_hopeless(why: str) -> bool:
-    """Tell whether time does not cure the reason why a job waits."""
-    return any(word in why for word in HOPELESS)
 
 
 def pod_state(pod: dict[str, Any]) -> AppState:
@@ -277,10 +242,7 @@ def stuck(pod: dict[str, Any]) -> str:
         waiting = (each.get("state") or {}).get("waiting") or {}
         if waiting.get("reason", "") not in _USUAL:
             return _text(waiting)
-    text = _text(condition(pod, "PodScheduled", status="False") or {})
-    if _TOO_LARGE.search(text):
-        text += "; no node has that much at all, so it can never start"
-    return text
+    return _text(condition(pod, "PodScheduled", status="False") or {})
 
 
 def _text(thing: dict[str, Any]) -> str:
