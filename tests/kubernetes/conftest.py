@@ -12,6 +12,7 @@ import pytest
 
 from transload.runner import Runner
 from transload.specs import AppDef, Role
+from transload_kubernetes.names import QUEUE
 
 FOLDER = str(Path(__file__).parent)
 
@@ -45,6 +46,23 @@ def claim(fake: Any) -> str:
     """The name of a claim that all nodes of the fake cluster can write to."""
     fake.cluster.add_claim("default", "kept", "ReadWriteMany")
     return "kept"
+
+
+@pytest.fixture
+def default_queue(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kueue's webhook puts what names no queue into the queue ``default`` of its namespace."""
+    create = fake.cluster.create
+
+    def put(plural: str, namespace: str, item: Any, **options: Any) -> Any:
+        owners = item["metadata"].get("ownerReferences") or ()
+        is_of_set = any(each["kind"] == "JobSet" for each in owners)
+        labels = item["metadata"].setdefault("labels", {})
+        if plural in ("jobs", "jobsets") and not is_of_set and QUEUE not in labels:
+            labels[QUEUE] = "default"
+            item["spec"]["suspend"] = True
+        return create(plural, namespace, item, **options)
+
+    monkeypatch.setattr(fake.cluster, "create", put)
 
 
 @pytest.fixture

@@ -324,7 +324,7 @@ def test_what_a_queue_admits_is_not_started_here(
     scheduler: Any,
     shell: Any,
     eventually: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
     jobset: str,
     by: str,
 ) -> None:
@@ -332,16 +332,8 @@ def test_what_a_queue_admits_is_not_started_here(
 
     Its webhook may have put it into a default queue, from which the option takes it.
     """
-    create = fake.cluster.create
-
-    def queued(plural: str, namespace: str, item: Any, **options: Any) -> Any:
-        if plural == PLURALS[jobset] and names.QUEUE not in item["metadata"].get("labels", {}):
-            item["metadata"].setdefault("labels", {})[names.QUEUE] = "default"
-            item["spec"]["suspend"] = True
-        return create(plural, namespace, item, **options)
-
     if by != "option":
-        monkeypatch.setattr(fake.cluster, "create", queued)
+        request.getfixturevalue("default_queue")
     start(scheduler, shell("true"), jobset=jobset, **({"queue": "gpus"} if by != "webhook" else {}))
     eventually(lambda: is_suspended(fake, PLURALS[jobset]), 30)
     found = scheduler.describe("held")

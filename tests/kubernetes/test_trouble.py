@@ -533,16 +533,26 @@ def test_a_cancel_in_a_queue_remembers_what_has_ended(
     )
 
 
+@pytest.mark.parametrize("jobset", ["never", "always"])
+@pytest.mark.parametrize("queue", ["gpus", None])
 def test_a_cancel_takes_a_job_out_of_its_queue(
-    fake: Any, scheduler: Any, shell: Any, eventually: Any
+    fake: Any,
+    scheduler: Any,
+    shell: Any,
+    eventually: Any,
+    default_queue: None,
+    queue: str | None,
+    jobset: str,
 ) -> None:
-    """What was cancelled while it waited is not there any more when the queue has room."""
-    start(scheduler, shell("true"), queue="gpus")
-    eventually(lambda: "waits in queue gpus" in status(scheduler).msg, 60)
+    """What was cancelled while it waited is not there any more when the queue has room.
+
+    That is the queue that the job names, or the default one of its namespace.
+    """
+    start(scheduler, shell("true"), queue=queue, jobset=jobset)
+    eventually(lambda: f"waits in queue {queue or 'default'}" in status(scheduler).msg, 60)
     assert scheduler.cancel("trouble")
-    found = scheduler.describe("trouble")
-    assert found.status.state is AppState.CANCELLED
-    assert not fake.cluster.items("jobs")
+    assert ended(scheduler, eventually).state is AppState.CANCELLED
+    eventually(lambda: not fake.cluster.items("jobs") + fake.cluster.items("jobsets"), 60)
 
 
 def test_why_an_app_never_ran_stays(fake: Any, scheduler: Any, shell: Any, eventually: Any) -> None:

@@ -103,9 +103,8 @@ class Owner:
     def _end(self, namespace: str, facts: Facts, decision: Decision, kind: str, name: str) -> None:
         """End the pods of a Job or JobSet that run. Those that have ended stay, with their logs."""
         stop = facts.stop or decision.stop
-        made = facts.plan
         is_cancelled = stop is not None and stop.kind == "cancel"
-        if made and (made.queue or (is_cancelled and made.deleted_on_cancel)):
+        if facts.is_queued or (is_cancelled and facts.is_deleted_on_cancel):
             self._cluster.delete(kind, namespace, name, "Foreground")
             return
         is_over = stop is not None or facts.ended is not None or decision.note
@@ -140,7 +139,7 @@ class Owner:
 
     def _note_stop(self, namespace: str, facts: Facts, stop: Stop) -> None:
         """Note in the record why a job is being ended, unless a reason is there already."""
-        if facts.plan and facts.plan.deleted_on_cancel:
+        if facts.is_deleted_on_cancel:
             stop = replace(stop, seen=decide(facts, self._cluster.now()).status.to_json())
         self._note(namespace, facts, "stop", json.dumps(asdict(stop)))
 

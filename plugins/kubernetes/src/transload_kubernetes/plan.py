@@ -88,11 +88,6 @@ class Plan:
         """The queue that decides when its Jobs are suspended, or ``""``."""
         return str(self.cfg.get("queue") or "")
 
-    @property
-    def deleted_on_cancel(self) -> bool:
-        """Whether a cancel deletes its Jobs or JobSet, since a suspended one would not stay so or not go."""
-        return bool(self.queue) or (self.jobset and self.cfg.get("ttl") is not None)
-
 
 @dataclass(slots=True)
 class Facts:
@@ -174,6 +169,21 @@ class Facts:
         if made is None and self.plan is not None:
             made = self.plan.created  # by the submitter's clock
         return now - (made or 0.0)
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether a queue decides when its Jobs are suspended, the default one of a webhook too."""
+        if self.plan is not None and self.plan.queue:
+            return True
+        things = [*self.jobs, self.jobset or {}]
+        return any(names.QUEUE in names.labels_of(thing) for thing in things)
+
+    @property
+    def is_deleted_on_cancel(self) -> bool:
+        """Whether a cancel deletes its Jobs or JobSet, since a suspended one would not stay so or not go."""
+        if self.plan is None:
+            return False
+        return self.is_queued or (self.plan.jobset and self.plan.cfg.get("ttl") is not None)
 
     @property
     def data(self) -> Mapping[str, str]:
