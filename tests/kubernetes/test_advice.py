@@ -93,7 +93,7 @@ def test_a_service_account_that_does_not_exist(
     assert "it did not start within 1.0 s; cancelling it" in capsys.readouterr().err
     ends = [runner.status(row.app_handle) for row in runner.list("kubernetes")]
     assert [each.state for each in ends] == [AppState.CANCELLED] * 2
-    assert all(NO_ACCOUNT in each.msg and "to end it" not in each.msg for each in ends)
+    assert all('"trainer" not found' in each.msg and "to end it" not in each.msg for each in ends)
 
 
 def test_what_forbids_a_pod_is_said_once(fake: Any, runner: Any, eventually: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from transload.errors import ConfigError, SchedulerUnavailable
+from transload.runner import Runner
 from transload_kubernetes.diagnose import OBSERVE, QUEUE, SUBMIT
 from transload_kubernetes.scheduler import create_scheduler
 
@@ -66,11 +67,12 @@ def test_jobsets_that_may_not_be_seen(fake: Any, scheduler: Any) -> None:
 
 
 def test_the_configured_namespace_is_looked_at(
-    fake: Any, scheduler: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch
+    fake: Any, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rights are asked for where apps go, which the settings say."""
     monkeypatch.setenv("TRANSLOAD_SETTINGS", "schedulers.kubernetes.namespace = 'team'")
-    assert told(scheduler)["submit"] == (True, "this user has all rights for it in namespace team")
+    checks = told(runner.scheduler("kubernetes"))
+    assert checks["submit"] == (True, "this user has all rights for it in namespace team")
     assert any("/namespaces/team/jobsets" in each for each in fake.cluster.requests)
 
 

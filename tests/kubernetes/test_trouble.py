@@ -567,21 +567,41 @@ def test_why_an_app_never_ran_stays(fake: Any, scheduler: Any, shell: Any, event
 
 
 def test_list_without_the_right_to_list_everywhere(
+    fake: Any, scheduler: Any, shell: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The default namespace is listed, and it is said that others may not be."""
+    start(scheduler, shell("sleep 300"), "mine")
+    start(scheduler, shell("sleep 300"), "team:theirs", namespace="team")
+    assert {row.app_id for row in scheduler.list()} == {"mine", "team:theirs"}
+    fake.cluster.only = "default"
+    assert [row.app_id for row in scheduler.list()] == ["mine"]
+    assert "listed are those of default" in caplog.text
+    fake.cluster.only = "nowhere"
+    with pytest.raises(SchedulerUnavailable, match="forbidden"):
+        scheduler.list()
+
+
+def test_list_where_the_settings_name_a_namespace(
     fake: Any,
-    scheduler: Any,
+    runner: Runner,
     shell: Any,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The namespaces that the settings name are listed, and it is said which may not be."""
-    monkeypatch.setenv("TRANSLOAD_SETTINGS", "schedulers.kubernetes.namespace = 'team'")
-    start(scheduler, shell("sleep 300"), "team:mine", namespace="team")
+    """Its jobs alone are listed and pruned, for which no other right is needed."""
+    settings = "schedulers.kubernetes.namespace = 'team'\nschedulers.kubernetes.queue = 'gpus'"
+    monkeypatch.setenv("TRANSLOAD_SETTINGS", settings)
+    handles = [runner.run(shell("true"), "kubernetes", cfg) for cfg in ({}, {"queue": None})]
+    runner.wait(handles[1], timeout=30)
+    elsewhere = {"namespace": "default", "queue": None}
+    runner.wait(runner.run(shell("true"), "kubernetes", elsewhere), timeout=30)
     fake.cluster.only = "team"
-    assert [row.app_id for row in scheduler.list()] == ["team:mine"]
-    assert "nor of default; listed are those of team" in caplog.text
-    fake.cluster.only = "nowhere"
-    with pytest.raises(SchedulerUnavailable, match="forbidden"):
-        scheduler.list()
+    assert {row.app_handle for row in runner.list("kubernetes")} == {*handles}
+    assert not caplog.text
+    later = time.time() + 7200
+    scheduler = runner.scheduler("kubernetes")
+    assert [*scheduler.prune(3600, now=later)] == [handles[1].rpartition("/")[2]]
+    runner.cancel(handles[0])
 
 
 def test_a_taken_id_is_named(scheduler: Any, shell: Any) -> None:

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from inspect import signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -332,6 +333,7 @@ class Schedulers:
                 )
             given["name"] = cluster.name
         made = factory(self._session, **given)
+        made.defaults = partial(self.configured, made.name)
         if cluster is not None and (cluster.connection or secrets):
             try:
                 connection = {**cluster.connection, **secrets}

@@ -450,6 +450,12 @@ class SchedulerBase(ABC, Generic[Opts]):
 
     # -- with a default
 
+    defaults: Callable[[], Mapping[str, CfgVal]] = dict
+    """Returns the run options that the settings give to jobs which leave them open.
+
+    A runner sets it, for what is not about one job, such as `list`.
+    """
+
     def why_no_log(self, app_id: str, role_name: str, k: int) -> str:
         """Return why the log of a replica is empty. The default, ``""``, means it wrote nothing."""
         return ""

@@ -75,42 +75,21 @@ class Lookup:
             _facts_of(item, found).pods.append(item)
         return found
 
-    def all(self, namespaces: Collection[str]) -> dict[tuple[str, str], Facts]:
+    def all(self, instead: str) -> dict[tuple[str, str], Facts]:
         """Return the facts of the jobs in all namespaces.
 
         Args:
-            namespaces: the namespaces to read if this user may not list all.
+            instead: the namespace to read if this user may not list all.
         """
         try:
             return self.many(None)
         except SchedulerUnavailable as exc:
             if not _is_forbidden(exc):
                 raise
-            return self._some(namespaces, exc)
-
-    def _some(
-        self, namespaces: Collection[str], refused: SchedulerUnavailable
-    ) -> dict[tuple[str, str], Facts]:
-        """Return the facts of the jobs in some namespaces.
-
-        Args:
-            namespaces: which.
-            refused: the error to raise if all of them refuse.
-        """
-        found: dict[tuple[str, str], Facts] = {}
-        missed: set[str] = set()
-        for namespace in namespaces:
-            try:
-                found.update(self.many(namespace))
-            except SchedulerUnavailable:
-                missed.add(namespace)
-        if missed == {*namespaces}:
-            raise refused
-        missing = "all namespaces together"
-        if missed:
-            missing += f", nor of {', '.join(missed)}"
-        seen = ", ".join({*namespaces} - missed)
-        _log.warning("this user may not list the jobs of %s; listed are those of %s", missing, seen)
+        found = self.many(instead)
+        _log.warning(
+            "this user may not list the jobs of all namespaces; listed are those of %s", instead
+        )
         return found
 
     def items(self, kind: str, namespace: str | None, selector: str) -> list[dict[str, Any]]:

@@ -282,9 +282,9 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
         return ClusterWatch(self._cluster)
 
     def list(self) -> list[ListAppResponse]:
-        """Return the jobs of all namespaces, newest first.
+        """Return the jobs of the namespace that the settings name, newest first.
 
-        A user who may not list all namespaces gets those of the settings' and the default namespace.
+        If they name none, it is the jobs of all namespaces, as far as this user may list them.
         """
         seen = self._seen()
         known = sorted(self._known(seen), key=lambda each: each[0].created, reverse=True)
@@ -303,21 +303,16 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
 
     def _seen(self) -> Sequence[Facts]:
         """Return the facts of all jobs that can be listed."""
-        namespaces = dict.fromkeys((self._namespace(), names.DEFAULT_NAMESPACE))
-        return [*self._lookup.all(namespaces).values()]
+        namespace = self.defaults().get("namespace")
+        if namespace:
+            return [*self._lookup.many(str(namespace)).values()]
+        return [*self._lookup.all(self._cluster.namespace).values()]
 
     def _known(self, seen: Sequence[Facts]) -> Iterator[tuple[Plan, Decision]]:
         """Yield the plan of each job that has a readable record, and the decision on it."""
         for facts in seen:
             if facts.plan is not None and not is_half_submitted(facts, self._cluster.now()):
                 yield facts.plan, self._owner.decision(facts.plan.app_id, facts)
-
-    def _namespace(self) -> str:
-        """Return the namespace that the settings name for jobs."""
-        from transload.runner import load_settings
-
-        found = load_settings().cfg(self.name, self.options, self.connection)
-        return str(found.get("namespace") or self._cluster.namespace)
 
     def prune(
         self,
@@ -498,7 +493,8 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
         """Return the checks of ``transload doctor``, each ``(check, ok, details)``."""
-        return diagnose(self._cluster, self._namespace())
+        namespace = self.defaults().get("namespace") or self._cluster.namespace
+        return diagnose(self._cluster, str(namespace))
 
     def close(self) -> None:
         """Close connections. Jobs go on, and it may be called more than once."""
