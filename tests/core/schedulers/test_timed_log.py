@@ -23,6 +23,18 @@ def test_each_message_is_taken_once(times: list[int], read: int) -> None:
     assert [moment for moment in sent_again if second.take(moment)] == times[read:]
 
 
+@given(TIMES, st.integers(0, 30))
+def test_many_messages_are_passed_over_like_one_by_one(times: list[int], read: int) -> None:
+    """The place behind them is the same."""
+    one_by_one = Place()
+    for moment in times:
+        one_by_one.pass_by(moment)
+    at_once = Place()
+    at_once.pass_over(times[:read])
+    at_once.pass_over(times[read:])
+    assert at_once == one_by_one
+
+
 def test_a_clock_that_is_set_back_loses_nothing() -> None:
     """Within a reading all that follows the place is taken, in the order in which it was sent."""
     log = TimedLog(Place(5, 1))

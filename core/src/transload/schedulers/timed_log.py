@@ -7,6 +7,7 @@ takes no memory, however long the log is.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
@@ -39,6 +40,19 @@ class Place:
         else:
             self.time = moment
             self.count = 1
+
+    def pass_over(self, moments: Sequence[int]) -> None:
+        """Go on behind messages of these times, of which only the last ones tell where that is."""
+        if not moments:
+            return
+        last = moments[-1]
+        count = 1
+        while count < len(moments) and moments[-1 - count] == last:
+            count += 1
+        if count == len(moments) and last == self.time:
+            count += self.count
+        self.time = last
+        self.count = count
 
     def copy(self) -> Place:
         """Return a copy of this place, far quicker than `copy.copy`."""

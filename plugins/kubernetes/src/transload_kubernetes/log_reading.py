@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 
 from transload.errors import SpecError
@@ -43,8 +44,7 @@ class Cursor:
 
     def pass_over(self, lines: list[Line]) -> None:
         """Move past lines that follow this place."""
-        for _, moment in lines:
-            self.place.pass_by(moment)
+        self.place.pass_over([moment for _, moment in lines])
 
     def copy(self) -> Cursor:
         """Return a copy of this cursor."""
@@ -166,7 +166,10 @@ class Reading:
             )
             if self._response is None or self._closed:
                 return
-            for data in self._response.stream(_BLOCK):
+            blocks = iter(partial(self._response.read, _BLOCK), b"")
+            if self._follow:  # each line at once
+                blocks = self._response.stream(_BLOCK)
+            for data in blocks:
                 whole, newline, rest = data.rpartition(b"\n")
                 if not newline:
                     begun.append(data)
