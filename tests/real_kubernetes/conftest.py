@@ -19,7 +19,6 @@ IMAGE = os.environ.get("REAL_IMAGE", "transload-test:1")
 PAGE = Path(__file__).parents[2] / "docs" / "schedulers" / "kubernetes.md"
 OF_A_POD = {
     *(
-        "test_a_python_program_tells_what_it_died_of",
         "test_cursor_in_another_process",
         "test_death_by_signal",
     ),

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.components import build
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.specs import AppDef, BindMount, CfgVal, Resource, RetryPolicy, Role, macros
 from transload_slurm import convert
@@ -290,13 +289,3 @@ def test_options_of_sbatch_that_are_none_of_ours(option: str, said: str) -> None
     if option == "mail-user":  # is for the whole job
         expected = "unknown run option 'mail-user'"
     assert expected in str(caught.value)
-
-
-def test_the_script_names_our_own_programs() -> None:
-    """The text of what starts torchrun is what the role runs, and is not in the script."""
-    app = build("dist.ddp", {"script": "train.py"})
-    request = convert.convert(app, SlurmOptions.read({}))
-    text = convert.format_request(request)
-    assert text.count("# transload.components.programs.torchrun") == 2
-    assert "def start()" not in text and "def launch()" not in text
-    assert "def launch()" in " ".join(request.roles[0].args)

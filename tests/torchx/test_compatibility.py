@@ -18,8 +18,6 @@ import pytest
 
 from transload import runner, specs
 from transload.components import get_component, materialize_appdef
-from transload.components.programs.record import START
-from transload.components.programs.torchrun import RECORDED
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "coming-from-torchx.md").read_text()
 RENAMED = re.findall(r"^\| `(torchx\.[\w.]+)` \| `(transload\.[\w.]+)` \|$", PAGE, re.MULTILINE)
@@ -280,18 +278,11 @@ def renamed(value: Any) -> Any:
     return [renamed(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
-def bare(value: Any) -> Any:
-    """Return a value of ours without what has a Python program write its error file."""
-    if not isinstance(value, list):
-        return value
-    return value[2:] if value[:2] == ["-c", START] else value
-
-
 def words_of(args: list[str]) -> list[str]:
     """Return the words of a shell's arguments that start torchrun, sorted, without what is ours
     alone.
     """
-    before, ours_alone, command = args[1].rpartition(RECORDED)
+    before, ours_alone, command = args[1].rpartition("exec torchrun")
     if ours_alone:
         port = re.search(r"^port=(\d+)$", before, re.MULTILINE)
         command = "torchrun " + command.replace("$port", port[1] if port else "29500").replace(
@@ -333,9 +324,7 @@ def _modern(tp: Any) -> Any:
     ("name", "argv"), CALLS, ids=[f"{name} {' '.join(argv)}" for name, argv in CALLS]
 )
 def test_apps(torchx: Callable[[str], Any], name: str, argv: list[str]) -> None:
-    """The same command line makes the same app, save for names, doubled dollars and who writes the
-    error file.
-    """
+    """The same command line makes the same app, save for names and doubled dollars."""
     builders = torchx("torchx.specs.builders")
     other = builders.materialize_appdef(of_torchx(torchx, name), argv)
     mine = materialize_appdef(ours(name), argv)
@@ -345,7 +334,7 @@ def test_apps(torchx: Callable[[str], Any], name: str, argv: list[str]) -> None:
             if field.name in ("image", "base_image", "resource", "mounts", "retry_policy"):
                 continue
             mine_is, theirs_is = (
-                bare(getattr(left, field.name)),
+                getattr(left, field.name),
                 renamed(getattr(right, field.name)),
             )
             if name.startswith("dist.") and field.name == "args":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 import warnings
@@ -15,7 +14,6 @@ import pytest
 import transload
 from transload.components import build, dist, materialize, utils
 from transload.components.programs import booth_main
-from transload.components.programs.record import START
 from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
 from transload.runtime.tracking import FsspecResultTracker
 from transload.specs import BindMount, Resource, Role, SpecError, macros
@@ -89,7 +87,7 @@ def test_sh_options(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_python(argv: list[str], args: list[str], env: dict[str, str]) -> None:
     """A module, a command or a script."""
     role = role_of("utils.python", argv)
-    assert (role.entrypoint, role.args, role.env) == ("python", ["-c", START, *args], env)
+    assert (role.entrypoint, role.args, role.env) == ("python", args, env)
     assert materialize("utils.python", argv).name == "transload_utils_python"
 
 
@@ -158,28 +156,19 @@ def test_ddp_single_host() -> None:
     )
     assert "--rdzv_endpoint localhost:$port " in role.args[1] and "port=0\n" in role.args[1]
     assert role.args[2:] == ["torchrun", "jobs/my train.py", "--lr", "a b"]
-    assert shlex.quote(START) in role.args[1]
     assert role.env["TRANSLOAD_TRACKING_EXPERIMENT_NAME"] == "tuning"
     assert role.port_map == {}
 
 
 @pytest.fixture
 def torchrun(tmp_path: Path) -> Callable[..., list[str]]:
-    """Return the words that a torchrun gets, by ``torchrun(args, env, head)``.
+    """Return the words that a torchrun gets, by ``torchrun(args, env)``, from the shell."""
+    program = tmp_path / "torchrun"
+    program.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n", encoding="utf-8")
+    program.chmod(0o755)
 
-    The shell runs with these arguments, and such are the first lines of torchrun.
-    """
-    show = "printf '%s\\n' \"$@\"\n"
-    python = tmp_path / "a b" / "python3"
-    python.parent.mkdir()
-    python.write_text(f"#!/bin/sh\n{show}", encoding="utf-8")
-    python.chmod(0o755)
-
-    def run(args: list[str], env: dict[str, str], head: str = "#!/bin/sh") -> list[str]:
-        program = tmp_path / "torchrun"
-        program.write_text(f"{head}\n{show}", encoding="utf-8")
-        program.chmod(0o755)
-        env = {"PATH": f"{tmp_path}:{python.parent}:/usr/bin:/bin", **env}
+    def run(args: list[str], env: dict[str, str]) -> list[str]:
+        env = {"PATH": f"{tmp_path}:/usr/bin:/bin", **env}
         done = subprocess.run(
             ["/bin/bash", *args], env=env, capture_output=True, text=True, check=True
         )
@@ -229,30 +218,18 @@ def test_ddp_refuses_a_port_that_there_is_not(port: str) -> None:
         materialize("dist.ddp", ["-m", "a", "-j", "2x1", f"--rdzv_port={port}"])
 
 
-@pytest.mark.parametrize(
-    ("head", "python"),
-    [
-        ("#!/usr/bin/env python3", ["/usr/bin/env", "python3"]),
-        (
-            "#!/bin/sh\n'''exec' \"{folder}/a b/python3\" \"$0\" \"$@\"\n' '''",
-            ["{folder}/a b/python3"],
-        ),
-        ("#!/bin/sh\n'''exec' {folder}/python3 \"$0\" \"$@\"\n' '''", ["{folder}/python3"]),
-    ],
-    ids=["env", "path with a blank", "long path"],
-)
-def test_ddp_finds_the_python_of_torchrun(
-    torchrun: Callable[..., list[str]], tmp_path: Path, head: str, python: list[str]
-) -> None:
-    """The interpreter that torchrun's first line names, in any form, starts it and each process."""
-    (tmp_path / "python3").symlink_to(tmp_path / "a b" / "python3")
+def test_ddp_without_torchrun_says_what_is_missing(tmp_path: Path) -> None:
+    """The job ends as for any missing program, with what to do."""
     args = VALUES.apply(role_of("dist.ddp", ["--script", "a.py"])).args
-    words = torchrun(args, {}, head.format(folder=tmp_path))
-    wanted = [word.format(folder=tmp_path) for word in python]
-    begin = words.index("--no-python") + 1
-    assert words[begin : begin + len(wanted) + 2] == [*wanted, "-u", "-c"]
-    assert words[0] == "-c" and "ChildFailedError" in "\n".join(words)
-    assert words[-1] == "a.py"
+    done = subprocess.run(
+        ["/bin/bash", *args],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 127
+    assert done.stderr == "torchrun is not on PATH: install torch where the job runs\n"
 
 
 def test_ddp_static_backend_hands_out_ranks() -> None:

@@ -26,6 +26,8 @@ ERRORS = {
     "record": RAISED,
     "killed": "rank 1 killed by SIGKILL",
     "exit": "rank 1 exit code 7",
+    "again": "rank 1 exit code 75",
+    "notice": "torch.distributed.elastic.multiprocessing.api.SignalException: Process 21495 got signal: 15",
     "killed-rank-0-of-two-nodes.0": "rank 0 killed by SIGKILL",
     "killed-rank-1-of-two-nodes.1": "rank 1 killed by SIGKILL",
     "after-on-two-nodes.1": RAISED,
@@ -61,9 +63,27 @@ def test_a_handled_exception_is_not_the_error() -> None:
     assert error_line(traceback_error(handled + file.read_bytes())) == RAISED
 
 
-def gang(retries: int) -> Gang:
+@pytest.mark.parametrize(("name", "code"), [("again", 75), ("notice", -15), ("exit", 1)])
+@pytest.mark.parametrize("warned", [True, False])
+def test_what_its_processes_ended_with_is_the_exit_code(name: str, code: int, warned: bool) -> None:
+    """Torchrun ends with 1 whatever happens. After a notice, the job goes on as it would without
+    torchrun.
+    """
+    training = gang(0, notice=60.0, max_interruptions=3)
+    (file,) = [each for each in RECORDED if each.match(f"2.13/{name}.txt")]
+    if warned:
+        for each in training.replicas:
+            training.notified(each, 1.0, "preempted")
+    replica = training.replicas[0]
+    training.ended(replica, 1, 5.0, error=traceback_error(file.read_bytes()))
+    assert replica.attempt.code == code
+    assert (replica.attempt.cause == "preempted") == (warned and code != 1)
+
+
+def gang(retries: int, **more: Any) -> Gang:
     """Return a training of two nodes, which runs."""
     role = {"name": "train", "num_replicas": 2, "min_replicas": None, "max_retries": retries}
+    role.update(more)
     made = Gang([{**role, "retry_policy": "APPLICATION"}])
     made.begin(0.0)
     for replica in made.replicas:

@@ -13,7 +13,6 @@ from typing import Final
 
 import transload
 from transload import specs
-from transload.components.programs.torchrun import RECORDED
 from transload.components.structured_arg import StructuredJArgument, StructuredNameArgument
 from transload.errors import SpecError
 from transload.specs import macros
@@ -26,6 +25,10 @@ _DEBUG_ENV: Final = {
     "TORCH_DISTRIBUTED_DEBUG": "DETAIL",
     "TORCH_SHOW_CPP_STACKTRACES": "1",
 }
+
+_NEEDED: Final = """\
+type -P torchrun >/dev/null || { echo "torchrun is not on PATH: install torch where the job runs" >&2; exit 127; }
+"""
 
 _PORTS: Final = range(20000, 30000)
 """The range of chosen ports, below those that systems assign by themselves."""
@@ -111,7 +114,8 @@ def ddp(
     """Run a distributed data parallel program with ``torchrun``, with a replica for each host.
 
     The processes meet at replica 0. On a single host they use a free port and ignore ``rdzv_port``.
-    The first exception or kill that ends one of them is the error of the job.
+    The first exception or kill that ends one of them is the error of the job. A notice must be TERM,
+    which torchrun passes on.
 
     Args:
         script_args: arguments of the program
@@ -211,7 +215,7 @@ def _torchrun(meeting: str, backend: str, nnodes: str, processes: int, tee: int)
     """
     options = ["--rdzv_backend", backend, "--rdzv_id", macros.app_id, "--nnodes", nnodes]
     options += ["--nproc_per_node", str(processes), "--tee", str(tee), "--role", ""]
-    return f'{RECORDED}{meeting} {shlex.join(options)} "$@"'
+    return f'{_NEEDED}exec torchrun {meeting} {shlex.join(options)} "$@"'
 
 
 def get_role_name(script: str | None, m: str | None) -> str:

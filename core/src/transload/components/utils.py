@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 import transload
 from transload import specs
-from transload.components.programs.record import recorded
 from transload.errors import SpecError
 
 __all__ = ["binary", "booth", "echo", "python", "sh"]
@@ -122,9 +121,7 @@ def python(
     if m:
         env["HYDRA_MAIN_MODULE"] = m
     resource = specs.resource(cpu=cpu, gpu=gpu, memMB=memMB, h=h)
-    made = _one_role(
-        "python", image, "python", recorded([*command, *args]), num_replicas, resource, env=env
-    )
+    made = _one_role("python", image, "python", [*command, *args], num_replicas, resource, env=env)
     return replace(made, name=name)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 __all__ = [
     "ASKS_AGAIN",
     "LONGEST_ERROR",
+    "code_of_processes",
     "error_line",
     "exit_text",
     "is_about_peer",
@@ -22,6 +23,7 @@ ASKS_AGAIN = 75
 """The exit code by which a program asks, after a notice, to be started again later."""
 
 _LONGEST_LINE = 300
+_SIGNALLED = "SignalException: "  # what torchrun ends with after a signal
 _ABOUT_A_PEER = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -99,6 +101,26 @@ def _harmless(char: str) -> str:
     if char.isprintable() or char in "\t\xa0\u3000":
         return char
     return char.encode("unicode_escape").decode("ascii")
+
+
+def code_of_processes(error: str, code: int | None) -> int | None:
+    """Return the exit code of a program, or that of its processes, for which torchrun ends with 1.
+
+    Args:
+        error: as `read_error` or `traceback_error` returned it.
+        code: the exit code of the program itself.
+    """
+    import json
+
+    if code != 1 or not error:
+        return code
+    message = json.loads(error).get("message")
+    if not isinstance(message, dict):
+        return code
+    before, _, number = str(message.get("message")).partition(" got signal: ")
+    if _SIGNALLED in before and number.isdecimal():
+        return -int(number)
+    return ASKS_AGAIN if message.get("errorCode") == ASKS_AGAIN else code
 
 
 def is_about_peer(error: str) -> bool:

@@ -11,7 +11,7 @@ to Python 3.8 and imports nothing that a job does not need.
 
 from __future__ import annotations
 
-from .failures import ASKS_AGAIN, error_line, exit_text, is_about_peer
+from .failures import ASKS_AGAIN, code_of_processes, error_line, exit_text, is_about_peer
 
 TYPE_CHECKING = False  # importing typing would cost more than all of this file
 if TYPE_CHECKING:
@@ -494,6 +494,7 @@ class Gang:
         if not attempt.alive:
             return
         attempt.alive = False
+        code = code_of_processes(error, code)
         attempt.code = code
         attempt.end = at
         attempt.ended = at if now is None else now

@@ -6,11 +6,12 @@ nodes, so it keeps to Python 3.8.
 
 from __future__ import annotations
 
-from .failures import exit_text, is_about_peer
+from .failures import ASKS_AGAIN, exit_text, is_about_peer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from typing import Any
 
 __all__ = ["traceback_error"]
 
@@ -66,20 +67,33 @@ def _error_of_processes(found: Sequence[_Traceback], report: Sequence[_Process])
     own = [error for error in raised if not is_about_peer(error)]
     if own:
         return own[0]
-    for process in report:
-        if process.code not in _FOLLOWS:
-            return _as_error(f"rank {process.rank} {exit_text(process.code)}")
+    by_itself = [process for process in report if process.code not in _FOLLOWS]
+    if by_itself:
+        first = by_itself[0]
+        asks_again = all(process.code == ASKS_AGAIN for process in by_itself)
+        said = f"rank {first.rank} {exit_text(first.code)}"
+        return _as_error(said, code=ASKS_AGAIN if asks_again else None)
     if raised:
         return raised[0]
     return found[-1].as_error()
 
 
-def _as_error(line: str, callstack: str = "") -> str:
-    """Return an error in the form of `read_error`."""
+def _as_error(line: str, callstack: str = "", code: int | None = None) -> str:
+    """Return an error in the form of `read_error`.
+
+    Args:
+        line: its message.
+        callstack: the lines of its traceback.
+        code: the exit code of torchrun's processes, where that says what follows.
+    """
     import json
 
-    more = {"py_callstack": callstack} if callstack else {}
-    return json.dumps({"message": {"message": line, "extraInfo": more}})
+    said: dict[str, Any] = {"message": line, "extraInfo": {}}
+    if callstack:
+        said["extraInfo"] = {"py_callstack": callstack}
+    if code is not None:
+        said["errorCode"] = code  # as torchelastic has it
+    return json.dumps({"message": said})
 
 
 class _Process:

@@ -16,7 +16,6 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.components.programs.record import START
 from transload.errors import SpecError
 from transload.schedulers import environments
 from transload.specs import (
@@ -59,9 +58,6 @@ def script_in(words: Sequence[str]) -> str | None:
         return None
     while left:
         word = left.pop(0)
-        if word == "-c" and left[:1] == [START]:
-            del left[:1]  # what follows is run by Python's own rules (see `recorded`)
-            continue
         if word in _NO_SCRIPT:
             return None
         if word in _WITH_VALUE:

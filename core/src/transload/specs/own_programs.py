@@ -11,7 +11,7 @@ from transload.specs.secrets import masked_args
 __all__ = ["OWN_PROGRAMS", "shown_args", "shown_command"]
 
 OWN_PROGRAMS: Final[dict[str, str]] = {}
-"""What is shown in place of each program's text. `transload.components.programs` adds its own."""
+"""What is shown in place of each program's text."""
 
 
 def shown_args(args: Sequence[str]) -> list[str]:

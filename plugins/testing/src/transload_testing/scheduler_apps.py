@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from transload.components import utils
 from transload.errors import SpecError, SubmitError, UnsupportedFeature
 from transload.runner import tail
 from transload.schedulers.cancelling import cancelling_for
@@ -338,25 +336,6 @@ class AppTests(SchedulerSuite):
         found = json.loads(status.roles[0].replicas[0].structured_error_msg)["message"]
         assert found["message"] == "KeyError: 7"
         assert 'File "x.py", line 3' in found["extraInfo"]["py_callstack"]
-
-    @needs_programs
-    def test_a_python_program_tells_what_it_died_of(self, stage: SchedulerStage) -> None:
-        """What ``utils.python`` starts writes its exception itself.
-
-        This needs nothing installed, and works whatever the program prints.
-        """
-        (role,) = utils.python(c="raise ValueError('no such thing')").roles
-        python = "exec $(command -v python3 || echo true)"  # an image may have none
-        job = stage.submit(
-            stage.app(Program(command=f"{python} {shlex.join(role.args)} 2>/dev/null"))
-        )
-        status = stage.ended(job)
-        if status.state is AppState.SUCCEEDED:
-            pytest.skip("there is no python3 where its programs run")
-        assert "ValueError: no such thing" in status.msg
-        found = json.loads(status.structured_error_msg)["message"]
-        assert found["message"] == "ValueError: no such thing"
-        assert 'File "<string>", line 1, in <module>' in found["extraInfo"]["py_callstack"]
 
     @needs_programs
     def test_reason_of_the_last_attempt(self, stage: SchedulerStage) -> None:
