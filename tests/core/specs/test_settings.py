@@ -94,6 +94,7 @@ def test_settings_of_one_role() -> None:
         ({"env": {"A": 1}}, r"--env\['A'\]=1: must be a str"),
         ({"checkpoints": 3}, "--checkpoints=3: must be true or false"),
         ({"on_stall": "dmp"}, "--on_stall='dmp': must be one of: note, dump; did you mean 'dump'"),
+        ({"notice": {"seconds": "60"}}, "--notice.seconds='60': must have a unit"),
         ({"notice": {"second": 3}}, "--notice: Notice has no field 'second'"),
         ({"mem": 8.5}, "--mem=8.5: must be a size"),
     ],

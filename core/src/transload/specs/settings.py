@@ -127,6 +127,8 @@ def _read_memory(value: Any, where: str) -> int:
 
 
 def _read_notice(value: Any, where: str) -> Notice:
+    if isinstance(value, Mapping) and isinstance(value.get("seconds"), str):
+        value = {**value, "seconds": read(value["seconds"], Seconds, f"{where}.seconds")}
     if isinstance(value, (Notice, Mapping)):
         return cast("Notice", read(value, Notice, where))
     return Notice(read(value, Seconds, where))
