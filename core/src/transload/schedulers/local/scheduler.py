@@ -7,35 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
+from transload.errors import AppExists, SchedulerUnavailable, SubmitError
 from transload.keeper import creation, ending, layout, processes
-from transload.keeper.processes import GRACE_S
-from transload.runtime.liveness import newest_change
-from transload.runtime.tracking.stores import LocalStore
 from transload.schedulers import environments
 from transload.schedulers.api import (
-    AppDescription,
-    CheckpointFolder,
     JobFiles,
-    ListAppResponse,
-    LogPage,
-    LogQuery,
-    SchedulerBase,
     Submission,
     Watch,
-    check_replica,
 )
 from transload.schedulers.cancelling import asker
 from transload.schedulers.folder import home, store
-from transload.schedulers.folder.logs import read_log
-from transload.schedulers.folder.store import safe_id, size_of
+from transload.schedulers.folder.scheduler import FolderScheduler
+from transload.schedulers.folder.store import safe_id
 from transload.schedulers.local import convert as _convert
-from transload.schedulers.local import scope
+from transload.schedulers.local import scope, states
 from transload.schedulers.local.convert import submission_body
 from transload.schedulers.local.options import LocalConnection, LocalOptions
 from transload.schedulers.local.start import start
@@ -43,18 +33,13 @@ from transload.schedulers.local.watch import AppWatch
 from transload.specs import AppDef, AppState, AppStatus, Role, SpecError
 
 if TYPE_CHECKING:
-    from transload.runtime.tracking import Store
     from transload.schedulers.environments import Packages
 
-_DELETE_S: Final = 60.0
-_STALE_S: Final = 3600.0
-_LOOK_S: Final = 0.005
-_LONGEST_LOOK_S: Final = 0.1
 _SHARED: Final = ("local", "local_cwd")
 """Names of this kind that keep their jobs in one folder."""
 
 
-class LocalScheduler(SchedulerBase[LocalOptions]):
+class LocalScheduler(FolderScheduler[LocalOptions]):
     """Runs jobs as processes of this machine. They outlive the program that submits them.
 
     Any process of the same user finds them by their id, through the state folder
@@ -86,15 +71,15 @@ class LocalScheduler(SchedulerBase[LocalOptions]):
 
     def location(self) -> str:
         """Return the folder of its jobs."""
-        return self._local
+        return self.home
 
     def _keep_in(self, local: str) -> None:
-        self._local = local
+        self.home = local
         self._ready = False
 
     def _ensure(self) -> None:
-        if not self._ready or not os.path.isdir(f"{self._local}/apps"):
-            home.ensure(self._local)
+        if not self._ready or not os.path.isdir(f"{self.home}/apps"):
+            home.ensure(self.home)
             self._ready = True
 
     # -- before a submit
@@ -113,7 +98,7 @@ class LocalScheduler(SchedulerBase[LocalOptions]):
 
     @property
     def _copies(self) -> str:
-        return f"{self._local}/workspaces"
+        return f"{self.home}/workspaces"
 
     def with_packages(self, role: Role, packages: Packages, opts: LocalOptions) -> Role:
         """Return a role that is started by this machine's uv."""
@@ -138,7 +123,7 @@ class LocalScheduler(SchedulerBase[LocalOptions]):
 
     @property
     def _requirements(self) -> str:
-        return f"{self._local}/requirements"
+        return f"{self.home}/requirements"
 
     def prepare(self, app: AppDef, opts: LocalOptions) -> AppDef:
         """Copy the roles' workspaces.
@@ -161,7 +146,7 @@ class LocalScheduler(SchedulerBase[LocalOptions]):
                 if role.workspace and str(role.workspace) not in copies:
                     copies[str(role.workspace)] = folder = f"{self._copies}/{os.urandom(8).hex()}"
                     home.make_private(self._copies)
-                    copy_workspace(role.workspace, folder, leave_out=self._local)
+                    copy_workspace(role.workspace, folder, leave_out=self.home)
         except BaseException as exc:
             for folder in copies.values():
                 layout.remove_tree(folder)
@@ -201,26 +186,26 @@ class LocalScheduler(SchedulerBase[LocalOptions]):
                 f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'"
             )
         self._ensure()
-        record = store.read_record(self._local, app_id)
+        record = store.read_record(self.home, app_id)
         if record is not None:
             if not record:
                 raise AppExists(
-                    app_id, f"job {app_id!r} is there: {store.damaged_record(self._local, app_id)}"
+                    app_id, f"job {app_id!r} is there: {store.damaged_record(self.home, app_id)}"
                 )
             if record.get("digest") != submission.digest:
                 raise AppExists(app_id)
             return False
-        body = submission_body(request, app_id, submission, layout.app_folder(self._local, app_id))
+        body = submission_body(request, app_id, submission, layout.app_folder(self.home, app_id))
         token = body["record"]["token"]
         scope.warn_once()
         try:
-            answer = start(self._local, body)
+            answer = start(self.home, body)
         except BaseException as exc:  # its keeper is dead
-            layout.remove_tree(creation.unfinished(self._local, token))
-            there = store.read_record(self._local, app_id)
+            layout.remove_tree(creation.unfinished(self.home, token))
+            there = store.read_record(self.home, app_id)
             if there is None or there.get("token") != token:
                 raise
-            ending.finalise(self._local, app_id, wait=True, why="its submit was broken off")
+            ending.finalise(self.home, app_id, wait=True, why="its submit was broken off")
             if isinstance(exc, SubmitError | SchedulerUnavailable):
                 return True  # it was started, and has failed
             raise
@@ -243,45 +228,12 @@ class LocalScheduler(SchedulerBase[LocalOptions]):
 
     # -- afterwards
 
-    def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job, or None if there is no such job."""
-        return store.describe(self._local, app_id)
-
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` of many jobs. One that cannot be read is UNKNOWN."""
-        found: dict[str, AppDescription | None] = {}
-        for app_id in app_ids:
-            try:
-                found[app_id] = store.describe(self._local, app_id)
-            except SchedulerUnavailable as exc:
-                found[app_id] = AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
-        return found
-
-    def existed(self, app_id: str) -> bool:
-        """Tell whether a job of that id is or was here.
-
-        A deleted job counts if the caller gave its id.
-        """
-        return store.read_record(self._local, app_id) is not None or store.is_gone(
-            self._local, app_id
-        )
-
-    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
-        """Return the jobs of a chain, deleted ones too, by one look at the folder (see the base)."""
-        ids = store.ids_in_chain(self._local, prefix)
-        described = self.describe_many(ids.values())
-        return [(number, described[app_id]) for number, app_id in ids.items()]
-
     def watch(self, logs: bool = False) -> Watch | None:
         """Return a new watch of any number of jobs, or None if no descriptor is free."""
         try:
-            return AppWatch(self._local, logs)
+            return AppWatch(self.home, logs)
         except OSError:
             return None
-
-    def list(self) -> list[ListAppResponse]:
-        """Return the user's jobs, of all sessions, newest first."""
-        return store.list_apps(self._local)
 
     def cancel(self, app_id: str) -> bool:
         """Request the end of a job, without waiting. A job that has ended stays as it is.
@@ -289,84 +241,53 @@ class LocalScheduler(SchedulerBase[LocalOptions]):
         Returns:
             False if there is no such job.
         """
-        state = store.true_state(self._local, app_id)
+        state = states.true_state(self.home, app_id)
         if state is None or state.get("state") in layout.TERMINAL:
             return state is not None
-        folder = layout.app_folder(self._local, app_id)
+        folder = layout.app_folder(self.home, app_id)
         with contextlib.suppress(OSError):  # on a full disk the message below is enough
             layout.ask_for_end(folder, asker())
-        if not processes.notify(self._local, app_id, processes.CANCEL):
-            store.true_state(self._local, app_id)  # ends a job whose keeper is gone
+        if not processes.notify(self.home, app_id, processes.CANCEL):
+            states.true_state(self.home, app_id)  # ends a job whose keeper is gone
         return True
 
-    def delete(self, app_id: str) -> bool:
-        """Delete a job, after ending it if it runs.
-
-        The record of an id that the caller gave stays.
-
-        Returns:
-            False if there is no such job.
+    def statuses(self, app_ids: Collection[str]) -> dict[str, AppStatus | None]:
+        """Return how jobs are doing. The end of one whose keeper is gone is written first.
 
         Raises:
-            SchedulerUnavailable: if the job does not end.
+            SchedulerUnavailable: if the folder of all jobs cannot be read.
         """
-        if store.read_record(self._local, app_id) is None:
-            return False
-        if not store.has_ended(self._local, app_id):
-            self.cancel(app_id)
-            self._await_end(app_id)
-        store.remove(self._local, app_id)
-        return True
+        return {app_id: self._status(app_id) for app_id in app_ids}
 
-    def _await_end(self, app_id: str) -> None:
-        deadline = time.monotonic() + _DELETE_S + self._longest_end(app_id)
-        pause = _LOOK_S
-        while not store.has_ended(self._local, app_id):
-            if time.monotonic() >= deadline:
-                raise SchedulerUnavailable(
-                    f"job {app_id} does not end: some process of it cannot be killed"
-                )
-            time.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_LOOK_S)
+    def _status(self, app_id: str) -> AppStatus | None:
+        try:
+            state = states.true_state(self.home, app_id)
+        except SchedulerUnavailable as exc:
+            next(store.app_ids(self.home), None)  # raises if no job can be read
+            return AppStatus(AppState.UNKNOWN, msg=str(exc))
+        if state is None:
+            return None
+        return store.status_of(self.home, app_id, state)
 
-    def _longest_end(self, app_id: str) -> float:
-        """Return how many seconds the processes of a job have until they are killed."""
-        record = store.read_record(self._local, app_id) or {}
-        of_earlier_version = (record.get("cfg") or {}).get("grace_period") or 0.0
-        roles = (record.get("app") or {}).get("roles", ())
-        notices = [(role.get("notice") or {}).get("seconds", 0.0) for role in roles]
-        return float(max([GRACE_S, of_earlier_version, *notices]))
+    def has_ended(self, app_id: str) -> bool:
+        """Tell whether a job has ended, or is gone."""
+        return states.has_ended(self.home, app_id)
 
-    def prune(
-        self,
-        older_than: float | None = None,
-        max_size: int | None = None,
-        now: float | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> Collection[str]:
-        """Delete ended jobs by age, and the oldest until the rest is small enough."""
-        moment = now
-        if moment is None:
-            moment = time.time()
-        ends = store.ends(self._local)
-        sizes: dict[str, int] = {}
-        if max_size is not None:
-            sizes = {each: size_of(layout.app_folder(self._local, each)) for each in ends}
-        total = sum(sizes.values())
-        removed = []
-        for app_id, end in ends.items():
-            is_old = older_than is not None and moment - end >= older_than
-            is_too_much = max_size is not None and total > max_size
-            if not is_old and not is_too_much:
-                continue
-            if not dry_run:
-                store.remove(self._local, app_id)
-            total -= sizes.get(app_id, 0)
-            removed.append(app_id)
-        if not dry_run:
-            store.sweep(self._local, _STALE_S)
-        return removed
+    def lock_checkpoints(self) -> AbstractContextManager[object]:
+        """Hold the lock of the folders of checkpoints."""
+        return creation.locked_checkpoints(self.home)
+
+    def remove(self, app_id: str) -> None:
+        """Remove a job that has ended, after waiting for its keeper to end."""
+        record = f"{layout.app_folder(self.home, app_id)}/record.json"
+        with contextlib.ExitStack() as held:
+            try:
+                held.enter_context(layout.locked(record))
+            except (layout.Replaced, FileNotFoundError):
+                pass  # what is no file, or gone, cannot be locked
+            except OSError as exc:
+                raise store.unreadable(record, exc) from exc
+            super().remove(app_id)
 
     def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
         """Return what ``transload doctor`` shows of this scheduler.
@@ -379,76 +300,7 @@ class LocalScheduler(SchedulerBase[LocalOptions]):
             ("lifetime", True, scope.explain()),
         ]
 
-    # -- logs
-
-    def _replica(self, app_id: str, role_name: str, k: int) -> tuple[str, bool]:
-        """Return a replica's log folder, and whether a size limit is set."""
-        record = store.read_record(self._local, app_id)
-        if record is None:
-            raise AppNotFound(app_id)
-        if not record:
-            raise SchedulerUnavailable(f"job {app_id}: {store.damaged_record(self._local, app_id)}")
-        roles = (record.get("app") or {}).get("roles", ())
-        check_replica(
-            app_id, {role["name"]: role.get("num_replicas", 1) for role in roles}, role_name, k
-        )
-        return f"{record['logs']}/{role_name}/{k}", bool(
-            (record.get("cfg") or {}).get("max_log_size")
-        )
-
-    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a log, without ever blocking.
-
-        Lines of other times are skipped by the index.
-
-        Raises:
-            AppNotFound: if there is no such job.
-            SpecError: for an unknown role or replica, or a malformed cursor.
-        """
-        folder, limited = self._replica(app_id, query.role, query.replica)
-        ended = store.has_ended(self._local, app_id)
-        return read_log(folder, query, ended, limited=limited)
-
     # -- rest
-
-    def results_folder(self, app_id: str, opts: LocalOptions) -> str | None:
-        """Return the job's own folder for results."""
-        return f"{layout.app_folder(self._local, app_id)}/results" if safe_id(app_id) else None
-
-    def checkpoint_folder(self, name: str, role: Role, opts: LocalOptions) -> str | None:
-        """Return the folder of a role's checkpoints, in the state folder."""
-        return creation.checkpoint_folder(self._local, name, role.name)
-
-    def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
-        """Return the folders of checkpoints of a job, with size and age."""
-        found = []
-        for role, folder in self._checkpoint_folders(app_id).items():
-            _, changed = newest_change(folder)
-            found.append(
-                CheckpointFolder(role, folder, size=size_of(folder), changed=changed or None)
-            )
-        return found
-
-    def checkpoint_store(self, app_id: str, role: str) -> Store | None:
-        """Return the checkpoints of a role, or None if it has none."""
-        folder = self._checkpoint_folders(app_id).get(role)
-        if folder is None:
-            return None
-        return LocalStore(folder)
-
-    def _checkpoint_folders(self, app_id: str) -> dict[str, str]:
-        """Return the folder of each role of a job that has checkpoints."""
-        description = self.describe(app_id)
-        if description is None:
-            raise AppNotFound(app_id)
-        name = description.checkpoints
-        if name is None or description.app is None:
-            return {}
-        return {
-            role.name: creation.checkpoint_folder(self._local, name, role.name)
-            for role in description.app.roles
-            if role.checkpoints
-        }
 
     def uses_image(self, role: Role, opts: LocalOptions) -> bool:
         """Tell whether the image is a folder to work in, which alone counts here."""
