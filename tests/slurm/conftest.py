@@ -215,10 +215,10 @@ def far(login: object) -> Iterator[Runner]:
 
 @pytest.fixture
 def slurm_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder of apps of the test's own."""
+    """A folder of the test's own in which jobs have theirs."""
     folder = tmp_path / "slurm"
     monkeypatch.setenv("TRANSLOAD_SLURM_DIR", str(folder))
-    return folder
+    return folder / "apps"
 
 
 @pytest.fixture

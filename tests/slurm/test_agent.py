@@ -179,7 +179,7 @@ def test_replica_is_signalled_before_its_supervisor(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     command = [sys.executable, "-c", _SIGNALLED_LAST, str(tmp_path), slurm]
     assert subprocess.run(command, check=False, timeout=60).returncode == code
-    written = json.loads((tmp_path / "state.json").read_text())
+    written = json.loads((tmp_path / "states.jsonl").read_text())
     assert written["signalled"] is (slurm == "told")
     assert (written["state"] == "FAILED") is (slurm == "silent")
     assert written["roles"][0]["replicas"][0]["exit_code"] == -15

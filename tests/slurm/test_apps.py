@@ -49,7 +49,7 @@ def ended(runner: Runner, handle: str) -> AppStatus:
 def job_id(runner: Runner, handle: str) -> str:
     """Return the id of an app's Slurm job."""
     found: Any = runner.scheduler("slurm")
-    job: str = found.apps.store.job_id(parse_app_handle(handle).app_id)
+    job: str = found.apps.slurm_job(parse_app_handle(handle).app_id)
     return job
 
 
@@ -441,7 +441,7 @@ def test_dry_run_is_the_script(runner: Runner, shell_app: ShellApp) -> None:
     assert "#SBATCH --partition=main" in text
     assert "# role main, 2 replica(s): sh -c 'echo hi'" in text
     handle = runner.schedule(info)
-    folder = Path(os.environ["TRANSLOAD_SLURM_DIR"]) / "shown"
+    folder = Path(os.environ["TRANSLOAD_SLURM_DIR"]) / "apps" / "shown"
     script = re.sub(
         r'(--comment="transload:shown) \w+"', r'\1 <token>"', (folder / "job.sh").read_text()
     )

@@ -37,30 +37,30 @@ def test_prune_removes_what_no_job_names(
     """Prune removes what a broken removal has left, and keeps what a job names."""
     handle = runner.run(shell_app(COUNT.format(1), checkpoints=True), "slurm", app_id="mine")
     assert _end(runner, handle).state is AppState.SUCCEEDED
-    left = slurm_dir / ".checkpoints" / "left" / "main"
+    left = slurm_dir.parent / "checkpoints" / "left" / "main"
     left.mkdir(parents=True)
-    for folder in (left.parent, slurm_dir / ".checkpoints" / "mine"):
+    for folder in (left.parent, slurm_dir.parent / "checkpoints" / "mine"):
         os.utime(folder, (1, 1))
     assert list(runner.scheduler("slurm").prune(older_than=86400.0)) == []
-    assert _kept(slurm_dir / ".checkpoints") == ["mine"]
+    assert _kept(slurm_dir.parent / "checkpoints") == ["mine"]
 
 
 def test_a_damaged_record_removes_nothing_else(
     runner: Runner, shell_app: ShellApp, slurm_dir: Path, tmp_path: Path
 ) -> None:
-    """A record whose folder is not that of its own checkpoints is damaged, and removes nothing."""
+    """A record that names another folder for checkpoints is damaged, and removes nothing."""
     handle = runner.run(shell_app(COUNT.format(1), checkpoints=True), "slurm", app_id="mine")
     assert _end(runner, handle).state is AppState.SUCCEEDED
     precious = tmp_path / "precious"
-    precious.mkdir()
+    (precious / "main").mkdir(parents=True)
     path = slurm_dir / "mine" / "record.json"
     record = json.loads(path.read_text())
-    record["checkpoint_folders"]["main"] = str(precious)
+    record["checkpoints"] = "../../precious"
     path.write_text(json.dumps(record))
     status = runner.status(handle)
     assert status is not None and "is damaged" in status.msg
     runner.delete(handle)
-    assert precious.is_dir() and not path.exists()
+    assert (precious / "main").is_dir() and not path.exists()
 
 
 def test_places_that_are_none(runner: Runner, shell_app: ShellApp, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_node_that_does_not_see_the_folder(
     cfg = {"begin": "now+3"}
     handle = runner.run(app, "slurm", cfg)
     app_id = parse_app_handle(handle).app_id
-    (slurm_dir / ".checkpoints" / app_id / "main").rmdir()
+    (slurm_dir.parent / "checkpoints" / app_id / "main").rmdir()
     status = _end(runner, handle)
     assert status.state is AppState.FAILED
     logs = "".join(runner.log_lines(handle, "main", 0))
@@ -101,7 +101,7 @@ def test_checkpoints_behind_a_login_node(far: Runner, shell_app: ShellApp) -> No
     assert status.state is AppState.SUCCEEDED, status
     scheduler = far.scheduler("slurm")
     (found,) = scheduler.checkpoints("there")
-    assert found.path.endswith("/.checkpoints/there/main") and found.size
+    assert found.path.endswith("/checkpoints/there/main") and found.size
     store = scheduler.checkpoint_store("there", "main")
     assert store is not None and store.read("steps") == b"x\n"
     assert scheduler.describe("there").checkpoints == "there"  # type: ignore[union-attr]

@@ -25,5 +25,5 @@ class TestSlurm(SchedulerConformance):
 
     def damage_record(self, folder: Path, app_id: str, damage: Damage) -> bool:
         """Damage the file of the record."""
-        damage_file(Path(os.environ["TRANSLOAD_SLURM_DIR"], app_id, "record.json"), damage)
+        damage_file(Path(os.environ["TRANSLOAD_SLURM_DIR"], "apps", app_id, "record.json"), damage)
         return True

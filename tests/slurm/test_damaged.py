@@ -102,7 +102,7 @@ def test_other_files(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> No
     bad = runner.run(shell_app("true"), "slurm", app_id="bad")
     assert runner.wait(bad, timeout=60) is not None
     texts = ("", DEEP, '{"state": "RUNNING", "roles": 5, "msg": [1], "id": [2], "parts": 1}')
-    for name in ("state.json", "slurm.json", "job.json", "submitting", "verdict.json"):
+    for name in ("states.jsonl", "slurm.json", "job.json", "submitting", "verdict.json"):
         file = slurm_dir / "bad" / name
         before = file.read_text() if file.exists() else None
         for text in texts:
@@ -112,7 +112,7 @@ def test_other_files(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> No
                 assert other.status(bad) is not None
         if before is None:
             file.unlink()
-        elif name != "state.json":
+        elif name != "states.jsonl":
             file.write_text(before)
     runner.cancel(bad)
     runner.delete(bad)
@@ -157,14 +157,17 @@ def test_newer_record_is_left_alone(runner: Runner, shell_app: ShellApp, slurm_d
     assert runner.status(handle).state is AppState.SUCCEEDED  # type: ignore[union-attr]
 
 
-def test_copy_of_a_folder_is_no_app(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None:
-    """A copy of an app's folder under another name is not listed, and not deleted."""
-    handle = runner.run(shell_app("true"), "slurm", app_id="original")
-    assert runner.wait(handle, timeout=60) is not None
+def test_copy_of_a_folder_is_damaged(
+    runner: Runner, shell_app: ShellApp, slurm_dir: Path, eventually: Any
+) -> None:
+    """A copy of a job's folder under another name is UNKNOWN, and goes without the job."""
+    handle = _running(runner, shell_app, eventually, "original")
     shutil.copytree(slurm_dir / "original", slurm_dir / "copy", symlinks=True)
-    assert [row.app_handle for row in runner.list("slurm")] == [handle]
-    assert runner.scheduler("slurm").delete("copy") is False
-    assert (slurm_dir / "copy").is_dir()
+    states = {row.app_id: row.state for row in runner.list("slurm")}
+    assert states == {"original": AppState.RUNNING, "copy": AppState.UNKNOWN}
+    assert runner.scheduler("slurm").delete("copy") is True
+    assert not (slurm_dir / "copy").exists()
+    assert runner.status(handle).state is AppState.RUNNING  # type: ignore[union-attr]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give up what lets it read everything")
@@ -198,7 +201,7 @@ def test_behind_a_login_node(far: Runner, login: Any, shell_app: ShellApp, event
     bad = far.run(shell_app("sleep 300"), "slurm", app_id="bad")
     for handle in (good, bad):
         eventually(lambda handle=handle: far.status(handle).state is AppState.RUNNING, timeout=60)
-    folder = Path(login.home, ".transload", "slurm", "bad")
+    folder = Path(login.home, ".transload", "slurm", "apps", "bad")
     damage_file(folder / "record.json", "FIFO")
     assert {row.app_handle for row in far.list("slurm")} >= {good, bad}
     status = far.status(bad)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.errors import AppExists, ConfigError, SubmitError
+from transload.errors import ConfigError, SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, AppState
 
@@ -106,20 +106,16 @@ def test_folder_that_has_changed_hands_stays(
 def test_folder_of_a_user_in_the_state_folder_stays(
     runner: Runner, shell_app: ShellApp, slurm_dir: Path
 ) -> None:
-    """What is no app, though it lies among them and holds a ``record.json``, is neither listed nor
-    removed.
-    """
-    (slurm_dir / "notes").mkdir(parents=True)
-    slurm_dir.chmod(0o700)
-    (slurm_dir / "notes" / "record.json").write_text('{"songs": 12}')
-    (slurm_dir / "void").mkdir()
+    """What lies beside the jobs, though it holds a ``record.json``, is neither listed nor removed."""
+    home = slurm_dir.parent
+    (home / "notes").mkdir(parents=True)
+    home.chmod(0o700)
+    (home / "notes" / "record.json").write_text('{"songs": 12}')
     assert [row.app_handle for row in runner.list("slurm")] == []
-    for name in ("notes", "void"):
-        runner.scheduler("slurm").delete(name)
-        with pytest.raises(AppExists):
-            runner.run(shell_app("true"), "slurm", app_id=name)
-    assert (slurm_dir / "notes" / "record.json").exists()
-    assert (slurm_dir / "void").is_dir()
+    handle = runner.run(shell_app("true"), "slurm", app_id="notes")
+    assert runner.wait(handle, timeout=60) is not None
+    runner.delete(handle)
+    assert (home / "notes" / "record.json").exists()
 
 
 _CRASHING = """
@@ -209,7 +205,7 @@ def test_prune(runner: Runner, shell_app: ShellApp, proj: Path, slurm_dir: Path)
     scheduler = runner.scheduler("slurm")
     for age, name in enumerate(("third", "second", "first")):
         at = time.time() - 3600 * (age + 1)
-        os.utime(slurm_dir / name / "state.json", (at, at))
+        os.utime(slurm_dir / name / "states.jsonl", (at, at))
     assert scheduler.prune(older_than=86400) == []
     assert scheduler.prune() == []
     assert scheduler.prune(older_than=3600 * 2.5, dry_run=True) == ["first"]
@@ -230,12 +226,12 @@ def test_keep_days(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None
             runner.wait(runner.run(shell_app("true"), "slurm", app_id=name), timeout=60) is not None
         )
     at = time.time() - 86400 * 2
-    os.utime(slurm_dir / "old" / "state.json", (at, at))
+    os.utime(slurm_dir / "old" / "states.jsonl", (at, at))
     with pytest.raises(ConfigError, match=r"keep_days=0\.0: must be more than 0"):
         runner.run(shell_app("true"), "slurm", {"keep_days": 0.0})
     runner.run(shell_app("true"), "slurm", {"begin": "now+1hour", "keep_days": 1.0}, app_id="waits")
-    assert sorted(path.name for path in slurm_dir.iterdir()) == [".gone", ".pruned", "new", "waits"]
-    os.utime(slurm_dir / "new" / "state.json", (at, at))
+    assert sorted(path.name for path in slurm_dir.iterdir()) == ["new", "waits"]
+    os.utime(slurm_dir / "new" / "states.jsonl", (at, at))
     runner.run(shell_app("true"), "slurm", {"begin": "now+1hour", "keep_days": 1.0})
     assert (slurm_dir / "new").exists()
 
@@ -251,11 +247,13 @@ def test_keep_days(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None
     ],
 )
 def test_damaged_record_hides_no_other(runner: Runner, shell_app: ShellApp, text: str) -> None:
-    """A damaged record is skipped, and all other jobs are listed."""
+    """A job with a damaged record is UNKNOWN, and all other jobs are listed. It can be deleted."""
     handle = runner.run(shell_app("true"), "slurm", app_id="good")
-    root = Path(runner.scheduler("slurm").apps.store.root)  # type: ignore[attr-defined]
-    (root / "bad").mkdir()
-    (root / "bad" / "record.json").write_text(text)
-    assert [row.app_handle for row in runner.list("slurm")] == [handle]
+    root = Path(runner.scheduler("slurm").apps.home)  # type: ignore[attr-defined]
+    (root / "apps" / "bad").mkdir()
+    (root / "apps" / "bad" / "record.json").write_text(text)
+    states = {row.app_id: row.state for row in runner.list("slurm")}
+    assert states.pop("bad") is AppState.UNKNOWN and list(states) == ["good"]
+    runner.delete("slurm://tests/bad")
     assert runner.status("slurm://tests/bad") is None
     runner.wait(handle, timeout=60)

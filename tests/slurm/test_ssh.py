@@ -91,7 +91,7 @@ def test_an_app_by_ssh(far: Runner, login: Any, shell_app: Callable[..., AppDef]
     far.delete(handle)
     assert far.list("slurm") == []
     made = {path.name for path in {*root.iterdir()} - before}
-    assert made <= {".gone", "bin", f".asked-{os.uname().nodename}"}
+    assert made <= {"apps", "gone", "bin", f".asked-{os.uname().nodename}"}
     assert [path.name for path in (login.home / ".transload" / "slurm" / "bin").iterdir()] == [
         pack.packed()[0]
     ]
@@ -191,7 +191,7 @@ def test_a_component_is_given_a_path_of_the_cluster(
         "    return AppDef('t', [Role('main', '', entrypoint='echo', args=[f'--to={tracker_base}/x'])])\n"
     )
     handle = far.run_component("jobs.py:train", [], "slurm", app_id="component")
-    assert _words(far, handle) == [f"--to={login.home}/.transload/slurm/component/results/x"]
+    assert _words(far, handle) == [f"--to={login.home}/.transload/slurm/apps/component/results/x"]
 
 
 @pytest.mark.parametrize("trouble", ["not executable", "no program", "no folder for sockets"])

@@ -27,7 +27,7 @@ def ended(runner: Runner, handle: str, timeout: float = 100) -> AppStatus:
 def job_of(runner: Runner, handle: str) -> str:
     """Return the id of an app's Slurm job."""
     scheduler: Any = runner.scheduler("slurm")
-    job: str = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
+    job: str = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
     return job
 
 
@@ -141,7 +141,7 @@ def test_old_start_has_no_say(
         assert status.state is AppState.FAILED, status
         assert "exit code 1" in status.msg
         folder = slurm_dir / parse_app_handle(handle).app_id
-        assert json.loads((folder / "state.json").read_text())["num_restarts"] == 1
+        assert json.loads((folder / "states.jsonl").read_text())["num_restarts"] == 1
         alive = ("pgrep", "-f", f"{folder}/job/__main__.py")
         eventually(
             lambda: not cluster.tool(*alive).strip(), 40, "every wrapper and agent has ended"

@@ -20,7 +20,7 @@ from transload_slurm.job import agent
 from transload_slurm.job.starts import Start
 
 KINDS: Final = {"fifo": 'mkfifo "$1"', "folder": 'mkdir "$1" && touch "$1/inside"'}
-FILES: Final = "stdout.log stderr.log index error.json ../../../state.json ../../../batch.log"
+FILES: Final = "stdout.log stderr.log index error.json ../../../states.jsonl ../../../batch.log"
 
 
 def hostile(kind: str, then: str, files: str = FILES) -> str:

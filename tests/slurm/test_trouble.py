@@ -135,7 +135,7 @@ def test_requeue_beyond_the_retries_is_final(
     app, replicas = pair(shell_app, "echo $TRANSLOAD_RETRY; sleep 200", max_retries=1)
     handle = runner.run(app, "slurm")
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
 
     def said(word: str) -> bool:
         return bool(runner.status(handle)) and all(
@@ -164,7 +164,7 @@ def test_requeue_within_the_retries(
     app, replicas = pair(shell_app, command, max_retries=1)
     handle = runner.run(app, "slurm")
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
     eventually(lambda: all("0\n" in runner.log_lines(handle, *who) for who in replicas), 60)
     subprocess.run(["scontrol", "requeue", job], env=cluster.env, check=True)
     status = ended(runner, handle)
@@ -187,7 +187,7 @@ def test_clock_of_the_client_is_behind(
         shell_app("echo $TRANSLOAD_RETRY; test $TRANSLOAD_RETRY -gt 0 || sleep 200", max_retries=2),
         "slurm",
     )
-    job = _scheduler(runner).apps.store.job_id(parse_app_handle(handle).app_id)
+    job = _scheduler(runner).apps.slurm_job(parse_app_handle(handle).app_id)
     eventually(lambda: lines(runner, handle) == ["0\n"], 60)
     subprocess.run(["scontrol", "requeue", str(job)], env=cluster.env, check=True)
     eventually(lambda: (s := runner.status(handle)) and s.is_terminal(), 40)
@@ -301,7 +301,7 @@ printf '%s\\n' "$said"; exit $code
     handle = runner.run(
         shell_app("echo up; sleep 60"), "slurm", {"sbatch_args": ["--hold"]}, app_id="starts"
     )
-    state = slurm_dir / "starts" / "state.json"
+    state = slurm_dir / "starts" / "states.jsonl"
     monkeypatch.setenv("PATH", f"{slow.parent}:{os.environ['PATH']}")
     eventually(lambda: "JobHeldUser" in runner.status(handle).msg, 30)  # type: ignore[union-attr]
     number = cluster.tool("squeue", "-h", "-n", "starts", "-o", "%i").strip()
@@ -367,7 +367,7 @@ def test_job_that_the_controller_has_forgotten(
         eventually(lambda: not set(cluster.tool(*gone).split()) & set(jobs.values()), 100)
         assert ended(runner, good).state is AppState.SUCCEEDED
         # as if its supervisor had died with the machine: nobody has seen the end yet
-        state = slurm_dir / parse_app_handle(bad).app_id / "state.json"
+        state = slurm_dir / parse_app_handle(bad).app_id / "states.jsonl"
         written = {**json.loads(state.read_text()), "signalled": False, "state": "RUNNING"}
         state.write_text(json.dumps(written))
         os.rename(cluster.base / "jobcomp.txt", cluster.base / "jobcomp.away")
@@ -517,7 +517,7 @@ def test_job_that_only_the_accounting_knows(
         eventually(lambda: not accounting_cluster.tool(*known).split(), 150)
         for name, handle in handles.items():
             folder = slurm_dir / parse_app_handle(handle).app_id
-            for path in [*folder.rglob("state.json"), folder / "slurm.json"]:
+            for path in [*folder.rglob("states.jsonl"), folder / "slurm.json"]:
                 path.unlink(missing_ok=True)
             assert name
         found = {
@@ -546,7 +546,7 @@ def test_database_is_away_and_comes_back(
     with Runner("tests") as runner:
         handle = runner.run(shell_app("exit 3"), "slurm")
         assert ended(runner, handle).state is AppState.FAILED
-        job = _scheduler(runner).apps.store.job_id(parse_app_handle(handle).app_id)
+        job = _scheduler(runner).apps.slurm_job(parse_app_handle(handle).app_id)
         known = ("sacct", "-n", "-X", "-o", "State", "-j", job or "")
         eventually(lambda: accounting_cluster.tool(*known).strip() == "FAILED", 60)
         eventually(
@@ -554,7 +554,7 @@ def test_database_is_away_and_comes_back(
             150,
         )
         folder = slurm_dir / parse_app_handle(handle).app_id
-        for path in (folder / "state.json", folder / "slurm.json"):
+        for path in (folder / "states.jsonl", folder / "slurm.json"):
             path.unlink(missing_ok=True)
         accounting_cluster.kill("slurmdbd")
         asking = SlurmScheduler("t")
@@ -581,7 +581,7 @@ def test_account_and_qos(
     with Runner("tests") as runner:
         handle = runner.run(shell_app("true"), "slurm", {"account": "physics", "qos": "high"})
         assert ended(runner, handle).state is AppState.SUCCEEDED
-        job = _scheduler(runner).apps.store.job_id(parse_app_handle(handle).app_id)
+        job = _scheduler(runner).apps.slurm_job(parse_app_handle(handle).app_id)
         told = ("sacct", "-n", "-P", "-X", "-o", "Account,QOS", "-j", job or "")
         eventually(lambda: accounting_cluster.tool(*told).strip() == "physics|high", 60)
         for cfg, complaint in (

@@ -37,12 +37,13 @@ def ended(runner: Runner, handle: str) -> AppStatus:
 @pytest.fixture
 def small_disk(slurm_dir: Path, tmp_path: Path) -> Iterator[Path]:
     """The folder of the apps is a file system of one megabyte."""
-    slurm_dir.mkdir(mode=0o700)
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(slurm_dir)]
+    home = slurm_dir.parent
+    home.mkdir(mode=0o700)
+    command = ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", str(home)]
     if subprocess.run(command, capture_output=True, check=False).returncode != 0:
         pytest.skip("no file system can be mounted here")
     yield slurm_dir
-    subprocess.run(["umount", "-l", str(slurm_dir)], check=True)
+    subprocess.run(["umount", "-l", str(home)], check=True)
 
 
 def fill(disk: Path) -> Path:
@@ -75,7 +76,7 @@ def test_full_disk_is_waited_for(
     go.touch()
     eventually(lambda: done.exists() and done.read_text() == "x\nx\n", 30)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
     # the wrapper has tried to write, and goes on trying
     eventually(lambda: "No space" in _trace(job), 30)
     filler.unlink()
@@ -145,7 +146,7 @@ def test_controller_is_away_while_the_replicas_start(
     late.chmod(0o755)
     handle = runner.run(shell_app("echo up", num_replicas=2), "slurm", {"python": str(late)})
     eventually((tmp_path / "here").exists, 30)
-    folder = Path(os.environ["TRANSLOAD_SLURM_DIR"]) / parse_app_handle(handle).app_id
+    folder = Path(os.environ["TRANSLOAD_SLURM_DIR"]) / "apps" / parse_app_handle(handle).app_id
     come_back = leave(cluster)
     try:
         (tmp_path / "go").touch()
@@ -175,7 +176,7 @@ def test_component_is_cancelled(
     handle = runner.run(AppDef("pair", roles), "slurm")
     eventually(lambda: all(list(runner.log_lines(handle, role.name, 0)) for role in roles), 60)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
     subprocess.run(["scancel", f"{job}+1"], env=cluster.env, check=True)
     status = runner.wait(handle, timeout=60)
     assert status is not None
@@ -239,7 +240,7 @@ def test_suspended_job_says_so(
 
     eventually(lambda: len(processes()) == 2, 30)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
     subprocess.run(["scontrol", "suspend", job], env=cluster.env, check=True)
     status = eventually(
         lambda: (s := runner.status(handle)) and s.state is AppState.PENDING and s, 30
@@ -260,7 +261,7 @@ def test_renamed_job_is_still_the_app(
     handle = runner.run(shell_app("echo up; sleep 300"), "slurm")
     eventually(lambda: list(runner.log_lines(handle, "main")), 30)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.store.job_id(parse_app_handle(handle).app_id)
+    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
     subprocess.run(
         ["scontrol", "update", f"jobid={job}", "JobName=mine"], env=cluster.env, check=True
     )

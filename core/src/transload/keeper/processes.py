@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Any
 
+    # pid -> (parent's pid, start time, in the kernel's own unit)
+    Snapshot = dict[int, tuple[int, int]]
+
 COOKIE = "TRANSLOAD_APP_COOKIE"
 LOOK, CANCEL = signal.SIGUSR1, signal.SIGUSR2
 """Signals that make a keeper look at requests, or end its job."""
-
-# pid -> (parent's pid, start time, in the kernel's own unit)
-Snapshot = dict[int, tuple[int, int]]
 
 
 def stat_of(pid: int) -> tuple[int, int] | None:

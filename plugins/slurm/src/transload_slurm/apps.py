@@ -10,45 +10,47 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import Any, Final
 
-from transload.errors import AppNotFound, SchedulerUnavailable
+from transload.errors import SchedulerUnavailable
 from transload.keeper import layout
 from transload.keeper.logindex import STREAMS
 from transload.keeper.rules import cancelled_for
-from transload.schedulers.api import (
-    AppDescription,
-    CheckpointFolder,
-    ListAppResponse,
-    LogPage,
-    LogQuery,
-    Submission,
-    check_replica,
-)
+from transload.schedulers.api import Submission
 from transload.schedulers.cancelling import asker
-from transload.schedulers.folder.logs import read_log
-from transload.specs import AppDef, AppState, AppStatus, SpecError
-from transload_slurm import checkpoints, commands, packages, submission
+from transload.schedulers.folder import store
+from transload.schedulers.folder.scheduler import FolderScheduler
+from transload.specs import AppDef, AppState, AppStatus
+from transload_slurm import commands, packages
 from transload_slurm import diagnose as _diagnose
+from transload_slurm import submission as submitting
 from transload_slurm.blobs import Blobs
-from transload_slurm.convert import COMMENT, SlurmRequest, comment_of
+from transload_slurm.convert import COMMENT, SlurmRequest, comment_of, convert
 from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
 from transload_slurm.jobs import Job, Jobs, seconds_until
+from transload_slurm.options import SlurmOptions
 from transload_slurm.states import PUT_BACK, clean, ended, to_state
-from transload_slurm.store import AppFolders, last_line, read_json, write_file
+from transload_slurm.store import (
+    ensure,
+    is_due,
+    last_line,
+    of_slurm,
+    remove,
+    roles_of,
+    slurm_job,
+    state_of,
+    write_file,
+)
 from transload_slurm.watch import OVER, SlurmWatch
 
 _CANCEL_S: Final = 60.0
-_DELETE_S: Final = 120.0
 _OVERDUE_S: Final = 60.0
 _LOG_AGE_S: Final = 2.0
 _LIFT_S: Final = 2.0
 _HOLD_S: Final = 3
 _DOUBT_S: Final = 10.0
 _DAY_S: Final = 86400.0
-_FIRST_LOOK_S: Final = 0.2
-_LONGEST_LOOK_S: Final = 2.0
 
 
-class Apps:
+class Apps(FolderScheduler[SlurmOptions]):
     """Runs jobs on the Slurm whose tools are here, and describes them.
 
     It is thread-safe. Threads that ask Slurm live as long as the question.
@@ -63,7 +65,8 @@ class Apps:
     def __init__(
         self, root: str, per_minute: int | None = None, blobs: Blobs | None = None
     ) -> None:
-        self.store = AppFolders(root)
+        self.name = "slurm"
+        self.home = root
         self._blobs = blobs
         shared = None
         if per_minute:
@@ -75,25 +78,25 @@ class Apps:
 
     where: Final = "this machine's Slurm"
 
-    @property
-    def root(self) -> str:
-        """The folder of the jobs."""
-        return self.store.root
-
     def place(self, folder: str) -> str:
         """Return a ``job_dir`` as it is on the cluster."""
         return os.path.abspath(os.path.expanduser(folder))
 
-    def close(self) -> None:
-        """Nothing is held."""
+    def convert(self, app: AppDef, opts: SlurmOptions) -> SlurmRequest:
+        """Return the request for ``app``. Pure."""
+        return convert(app, opts)
+
+    def slurm_job(self, app_id: str) -> str | None:
+        """Return the id of a job in Slurm, once it has one."""
+        return slurm_job(self.home, app_id)
 
     def submit(
         self,
         request: SlurmRequest,
         app_id: str,
-        given: Submission,
+        submission: Submission,
         mark: str = "",
-        check: submission.Check = submission.still_wanted,
+        check: submitting.Check = submitting.still_wanted,
     ) -> bool:
         """Submit a job, or reattach to it.
 
@@ -102,7 +105,7 @@ class Apps:
         Args:
             request: the request.
             app_id: id of the app.
-            given: what comes with it.
+            submission: what comes with it.
             mark: tells this submit from others when it is tried again.
             check: raises SubmitError once the submitter has given up. By default it waits in this
                 process.
@@ -112,71 +115,75 @@ class Apps:
             SpecError: if a workspace is not there, or a secret was not resolved.
             SubmitError: if Slurm did not take it. Nothing runs, now or later.
         """
-        lay: submission.Lay = submission.copy
+        lay: submitting.Lay = submitting.copy
         if self._blobs is not None:
             lay = self._blobs.lay
-        started = submission.submit(self.store, request, app_id, given, mark, lay, check)
+        started = submitting.submit(self.home, request, app_id, submission, mark, lay, check)
         if started:
-            job_id = self.store.job_id(app_id)
+            job_id = self.slurm_job(app_id)
             if job_id is not None:
                 self.jobs.accepted(job_id, app_id)
-        keep = given.cfg.get("keep_days")
-        if isinstance(keep, (int, float)) and self.store.is_due(_DAY_S):
+        keep = submission.cfg.get("keep_days")
+        if isinstance(keep, (int, float)) and is_due(self.home, _DAY_S):
             with contextlib.suppress(SchedulerUnavailable, OSError):
                 self.prune(older_than=keep * _DAY_S)
-        return started or (self.store.record(app_id) or {}).get("mark") == mark
+        record = store.read_record(self.home, app_id) or {}
+        return started or of_slurm(record).get("mark") == mark
 
     def missing_packages(self, names: Collection[str]) -> list[str]:
         """Return those of these files, beside the jobs, that are not there."""
-        return packages.missing(self.root, names)
+        return packages.missing(self.home, names)
 
     def lay_packages(self, folder: str) -> None:
         """Put the files of a folder beside the jobs."""
-        self.store.ensure()
-        packages.lay(self.root, folder)
+        ensure(self.home)
+        packages.lay(self.home, folder)
 
     def prefetch(self, words: Sequence[str], variables: Mapping[str, str]) -> None:
         """Have uv fetch packages into its cache (see `packages.prefetch`)."""
         packages.prefetch(words, variables)
 
-    def results_store(self, app_id: str) -> None:
-        """Results are on a disk of this machine."""
-
     def withdraw(self, app_id: str, mark: str) -> None:
         """Take back a submit that bears ``mark``, since its submitter does not want it any more."""
-        record = self.store.record(app_id)
-        if record is not None and record["mark"] == mark:
-            submission.take_back(self.store, app_id)
-            self.store.remove(app_id, {**record, "id_given": False})
+        record = store.read_record(self.home, app_id) or {}
+        if of_slurm(record).get("mark") == mark:
+            submitting.take_back(self.home, app_id)
+            remove(self.home, app_id, forget=True)
 
     # -- afterwards
 
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` of many jobs, with one query to Slurm for all that have not ended."""
-        return self._describe_many(app_ids, 0.0)
+    def statuses(self, app_ids: Collection[str]) -> dict[str, AppStatus | None]:
+        """Return how jobs are doing, with one query to Slurm for all that have not ended."""
+        return self._statuses(app_ids, 0.0)
 
-    def _describe_many(
-        self, app_ids: Collection[str], max_age: float
-    ) -> dict[str, AppDescription | None]:
-        found: dict[str, AppDescription | None] = {}
+    def _statuses(self, app_ids: Collection[str], max_age: float) -> dict[str, AppStatus | None]:
+        found: dict[str, AppStatus | None] = {}
         open_: dict[str, tuple[dict[str, Any], str]] = {}
         for app_id in app_ids:
             found[app_id] = None
             try:
-                record = self.store.record(app_id)
-                if record is None:
-                    found[app_id] = self._damaged(app_id)
-                    continue
+                record = store.read_record(self.home, app_id)
             except SchedulerUnavailable as exc:
-                found[app_id] = AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
+                found[app_id] = AppStatus(AppState.UNKNOWN, msg=str(exc))
+                continue
+            if record is None:
+                continue
+            if not record:
+                found[app_id] = self._damaged(app_id)
                 continue
             status, job_id = self._without_asking(app_id, record)
             if status is not None:
-                found[app_id] = self._description(app_id, record, status)
+                found[app_id] = status
             elif job_id is not None:
                 open_[app_id] = (record, job_id)
-        if not open_:
-            return found
+        if open_:
+            found.update(self._asked(open_, max_age))
+        return {app_id: self._completed(app_id, status) for app_id, status in found.items()}
+
+    def _asked(
+        self, open_: Mapping[str, tuple[dict[str, Any], str]], max_age: float
+    ) -> dict[str, AppStatus | None]:
+        """Return how jobs are doing that Slurm has to be asked about."""
         problem = ""
         jobs: dict[str, Job | None] = {}
         try:
@@ -184,35 +191,39 @@ class Apps:
             jobs = self.jobs.ask(
                 {job_id for _, job_id in open_.values()},
                 max_age,
-                lambda: all(map(self._has_ended, open_)),
+                lambda: all(map(self._is_known, open_)),
             )
         except SchedulerUnavailable as exc:
             problem = str(exc)
         if not jobs and not problem:
-            return {**found, **self._describe_many(open_, max_age)}
+            return self._statuses(open_, max_age)
         asked = {job_id: self.jobs.asked_at(job_id, job) for job_id, job in jobs.items()}
+        found: dict[str, AppStatus | None] = {}
         for app_id, (record, job_id) in open_.items():
             if problem:
-                status = self._unreachable(app_id, record, problem)
+                found[app_id] = self._unreachable(app_id, record, problem)
             else:
-                status = self._judge(app_id, record, job_id, jobs[job_id], asked[job_id])
-            found[app_id] = self._description(app_id, record, status)
+                found[app_id] = self._judge(app_id, record, job_id, jobs[job_id], asked[job_id])
         return found
 
-    def _damaged(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job whose record is damaged.
-
-        Its end is known if it was written.
-        """
-        damage = self.store.damage(app_id)
-        if not damage:
+    def _completed(self, app_id: str, status: AppStatus | None) -> AppStatus | None:
+        """Return a status with the time of its end, and the number that Slurm's tools know."""
+        if status is None:
             return None
-        state = self.store.state(app_id)
-        status = AppStatus(AppState.UNKNOWN)
+        if status.is_terminal():
+            status.close(self.ended_at(app_id))
+        if "slurm_job" not in status.engine:
+            job_id = self.slurm_job(app_id)
+            if job_id is not None:
+                status.engine = {"slurm_job": job_id, **status.engine}
+        return status
+
+    def _damaged(self, app_id: str) -> AppStatus:
+        """Return what is known of a job whose record is damaged: its end, if it was written."""
+        state = state_of(self.home, app_id)
         if state is not None and written_end(state):
-            status = AppStatus.from_dict(state)
-        status.msg = "; ".join(filter(None, (status.msg, damage)))
-        return AppDescription(app_id, status)
+            return AppStatus.from_dict(state)
+        return AppStatus(AppState.UNKNOWN)
 
     def _without_asking(
         self, app_id: str, record: dict[str, Any]
@@ -221,19 +232,19 @@ class Apps:
 
         Both are None if there is no such job.
         """
-        folder = self.store.folder(app_id)
-        state = self.store.state(app_id)
+        folder = layout.app_folder(self.home, app_id)
+        state = state_of(self.home, app_id)
         request = self._request(app_id)
         last = _last_word(folder)
         if written_end(state):
             return decide(record, state, None, request=request), None
         if last is not None:
             return self._concluded(app_id, record, state, last), None
-        job_id = self.store.job_id(app_id)
+        job_id = self.slurm_job(app_id)
         if job_id is not None:
             self._seen_at(app_id, state)  # before Slurm is asked
             return None, job_id
-        if submission.being_submitted(folder):
+        if submitting.being_submitted(folder):
             return decide(
                 record,
                 None,
@@ -241,19 +252,19 @@ class Apps:
                 request=request,
             ), None
         try:
-            return None, submission.find_again(self.store, app_id)
+            return None, submitting.find_again(self.home, app_id)
         except SchedulerUnavailable as exc:
             return AppStatus(AppState.UNKNOWN, msg=str(exc)), None
 
     def _request(self, app_id: str) -> str:
         """Return who asked for the end of a job through us, in words, or ``""`` if nobody did."""
-        folder = self.store.folder(app_id)
+        folder = layout.app_folder(self.home, app_id)
         if not layout.is_end_asked(folder):
             return ""
         return cancelled_for(layout.who_asked(folder))
 
     def _unreachable(self, app_id: str, record: dict[str, Any], problem: str) -> AppStatus:
-        state = self.store.state(app_id)
+        state = state_of(self.home, app_id)
         status = decide(record, state, None, request=self._request(app_id))
         if not written_end(state):
             status.state = AppState.UNKNOWN
@@ -275,8 +286,10 @@ class Apps:
         """Return the status of a job by Slurm's answer, and the time when Slurm was asked for it."""
         if job is not None and not self._is_ours(app_id, job):
             job = None  # Slurm has begun to count anew: that is another job
-        state = self.store.state(app_id)  # after Slurm was asked: its end may have come meanwhile
-        present = self.store.job_id(app_id)
+        state = state_of(
+            self.home, app_id
+        )  # after Slurm was asked: its end may have come meanwhile
+        present = self.slurm_job(app_id)
         if job is not None and present not in (job_id, None):  # it was submitted again meanwhile
             job = replace(job, id=str(present), state="PENDING", reason="")
         elif job is not None and _runs(state) and asked < self._seen_at(app_id, state):
@@ -286,7 +299,9 @@ class Apps:
             job = self._as_believed(record, state, job)
         if job is not None and ended(job.state):
             with contextlib.suppress(OSError):
-                write_file(f"{self.store.folder(app_id)}/slurm.json", json.dumps(asdict(job)))
+                write_file(
+                    f"{layout.app_folder(self.home, app_id)}/slurm.json", json.dumps(asdict(job))
+                )
             self._seen.pop(app_id, None)
         self._lift(app_id, job)
         return self._concluded(app_id, record, state, job)
@@ -305,7 +320,11 @@ class Apps:
         supervisor may still write.
         """
         if job.source == "squeue":
-            if record["requeue"] and clean(job.state) in PUT_BACK and self._is_doubted(job):
+            if (
+                of_slurm(record).get("requeue")
+                and clean(job.state) in PUT_BACK
+                and self._is_doubted(job)
+            ):
                 return replace(job, state="PENDING", reason=clean(job.state))
             if ended(job.state) and is_unreported(state, job) and self._is_doubted(job):
                 return replace(job, state="COMPLETING")
@@ -321,7 +340,7 @@ class Apps:
         self, app_id: str, record: dict[str, Any], state: dict[str, Any] | None, job: Job | None
     ) -> AppStatus:
         """Return the status of a job, from what its supervisor wrote and Slurm says."""
-        folder = self.store.folder(app_id)
+        folder = layout.app_folder(self.home, app_id)
         note = ""
         if job is not None and ended(job.state):
             note = last_line(f"{folder}/batch.log")
@@ -341,7 +360,7 @@ class Apps:
         """
         if job is None or job.reason != "BeginTime":
             return
-        if not os.path.exists(f"{self.store.folder(app_id)}/claim"):
+        if not os.path.exists(f"{layout.app_folder(self.home, app_id)}/claim"):
             return  # it has not run before
         # only once: by a clock that is behind the controller's it would seem held for ever
         done, tried = self._lifted.get(job.id, ("", -_LIFT_S))
@@ -354,101 +373,49 @@ class Apps:
                 done = job.start
             self._lifted[job.id] = (done, now)
 
-    def _description(
-        self, app_id: str, record: dict[str, Any], status: AppStatus
-    ) -> AppDescription:
-        if status.is_terminal():
-            status.close(self.store.ended_at(app_id, record))
-        if "slurm_job" not in status.engine:
-            job_id = self.store.job_id(app_id)
-            if job_id is not None:
-                status.engine = {"slurm_job": job_id, **status.engine}
-        app = None
-        with contextlib.suppress(
-            SpecError
-        ):  # damaged, or a newer version's: its status can be read
-            app = AppDef.from_json(json.dumps(record["app"]))
-        return AppDescription(
-            app_id,
-            status,
-            app=app,
-            session=record["session"],
-            cfg=dict(record["cfg"]),
-            digest=record["digest"],
-            tracker_base=record["tracker_base"],
-            parent_run_id=record.get("parent_run_id"),
-            created=record["created"],
-            log_url=f"{record['files']}/logs",
-            checkpoints=record.get("checkpoints"),
-            asked=record.get("asked", {}),
-        )
-
-    def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
-        """Return the folders of checkpoints of a job, with size and age.
-
-        Raises:
-            AppNotFound: if there is no such job.
-        """
-        record = self.store.record(app_id)
-        if record is None:
-            raise AppNotFound(app_id)
-        return checkpoints.found(record)
-
     def existed(self, app_id: str) -> bool:
         """Tell whether a job of that id is or was here.
 
         Of deleted jobs, only those count whose id the caller gave.
         """
-        record = self.store.record(app_id)
-        if record is None:
-            return bool(self.store.damage(app_id)) or self.store.is_gone(app_id)
+        record = store.read_record(self.home, app_id)
+        if not record:
+            return super().existed(app_id)
         # a submitter that died before it reached Slurm leaves a folder, but no job
         return self._without_asking(app_id, record) != (None, None)
-
-    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
-        """Return the jobs of a chain, deleted ones too.
-
-        What a submitter has left that died before it reached Slurm is no job.
-        """
-        ids = self.store.ids_in_chain(prefix)
-        described = self.describe_many(ids.values())
-        return [
-            (number, described[app_id])
-            for number, app_id in ids.items()
-            if described[app_id] is not None or self.existed(app_id)
-        ]
 
     def watch(self, logs: bool = False) -> SlurmWatch:
         """Return a new watch."""
         return SlurmWatch(self._places, self._words, self._logs if logs else None)
 
-    def _readable(self, app_id: str) -> dict[str, Any] | None:
-        """Return the record of a job, or None if there is none or it cannot be read."""
-        try:
-            return self.store.record(app_id)
-        except SchedulerUnavailable:
-            return None
-
     def _places(self, app_id: str) -> list[str]:
-        folder = self.store.folder(app_id)
-        return [folder, f"{folder}/slurm.json", self.store.state_file(app_id)]
+        folder = layout.app_folder(self.home, app_id)
+        return [folder, f"{folder}/slurm.json", layout.state_file(folder)]
 
     def _logs(self, app_id: str) -> list[str]:
-        folder = f"{self.store.folder(app_id)}/logs"
-        roles = (self._readable(app_id) or {}).get("roles", ())
+        record = self._record_or_none(app_id) or {}
         replicas = [
-            f"{folder}/{role['name']}/{k}" for role in roles for k in range(role["num_replicas"])
+            f"{record['logs']}/{role['name']}/{k}"
+            for role in roles_of(record)
+            for k in range(role["num_replicas"])
         ]
         return [f"{replica}/{name}" for replica in replicas for name in STREAMS]
+
+    def _record_or_none(self, app_id: str) -> dict[str, Any] | None:
+        """Return the record of a job, or None if there is none or it cannot be read."""
+        try:
+            return store.read_record(self.home, app_id) or None
+        except SchedulerUnavailable:
+            return None
 
     def _words(self, app_ids: Collection[str]) -> dict[str, str]:
         """Return Slurm's words for those jobs that have not ended."""
         jobs: dict[str, str] = {}
         for app_id in app_ids:
-            record = self._readable(app_id)
-            if record is not None and _last_word(self.store.folder(app_id)) is None:
-                job_id = self.store.job_id(app_id)
-                if job_id is not None and not written_end(self.store.state(app_id)):
+            record = self._record_or_none(app_id)
+            if record is not None and _last_word(layout.app_folder(self.home, app_id)) is None:
+                job_id = self.slurm_job(app_id)
+                if job_id is not None and not written_end(state_of(self.home, app_id)):
                     jobs[app_id] = job_id
         if not jobs:
             return {}
@@ -459,23 +426,6 @@ class Apps:
             self._lift(app_id, job)
             words[app_id] = _word_of(job)
         return words
-
-    def list(self) -> list[ListAppResponse]:
-        """Return the user's jobs, of all sessions, newest first."""
-        described = self.describe_many(self.store.ids())
-        rows = [
-            ListAppResponse(
-                app_id,
-                found.status.state,
-                name=found.app.name if found.app else "",
-                created=found.created,
-                progress=found.status.progress,
-                session=found.session or "",
-            )
-            for app_id, found in described.items()
-            if found is not None
-        ]
-        return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
     def cancel(self, app_id: str) -> bool:
         """Ask Slurm to end a job, without waiting for it.
@@ -488,23 +438,23 @@ class Apps:
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, or refuses.
         """
-        record = self.store.record(app_id)
-        if record is None and self.store.damage(app_id):
+        record = store.read_record(self.home, app_id)
+        if record == {}:
             self._cancel_damaged(app_id)
             return True
-        if record is None or self._has_ended(app_id):
+        if record is None or self._is_known(app_id):
             return record is not None
-        folder = self.store.folder(app_id)
+        folder = layout.app_folder(self.home, app_id)
         first = False
         with contextlib.suppress(OSError):
             was_asked = layout.is_end_asked(folder)
             layout.ask_for_end(folder, asker())
             first = not was_asked
-        job_id = self.store.job_id(app_id)
+        job_id = self.slurm_job(app_id)
         if job_id is None:  # whoever submits it sees the file
-            if submission.being_submitted(folder):
+            if submitting.being_submitted(folder):
                 return True
-            job_id = submission.find_again(self.store, app_id)
+            job_id = submitting.find_again(self.home, app_id)
         if job_id is not None:
             answer = self._scancel(app_id, record, job_id, first=first)
             self.jobs.drop(job_id)
@@ -530,13 +480,13 @@ class Apps:
             job_id: its Slurm job.
             first: its end was not asked for before.
         """
-        seconds = float(record.get("notice") or 0.0)
+        seconds = float(of_slurm(record).get("notice") or 0.0)
         if not seconds or not self._may_run(app_id):
             return commands.run(["scancel", job_id], _CANCEL_S)
         asked = time.time()
         if not first:
             with contextlib.suppress(OSError):
-                asked = os.stat(f"{self.store.folder(app_id)}/cancel").st_mtime
+                asked = os.stat(f"{layout.app_folder(self.home, app_id)}/cancel").st_mtime
         if time.time() - asked > seconds + _OVERDUE_S:  # its supervisor has not seen it
             return commands.run(["scancel", job_id], _CANCEL_S)
         # a job that waits, perhaps once more, gets no notice
@@ -546,58 +496,38 @@ class Apps:
 
     def _may_run(self, app_id: str) -> bool:
         """Tell whether replicas may run now. Their supervisor writes a moment later that they do."""
-        if not os.path.exists(f"{self.store.folder(app_id)}/claim"):
+        if not os.path.exists(f"{layout.app_folder(self.home, app_id)}/claim"):
             return False
-        state = self.store.state(app_id)
+        state = state_of(self.home, app_id)
         return state is None or not _is_away(state)
 
-    def _has_ended(self, app_id: str) -> bool:
+    def _is_known(self, app_id: str) -> bool:
         """Tell, from the folder alone, whether a job has ended."""
-        state = self.store.state(app_id)
-        return written_end(state) or _last_word(self.store.folder(app_id)) is not None
+        state = state_of(self.home, app_id)
+        return written_end(state) or _last_word(layout.app_folder(self.home, app_id)) is not None
 
-    def delete(self, app_id: str) -> bool:
-        """Delete a job, which is ended first if it runs.
-
-        The record of an id that the caller gave stays.
-
-        Returns:
-            False if there is no such job.
+    def has_ended(self, app_id: str) -> bool:
+        """Tell whether a job has ended, by an answer of Slurm that may be some seconds old.
 
         Raises:
-            SchedulerUnavailable: if Slurm cannot be asked, or the job does not end.
+            SchedulerUnavailable: if its record is damaged, and somebody is submitting it.
         """
-        record = self.store.record(app_id)
+        record = store.read_record(self.home, app_id)
         if record is None:
-            return self._delete_damaged(app_id)
-        if not self._has_ended(app_id):
-            self.cancel(app_id)
-            self._await_end(app_id, float(record.get("notice") or 0.0))
-        self.store.remove(app_id, record)
-        return True
+            return True
+        if not record:
+            return self._has_damaged_ended(app_id)
+        if self._is_known(app_id):
+            return True
+        status = self._statuses([app_id], _LOG_AGE_S)[app_id]
+        return status is None or status.is_terminal()
 
-    def _delete_damaged(self, app_id: str) -> bool:
-        """Delete a job with a damaged record once Slurm has no job of it.
-
-        Returns False if the record is not damaged.
-        """
-        if not self.store.damage(app_id):
-            return False
-        if submission.being_submitted(self.store.folder(app_id)):
+    def _has_damaged_ended(self, app_id: str) -> bool:
+        if submitting.being_submitted(layout.app_folder(self.home, app_id)):
             raise SchedulerUnavailable(
                 f"job {app_id}: somebody is submitting it; try again when that is over"
             )
-        deadline = time.monotonic() + _DELETE_S
-        pause = _FIRST_LOOK_S
-        while jobs := self._cancel_damaged(app_id):
-            if time.monotonic() >= deadline:
-                raise SchedulerUnavailable(
-                    f"job {app_id} does not end: Slurm still has its job {jobs[0]}"
-                )
-            time.sleep(pause)
-            pause = min(pause * 1.5, _LONGEST_LOOK_S)
-        self.store.remove_damaged(app_id)
-        return True
+        return not self._cancel_damaged(app_id)
 
     def _cancel_damaged(self, app_id: str) -> Sequence[str]:
         """Cancel Slurm's jobs of a job whose record is damaged, and return those that still run.
@@ -608,11 +538,11 @@ class Apps:
         Raises:
             SchedulerUnavailable: if Slurm cannot be asked, refuses, or a job may be another job's.
         """
-        known = self.store.job_id(app_id)
-        alive = [job for job in submission.jobs_of(app_id, known) if not ended(job.state)]
+        known = self.slurm_job(app_id)
+        alive = [job for job in submitting.jobs_of(app_id, known) if not ended(job.state)]
         if not alive:
             return []
-        token = submission.token_of(self.store, app_id)
+        token = submitting.token_of(self.home, app_id)
         ours = f"{comment_of(app_id, token)} "
         mine = [
             job.id
@@ -643,103 +573,49 @@ class Apps:
         *,
         dry_run: bool = False,
     ) -> Collection[str]:
-        """Delete ended jobs, first the old ones, then the oldest until the rest is small enough.
-
-        Blobs of workspaces that no submit uses are deleted, too.
-
-        Args:
-            older_than: seconds since their end was written. With None, age does not matter.
-            max_size: bytes that all ended jobs together may take, ``job_dir`` included. With None,
-                size does not matter.
-            now: seconds since the epoch, by default the present time.
-            dry_run: delete nothing, only return what would be deleted.
-
-        Returns:
-            The ids of the deleted jobs, oldest first.
-        """
-        if now is None:
-            now = time.time()
-        described = self.describe_many(self.store.ids())
-        records = {
-            app_id: record
-            for app_id, found in described.items()
-            if found is not None
-            and found.status.is_terminal()
-            and (record := self.store.record(app_id)) is not None
-        }
-        sizes = {
-            app_id: self.store.size(app_id, records[app_id])
-            for app_id in records
-            if max_size is not None
-        }
-        total = sum(sizes.values())
-        removed = []
-        for end, app_id in sorted(
-            (self.store.ended_at(app_id, records[app_id]), app_id) for app_id in records
-        ):
-            old = older_than is not None and now - end >= older_than
-            if old or (max_size is not None and total > max_size):
-                if not dry_run:
-                    self.store.remove(app_id, records[app_id])
-                total -= sizes.get(app_id, 0)
-                removed.append(app_id)
-        if not dry_run:
-            self.store.sweep_checkpoints()
+        """Delete ended jobs, and blobs of workspaces that no submit uses, as the base says."""
+        removed = super().prune(older_than, max_size, now, dry_run=dry_run)
         if self._blobs is not None and not dry_run:
             self._blobs.sweep()
         return removed
 
-    def _await_end(self, app_id: str, notice: float = 0.0) -> None:
-        deadline = time.monotonic() + _DELETE_S + notice
+    def ended_at(self, app_id: str) -> float:
+        """Return when the end of a job was written, by its supervisor or by us for Slurm."""
+        noted = f"{layout.app_folder(self.home, app_id)}/slurm.json"
+        return max(super().ended_at(app_id), store.changed_at(noted) or 0.0)
+
+    def size_of(self, app_id: str) -> int:
+        """Return how many bytes a job takes on disk, with what lies in ``job_dir``."""
+        folder = layout.app_folder(self.home, app_id)
+        record = store.read_record(self.home, app_id) or {}
+        return sum(map(store.size_of, {folder, str(of_slurm(record).get("files") or folder)}))
+
+    def remove(self, app_id: str) -> None:
+        """Remove all that is left of a job, in ``job_dir`` too."""
+        remove(self.home, app_id)
+
+    def _await_end(self, app_id: str, patience: float) -> None:
+        """Wait until a job has ended, or Slurm has forgotten it. The queue may be slow."""
+        deadline = time.monotonic() + 2 * patience
         watch = SlurmWatch(self._places, self._words)
         watch.update([app_id])
-        while True:
-            found = self.describe_many([app_id])[app_id]
-            if found is None or found.status.is_terminal() or found.status.msg == FORGOTTEN:
-                return
-            if (
-                found.status.state is AppState.UNKNOWN
-                and time.monotonic() >= deadline - _DELETE_S / 2
-            ):
-                raise SchedulerUnavailable(f"job {app_id} cannot be ended: {found.status.msg}")
+        while not self._is_over(app_id):
             if time.monotonic() >= deadline:
-                raise SchedulerUnavailable(f"job {app_id} does not end: {found.status.msg}")
+                raise SchedulerUnavailable(f"job {app_id} does not end{self._doing(app_id)}")
             watch.wait(1.0)
+
+    def _is_over(self, app_id: str) -> bool:
+        if store.read_record(self.home, app_id) == {}:
+            return self._has_damaged_ended(app_id)
+        status = self.statuses([app_id])[app_id]
+        return status is None or status.is_terminal() or status.msg == FORGOTTEN
 
     def diagnose(self) -> Sequence[_diagnose.Check]:
         """Return checks for ``transload doctor``.
 
         Each has a subject, whether it is well, and details.
         """
-        return _diagnose.diagnose(self.store)
-
-    # -- logs
-
-    def _over(self, app_id: str) -> bool:
-        """Tell whether a job has ended, by an answer of Slurm that may be some seconds old."""
-        record = self.store.record(app_id)
-        if record is None or self._has_ended(app_id):
-            return True
-        found = self._describe_many([app_id], _LOG_AGE_S)[app_id]
-        return found is None or found.status.is_terminal()
-
-    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a log, without waiting for more of it.
-
-        Raises:
-            AppNotFound: if there is no such app.
-            SpecError: for an unknown role or replica, or a malformed cursor.
-        """
-        record = self.store.record(app_id)
-        if record is None and (damage := self.store.damage(app_id)):
-            raise SchedulerUnavailable(f"job {app_id}: {damage}")
-        if record is None:
-            raise AppNotFound(app_id)
-        sizes = {each["name"]: each["num_replicas"] for each in record["roles"]}
-        check_replica(app_id, sizes, query.role, query.replica)
-        over = self._over(app_id)  # asked before the log is read: nothing is written after an end
-        folder = f"{self.store.folder(app_id)}/logs/{query.role}/{query.replica}"
-        return read_log(folder, query, over)
+        return _diagnose.diagnose(self.home)
 
 
 def _is_away(state: Mapping[str, Any]) -> bool:
@@ -759,7 +635,7 @@ def _not_waiting(word: str) -> str:
 
 def _last_word(folder: str) -> Job | None:
     """Return what was noted of a job's end, or None if nothing was, or the note is damaged."""
-    found = read_json(f"{folder}/slurm.json")
+    found = layout.read_json(f"{folder}/slurm.json")
     if found is None:
         return None
     if not all(isinstance(value, str) for value in found.values()):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, UnsupportedFeature
+from transload.keeper import layout
 from transload.runtime.progress_server import served
 from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import (
@@ -686,11 +687,14 @@ def format_request(request: SlurmRequest, root: str = "") -> str:
         from transload_slurm.store import root_folder
 
         root = root_folder()
-    folder = f"{request.job_dir or root}/{request.app_id}"
+    own = layout.app_folder(root, request.app_id)
+    folder = own
+    if request.job_dir:
+        folder = f"{request.job_dir}/{request.app_id}"
     workspace = ""
     if request.roles[0].workspace:
         workspace = f"{folder}/workspace/0"
-    lines = [script(request, request.app_id, f"{root}/{request.app_id}", "<token>", workspace)]
+    lines = [script(request, request.app_id, own, "<token>", workspace)]
     for role in request.roles:
         lines.append(
             f"role {role.name}: {role.num_replicas} replica(s) in "

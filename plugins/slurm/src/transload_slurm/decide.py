@@ -9,6 +9,7 @@ from transload.keeper.rules import needed_replicas
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus, is_terminal
 from transload_slurm.jobs import Job
 from transload_slurm.states import WHY, clean, ended, to_state
+from transload_slurm.store import roles_of
 from transload_slurm.waiting import in_words
 
 NEVER: Final = "DependencyNeverSatisfied"
@@ -34,7 +35,7 @@ def written_end(state: Mapping[str, Any] | None) -> bool:
 
 
 def to_state_of(state: Mapping[str, Any]) -> AppState:
-    """Return the state in a ``state.json``."""
+    """Return the state in a file of states."""
     return AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
 
 
@@ -146,7 +147,7 @@ def _check_completed(status: AppStatus, record: Mapping[str, Any], job: Job) -> 
 
     COMPLETED only means that the batch script had exit code 0.
     """
-    for role, asked in zip(status.roles, record["roles"], strict=False):
+    for role, asked in zip(status.roles, roles_of(record), strict=False):
         states = [replica.state for replica in role.replicas]
         if states.count(AppState.SUCCEEDED) >= needed_replicas(asked):
             continue
@@ -235,7 +236,7 @@ def _requeue_replicas(status: AppStatus) -> None:
 def _pending(record: Mapping[str, Any]) -> list[RoleStatus]:
     """Return the roles of a job of which nothing was written yet."""
     roles = []
-    for role in record["roles"]:
+    for role in roles_of(record):
         name = role["name"]
         count = role["num_replicas"]
         replicas = [ReplicaStatus(k, AppState.PENDING, name, "") for k in range(count)]

@@ -9,7 +9,7 @@ import shutil
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload_slurm import commands
 from transload_slurm.file_systems import file_system
-from transload_slurm.store import ENV_FOLDER, AppFolders
+from transload_slurm.store import ENV_FOLDER, ensure
 
 Check = tuple[str, bool, str]
 _TOOLS = ("sbatch", "squeue", "scancel", "scontrol", "srun")
@@ -17,9 +17,9 @@ _TIMEOUT_S = 30.0
 _SHARED = f"login and compute nodes must share it ({ENV_FOLDER})"
 
 
-def diagnose(store: AppFolders) -> list[Check]:
+def diagnose(home: str) -> list[Check]:
     """Return ``(what was looked at, whether it is well, what was found)`` for each point."""
-    checks = [_tools(), _folder(store)]
+    checks = [_tools(), _folder(home)]
     if checks[0][1]:
         checks += [_controller(), _partitions(), _accounting()]
     return checks
@@ -36,30 +36,30 @@ def _tools() -> Check:
     return "clients", True, answer.out.strip()
 
 
-def _folder(store: AppFolders) -> Check:
-    there = store.root
+def _folder(home: str) -> Check:
+    there = home
     while not os.path.lexists(there):
         there = os.path.dirname(there)
-    if there != store.root:
+    if there != home:
         if not os.path.isdir(there) or not os.access(there, os.W_OK | os.X_OK):
             return (
                 "folder",
                 False,
-                f"{store.root} cannot be made: {there} is no folder that you may write to",
+                f"{home} cannot be made: {there} is no folder that you may write to",
             )
         return (
             "folder",
             True,
-            f"{store.root} (made when first needed), on {file_system(there)}: {_SHARED}",
+            f"{home} (made when first needed), on {file_system(there)}: {_SHARED}",
         )
     try:
-        store.ensure()
-        probe = f"{store.root}/.probe-{os.getpid()}"
+        ensure(home)
+        probe = f"{home}/.probe-{os.getpid()}"
         os.mkdir(probe)
         os.rmdir(probe)
     except (ConfigError, OSError) as exc:
         return "folder", False, str(exc)
-    return "folder", True, f"{store.root}, on {file_system(store.root)}: {_SHARED}"
+    return "folder", True, f"{home}, on {file_system(home)}: {_SHARED}"
 
 
 def _controller() -> Check:

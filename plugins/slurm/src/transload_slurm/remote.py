@@ -46,7 +46,7 @@ class RemoteApps:
     """
 
     def __init__(self, host: str, root: str, python: str = "python3") -> None:
-        self.root = root
+        self.home = root
         self.where = f"ssh {host}"
         self.connection = shared(ssh.check_host(host), root, python, user=self)
 

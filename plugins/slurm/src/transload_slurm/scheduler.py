@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from transload.errors import SchedulerUnavailable, SubmitError
+from transload.keeper import layout
 from transload.runtime.tracking import LocalStore, Store
 from transload.schedulers.api import (
     AppDescription,
@@ -22,7 +23,6 @@ from transload.schedulers.api import (
 )
 from transload.schedulers.folder.store import safe_id
 from transload.specs import AppDef, Role
-from transload_slurm import checkpoints
 from transload_slurm import convert as _convert
 from transload_slurm import packages as _packages
 from transload_slurm.apps import Apps
@@ -75,7 +75,7 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
 
     def location(self) -> str:
         """Return the login node, and the folder of the jobs."""
-        return f"{self.apps.where}, jobs in {self.apps.root}"
+        return f"{self.apps.where}, jobs in {self.apps.home}"
 
     # -- before a submit
 
@@ -90,12 +90,15 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
 
     def format_request(self, request: _convert.SlurmRequest) -> str:
         """Return the batch script and what each role runs, with secrets masked."""
-        return _convert.format_request(request, self.apps.root)
+        return _convert.format_request(request, self.apps.home)
 
     def results_folder(self, app_id: str, opts: SlurmOptions) -> str | None:
         """Return the job's own folder for results, which the nodes share."""
-        base = self.apps.place(opts.job_dir) if opts.job_dir else self.apps.root
-        return f"{base}/{app_id}/results" if safe_id(app_id) else None
+        if not safe_id(app_id):
+            return None
+        if opts.job_dir:
+            return f"{self.apps.place(opts.job_dir)}/{app_id}/results"
+        return f"{layout.app_folder(self.apps.home, app_id)}/results"
 
     def expand_user(self, path: str) -> str:
         """Return a path with ``~`` as jobs see it. Behind ssh only the login node knows the home."""
@@ -107,7 +110,7 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
         It lies in ``checkpoint_base``, else in the folder of the jobs.
         """
         base = _convert.checkpoint_base(opts, here=isinstance(self.apps, Apps))
-        return checkpoints.folder_of(self.apps.root, base, name, role.name)
+        return f"{base or f'{self.apps.home}/checkpoints'}/{name}/{role.name}"
 
     def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
         """Return the folders of checkpoints of a job, with size and age."""
@@ -147,7 +150,7 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
 
     def with_packages(self, role: Role, packages: Packages, opts: SlurmOptions) -> Role:
         """Return a role that is started by the uv beside the jobs."""
-        return _packages.with_packages(role, packages, opts, self.apps.root)
+        return _packages.with_packages(role, packages, opts, self.apps.home)
 
     def bring_packages(
         self,

@@ -22,8 +22,10 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
+from transload.keeper import layout
 from transload.runtime.tracking.names import local_path
 from transload.schedulers.api import Submission
+from transload.schedulers.folder import store
 from transload.schedulers.folder.home import make_private
 from transload.schedulers.folder.store import safe_id
 from transload.schedulers.local.convert import inherited
@@ -33,11 +35,11 @@ from transload_slurm.job import OF_THE_CORE
 from transload_slurm.jobs import Job, boot_id, squeue
 from transload_slurm.store import (
     BULKY,
-    SCHEMA,
-    AppFolders,
+    ensure,
     make_marked,
-    read_json,
-    read_text,
+    read_word,
+    remove,
+    slurm_job,
     write_file,
 )
 
@@ -85,7 +87,7 @@ def still_wanted() -> None:
 
 
 def submit(
-    store: AppFolders,
+    home: str,
     request: SlurmRequest,
     app_id: str,
     submission: Submission,
@@ -106,79 +108,63 @@ def submit(
         raise SpecError(
             f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'"
         )
-    store.ensure()
-    if store.is_gone(app_id) and store.record(app_id) is None:
+    ensure(home)
+    if store.is_gone(home, app_id) and store.read_record(home, app_id) is None:
         raise AppExists(
             app_id, f"job id {app_id!r} was a job that has been deleted; choose another id"
         )
-    record = _record(store, request, app_id, submission)
-    record["mark"] = mark or os.urandom(16).hex()
+    record = _record(home, request, app_id, submission, mark)
     try:
-        created = _create(store, app_id, record)
+        created = _create(home, app_id, record)
     except OSError as exc:
         raise SubmitError(
             f"job {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING
         ) from exc
     if created:
-        _launch(store, request, app_id, submission, lay, check, fresh=True)
+        _launch(home, request, app_id, submission, lay, check, fresh=True)
         return True
-    found = store.record(app_id)
-    if found is None and (damage := store.damage(app_id)):
-        raise AppExists(app_id, f"job {app_id!r} is there: {damage}")
+    found = store.read_record(home, app_id)
+    if found == {}:
+        raise AppExists(app_id, f"job {app_id!r} is there: {store.damaged_record(home, app_id)}")
     if found is None or found["digest"] != submission.digest:
         raise AppExists(app_id)
-    return _reattach(store, request, app_id, submission, mark, lay, check)
+    return _reattach(home, request, app_id, submission, mark, lay, check)
 
 
 def _record(
-    store: AppFolders, request: SlurmRequest, app_id: str, submission: Submission
+    home: str, request: SlurmRequest, app_id: str, submission: Submission, mark: str
 ) -> dict[str, Any]:
-    roles = [
-        {"name": role.name, "num_replicas": role.num_replicas, "min_replicas": role.min_replicas}
-        for role in request.roles
-    ]
+    files = layout.app_folder(home, app_id)
+    if request.job_dir:
+        files = f"{request.job_dir}/{app_id}"
+    notices = [role.notice for role in request.roles if role.notice is not None]
+    # fields that are written only when set
+    more: dict[str, Any] = {}
+    if any(role.checkpoints for role in request.roles):
+        more["checkpoints"] = submission.checkpoints
+        more["checkpoint_base"] = request.checkpoint_base
+    if submission.asked:
+        more["asked"] = dict(submission.asked)
     return {
-        "schema": SCHEMA,
+        "schema": layout.SCHEMA,
         "app_id": app_id,
         "session": submission.session,
-        "app": json.loads(submission.app.masked().to_json()),
+        "app": submission.app.masked().to_dict(),
         "cfg": dict(submission.cfg),
         "digest": submission.digest,
         "tracker_base": submission.tracker_base,
         "parent_run_id": submission.parent_run_id,
         "created": time.time(),
         "id_given": submission.id_given,
-        "requeue": "--requeue" in request.sbatch,
-        "roles": roles,
-        "files": f"{_elsewhere(store, request) or store.root}/{app_id}",
-        **_checkpoints(request, submission),
-        **_notice(request),
-        **({"asked": dict(submission.asked)} if submission.asked else {}),
+        "logs": f"{files}/logs",
+        "slurm": {
+            "files": files,
+            "mark": mark or os.urandom(16).hex(),
+            "requeue": "--requeue" in request.sbatch,
+            "notice": max(notices, default=0.0),
+        },
+        **more,
     }
-
-
-def _checkpoints(request: SlurmRequest, submission: Submission) -> dict[str, Any]:
-    """Return what a record says of checkpoints, or nothing for a job without them."""
-    folders = {role.name: role.checkpoints for role in request.roles if role.checkpoints}
-    if not folders:
-        return {}
-    return {"checkpoints": submission.checkpoints, "checkpoint_folders": folders}
-
-
-def _notice(request: SlurmRequest) -> dict[str, Any]:
-    """Return the longest notice in a record, in seconds, as a dict, or {} if there is none."""
-    seconds = [role.notice for role in request.roles if role.notice is not None]
-    if not seconds:
-        return {}
-    return {"notice": max(seconds)}
-
-
-def _elsewhere(store: AppFolders, request: SlurmRequest) -> str | None:
-    """Return the folder for large files, if it is not the folder of the jobs itself."""
-    same = request.job_dir is None or os.path.realpath(request.job_dir) == os.path.realpath(
-        store.root
-    )
-    return None if same else request.job_dir
 
 
 def _me() -> str:
@@ -202,21 +188,21 @@ def _started(pid: object) -> str:
     return "" if fields[0] in "ZX" else fields[19]
 
 
-def _create(store: AppFolders, app_id: str, record: dict[str, Any]) -> bool:
+def _create(home: str, app_id: str, record: dict[str, Any]) -> bool:
     """Make the job's folder in one step. Return False if it is there."""
-    if os.path.lexists(store.folder(app_id)):
+    if os.path.lexists(layout.app_folder(home, app_id)):
         return False  # an empty one too: the rename would take its place
-    staged = f"{store.root}/.new-{os.urandom(8).hex()}"
+    staged = layout.app_folder(home, f".new-{os.urandom(8).hex()}")
     os.mkdir(staged, 0o700)
     try:
         write_file(f"{staged}/record.json", json.dumps(record))
         write_file(f"{staged}/submitting", _me())
         os.rename(
-            staged, store.folder(app_id)
+            staged, layout.app_folder(home, app_id)
         )  # onto a folder that is not empty: refused by the file system
     except OSError:
-        shutil.rmtree(staged, ignore_errors=True)
-        if os.path.isdir(store.folder(app_id)):
+        layout.remove_tree(staged)
+        if os.path.isdir(layout.app_folder(home, app_id)):
             return False
         raise
     return True
@@ -228,7 +214,7 @@ def being_submitted(folder: str) -> bool:
     That is a living process of this machine, or one elsewhere that began a moment ago.
     """
     path = f"{folder}/submitting"
-    holder = read_json(path)
+    holder = layout.read_json(path)
     if holder is None or not {"host", "boot", "pid", "started"} <= holder.keys():
         return False
     if holder["host"] == os.uname().nodename and holder["boot"] == boot_id():
@@ -239,9 +225,9 @@ def being_submitted(folder: str) -> bool:
         return False
 
 
-def token_of(store: AppFolders, app_id: str) -> str:
+def token_of(home: str, app_id: str) -> str:
     """Return what tells the latest submit of a job from earlier ones, or ``""`` if not readable."""
-    return read_text(f"{store.folder(app_id)}/token") or ""
+    return read_word(f"{layout.app_folder(home, app_id)}/token") or ""
 
 
 def jobs_of(app_id: str, known: str | None = None) -> list[Job]:
@@ -263,27 +249,27 @@ def jobs_of(app_id: str, known: str | None = None) -> list[Job]:
     ]
 
 
-def find_again(store: AppFolders, app_id: str) -> str | None:
+def find_again(home: str, app_id: str) -> str | None:
     """Return the id of a job in Slurm that its submitter could not note, and note it now.
 
     Raises:
         SchedulerUnavailable: if Slurm cannot be asked.
     """
-    known = store.job_id(app_id)
+    known = slurm_job(home, app_id)
     if known is not None:
         return known
     # a stranger may have the name: the comment, with the token of the submit, tells
-    ours = comment_of(app_id, token_of(store, app_id))
+    ours = comment_of(app_id, token_of(home, app_id))
     mine = [job.id for job in jobs_of(app_id) if f"{job.comment} ".startswith(f"{ours} ")]
     if not mine:
         return None
     job_id = max(mine, key=int)
-    write_file(f"{store.folder(app_id)}/job.json", json.dumps({"id": job_id}))
+    write_file(f"{layout.app_folder(home, app_id)}/job.json", json.dumps({"id": job_id}))
     return job_id
 
 
 def _reattach(
-    store: AppFolders,
+    home: str,
     request: SlurmRequest,
     app_id: str,
     submission: Submission,
@@ -292,24 +278,24 @@ def _reattach(
     check: Check,
 ) -> bool:
     """Reattach to a job that is there. If its submitter died before the end, finish the submit."""
-    folder = store.folder(app_id)
+    folder = layout.app_folder(home, app_id)
     deadline = time.monotonic() + _WAIT_S
-    while store.job_id(app_id) is None:
-        record = store.record(app_id)
+    while slurm_job(home, app_id) is None:
+        record = store.read_record(home, app_id)
         if record is None:  # the other one failed, and took it back
-            return submit(store, request, app_id, submission, mark, lay, check)
+            return submit(home, request, app_id, submission, mark, lay, check)
         if not being_submitted(folder) and _take_over(folder):
             try:
-                if find_again(store, app_id) is not None:
+                if find_again(home, app_id) is not None:
                     return False
             except SchedulerUnavailable as exc:
                 raise SubmitError(
                     f"job {app_id!r}: an earlier submit was interrupted; {exc}", transient=True
                 ) from exc
             finally:
-                if store.job_id(app_id) is not None:
+                if slurm_job(home, app_id) is not None:
                     _unlink(f"{folder}/submitting")
-            _launch(store, request, app_id, submission, lay, check, fresh=False)
+            _launch(home, request, app_id, submission, lay, check, fresh=False)
             return True
         if time.monotonic() >= deadline:
             raise SubmitError(
@@ -342,7 +328,7 @@ def _unlink(path: str) -> None:
 
 
 def _launch(
-    store: AppFolders,
+    home: str,
     request: SlurmRequest,
     app_id: str,
     submission: Submission,
@@ -355,7 +341,7 @@ def _launch(
 
     If that fails, the folder goes, and with it any job that starts later.
     """
-    folder = store.folder(app_id)
+    folder = layout.app_folder(home, app_id)
     try:
         token = os.urandom(8).hex()
         write_file(f"{folder}/token", token)
@@ -363,7 +349,7 @@ def _launch(
             _unlink(f"{folder}/submitting")
             return
         request = preemption.with_signals(request, os.environ)
-        _fill(folder, store.record(app_id) or {}, request, token, lay, again=not fresh)
+        _fill(folder, store.read_record(home, app_id) or {}, request, token, lay, again=not fresh)
         check()
         job_id = _sbatch(folder, request, app_id, submission)
         _check_again(check, job_id)  # before anybody can see that it was submitted
@@ -375,10 +361,8 @@ def _launch(
             _unlink(f"{folder}/submitting")
             return
         if refused or not isinstance(exc, Exception):  # else Slurm cannot be asked
-            take_back(store, app_id)
-        record = store.record(app_id)
-        if record is not None:
-            store.remove(app_id, {**record, "id_given": False})
+            take_back(home, app_id)
+        remove(home, app_id, forget=True)
         if isinstance(exc, OSError):
             raise SubmitError(
                 f"job {app_id!r} was not submitted: {exc}", transient=exc.errno in _PASSING
@@ -410,13 +394,13 @@ def _runs_all_the_same(folder: str) -> bool:
     return _claimed(folder)
 
 
-def take_back(store: AppFolders, app_id: str) -> None:
+def take_back(home: str, app_id: str) -> None:
     """End the job of an ``sbatch`` that failed though it had submitted.
 
     If the job is not found, it ends by itself.
     """
     with contextlib.suppress(SchedulerUnavailable, OSError):
-        job_id = find_again(store, app_id)
+        job_id = find_again(home, app_id)
         if job_id is not None:
             commands.run(["scancel", job_id], _SBATCH_S)
 
@@ -427,7 +411,7 @@ def _claimed(folder: str) -> bool:
     One that has just found the new token ends immediately.
     """
     for _ in range(3):
-        if read_text(f"{folder}/claim") is None:
+        if read_word(f"{folder}/claim") is None:
             return False
         time.sleep(0.2)
     return True
@@ -437,10 +421,10 @@ def _fill(
     folder: str, record: dict[str, Any], request: SlurmRequest, token: str, lay: Lay, *, again: bool
 ) -> None:
     app_id = record["app_id"]
-    files = record["files"]
+    files = record["slurm"]["files"]
     if files != folder:
         try:
-            make_marked(files, record["mark"], again=again)
+            make_marked(files, record["slurm"]["mark"], again=again)
         except FileExistsError as exc:
             raise ConfigError(
                 f"run option job_dir={request.job_dir}: {files} is there already, and not made by "

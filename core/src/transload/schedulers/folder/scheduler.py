@@ -23,7 +23,7 @@ from transload.schedulers.api import (
 )
 from transload.schedulers.folder import store
 from transload.schedulers.folder.logs import read_log
-from transload.specs import AppDef, AppState, AppStatus, Role
+from transload.specs import AppState, AppStatus, Role
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -273,7 +273,7 @@ class FolderScheduler(SchedulerBase[Opts]):
 
     def checkpoint_folder(self, name: str, role: Role, opts: Opts) -> str | None:
         """Return the folder of a role's checkpoints, beside the jobs."""
-        return f"{store.checkpoint_base(self.home, {})}/{name}/{role.name}"
+        return f"{self.home}/checkpoints/{name}/{role.name}"
 
     def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
         """Return the folders of checkpoints of a job, with size and age."""
@@ -298,12 +298,7 @@ class FolderScheduler(SchedulerBase[Opts]):
         record = store.read_record(self.home, app_id)
         if record is None:
             raise AppNotFound(app_id)
-        name = record.get("checkpoints")
-        app: AppDef | None = store.app_of(app_id, record)
-        if name is None or app is None:
-            return {}
-        base = store.checkpoint_base(self.home, record)
-        return {role.name: f"{base}/{name}/{role.name}" for role in app.roles if role.checkpoints}
+        return store.checkpoint_folders(self.home, record)
 
 
 def _longest_notice(record: Mapping[str, Any]) -> float:

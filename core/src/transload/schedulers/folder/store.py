@@ -77,7 +77,8 @@ def read_record(home: str, app_id: str) -> dict[str, Any] | None:
     if cached is not None and cached[0] == key:
         return cached[1]
     record = _read(path) or {}
-    if not _has_schema(record, path) or not _is_record(record):
+    # that of another job is in a copy of that job's folder
+    if not _has_schema(record, path) or not _is_record(record) or record.get("app_id") != app_id:
         record = {}
     keep(_records, path, (key, record))
     return record
@@ -124,18 +125,19 @@ def _is_record(record: dict[str, Any]) -> bool:
     app = record.get("app") or {}
     roles = app.get("roles", [])
     return (
-        all(map(_is_text, (*texts, app.get("name"))))
+        all(isinstance(record.get(name), str) for name in ("session", "digest", "logs"))
+        and all(map(_is_text, (*texts, app.get("name"))))
         and isinstance(roles, list)
         and all(map(_is_asked_role, roles))
         and isinstance(record.get("workspaces") or [], list)
         and _is_moment(record.get("created"))
-        and _is_checkpoints_name(record.get("checkpoints"))
+        and (record.get("checkpoints") is None or _is_folder_name(record["checkpoints"]))
     )
 
 
 def _is_asked_role(role: object) -> bool:
     """Tell whether a role of an app definition has a name and a number of replicas."""
-    if not isinstance(role, dict) or not isinstance(role.get("name"), str):
+    if not isinstance(role, dict) or not _is_folder_name(role.get("name")):
         return False
     return isinstance(role.get("num_replicas", 1), int)
 
@@ -151,12 +153,12 @@ def _is_text(value: object) -> bool:
     return True
 
 
-def _is_checkpoints_name(value: object) -> bool:
-    """Tell whether a value is None or safe as the name of a folder of checkpoints.
+def _is_folder_name(value: object) -> bool:
+    """Tell whether a value is safe as the name of a folder.
 
-    A job may have written another value, to have some other folder removed.
+    A job may have written another value, to have some other folder read or removed.
     """
-    return value is None or (isinstance(value, str) and safe_id(value))
+    return isinstance(value, str) and safe_id(value)
 
 
 def _is_moment(value: object) -> bool:
@@ -274,13 +276,16 @@ def is_gone(home: str, app_id: str) -> bool:
     return safe_id(app_id) and os.path.exists(f"{home}/gone/{app_id}")
 
 
-def remove(home: str, app_id: str, lock: Lock = contextlib.nullcontext) -> None:
+def remove(
+    home: str, app_id: str, lock: Lock = contextlib.nullcontext, *, forget: bool = False
+) -> None:
     """Remove a job that has ended. An id that the caller gave stays known.
 
     Args:
         home: folder of the scheduler.
         app_id: the job.
         lock: holds what a submit holds while it makes folders of checkpoints.
+        forget: the id may be used again, though the caller gave it.
 
     Raises:
         SchedulerUnavailable: if it cannot be removed.
@@ -291,10 +296,10 @@ def remove(home: str, app_id: str, lock: Lock = contextlib.nullcontext) -> None:
         return
     try:
         # a damaged record does not say whether the caller gave the id, so it may have
-        if record.get("id_given", True):
+        if not forget and record.get("id_given", True):
             make_private(f"{home}/gone")
             layout.touch(f"{home}/gone/{app_id}")
-        aside = _aside(f"{home}/apps")
+        aside = f"{home}/apps/.gone.{os.urandom(8).hex()}"
         os.rename(folder, aside)
     except FileNotFoundError:
         return  # another process removed it
@@ -306,31 +311,52 @@ def remove(home: str, app_id: str, lock: Lock = contextlib.nullcontext) -> None:
     for copy in record.get("workspaces") or ():
         if str(copy).startswith(f"{home}/workspaces/"):
             layout.remove_tree(str(copy))
-    if record.get("checkpoints"):
-        _remove_checkpoints(home, checkpoint_base(home, record), record["checkpoints"], lock)
+    _remove_checkpoints(home, record, lock)
     with _lock:
         _records.pop(f"{folder}/record.json", None)
 
 
-def checkpoint_base(home: str, record: dict[str, Any]) -> str:
-    """Return the folder in which the checkpoints of a job are kept, by their name."""
-    return record.get("checkpoint_base") or f"{home}/checkpoints"
+def checkpoint_folders(home: str, record: dict[str, Any]) -> dict[str, str]:
+    """Return the folder of each role of a job that has checkpoints."""
+    name = record.get("checkpoints")
+    roles = (record.get("app") or {}).get("roles", ())
+    if name is None:
+        return {}
+    base = record.get("checkpoint_base") or f"{home}/checkpoints"
+    return {
+        role["name"]: f"{base}/{name}/{role['name']}" for role in roles if role.get("checkpoints")
+    }
 
 
-def _aside(folder: str) -> str:
-    return f"{folder}/.gone.{os.urandom(8).hex()}"
-
-
-def _remove_checkpoints(home: str, base: str, name: str, lock: Lock) -> None:
-    """Remove the checkpoints that are kept under a name, unless the record of a job has it."""
-    aside = _aside(base)
+def _remove_checkpoints(home: str, record: dict[str, Any], lock: Lock) -> None:
+    """Remove the checkpoints of a job that is gone, unless another one has their name."""
+    folders = checkpoint_folders(home, record)
     # after an error they stay until the next job of that name is removed
     with contextlib.suppress(OSError, SchedulerUnavailable), lock():
-        records = [read_record(home, app_id) for app_id in app_ids(home)]
-        # a record that cannot be read may have that name
-        used = any(record == {} or (record or {}).get("checkpoints") == name for record in records)
-        if not used:
-            os.rename(f"{base}/{name}", aside)
+        if not folders or record["checkpoints"] in _checkpoints_in_use(home):
+            return
+        for folder in folders.values():
+            _remove_aside(folder)
+            with contextlib.suppress(OSError):  # those of other roles are there
+                os.rmdir(os.path.dirname(folder))
+
+
+def _checkpoints_in_use(home: str) -> set[str]:
+    """Return the names of the checkpoints of all jobs.
+
+    Raises:
+        SchedulerUnavailable: if a record cannot be read, which may have any name.
+    """
+    records = [read_record(home, app_id) for app_id in app_ids(home)]
+    if {} in records:
+        raise SchedulerUnavailable("a record is damaged")
+    return {str(record["checkpoints"]) for record in records if record and "checkpoints" in record}
+
+
+def _remove_aside(folder: str) -> None:
+    """Remove a folder, which is taken away in one step."""
+    aside = f"{folder}.gone.{os.urandom(8).hex()}"
+    os.rename(folder, aside)
     layout.remove_tree(aside)
 
 
@@ -352,9 +378,7 @@ def sweep(home: str, older_than: float, lock: Lock = contextlib.nullcontext) -> 
         ):
             layout.remove_tree(entry.path)
     stale = max(older_than, _STALE_COPY_S)
-    for entry in _entries(f"{home}/checkpoints"):
-        if _age(entry) > stale:
-            _remove_checkpoints(home, f"{home}/checkpoints", entry.name, lock)
+    _sweep_checkpoints(home, stale, lock)
     copies = [entry for entry in _entries(f"{home}/workspaces") if _age(entry) > stale]
     if not copies:
         return
@@ -372,6 +396,18 @@ def sweep(home: str, older_than: float, lock: Lock = contextlib.nullcontext) -> 
     for entry in copies:
         if entry.name not in used:
             layout.remove_tree(entry.path)
+
+
+def _sweep_checkpoints(home: str, stale: float, lock: Lock) -> None:
+    """Remove the checkpoints that no job names any more."""
+    old = [entry for entry in _entries(f"{home}/checkpoints") if _age(entry) > stale]
+    if not old:
+        return
+    with contextlib.suppress(OSError, SchedulerUnavailable), lock():
+        used = _checkpoints_in_use(home)
+        for entry in old:
+            if entry.name not in used:
+                layout.remove_tree(entry.path)
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:

@@ -2,7 +2,7 @@
 
 It keeps to the standard library and Python 3.8. ``supervise`` is the batch script's one command. It
 starts the replicas (one ``srun`` per role), decides what follows from an end, and writes
-``state.json``. ``starts`` lets only the newest start of a job write that. ``steps`` are its ends of
+``states.jsonl``. ``starts`` lets only the newest start of a job write that. ``steps`` are its ends of
 the tasks, and ``rank0`` finds the address where they meet. ``agent`` is the program of each task.
 It starts and ends one replica, and notes when its log grew. Some files of the core are copied too.
 ``transload.keeper.rules`` decides what follows when a replica ends.

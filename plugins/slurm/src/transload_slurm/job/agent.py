@@ -593,7 +593,7 @@ def missing_from(path: str, root: str) -> list[str] | None:
     return names
 
 
-MADE_FIRST = ".gone"
+MADE_FIRST = "gone"
 """The name that is in the folder of all jobs before there is a job."""
 
 
@@ -810,6 +810,11 @@ def start_number() -> int:
     return int(os.environ.get("SLURM_RESTART_COUNT", "0"))
 
 
+def root_of(folder: str) -> str:
+    """Return the folder of all jobs, which has that of a job in its folder ``apps``."""
+    return os.path.dirname(os.path.dirname(folder))
+
+
 def main(folder: str, role: str) -> None:
     """Serve as one task of a step, whose standard input and output belong to the supervisor."""
     with open(os.path.join(folder, f"role-{role}"), "rb", opener=open_own) as file:
@@ -818,6 +823,6 @@ def main(folder: str, role: str) -> None:
     os.dup2(2, 1)  # a stray print must not be taken for a report
     agent = Agent(folder, task, int(role), int(os.environ.get("SLURM_PROCID", "0")), 0, report)
     mine = os.path.join(folder, f".start-{start_number()}")
-    agent.start = StartFolder(mine, os.path.dirname(folder))
+    agent.start = StartFolder(mine, root_of(folder))
     agent.main()
     sys.exit(0)

@@ -24,7 +24,7 @@ class Start:
     cannot replace the state of a newer one.
 
     Args:
-        place: the folder of ``state.json``.
+        place: the folder of ``states.jsonl``.
         number: how many starts there were before (``SLURM_RESTART_COUNT``).
         root: the folder of all jobs.
     """

@@ -1,6 +1,6 @@
 """The batch script's one command, which runs a job.
 
-It starts the replicas, decides what follows from an end, and writes ``state.json``.
+It starts the replicas, decides what follows from an end, and writes ``states.jsonl``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,17 @@ from transload.runtime.liveness import (
     stalled_text,
 )
 
-from .agent import ERROR_FILE, LOOK_S, SENT, STREAMS, catch, open_own, patiently, start_number
+from .agent import (
+    ERROR_FILE,
+    LOOK_S,
+    SENT,
+    STREAMS,
+    catch,
+    open_own,
+    patiently,
+    root_of,
+    start_number,
+)
 from .limits import SlurmLimit
 from .rank0 import Rank0
 from .requeue import cause_of, go_on
@@ -37,6 +47,9 @@ if TYPE_CHECKING:
 
 WITHDRAWN = 79
 """Exit code of a job that finds its submit withdrawn, or done again by another."""
+
+STATES = "states.jsonl"
+"""The file in a job's folder that says what it is doing."""
 
 _WRITE_S = 0.1
 _KILL_S = 10.0
@@ -68,7 +81,7 @@ class Supervisor:
         folder: the job's folder.
         plan: its ``plan.json``.
         start: which start of the job this is.
-        before: the ``state.json`` of an earlier start, or None if there was none.
+        before: the ``states.jsonl`` of an earlier start, or None if there was none.
         prologue: exit code of the prologue, if it has failed, or 0 if it has not.
     """
 
@@ -703,7 +716,7 @@ class Supervisor:
         if self.replaced:
             return True
         try:
-            self.start.write("state.json", json.dumps(self._state()))
+            self.start.write(STATES, json.dumps(self._state()))
         except OSError as exc:
             if isinstance(exc, FileNotFoundError) and self.start.replaced():
                 self._give_way()
@@ -784,11 +797,11 @@ def main(folder: str, token: str, prologue: str = "0") -> None:
         sys.exit(WITHDRAWN)
     with open(os.path.join(folder, "plan.json"), encoding="utf-8", opener=open_own) as file:
         plan = json.load(file)
-    start = Start(folder, start_number(), os.path.dirname(folder))
+    start = Start(folder, start_number(), root_of(folder))
     if not patiently(start.enter):
         complain("Slurm has started the job anew: nothing to do for this start")
         sys.exit(WITHDRAWN)
-    before = _read_json(os.path.join(folder, "state.json"))
+    before = _read_json(os.path.join(folder, STATES))
     if before is not None and before["state"] in TERMINAL:
         complain("Slurm started the job again after it had ended: nothing to do")
         sys.exit(int(before["state"] != "SUCCEEDED"))
