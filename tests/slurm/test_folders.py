@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.errors import ConfigError, SubmitError
+from transload.errors import ConfigError, SchedulerUnavailable, SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, AppState
 
@@ -172,7 +172,7 @@ def test_state_folder_with_an_odd_name(
         handle = other.run(shell_app("echo hello"), "slurm", app_id="odd")
         status = other.wait(handle, timeout=60)
         assert status is not None and status.state is AppState.SUCCEEDED, status
-        assert (tmp_path / name / "odd" / "batch.log").is_file()
+        assert (tmp_path / name / "apps" / "odd" / "batch.log").is_file()
         assert list(other.log_lines(handle, "main")) == ["hello\n"]
         other.delete(handle)
 
@@ -182,7 +182,9 @@ def test_folder_of_another_user(runner: Runner, shell_app: ShellApp) -> None:
     runner.wait(runner.run(shell_app("true"), "slurm"), timeout=60)
     os.seteuid(65534)
     try:
-        with pytest.raises(ConfigError, match="is another user's: Permission denied") as caught:
+        with pytest.raises(
+            SchedulerUnavailable, match="cannot read .*: Permission denied"
+        ) as caught:
             runner.list("slurm")
     finally:
         os.seteuid(0)

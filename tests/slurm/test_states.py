@@ -47,7 +47,8 @@ WORDS = [
     "EXPEDITING",
 ]
 
-RECORD = {"roles": [{"name": "main", "num_replicas": 2, "min_replicas": None}]}
+ROLE = {"name": "main", "num_replicas": 2, "min_replicas": None}
+RECORD = {"app": {"roles": [ROLE]}}
 
 
 def test_table_is_total() -> None:
@@ -207,8 +208,8 @@ def test_completed_is_checked_against_the_replicas(
             }
         ],
     }
-    role = {**RECORD["roles"][0], "min_replicas": needed}
-    status = decide({**RECORD, "roles": [role]}, state, Job("1", "a", "COMPLETED"))
+    role = {**ROLE, "min_replicas": needed}
+    status = decide({"app": {"roles": [role]}}, state, Job("1", "a", "COMPLETED"))
     assert status.state is (AppState.FAILED if said else AppState.SUCCEEDED)
     assert said in status.msg
 

@@ -358,8 +358,8 @@ def test_job_that_the_controller_has_forgotten(
     good = runner.run(shell_app("true"), "slurm")
     bad = runner.run(shell_app("echo up; sleep 200", num_replicas=2), "slurm")
     eventually(lambda: lines(runner, bad), 30)
-    store = _scheduler(runner).apps.store
-    jobs = {handle: store.job_id(parse_app_handle(handle).app_id) for handle in (good, bad)}
+    apps = _scheduler(runner).apps
+    jobs = {handle: apps.slurm_job(parse_app_handle(handle).app_id) for handle in (good, bad)}
     cluster.reconfigure(MinJobAge="2")
     try:
         cluster.tool("scancel", jobs[bad])
@@ -498,9 +498,10 @@ def test_job_that_only_the_accounting_knows(
         second.name = "second"
         pair = AppDef("pair", [first, second])
         handles["pair"] = runner.run(pair, "slurm")
-        store = _scheduler(runner).apps.store
+        apps = _scheduler(runner).apps
         jobs = {
-            name: store.job_id(parse_app_handle(handle).app_id) for name, handle in handles.items()
+            name: apps.slurm_job(parse_app_handle(handle).app_id)
+            for name, handle in handles.items()
         }
         eventually(lambda: lines(runner, handles["cancelled"]), 60)
         accounting_cluster.tool("scancel", jobs["cancelled"])

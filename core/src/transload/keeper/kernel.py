@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 else:
     import _signal as signal  # its enumerations cost 2 ms
 
+__all__ = ["boot_id"]
+
 LINUX = sys.platform.startswith("linux")
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15

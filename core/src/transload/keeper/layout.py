@@ -31,7 +31,26 @@ TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
     from typing import IO, Any
 
-__all__ = ["Replaced", "ask_for_end", "is_end_asked", "open_own", "who_asked", "write_file"]
+__all__ = [
+    "FOLDERS",
+    "SCHEMA",
+    "Replaced",
+    "app_folder",
+    "ask_for_end",
+    "dumps",
+    "end_of_own",
+    "is_end_asked",
+    "locked",
+    "open_own",
+    "read_json",
+    "remove_tree",
+    "state_file",
+    "unlink",
+    "who_asked",
+    "write_all",
+    "write_file",
+    "write_new",
+]
 
 
 SCHEMA = 1

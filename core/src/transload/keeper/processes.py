@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     # pid -> (parent's pid, start time, in the kernel's own unit)
     Snapshot = dict[int, tuple[int, int]]
 
+__all__ = ["start_time"]
+
 COOKIE = "TRANSLOAD_APP_COOKIE"
 LOOK, CANCEL = signal.SIGUSR1, signal.SIGUSR2
 """Signals that make a keeper look at requests, or end its job."""

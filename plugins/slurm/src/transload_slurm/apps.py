@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
 from transload.keeper import layout
@@ -26,7 +26,6 @@ from transload_slurm.blobs import Blobs
 from transload_slurm.convert import COMMENT, SlurmRequest, comment_of, convert
 from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
 from transload_slurm.jobs import Job, Jobs, seconds_until
-from transload_slurm.options import SlurmOptions
 from transload_slurm.states import PUT_BACK, clean, ended, to_state
 from transload_slurm.store import (
     ensure,
@@ -41,6 +40,9 @@ from transload_slurm.store import (
 )
 from transload_slurm.watch import OVER, SlurmWatch
 
+if TYPE_CHECKING:
+    from transload_slurm.options import SlurmOptions
+
 _CANCEL_S: Final = 60.0
 _OVERDUE_S: Final = 60.0
 _LOG_AGE_S: Final = 2.0
@@ -50,7 +52,7 @@ _DOUBT_S: Final = 10.0
 _DAY_S: Final = 86400.0
 
 
-class Apps(FolderScheduler[SlurmOptions]):
+class Apps(FolderScheduler):
     """Runs jobs on the Slurm whose tools are here, and describes them.
 
     It is thread-safe. Threads that ask Slurm live as long as the question.

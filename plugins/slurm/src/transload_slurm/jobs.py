@@ -6,7 +6,6 @@ First ``squeue`` is asked, then ``sacct``, then the record of completed jobs.
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import threading
@@ -18,6 +17,7 @@ from datetime import datetime
 from typing import Final, TypeVar
 
 from transload.errors import SchedulerUnavailable
+from transload.keeper import kernel, layout
 from transload_slurm import commands
 from transload_slurm.states import combined
 
@@ -245,10 +245,13 @@ class Jobs:
 
     def _find(self, oldest: float) -> None:
         """Ask for jobs, and note the answers, unless another helper has just done so."""
-        held = -1
-        if self._shared is not None:
-            held = _held(self._shared)
-        try:
+        with contextlib.ExitStack() as opened:
+            held = -1
+            if self._shared is not None:
+                # without the lock each asks for itself
+                with contextlib.suppress(OSError):
+                    file = layout.locked(self._shared, _TIMEOUT_S)
+                    held = opened.enter_context(file).fileno()
             if held >= 0:
                 self._read(held)
             now = time.monotonic()
@@ -260,12 +263,12 @@ class Jobs:
                 answered = held >= 0 and self._knows(ids, oldest, now)
             if now < self._problem[0]:
                 raise SchedulerUnavailable(self._problem[1])
-            if not answered:
-                self._ask_slurm(now, ids)
-        finally:
-            if held >= 0:
-                self._write(held)
-                os.close(held)
+            try:
+                if not answered:
+                    self._ask_slurm(now, ids)
+            finally:
+                if held >= 0:
+                    self._write(held)
 
     def _ask_slurm(self, now: float, ids: list[str]) -> None:
         found: dict[str, Job] = {}
@@ -315,7 +318,7 @@ class Jobs:
         # new, or its writer was killed, or of another version
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError), self._lock:
             said = json.loads(os.pread(held, os.fstat(held).st_size, 0))
-            if said["boot"] == boot_id():
+            if said["boot"] == kernel.boot_id():
                 for job_id, at in said["asked"].items():
                     self._asked[job_id] = max(at, self._asked.get(job_id, 0.0))
                 self._note(
@@ -330,7 +333,7 @@ class Jobs:
     def _write(self, held: int) -> None:
         with self._lock:
             said = {
-                "boot": boot_id(),
+                "boot": kernel.boot_id(),
                 "asked": self._asked,
                 "known": {
                     each: (*at, job and asdict(job)) for each, (*at, job) in self._known.items()
@@ -395,35 +398,6 @@ class Jobs:
         with self._lock:
             self._known.pop(job_id, None)
             self._dropped[job_id] = time.monotonic()
-
-
-def _held(path: str) -> int:
-    """Open a file and lock it for this process. Return -1 if the lock cannot be had."""
-    try:
-        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError:
-        return -1
-    end = time.monotonic() + _TIMEOUT_S
-    while time.monotonic() < end:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            time.sleep(_LOOK_S)
-            continue
-        except OSError:
-            break
-        return fd
-    os.close(fd)
-    return -1
-
-
-def boot_id() -> str:
-    """Return an id of this run of this machine, whose processes share one clock."""
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            return file.read().strip()
-    except OSError:
-        return ""
 
 
 def in_background(work: Callable[[], _T]) -> Future[_T]:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
-from transload.keeper import layout
+from transload.keeper import kernel, layout, processes
 from transload.runtime.tracking.names import local_path
 from transload.schedulers.api import Submission
 from transload.schedulers.folder import store
@@ -32,7 +32,7 @@ from transload.schedulers.local.convert import inherited
 from transload_slurm import checkpoints, commands, preemption, waiting
 from transload_slurm.convert import SlurmRequest, comment_of, plan, script, with_roots
 from transload_slurm.job import OF_THE_CORE
-from transload_slurm.jobs import Job, boot_id, squeue
+from transload_slurm.jobs import Job, squeue
 from transload_slurm.store import (
     BULKY,
     ensure,
@@ -171,21 +171,11 @@ def _me() -> str:
     return json.dumps(
         {
             "host": os.uname().nodename,
-            "boot": boot_id(),
+            "boot": kernel.boot_id(),
             "pid": os.getpid(),
-            "started": _started(os.getpid()),
+            "started": processes.start_time(os.getpid()),
         }
     )
-
-
-def _started(pid: object) -> str:
-    """Return the start time of a living process in the kernel's ticks, or "" if it has ended."""
-    try:
-        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
-            fields = file.read().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else fields[19]
 
 
 def _create(home: str, app_id: str, record: dict[str, Any]) -> bool:
@@ -217,8 +207,9 @@ def being_submitted(folder: str) -> bool:
     holder = layout.read_json(path)
     if holder is None or not {"host", "boot", "pid", "started"} <= holder.keys():
         return False
-    if holder["host"] == os.uname().nodename and holder["boot"] == boot_id():
-        return _started(holder["pid"]) == str(holder["started"])
+    if holder["host"] == os.uname().nodename and holder["boot"] == kernel.boot_id():
+        started = processes.start_time(holder["pid"])
+        return started > 0 and started == holder["started"]
     try:
         return time.time() - os.stat(path).st_mtime < _STALE_S
     except FileNotFoundError:

@@ -23,7 +23,7 @@ from transload.schedulers.api import (
 )
 from transload.schedulers.folder import store
 from transload.schedulers.folder.logs import read_log
-from transload.specs import AppState, AppStatus, Role
+from transload.specs import AppState, AppStatus, Progress, Role
 
 if TYPE_CHECKING:
     from transload.runtime.tracking import Store
@@ -56,6 +56,15 @@ class FolderScheduler(SchedulerBase[Opts]):
 
         One that nobody can tell anything of is UNKNOWN.
         """
+
+    def in_short(self, app_ids: Collection[str]) -> dict[str, tuple[AppState, Progress | None]]:
+        """Return state and progress of those jobs that there are, which is all that a list shows."""
+        statuses = self.statuses(app_ids)
+        return {
+            app_id: (status.state, status.progress)
+            for app_id, status in statuses.items()
+            if status is not None
+        }
 
     @abstractmethod
     def has_ended(self, app_id: str) -> bool:
@@ -134,24 +143,21 @@ class FolderScheduler(SchedulerBase[Opts]):
 
     def list(self) -> list[ListAppResponse]:
         """Return the user's jobs, of all sessions, newest first."""
-        rows = [
-            self._row(app_id, status)
-            for app_id, status in self.statuses([*store.app_ids(self.home)]).items()
-            if status is not None
-        ]
+        known = self.in_short([*store.app_ids(self.home)])
+        rows = [self._row(app_id, *found) for app_id, found in known.items()]
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
-    def _row(self, app_id: str, status: AppStatus) -> ListAppResponse:
+    def _row(self, app_id: str, state: AppState, progress: Progress | None) -> ListAppResponse:
         try:
             record = store.read_record(self.home, app_id) or {}
         except SchedulerUnavailable:
             return ListAppResponse(app_id, AppState.UNKNOWN)
         return ListAppResponse(
             app_id,
-            status.state,
+            state,
             name=str((record.get("app") or {}).get("name", "")),
             created=record.get("created"),
-            progress=status.progress,
+            progress=progress,
             session=str(record.get("session") or ""),
         )
 

@@ -23,7 +23,15 @@ from transload.schedulers.folder.home import make_private
 from transload.specs import AppDef, AppStatus, SpecError
 from transload.specs.checks import LATEST
 
-__all__ = ["safe_id", "size_of"]
+__all__ = [
+    "changed_at",
+    "damaged_record",
+    "is_gone",
+    "read_record",
+    "remove",
+    "safe_id",
+    "size_of",
+]
 
 
 _SAFE_ID = r"[^./\x00-\x1f\x7f][^/\x00-\x1f\x7f]{0,199}\Z"
@@ -371,11 +379,7 @@ def sweep(home: str, older_than: float, lock: Lock = contextlib.nullcontext) -> 
         lock: as for `remove`.
     """
     for entry in _entries(f"{home}/apps"):
-        if (
-            entry.name.startswith(".")
-            and _age(entry) > older_than
-            and not layout.is_kept(entry.path)
-        ):
+        if entry.name.startswith(".") and _age(entry) > older_than:
             layout.remove_tree(entry.path)
     stale = max(older_than, _STALE_COPY_S)
     _sweep_checkpoints(home, stale, lock)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -30,7 +30,7 @@ from transload.schedulers.local.convert import submission_body
 from transload.schedulers.local.options import LocalConnection, LocalOptions
 from transload.schedulers.local.start import start
 from transload.schedulers.local.watch import AppWatch
-from transload.specs import AppDef, AppState, AppStatus, Role, SpecError
+from transload.specs import AppDef, AppState, AppStatus, Progress, Role, SpecError
 
 if TYPE_CHECKING:
     from transload.schedulers.environments import Packages
@@ -269,6 +269,20 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
             return None
         return store.status_of(self.home, app_id, state)
 
+    def in_short(self, app_ids: Collection[str]) -> dict[str, tuple[AppState, Progress | None]]:
+        """Return state and progress of jobs, without reading the rest of what was written."""
+        found: dict[str, tuple[AppState, Progress | None]] = {}
+        for app_id in app_ids:
+            try:
+                state = states.true_state(self.home, app_id)
+            except SchedulerUnavailable:
+                found[app_id] = (AppState.UNKNOWN, None)
+                continue
+            if state is not None:
+                shown = AppState.__members__.get(str(state.get("state")), AppState.UNKNOWN)
+                found[app_id] = (shown, Progress.from_value(state.get("progress")))
+        return found
+
     def has_ended(self, app_id: str) -> bool:
         """Tell whether a job has ended, or is gone."""
         return states.has_ended(self.home, app_id)
@@ -289,7 +303,7 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
                 raise store.unreadable(record, exc) from exc
             super().remove(app_id)
 
-    def diagnose(self) -> list[tuple[str, bool, str]]:  # type: ignore[valid-type]  # ``list`` is a method here
+    def diagnose(self) -> Sequence[tuple[str, bool, str]]:
         """Return what ``transload doctor`` shows of this scheduler.
 
         It says where jobs are kept, and whether they outlive a service that submits them.

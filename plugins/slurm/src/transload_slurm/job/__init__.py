@@ -11,6 +11,7 @@ It starts and ends one replica, and notes when its log grew. Some files of the c
 
 OF_THE_CORE = (
     "keeper.failures",
+    "keeper.layout",
     "keeper.rules",
     "keeper.tracebacks",
     "runtime.liveness",

@@ -18,6 +18,8 @@ import select
 import sys
 import time
 
+from transload.keeper import layout
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
@@ -90,44 +92,6 @@ def _make_mount_points(container: list[str]) -> None:
                 pass  # charliecloud reports a missing one
 
 
-def pack(task: dict[str, Any]) -> bytes:
-    """Return a task in the form that `unpack` reads, with a NUL at the end of each field.
-
-    No field can hold a NUL.
-    """
-    fields = [
-        task[name] for name in ("app_id", "grace", "name", "num_replicas", "cwd", "entrypoint")
-    ]
-    fields += ["" if task[name] is None else task[name] for name in _OPTIONAL]
-    fields += [len(task["container"]), *task["container"]]
-    fields += [len(task["args"]), *task["args"], len(task["env"])]
-    for pair in task["env"].items():
-        fields += pair
-    return "".join(f"{field}\0" for field in [*fields, *task["secrets"]]).encode(
-        "utf-8", "surrogateescape"
-    )
-
-
-def unpack(data: bytes) -> dict[str, Any]:
-    """Return the task that `pack` has written."""
-    fields = iter(data.decode("utf-8", "surrogateescape").split("\0")[:-1])
-    task: dict[str, Any] = {
-        "app_id": next(fields),
-        "grace": float(next(fields)),
-        "name": next(fields),
-    }
-    task.update(num_replicas=int(next(fields)), cwd=next(fields), entrypoint=next(fields))
-    task.update({name: next(fields) or None for name in _OPTIONAL})
-    for name in ("notice", "stall_after"):
-        if task[name] is not None:
-            task[name] = float(task[name])
-    task["container"] = [next(fields) for _ in range(int(next(fields)))]
-    task["args"] = [next(fields) for _ in range(int(next(fields)))]
-    task["env"] = {next(fields): next(fields) for _ in range(int(next(fields)))}
-    task["secrets"] = list(fields)
-    return task
-
-
 class Agent:
     """Runs one replica.
 
@@ -162,8 +126,8 @@ class Agent:
         self.began_at = 0  # where in its stderr this run begins
         self.buffer = b""
         self.open = True
-        # how the replica ended, as JSON members, while its other processes still have time
-        self.ended = ""
+        # how the replica ended, while its other processes still have time
+        self.ended: dict[str, Any] = {}
         self.kill_at: float | None = None
         self.signalled = False
         self.heard: dict[int, float] = {}  # signal -> when Slurm sent it, to the replica too
@@ -264,11 +228,13 @@ class Agent:
         argv = [task["entrypoint"], *(self._numbered(arg) for arg in task["args"])]
         env = self._environment(run, rank0)
         streams: list[int] = []
-        _unlink(os.path.join(self.logs, ERROR_FILE))  # that of the run before
+        layout.unlink(os.path.join(self.logs, ERROR_FILE))  # that of the run before
         try:
             for name in STREAMS:
                 streams.append(
-                    open_own(os.path.join(self.logs, name), os.O_RDWR | os.O_CREAT | os.O_APPEND)
+                    layout.open_own(
+                        os.path.join(self.logs, name), os.O_RDWR | os.O_CREAT | os.O_APPEND
+                    )
                 )
                 os.set_blocking(streams[-1], True)
                 _end_line(streams[-1])
@@ -284,7 +250,7 @@ class Agent:
             # taken before the start, since the next look may see all that the replica writes
             began = time.time()
             self.child = spawn(argv, task["cwd"], env, streams)
-            self._report("started", when=began)
+            self._report("started", time=began)
         except OSError as exc:
             self._report_no_start(argv[0], exc, streams)
         finally:
@@ -294,20 +260,20 @@ class Agent:
     def _report_no_start(self, program: str, exc: OSError, streams: list[int]) -> None:
         """Report that a program could not be started, in its log if there is one."""
         why = f"cannot run {program!r}: {exc.strerror}: {exc.filename}"
-        unlogged = ""
+        unlogged: dict[str, Any] = {}
         if len(streams) == len(STREAMS):
             os.write(streams[1], f"transload: {why}\n".encode("utf-8", "replace"))
         else:
-            unlogged = f', "why": "{_plain(why)}"'
+            unlogged = {"why": why}
         self._look()
         code = 126
         if isinstance(exc, FileNotFoundError):
             code = 127
-        self._report("ended", f', "code": {code}{unlogged}')
+        self._report("ended", code=code, **unlogged)
 
     def _begin_watch(self, env: dict[str, str]) -> None:
         """Watch the run that begins for stalls, if the role asks for that."""
-        _unlink(env["TRANSLOAD_PROGRESS_FILE"])  # that of the run before
+        layout.unlink(env["TRANSLOAD_PROGRESS_FILE"])  # that of the run before
         if self.progress is not None:
             self.progress.begin()
         if self.task["stall_after"] is None:
@@ -408,8 +374,11 @@ class Agent:
                 code = -os.WTERMSIG(status)
             elif code > _BY_SIGNAL and _REQUIREMENTS in self.task["env"]:
                 code = _BY_SIGNAL - code
-            usage = f'{{"peak_memory": {used.ru_maxrss * 1024}, "cpu_seconds": {used.ru_utime + used.ru_stime:.3f}}}'
-            self.ended = f', "code": {code}, "usage": {usage}'
+            usage = {
+                "peak_memory": used.ru_maxrss * 1024,
+                "cpu_seconds": round(used.ru_utime + used.ru_stime, 3),
+            }
+            self.ended = {"code": code, "usage": usage}
             if self.signalled and self.kill_at is None:
                 self.kill_at = time.monotonic() + self.grace
             if self.noticed and self.kill_at is not None:
@@ -424,7 +393,7 @@ class Agent:
             time.sleep(0.005)
         ended = self.ended
         self.child = 0
-        self.ended = ""
+        self.ended = {}
         self.kill_at = None
         self._look()
         if self.progress is not None:
@@ -432,22 +401,20 @@ class Agent:
         if self.watch is not None:
             self.watch.stop()
             self.watch = None
-        self._report("ended", f'{ended}, "signalled": {str(self.signalled).lower()}')
+        self._report("ended", **ended, signalled=self.signalled)
 
-    def _report(self, event: str, more: str = "", when: float | None = None) -> None:
-        """Report an event.
-
-        Args:
-            event: its name.
-            more: further members of the JSON object.
-            when: seconds since the epoch, or None for now.
-        """
-        if when is None:
-            when = time.time()
-        host = _plain(self.host)
-        head = f'"e": "{event}", "k": {self.k}, "run": {self.run_number}, "host": "{host}", "began_at": {self.began_at}'
+    def _report(self, event: str, **more: Any) -> None:
+        """Report an event of this run, which is one of now unless ``more`` has its time."""
+        about = {
+            "e": event,
+            "k": self.k,
+            "run": self.run_number,
+            "host": self.host,
+            "began_at": self.began_at,
+            "time": time.time(),
+        }
         try:
-            os.write(self.reports, f'{{{head}, "time": {when:.6f}{more}}}\n'.encode())
+            layout.write_all(self.reports, layout.dumps({**about, **more}) + b"\n")
         except BrokenPipeError:
             pass
 
@@ -474,7 +441,7 @@ class Agent:
         # an entry of the index, as the local scheduler's: time, size of stdout, size of stderr
         entry = pack("<dQQ", time.time(), *sizes)
         try:
-            fd = open_own(os.path.join(self.logs, "index"), os.O_WRONLY | os.O_CREAT)
+            fd = layout.open_own(os.path.join(self.logs, "index"), os.O_WRONLY | os.O_CREAT)
             try:  # over a piece that a full disk has left
                 os.pwrite(fd, entry, os.fstat(fd).st_size // len(entry) * len(entry))
             finally:
@@ -493,7 +460,7 @@ class Agent:
                 return
             from .signs import ProgressFile
 
-            self.progress = ProgressFile(path, open_own)
+            self.progress = ProgressFile(path, layout.open_own)
         self._report_progress()
         self._look_for_stall()
 
@@ -501,7 +468,7 @@ class Agent:
         report = self.progress.changed(time.monotonic(), at_once)
         if report:
             self._sign()
-            self._report("progress", f', "report": {report}')
+            self._report("progress", report=report)
 
     def _sign(self) -> None:
         """Note a sign of life."""
@@ -516,7 +483,7 @@ class Agent:
             self._report("alive")
         if news != "stalled":
             return
-        self._report("stalled", f', "stderr_at": {self.sizes[1]}')
+        self._report("stalled", stderr_at=self.sizes[1])
         if self.task["on_stall"] == "dump":
             from .signs import ask_for_stacks
 
@@ -595,33 +562,6 @@ def missing_from(path: str, root: str) -> list[str] | None:
 
 MADE_FIRST = "gone"
 """The name that is in the folder of all jobs before there is a job."""
-
-
-def open_own(path: str, flags: int) -> int:
-    """Open a file that the job may have replaced. No link is followed, and a FIFO does not block.
-
-    Raises:
-        OSError: if it cannot be opened, or is no regular file.
-    """
-    try:
-        fd = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
-    except OSError as exc:
-        if exc.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
-            raise OSError(exc.errno, NOT_REGULAR, path) from None
-        raise
-    if os.fstat(fd).st_mode & _KIND != _REGULAR:
-        os.close(fd)
-        raise OSError(errno.EINVAL, NOT_REGULAR, path)
-    return fd
-
-
-NOT_REGULAR = "it is not a regular file any more"
-_KIND, _REGULAR = 0o170000, 0o100000
-
-
-def _plain(text: str) -> str:
-    """Return a text that can be put into a JSON text unchanged."""
-    return "".join(each if each.isprintable() and each not in '\\"' else "?" for each in text)
 
 
 def patiently(action: Any) -> Any:
@@ -731,13 +671,6 @@ def _prctl(option: int, value: int) -> None:
         pass  # this system has no prctl
 
 
-def _unlink(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
-
-
 def _size(path: str) -> int:
     try:
         return os.lstat(path).st_size
@@ -817,8 +750,8 @@ def root_of(folder: str) -> str:
 
 def main(folder: str, role: str) -> None:
     """Serve as one task of a step, whose standard input and output belong to the supervisor."""
-    with open(os.path.join(folder, f"role-{role}"), "rb", opener=open_own) as file:
-        task = unpack(file.read())
+    task = layout.read_json(os.path.join(folder, f"role-{role}"))
+    assert task is not None
     report = os.dup(1)
     os.dup2(2, 1)  # a stray print must not be taken for a report
     agent = Agent(folder, task, int(role), int(os.environ.get("SLURM_PROCID", "0")), 0, report)

@@ -6,7 +6,8 @@ import os
 import subprocess
 import time
 
-from .agent import open_own
+from transload.keeper import layout
+
 from .starts import job_id
 from .steps import UNREACHABLE, complain
 
@@ -44,7 +45,9 @@ def cause_of(before: dict[str, Any] | None, folder: str) -> str:
     given = before.get("next")
     if isinstance(given, str) and given:
         return given
-    said = _read(os.path.join(folder, "batch.log"), int(before.get("log_at") or 0))
+    log = os.path.join(folder, "batch.log")
+    written = layout.end_of_own(log, _MOST, int(before.get("log_at") or 0))
+    said = written.decode("utf-8", "replace")
     found = [(said.rfind(words), cause) for words, cause in _WORDS if words in said]
     cause = max(found)[1] if found else ""
     if cause == "requested" and _is_drained(str(before.get("nodes") or "")):
@@ -52,18 +55,6 @@ def cause_of(before: dict[str, Any] | None, folder: str) -> str:
     if not cause and not before.get("signalled"):
         return "node"
     return cause
-
-
-def _read(path: str, since: int) -> str:
-    try:
-        fd = open_own(path, os.O_RDONLY)
-    except OSError:
-        return ""
-    try:
-        size = os.fstat(fd).st_size
-        return os.pread(fd, _MOST, max(since, size - _MOST)).decode("utf-8", "replace")
-    finally:
-        os.close(fd)
 
 
 def _is_drained(nodes: str) -> bool:

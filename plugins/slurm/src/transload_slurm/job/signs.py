@@ -52,23 +52,23 @@ class ProgressFile:
         except OSError:
             pass
 
-    def changed(self, now: float, at_once: bool = False) -> str:
-        """Return the latest report as JSON text, or "" if it was returned before or there is none.
+    def changed(self, now: float, at_once: bool = False) -> dict[str, Any] | None:
+        """Return the latest report, or None if it was returned before or there is none.
 
         Args:
             now: `time.monotonic`.
             at_once: look although the last look was a moment ago.
         """
         if now < self._next and not at_once:
-            return ""
+            return None
         self._next = now + UPDATE_S
         try:
             stat = os.lstat(self.path)
         except OSError:
-            return ""
+            return None
         stamp = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if stamp == self._stamp:
-            return ""
+            return None
         try:
             fd = self._open_own(self.path, os.O_RDONLY)
             try:
@@ -76,16 +76,14 @@ class ProgressFile:
             finally:
                 os.close(fd)
         except OSError:
-            return ""
+            return None
         self._stamp = stamp
         report = read_report(data, stat.st_mtime)
-        text = json.dumps(report)
-        if len(text) > _LONGEST_LINE:
+        if len(json.dumps(report)) > _LONGEST_LINE:
             report["text"] = report["text"][:_SHORT_TEXT]
-            text = json.dumps(report)
-        if not report or len(text) > _LONGEST_LINE:
-            return ""
-        return text
+        if not report or len(json.dumps(report)) > _LONGEST_LINE:
+            return None
+        return report
 
 
 class StallWatch:

@@ -9,7 +9,9 @@ import contextlib
 import os
 import time
 
-from .agent import StartFolder, open_own
+from transload.keeper import layout
+
+from .agent import StartFolder
 
 _CLAIM_S = 10.0
 _PREFIX = ".start-"
@@ -67,7 +69,7 @@ class Start:
             OSError: if it cannot be written. Not found: `replaced` may tell why.
         """
         aside = os.path.join(self.mine, name)
-        write_new(aside, text)
+        _write(aside, text)
         target = os.path.join(self.place, name)
         try:
             os.replace(aside, target)
@@ -100,7 +102,7 @@ def claim(folder: str, token: str) -> bool:
     aside = f"{path}.{mine}"
     deadline = time.monotonic() + _CLAIM_S
     while _read(os.path.join(folder, "token")) == token:
-        write_new(aside, mine)
+        _write(aside, mine)
         with contextlib.suppress(FileExistsError):
             os.link(aside, path)
         os.unlink(aside)
@@ -117,23 +119,15 @@ def claim(folder: str, token: str) -> bool:
     return False
 
 
-def write_new(path: str, text: str) -> None:
-    """Write a file in the place of whatever was there before.
-
-    Raises:
-        OSError: if it cannot be written.
-    """
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    with open(
-        os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8"
-    ) as file:
-        file.write(text)
+def _write(path: str, text: str) -> None:
+    """Write a file in the place of whatever was there before."""
+    layout.unlink(path)
+    layout.write_new(path, text.encode())
 
 
 def _read(path: str) -> str | None:
     try:
-        with open(open_own(path, os.O_RDONLY), encoding="utf-8") as file:
+        with open(layout.open_own(path, os.O_RDONLY), encoding="utf-8") as file:
             return file.read()
     except FileNotFoundError:
         return None

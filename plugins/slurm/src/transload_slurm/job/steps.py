@@ -9,6 +9,8 @@ import signal
 import subprocess
 import time
 
+from transload.keeper import layout
+
 from . import agent
 
 TYPE_CHECKING = False
@@ -70,7 +72,8 @@ class Step:
                 if name.startswith(f"{_SECRET}{role}_")
             }
         )
-        _write_role(folder, plan, role)
+        task = layout.dumps(agent.task_of(plan, role))
+        layout.write_file(f"{folder}/role-{role}", task)
         wrapper = [
             plan["python"],
             "-I",
@@ -154,7 +157,7 @@ class Step:
         text = ""
         # newer releases say it there alone
         with contextlib.suppress(OSError):
-            with open(agent.open_own(self._log, os.O_RDONLY), "rb") as file:
+            with open(layout.open_own(self._log, os.O_RDONLY), "rb") as file:
                 file.seek(self._begins)
                 text = file.read().decode("utf-8", "replace")[-4000:]
         errors = [found.strip() for found in _ERROR.findall(f"{text}\n{self.said}")]
@@ -211,11 +214,3 @@ def _let_be() -> None:
     """
     for number in range(signal.SIGRTMIN, signal.SIGRTMAX + 1):
         signal.signal(number, signal.SIG_IGN)
-
-
-def _write_role(folder: str, plan: dict[str, Any], role: int) -> None:
-    path = os.path.join(folder, f"role-{role}")
-    aside = f"{path}.{os.urandom(6).hex()}.tmp"  # two starts may come at the same time
-    with open(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(agent.pack(agent.task_of(plan, role)))
-    os.replace(aside, path)

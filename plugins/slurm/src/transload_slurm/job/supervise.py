@@ -14,6 +14,7 @@ import signal
 import sys
 import time
 
+from transload.keeper import layout
 from transload.keeper.failures import LONGEST_ERROR, exit_text, read_error
 from transload.keeper.rules import TERMINAL, Gang, Replica
 from transload.keeper.tracebacks import traceback_error
@@ -30,7 +31,6 @@ from .agent import (
     SENT,
     STREAMS,
     catch,
-    open_own,
     patiently,
     root_of,
     start_number,
@@ -561,7 +561,7 @@ class Supervisor:
         logs = self._logs_of(replica)
         said = ""
         with contextlib.suppress(OSError):
-            with open(os.path.join(logs, ERROR_FILE), "rb", opener=open_own) as file:
+            with open(os.path.join(logs, ERROR_FILE), "rb", opener=layout.open_own) as file:
                 said = read_error(file.read(LONGEST_ERROR))
         if said or code != 1:  # what an interpreter exits with
             return said
@@ -756,23 +756,9 @@ def _size(path: str) -> int:
         return 0
 
 
-def _read_json(path: str) -> dict[str, Any] | None:
-    try:
-        with open(path, encoding="utf-8", opener=open_own) as file:
-            found = json.load(file)
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
-
-
 def _tail(path: str, since: int = 0) -> str:
     """Return the end of a log, from ``since`` on, or "" if it cannot be read."""
-    try:
-        with open(path, "rb", opener=open_own) as file:
-            file.seek(max(since, os.fstat(file.fileno()).st_size - LONGEST_ERROR))
-            return file.read(LONGEST_ERROR).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return layout.end_of_own(path, LONGEST_ERROR, since).decode("utf-8", "replace")
 
 
 def remedy_of(line: str) -> str:
@@ -795,13 +781,13 @@ def main(folder: str, token: str, prologue: str = "0") -> None:
     if not patiently(lambda: claim(folder, token)):
         complain("this submit was withdrawn, or done again: nothing to do")
         sys.exit(WITHDRAWN)
-    with open(os.path.join(folder, "plan.json"), encoding="utf-8", opener=open_own) as file:
+    with open(os.path.join(folder, "plan.json"), encoding="utf-8", opener=layout.open_own) as file:
         plan = json.load(file)
     start = Start(folder, start_number(), root_of(folder))
     if not patiently(start.enter):
         complain("Slurm has started the job anew: nothing to do for this start")
         sys.exit(WITHDRAWN)
-    before = _read_json(os.path.join(folder, STATES))
+    before = layout.read_json(os.path.join(folder, STATES))
     if before is not None and before["state"] in TERMINAL:
         complain("Slurm started the job again after it had ended: nothing to do")
         sys.exit(int(before["state"] != "SUCCEEDED"))
