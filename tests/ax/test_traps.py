@@ -165,9 +165,6 @@ class TestIdempotence:
         eventually(lambda: host_runner("ax").status(first["transload_app_handle"]).is_terminal())  # type: ignore[union-attr]
         forget(made.runner)
         trial.run_metadata.pop("transload_app_handle", None)
-        trial.run_metadata["transload_attach"]["handle"] = (
-            None  # as it was stored before the submit
-        )
         assert made.runner.run(trial) == first
         trial.update_run_metadata(first)
         trial.mark_staged()

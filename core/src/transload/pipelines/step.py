@@ -27,7 +27,8 @@ An adapter is written on `Step` like this. ``plugins/_template`` has all of it::
             raise context.failure(str(exc), again=options.host_may_retry(exc)) from exc
 
 - A host that tells apart whether a person runs a step again gives `words` and `again` as well.
-- A host that shows how far a job is overrides `changed`.
+- A host that shows how far a job is overrides `changed`, and one that clears something before a job
+  is submitted `before_submit`.
 - An event loop awaits `run_async`. Cancelling its task is a `kill`.
 - A host that polls calls `start`, now and then `look`, and at the end `collect`.
 - A host that defers calls `start`, and gives `handle`, `cursor` and `where()` to the process that
@@ -273,6 +274,15 @@ class Step(ABC):
             By default ``Again.NO``: every try asks for the same job.
         """
         return Again.NO
+
+    def before_submit(self, number: int, *, anew: bool) -> None:
+        """Make ready what the job of a number needs of the host. The default is a debugging line.
+
+        Args:
+            number: of the job in its chain. The first one has 0.
+            anew: a person asks anew, so that nothing of the jobs before it counts.
+        """
+        _logger.debug("job number %d of the step is submitted (anew: %s)", number, anew)
 
     # -- the whole
 
@@ -617,6 +627,7 @@ class Step(ABC):
             raise self._stopped(stop)
         first = number if anew else first_of_asking(self._chain, self.again)
         plan = self._plan_of(number, first)
+        self.before_submit(number, anew=anew)
         self._intended = plan.handle
         try:
             self._schedule(plan)

@@ -6,27 +6,20 @@ This holds what is Ax's own, while the core runs the job. It imports nothing of 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+import warnings
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 import transload_ax
-from transload.errors import TransloadError
-from transload.pipelines import (
-    AdapterIO,
-    Again,
-    Driver,
-    Ending,
-    Identity,
-    LifecycleAdapter,
-)
-from transload_ax.states import ENDINGS, STATES
-from transload_ax.units import HOST, PARAMETERS, JobView, TrialKey, TrialNotes, log_sink
+from transload.pipelines import Adapter, Again, Identity, Step
+from transload.runtime.tracking import FsspecResultTracker, TrackingError
+from transload_ax.states import STATES
+from transload_ax.units import HOST, PARAMETERS, TrialKey, log_of
 
 if TYPE_CHECKING:
-    from transload.pipelines import LaunchSettings
+    from transload.pipelines import ExecutionOptions, Launch
     from transload.runner import Runner
+    from transload.schedulers import Stream
     from transload_ax.runner import TransloadRunner
 
 WARNING: Final = "warning: "
@@ -35,68 +28,55 @@ WARNING: Final = "warning: "
 logger = logging.getLogger("transload_ax")
 
 
-@dataclass(frozen=True)
-class TrialContext:
-    """A trial, or an arm of a batch trial, whose job this process looks after.
+class TrialStep(Step):
+    """The job of a trial, or of an arm of a batch trial.
 
     Args:
         key: which trial it is.
         namespace: tells this experiment from all others, a uuid by default.
         mark: a digest of the arm's parameters, or ``""`` if they are not known.
+        launch: what to submit. None means a job that an earlier process has submitted.
+        options: how the job is run.
         runner: submits and asks.
-        notes: what is kept of it.
-        args: arguments that the component may declare.
+        arguments: that the component may declare.
+        hint: the job that the trial had when it was run before.
     """
 
-    key: TrialKey
-    namespace: str
-    mark: str
-    runner: Runner
-    notes: TrialNotes
-    args: Mapping[str, Any] = field(default_factory=dict)
+    host = HOST
 
+    def __init__(
+        self,
+        key: TrialKey,
+        namespace: str,
+        mark: str,
+        launch: Launch | None,
+        options: ExecutionOptions,
+        *,
+        runner: Runner,
+        arguments: Mapping[str, Any] | None = None,
+        hint: str | None = None,
+    ) -> None:
+        # whoever runs a trial again has seen what became of the job that it had
+        tried = 0 if hint is None else 1
+        super().__init__(
+            launch, options, runner=runner, arguments=arguments, tried=tried, hint=hint
+        )
+        self.key = key
+        self.namespace = namespace
+        self.mark = mark
+        self._log = log_of(key)
+        self._warned: set[str] = set()
+        self.hands_on_lines = self._log.isEnabledFor(logging.INFO)
 
-class JobEnded(Exception):
-    """A trial's job did not end well, or cannot be seen any more.
-
-    Args:
-        view: what Ax learns of it.
-    """
-
-    def __init__(self, view: JobView) -> None:
-        super().__init__(view.reason)
-        self.view = view
-
-
-class AxAdapter(LifecycleAdapter[TrialContext]):
-    """The adapter that ``transload.pipelines.get_adapter("ax")`` returns."""
-
-    name = HOST
-    states = STATES
-    endings: ClassVar[Mapping[Ending, str]] = ENDINGS
-
-    def convert(
-        self, source: Any, *, launch: LaunchSettings | None = None, **host_options: Any
-    ) -> TransloadRunner:
-        """Return a runner of trials, as `transload_ax.convert.trial_runner` does."""
-        # by the package's own names, since runners import this module
-        return transload_ax.trial_runner(source, launch=launch, **host_options)
-
-    def dry_run(
-        self, source: Any, *, launch: LaunchSettings | None = None, **host_options: Any
-    ) -> str:
-        """Return what a trial would submit. Arguments and errors are those of `convert`."""
-        return transload_ax.dry_run_trial(source, launch=launch, **host_options)
-
-    def identity(self, context: TrialContext) -> Identity:
+    def identity(self) -> Identity:
         """Return whose job it is, by the experiment, the trial and the arm."""
-        return identity_of(context.key, context.namespace)
+        return identity_of(self.key, self.namespace)
 
-    def asked(self, context: TrialContext) -> dict[str, Any]:
+    def words(self) -> dict[str, Any]:
         """Return the digest of the arm's parameters, which is kept with the job."""
-        return words_of(context.mark)
+        return {PARAMETERS: self.mark} if self.mark else {}
 
-    def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+    def again(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
         """Tell whether the arm has other parameters than those of its newest job.
 
         An optimiser that died after a submit and before it was saved may give the same number to
@@ -105,63 +85,65 @@ class AxAdapter(LifecycleAdapter[TrialContext]):
         known = PARAMETERS in kept and PARAMETERS in now
         return Again.YES if known and kept[PARAMETERS] != now[PARAMETERS] else Again.NO
 
-    def io(self, context: TrialContext) -> AdapterIO:
-        """Return the trial's run metadata as the store, and its loggers."""
-        return AdapterIO(
-            runner=context.runner,
-            store=context.notes.record(context.key),
-            log_store=context.notes.log_cursor(context.key),
-            sink=log_sink(context.key),
-            log=_line_log(context.key),
-            context_args=context.args,
-        )
+    def before_submit(self, number: int, *, anew: bool) -> None:
+        """Clear what a job with other parameters has reported under the trial's key.
 
-    def cancel_on_exit(
-        self, context: TrialContext, driver: Driver
-    ) -> AbstractContextManager[object]:
-        """Return a context without effect, since `TrialJobs.close` ends trials together."""
-        return nullcontext()
-
-    def translate(self, error: TransloadError, context: TrialContext) -> JobEnded:
-        """Return what Ax learns of a job that did not end well.
-
-        A job that may still run is left alone.
+        The base is the trial's own. So the results of the job would be mixed with these.
         """
-        ending = Ending.of(error)
-        abandoned = ending is Ending.UNKNOWN
-        return JobEnded(JobView("", self.endings[ending], str(error), abandoned=abandoned))
+        base = None if self.launch is None else self.launch.tracker_base
+        if base is None:
+            return
+        if anew:
+            FsspecResultTracker(base)[self.key.trial] = {}
+        elif number == 0:
+            self._warn_of_results(base)
 
+    def _warn_of_results(self, base: str) -> None:
+        trial = self.key.trial
+        try:
+            there = trial in FsspecResultTracker(base)
+        except (TrackingError, OSError):
+            return
+        if there:
+            warnings.warn(
+                f"tracker base {base}: key {str(trial)!r} is there before trial {trial} is "
+                "submitted: if the trial reports nothing, that old value is taken for its own",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
-ADAPTER: Final = AxAdapter()
+    def say(self, text: str) -> None:
+        """Log a line. A job that cannot be cancelled is a warning, once for each reason."""
+        level = logging.INFO
+        if text.startswith(WARNING):
+            level = logging.WARNING
+            text = text.removeprefix(WARNING)
+        if "could not be cancelled" in text and text not in self._warned:
+            self._warned.add(text)
+            level = logging.WARNING
+        logger.log(level, "trial %s: %s", "/".join(self.key.parts), text)
+
+    def line(self, role: str, replica: int, stream: Stream, line: str) -> None:
+        """Log a line of the job, with the trial's own logger."""
+        text = line.rstrip("\n")
+        self._log.info("%s/%d %s", role, replica, text)
 
 
 def identity_of(key: TrialKey, namespace: str) -> Identity:
-    """Return whose job a trial's is. The arguments are those of `TrialContext`."""
+    """Return whose job a trial's is. The arguments are those of `TrialStep`."""
     return Identity(HOST, (namespace,), key.parts)
 
 
-def words_of(mark: str) -> dict[str, Any]:
-    """Return what tells a try of a trial from others, by the digest of the arm's parameters."""
-    return {PARAMETERS: mark} if mark else {}
+def _convert(source: Any, **host_options: Any) -> TransloadRunner:
+    """Return a runner of trials, as `transload_ax.trial_runner` does, which imports Ax."""
+    return transload_ax.trial_runner(source, **host_options)
 
 
-def _line_log(key: TrialKey) -> Callable[[str], None]:
-    """Return what takes lines about a trial's job.
+def _dry_run(source: Any, **host_options: Any) -> str:
+    """Return what a trial would submit, as `transload_ax.dry_run_trial` does."""
+    return transload_ax.dry_run_trial(source, **host_options)
 
-    A job that cannot be cancelled is a warning, once for each reason. So are lines that say so
-    themselves.
-    """
-    warned: set[str] = set()
-    name = "/".join(key.parts)
 
-    def log(line: str) -> None:
-        level = logging.INFO
-        if line.startswith(WARNING):
-            level = logging.WARNING
-            line = line.removeprefix(WARNING)
-        if "could not be cancelled" in line and line not in warned:
-            warned.add(line)
-            level = logging.WARNING
-        logger.log(level, "trial %s: %s", name, line)
-
-    return log
+def adapter() -> Adapter:
+    """Return what is registered of this plugin."""
+    return Adapter(HOST, convert=_convert, dry_run=_dry_run, states=STATES)

@@ -11,17 +11,17 @@ import signal
 import sys
 import threading
 import time
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import SchedulerUnavailable, StateUnknown, TransloadError
+from transload.errors import StateUnknown, TransloadError
 from transload.pipelines import (
-    Again,
-    Driver,
+    LAST_LINES,
+    AppCancelled,
+    Detached,
     ExecutionOptions,
     chain_of,
     host_runner,
@@ -29,31 +29,25 @@ from transload.pipelines import (
     somebody_asked,
 )
 from transload.runner import Cluster
-from transload.runtime.tracking import FsspecResultTracker, TrackingError
 from transload.schedulers import (
     Observation,
     Subscription,
     backoff,
-    patience_left,
-    unknown_for,
-    unknown_since,
     watch,
 )
 from transload.specs import (
     AppState,
     AppStatus,
     CfgVal,
-    is_terminal,
     make_app_handle,
     parse_app_handle,
 )
-from transload_ax.adapter import ADAPTER, JobEnded, TrialContext, identity_of, words_of
+from transload_ax.adapter import TrialStep, identity_of
 from transload_ax.states import STATES
-from transload_ax.units import HOST, JobView, TrialKey, TrialLaunch, TrialNotes
+from transload_ax.units import HOST, JobView, MetadataStore, TrialKey, TrialLaunch, TrialNotes
 
 if TYPE_CHECKING:
     from transload.runner import Runner
-    from transload.schedulers import AppDescription
     from transload.specs import Progress
 
 CLOSE_SECONDS: Final = 30.0
@@ -88,8 +82,8 @@ def exit_on_sigterm() -> Iterator[None]:
 class _Live:
     """A job that has not been seen to end."""
 
-    context: TrialContext
-    driver: Driver
+    step: TrialStep
+    notes: TrialNotes
     handle: str
 
 
@@ -162,11 +156,9 @@ class TrialJobs:
         before = self._known.get(key)
         if before is not None and before[0] == launch.mark:
             return before[1]
-        self._end_another(key, launch)
-        context = self._context(key, notes, launch.mark, args)
-        driver = ADAPTER.driver(context, launch, self.options)
-        driver.start()
-        return self._add(context, driver, launch.mark)
+        step = self._step(key, launch.mark, launch, args, notes.handle(key))
+        step.start()
+        return self._add(step, notes)
 
     def attach(self, key: TrialKey, handle: str, notes: TrialNotes) -> None:
         """Follow a job that an earlier process started, on the cluster that it knew.
@@ -176,25 +168,36 @@ class TrialJobs:
         """
         if key in self._live:
             return
-        record = notes.record(key).get()
-        if record is not None and record.get("cluster"):
-            cluster = Cluster.from_dict(record["cluster"])
+        kept = notes.cluster(key).get()
+        if kept is not None:
+            cluster = Cluster.from_dict(kept)
             self._clusters[cluster.name] = cluster
         mark, _ = self._known.get(key, ("", ""))
-        context = self._context(key, notes, mark)
-        driver = ADAPTER.driver(context, None, self.options)
-        driver.attach(handle)
+        step = self._step(key, mark, None)
+        step.attach(handle, last=LAST_LINES)
         self.runner.status_many([handle])  # raises for what cannot be asked about
-        self._add(context, driver, mark)
+        self._add(step, notes)
 
-    def _context(
+    def _step(
         self,
         key: TrialKey,
-        notes: TrialNotes,
         mark: str,
+        launch: TrialLaunch | None,
         args: Mapping[str, Any] = MappingProxyType({}),
-    ) -> TrialContext:
-        return TrialContext(key, self.namespace, mark, self.runner, notes, args)
+        hint: str | None = None,
+    ) -> TrialStep:
+        runner = self.runner
+        options = replace(self.options)  # a trial that is given up ends whatever they say
+        return TrialStep(
+            key,
+            self.namespace,
+            mark,
+            launch,
+            options,
+            runner=runner,
+            arguments=args,
+            hint=hint,
+        )
 
     def find(self, key: TrialKey) -> str | None:
         """Return the handle of the key's latest job, by its id alone, or None if there is none.
@@ -209,61 +212,22 @@ class TrialJobs:
             return None
         return make_app_handle(self.scheduler, HOST, f"{prefix}-{numbers[-1]}")
 
-    def _add(self, context: TrialContext, driver: Driver, mark: str) -> str:
-        handle = str(driver.handle)
-        self._live[context.key] = _Live(context, driver, handle)
-        self._known[context.key] = (mark, handle)
+    def _add(self, step: TrialStep, notes: TrialNotes) -> str:
+        key = step.key
+        handle = str(step.handle)
+        self._live[key] = _Live(step, notes, handle)
+        self._known[key] = (step.mark, handle)
+        cluster = self.runner.cluster(parse_app_handle(handle).scheduler_backend)
+        _put(notes.cluster(key), cluster.to_dict())
         self.moved = True
         if self._watching:
-            self._watch(context.key)
+            self._watch(key)
         return handle
-
-    def _end_another(self, key: TrialKey, launch: TrialLaunch) -> None:
-        """End the newest job of a trial if that has other parameters, and clear what it reported.
-
-        The base is the trial's own. So the next job's results would be mixed with these.
-        """
-        base = launch.tracker_base
-        prefix = self._prefix(key)
-        there = self._chain(prefix)
-        if not there and base is not None:
-            self._warn_of_results(key, base)
-        number, newest = there[-1] if there else (0, None)
-        if newest is None:
-            return
-        if ADAPTER.asked_anew(newest.asked, words_of(launch.mark)) is Again.NO:
-            return
-        handle = make_app_handle(self.scheduler, HOST, f"{prefix}-{number}")
-        logger.warning("%s has other parameters than trial %s now: it is ended", handle, key.trial)
-        if not is_terminal(newest.status.state):
-            self.runner.cancel(handle)
-            self.runner.wait(handle, patience=self.options.patience)
-        if base is not None:
-            FsspecResultTracker(base)[key.trial] = {}
 
     def _prefix(self, key: TrialKey) -> str:
         """Return what the ids of all jobs of a trial begin with."""
         made = chain_of(identity_of(key, self.namespace))
         return self.runner.qualified_id(made, self.scheduler, self.cfg)
-
-    def _chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
-        """Return the jobs of a trial. A scheduler that cannot be reached is waited for."""
-        since, pause = None, _FIRST_PAUSE
-        while True:
-            try:
-                found = self.runner.scheduler(self.scheduler).chain(prefix)
-                if since is not None:
-                    self._note_reach("")
-                return found
-            except SchedulerUnavailable as exc:
-                self._note_reach(f"{self.scheduler} cannot be reached, waiting: {exc}")
-                since = unknown_since(AppState.UNKNOWN, since)
-                left = patience_left(self.options.patience, since)
-                if left <= 0:
-                    handle = make_app_handle(self.scheduler, HOST, f"{prefix}-0")
-                    raise StateUnknown(handle, unknown_for(since), str(exc)) from exc
-                time.sleep(min(pause, left))
-                pause = backoff(pause, _LONGEST_PAUSE)
 
     def _note_reach(self, away: str) -> None:
         """Log once that jobs are out of reach, and once that they are reached again (``""``)."""
@@ -272,20 +236,6 @@ class TrialJobs:
         if was_away is self._away:
             return
         logger.warning("%s", away or f"jobs on {self.scheduler} can be reached again")
-
-    @staticmethod
-    def _warn_of_results(key: TrialKey, base: str) -> None:
-        try:
-            there = key.trial in FsspecResultTracker(base)
-        except (TrackingError, OSError):
-            return
-        if there:
-            warnings.warn(
-                f"tracker base {base}: key {str(key.trial)!r} is there before trial {key.trial} "
-                "is submitted: if the trial reports nothing, that old value is taken for its own",
-                RuntimeWarning,
-                stacklevel=2,
-            )
 
     # -- look
 
@@ -299,7 +249,7 @@ class TrialJobs:
         found = self._ask([live.handle for live in wanted])
         seen: dict[TrialKey, JobView] = {}
         for live in wanted:
-            key = live.context.key
+            key = live.step.key
             try:
                 seen[key] = self._look(live, found.get(live.handle))
             except Exception:
@@ -332,27 +282,26 @@ class TrialJobs:
 
     def _look(self, live: _Live, status: AppStatus | None) -> JobView:
         """Return what is known of a job, by what its scheduler has answered."""
+        step = live.step
         if status is not None and status.progress is not None:
-            self._keep_progress(live.context, status.progress)
+            self._keep_progress(live, status.progress)
         try:
-            seen = ADAPTER.poll(live.context, live.driver, status, asked=True)
-        except JobEnded as exc:
-            self._drop(live.context.key)
-            return exc.view._replace(handle=live.handle)
+            seen = step.look(status, asked=True)
+            if seen.is_terminal() and seen.state is not AppState.SUCCEEDED:
+                step.collect()  # raises with the reason
+        except TransloadError as exc:
+            self._drop(step.key)
+            return _view_of(live.handle, exc)
         if seen.is_terminal():
-            self._drop(live.context.key)
-        if seen.state is AppState.UNKNOWN:
-            return JobView(live.handle, None)
+            self._drop(step.key)
         return JobView(live.handle, STATES[seen.state])
 
     @staticmethod
-    def _keep_progress(context: TrialContext, progress: Progress) -> None:
+    def _keep_progress(live: _Live, progress: Progress) -> None:
         """Have the trial's run metadata say how far its job is."""
         said = asdict(progress.without_history())
         values = {name: value for name, value in said.items() if value not in (None, [])}
-        store = context.notes.progress(context.key)
-        if values != store.get():
-            store.put(values)
+        _put(live.notes.progress(live.step.key), values)
 
     def wait(self, seconds: float) -> bool:
         """Block until something changed with one of the live jobs, or time ran out.
@@ -389,9 +338,9 @@ class TrialJobs:
 
     def stop(self, key: TrialKey) -> None:
         """Cancel the job of a trial that is followed. If it is out of reach, `poll` tries again."""
-        driver = self._live[key].driver
-        driver.options = replace(driver.options, on_kill="cancel")
-        driver.give_up(asked=True)
+        step = self._live[key].step
+        step.options.on_kill = "cancel"
+        step.give_up(asked=True)
 
     def end_was_asked_for(self) -> bool:
         """Tell whether somebody or this process itself wants this process to end.
@@ -429,7 +378,7 @@ class TrialJobs:
         ending = list(self._live.values())
         left = ending
         pause = _FIRST_PAUSE
-        while left := [live for live in left if not live.driver.cancel()]:
+        while left := [live for live in left if not live.step.cancel()]:
             if time.monotonic() >= end:
                 break
             time.sleep(pause)
@@ -453,3 +402,22 @@ class TrialJobs:
                 self.scheduler,
                 " ".join(handles),
             )
+
+
+def _put(store: MetadataStore, values: dict[str, Any]) -> None:
+    """Keep values, unless they are kept already."""
+    if values != store.get():
+        store.put(values)
+
+
+def _view_of(handle: str, error: TransloadError) -> JobView:
+    """Return what Ax learns of a job that did not end well, or cannot be seen any more.
+
+    One that may still run is left alone.
+    """
+    status = STATES[AppState.FAILED]
+    if isinstance(error, AppCancelled):
+        status = STATES[AppState.CANCELLED]
+    elif isinstance(error, Detached):
+        status = STATES[AppState.RUNNING]
+    return JobView(handle, status, str(error), abandoned=isinstance(error, StateUnknown))

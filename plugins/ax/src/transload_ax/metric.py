@@ -19,7 +19,7 @@ from transload.errors import TransloadError
 from transload.pipelines import host_runner
 from transload.runner import Cluster, NoSuchResult
 from transload.runtime.tracking import FsspecResultTracker
-from transload_ax.units import BASE, HANDLE, HOST, PROGRESS, RECORD, base_of
+from transload_ax.units import BASE, CLUSTER, HANDLE, HOST, PROGRESS, base_of
 
 Results = Mapping[str, Any]
 
@@ -269,11 +269,11 @@ def _handle(metadata: Mapping[str, Any], arm: str) -> str | None:
 
 
 def _clusters(metadata: Mapping[str, Any], arm: str) -> list[Cluster]:
-    """Return the cluster on which the job runs, if its record names one."""
-    record = metadata.get(_key(RECORD, arm)) or {}
-    if not record.get("cluster"):
+    """Return the cluster on which the job runs, if the metadata names one."""
+    cluster = metadata.get(_key(CLUSTER, arm))
+    if not cluster:
         return []
-    return [Cluster.from_dict(record["cluster"])]
+    return [Cluster.from_dict(cluster)]
 
 
 def _has(results: Results, name: str) -> bool:

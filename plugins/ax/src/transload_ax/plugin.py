@@ -11,7 +11,7 @@ __all__ = ["transload_adapters", "transload_suggesters"]
 @hookimpl
 def transload_adapters(register: Register) -> None:
     """Register the adapter."""
-    register("ax", "transload_ax.adapter:AxAdapter")
+    register("ax", "transload_ax.adapter:adapter")
 
 
 @hookimpl

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
-from transload.pipelines import Ending, StateMap
+from transload.pipelines import StateMap
 from transload.specs import AppState
 
 _ALL = [
@@ -41,13 +40,3 @@ STATES: Final = StateMap(
     },
 )
 """AppState → name of an ``ax.core.trial_status.TrialStatus``."""
-
-ENDINGS: Final[Mapping[Ending, str]] = {
-    Ending.FAILED: "FAILED",
-    Ending.CANCELLED: "ABANDONED",
-    Ending.TIMEOUT: "FAILED",
-    Ending.UNKNOWN: "FAILED",
-    Ending.DETACHED: "RUNNING",
-    Ending.MISCONFIGURED: "FAILED",
-}
-"""Ending → name of the ``TrialStatus`` that a trial comes to."""

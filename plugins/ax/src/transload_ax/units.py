@@ -17,7 +17,6 @@ from transload.pipelines import JOB_SETTINGS, ExecutionOptions, ExecutionSetting
 from transload.specs import nearest
 
 if TYPE_CHECKING:
-    from transload.pipelines import LogSink
     from transload.specs import AppDef
 
 HOST: Final = "ax"
@@ -28,13 +27,12 @@ PARAMETERS: Final = "parameters"
 
 HANDLE: Final = "transload_app_handle"
 BASE: Final = "transload_tracker_base"
-RECORD: Final = "transload_attach"
-LOGS: Final = "transload_logs"
+CLUSTER: Final = "transload_cluster"
 PROGRESS: Final = "transload_progress"
 """Keys in a trial's run metadata.
 
-They are for the handle, the tracker base, the values for reattaching, the position in the logs, and
-the progress (fields of `transload.specs.Progress`).
+They are for the handle, the tracker base, the cluster where the job is, and the progress (fields of
+`transload.specs.Progress`).
 """
 
 
@@ -76,21 +74,10 @@ def base_of(tracker_base: str | None, arm: str = "") -> str | None:
     return f"{tracker_base.rstrip('/')}/{arm}"
 
 
-def log_sink(key: TrialKey) -> LogSink | None:
-    """Return what takes the log lines of a trial's job, or None if its logger is off.
-
-    That is the logger ``transload_ax.<experiment>.<trial>``.
-    """
+def log_of(key: TrialKey) -> logging.Logger:
+    """Return the logger of a trial's lines, ``transload_ax.<experiment>.<trial>``."""
     name = re.sub(r"\.+", "_", key.experiment) or "experiment"
-    log = logging.getLogger(f"transload_ax.{name}.{key.arm or key.trial}")
-    if not log.isEnabledFor(logging.INFO):
-        return None
-
-    def write(role: str, replica: int, stream: object, line: str) -> None:
-        text = line.rstrip("\n")
-        log.info("%s/%d %s", role, replica, text)
-
-    return write
+    return logging.getLogger(f"transload_ax.{name}.{key.arm or key.trial}")
 
 
 @dataclass
@@ -132,13 +119,16 @@ class TrialNotes:
     metadata: MutableMapping[str, Any]
     changed: Callable[[], None]
 
-    def record(self, key: TrialKey) -> MetadataStore:
-        """Return where it is kept which job belongs to the trial or arm."""
-        return self._store(RECORD, key)
+    def handle(self, key: TrialKey) -> str | None:
+        """Return the job that the trial or arm had when it was run before, or None."""
+        found = self.metadata.get(HANDLE)
+        if isinstance(found, Mapping):
+            found = found.get(key.arm)
+        return found if isinstance(found, str) and found else None
 
-    def log_cursor(self, key: TrialKey) -> MetadataStore:
-        """Return where it is kept how far the job's logs were handed on."""
-        return self._store(LOGS, key)
+    def cluster(self, key: TrialKey) -> MetadataStore:
+        """Return where it is kept on which cluster the job is."""
+        return self._store(CLUSTER, key)
 
     def progress(self, key: TrialKey) -> MetadataStore:
         """Return where it is kept how far the job is."""
