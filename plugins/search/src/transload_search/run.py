@@ -9,16 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
-from transload.pipelines import (
-    AdapterIO,
-    Asked,
-    Driver,
-    ExecutionOptions,
-    LifecycleState,
-    LogSink,
-    interrupted,
-)
+from transload.pipelines import Asked, ExecutionOptions, Identity, LogSink, Step, interrupted
 from transload.runner import Runner
+from transload.schedulers import Stream
 from transload.specs import AppState, AppStatus
 from transload_search.ledger import SearchLedger
 from transload_search.search import SearchFailed, SearchTrial
@@ -52,7 +45,7 @@ def run_search(
         on_progress: called in a thread with the number of a trial and the status of its job, which
             says how far it is: at another whole percent, and at most once a second.
         asked: returns whether the end of the search was requested (see
-            `transload.pipelines.AdapterIO`).
+            `transload.pipelines.Step.asked`).
 
     Raises:
         SearchFailed: if no trial has a value, or too many failed.
@@ -90,22 +83,14 @@ async def run_search_async(
     ``on_kill="detach"`` they always go on.
     """
     given = options or ExecutionOptions(resubmit_on=frozenset({AppState.CANCELLED}))
-    running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]] = {}
+    running: dict[asyncio.Task[None], _TrialStep] = {}
 
     def start(trial: SearchTrial) -> None:
-        io = AdapterIO(
-            runner=runner,
-            context_args=ledger.known(trial.index),
-            asked=asked or interrupted,
-        )
-        if sink_of is not None:
-            io.sink = sink_of(trial)
-        if on_progress is not None:
-            io.show_progress = lambda _, status: on_progress(trial.index, status)
-        state = LifecycleState(ledger.identity(trial.index), given)
-        driver = Driver(ledger.launch(trial), state, io)
-        task = asyncio.create_task(_run(ledger, trial, driver))
-        running[task] = (trial, driver)
+        step = _TrialStep(ledger, trial, given, runner, asked or interrupted)
+        step.sink = None if sink_of is None else sink_of(trial)
+        step.on_progress = on_progress
+        step.hands_on_lines = step.sink is not None
+        running[asyncio.create_task(_run(ledger, step))] = step
 
     try:
         waiting = await asyncio.to_thread(ledger.unfinished)
@@ -125,38 +110,72 @@ async def run_search_async(
                 return await asyncio.to_thread(ledger.finish)
             await _wait(ledger, running)
     except SearchFailed:  # a failed search is not continued
-        for _, driver in running.values():
-            driver.kill(asked=True)
+        for step in running.values():
+            step.kill(asked=True)
         raise
     finally:
         await _end(running)
 
 
-async def _run(ledger: SearchLedger, trial: SearchTrial, driver: Driver) -> None:
+class _TrialStep(Step):
+    """The job of a trial in this process."""
+
+    host = "search"
+
+    def __init__(
+        self,
+        ledger: SearchLedger,
+        trial: SearchTrial,
+        options: ExecutionOptions,
+        runner: Runner,
+        asked: Asked,
+    ) -> None:
+        known = ledger.known(trial.index)
+        super().__init__(ledger.launch(trial), options, runner=runner, arguments=known)
+        self.index = trial.index
+        self.sink: LogSink | None = None
+        self.on_progress: Callable[[int, AppStatus], None] | None = None
+        self._ledger = ledger
+        self._is_asked = asked
+
+    def identity(self) -> Identity:
+        """Return whose job it is, which is the same for each process of the search."""
+        return self._ledger.identity(self.index)
+
+    def line(self, role: str, replica: int, stream: Stream, line: str) -> None:
+        """Hand on a line of the job's log."""
+        if self.sink is not None:
+            self.sink(role, replica, stream, line)
+
+    def asked(self) -> bool | None:
+        """Tell whether the end of the search was requested."""
+        return self._is_asked()
+
+    def changed(self, status: AppStatus) -> None:
+        """Show how far the job is."""
+        if self.on_progress is not None and status.progress is not None:
+            self.on_progress(self.index, status)
+
+
+async def _run(ledger: SearchLedger, step: _TrialStep) -> None:
     try:
-        results = await driver.run_async()
+        results = await step.run_async()
     except Exception as exc:
-        handle = driver.handle or ""
-        if not await asyncio.to_thread(ledger.observe_error, trial.index, exc, handle):
+        handle = step.handle or ""
+        if not await asyncio.to_thread(ledger.observe_error, step.index, exc, handle):
             raise
     else:
-        await asyncio.to_thread(ledger.observe, trial.index, results)
+        await asyncio.to_thread(ledger.observe, step.index, results)
 
 
-async def _wait(
-    ledger: SearchLedger, running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]]
-) -> None:
+async def _wait(ledger: SearchLedger, running: dict[asyncio.Task[None], _TrialStep]) -> None:
     """Wait until a trial has ended, and end trials that do badly."""
     pause = None if ledger.search.early_stopping is None else STEPS_SECONDS
     ended: set[asyncio.Task[None]] = set()
     while not ended:
         ended, _ = await asyncio.wait(running, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         if pause is not None:
-            by_index = {
-                trial.index: driver
-                for task, (trial, driver) in running.items()
-                if task not in ended
-            }
+            by_index = {step.index: step for task, step in running.items() if task not in ended}
             for index in await asyncio.to_thread(ledger.to_stop, by_index):
                 await asyncio.to_thread(by_index[index].cancel)
     for task in ended:
@@ -165,7 +184,7 @@ async def _wait(
         task.result()
 
 
-async def _end(running: dict[asyncio.Task[None], tuple[SearchTrial, Driver]]) -> None:
+async def _end(running: dict[asyncio.Task[None], _TrialStep]) -> None:
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
