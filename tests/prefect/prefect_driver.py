@@ -2,55 +2,92 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 from transload.errors import TransloadError
-from transload.pipelines import AdapterIO, ExecutionOptions, Identity, Launch, host_runner
-from transload_prefect.adapter import HOST, JobContext, PrefectAdapter, StateReturned
+from transload.pipelines import ExecutionOptions, Identity, Launch
+from transload_prefect.adapter import HOST, PrefectStep, StateReturned
 from transload_prefect.context import RunContext
 from transload_testing.adapter_driver import ChildJob
-from transload_testing.stores import JsonFileStore
 
 
-@dataclass
-class ChildAdapter(PrefectAdapter):
-    """Prefect's adapter, with the suite's files in place of Prefect's API."""
+class ChildNotes:
+    """The suite's files, in place of an artifact's metadata."""
+
+    generation = "0"
+    link = None
+
+    def __init__(self, store: Path) -> None:
+        self._handle = store.with_name(f"{store.name}.handle")
+        self._lost = store.with_name(f"{store.name}.lost")
+
+    @property
+    def handle(self) -> str | None:
+        """Return the handle that was kept."""
+        return self._handle.read_text() if self._handle.exists() else None
+
+    @property
+    def lost(self) -> bool:
+        """Tell whether its loss was reported."""
+        return self._lost.exists() and self._lost.read_text() == self.handle
+
+    def submitted(self, handle: str) -> None:
+        """Keep a handle."""
+        self._handle.write_text(handle)
+
+    def was_lost(self, handle: str) -> None:
+        """Keep that a job is gone."""
+        self._handle.write_text(handle)
+        self._lost.write_text(handle)
+
+
+class ChildTraces:
+    """The suite's log, in place of Prefect's logs and artifacts."""
+
+    def __init__(self, child: ChildJob) -> None:
+        self.log = child.log
+        self.notes = ChildNotes(Path(f"{child.store}.{child.job.generation}"))
+
+    def sink(self, role: str, replica: int, stream: object, line: str) -> None:
+        """Log a line of a replica."""
+        self.log(f"{role}/{replica} {line}")
+
+    def changed(self, handle: str, status: object) -> None:
+        """Keep the handle."""
+        self.notes.submitted(handle)
+
+    show_progress = changed
+
+
+class ChildStep(PrefectStep):
+    """Prefect's step, in a flow run that the suite names."""
 
     child: ChildJob
 
-    def identity(self, context: JobContext) -> Identity:
+    def identity(self) -> Identity:
         """Return whose job it is. A new flow run is a new namespace, with labels of its own."""
         job = self.child.job
         flow_run = f"{job.namespace}/{job.generation}"
         return Identity(HOST, (flow_run,), (f"{job.name}#0", job.name))
 
-    def io(self, context: JobContext) -> AdapterIO:
-        """Return the suite's stores and log, and what it asks."""
-        child = self.child
-        store = f"{child.store}.{child.job.generation}"
-        return AdapterIO(
-            runner=host_runner(HOST),
-            store=JsonFileStore(store),
-            log_store=JsonFileStore(f"{store}.logs"),
-            sink=lambda role, replica, stream, line: child.log(f"{role}/{replica} {line}"),
-            log=child.log,
-            asked=child.asked,
-        )
+    def asked(self) -> bool | None:
+        """Return what the suite says."""
+        return self.child.asked()
 
 
 def run(child: ChildJob) -> None:
     """Run one job as a task run would, and report how it ended."""
     job = child.job
-    adapter = ChildAdapter(child)
-    run_context = RunContext(job.name, f"{job.name}#0", flow_run_id=None)
-    context = JobContext(run_context, traces=cast("Any", None))
+    context = RunContext(job.name, f"{job.name}#0", flow_run_id=None)
     options = ExecutionOptions(**job.options)
-    driver = adapter.driver(context, Launch(**child.launch), options)
-    child.on_kill(driver.kill)
+    traces = cast("Any", ChildTraces(child))
+    step = ChildStep(context, Launch(**child.launch), options, traces=traces)
+    step.child = child
+    child.on_kill(step.kill)
     try:
-        with adapter.guard(context, driver):
-            results = driver.run()
+        with step.ending_with_its_task():
+            results = step.run()
     except StateReturned as exc:
         child.finish(exc.state.type, error=exc.state.message, retryable=None)
     except TransloadError as exc:

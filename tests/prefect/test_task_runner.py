@@ -41,12 +41,12 @@ def test_apps_that_are_over_leave_no_execution(host: Any, eventually: Any) -> No
     """A process that runs flows for days does not keep what it used to look after their apps."""
     from prefect import flow
 
-    from transload.pipelines import Driver
+    from transload.pipelines import Step
     from transload_prefect import AppTaskRunner, app_task
 
     def executions() -> set[int]:
         gc.collect()
-        return {id(each) for each in gc.get_objects() if isinstance(each, Driver)}
+        return {id(each) for each in gc.get_objects() if isinstance(each, Step)}
 
     task, before = app_task(job), executions()
 

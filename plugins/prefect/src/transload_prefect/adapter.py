@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypeGuard
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeGuard
 
 import transload_prefect
 from transload.errors import SpecError, TransloadError, TransloadTimeout
 from transload.pipelines import (
-    AdapterIO,
+    Adapter,
     Again,
+    AppLost,
     Detached,
-    Driver,
     Ending,
     ExecutionOptions,
     Identity,
     Launch,
-    LifecycleAdapter,
+    Step,
     host_runner,
 )
 from transload.runner import Job
@@ -32,6 +32,8 @@ from transload_prefect.states import ENDINGS, INTERRUPTED, STATES
 
 if TYPE_CHECKING:
     from transload.runner import Runner
+    from transload.schedulers.api import Stream
+    from transload.specs import AppState, AppStatus
     from transload_prefect.cluster import TransloadCluster
     from transload_prefect.traces import Traces
     from transload_search import Search
@@ -40,38 +42,9 @@ HOST: Final = "prefect"
 """Session name of all handles."""
 
 
-@dataclass(frozen=True)
-class JobContext:
-    """A job of a flow run, or of a script, with where it runs and what its user set.
-
-    Args:
-        run: where in Prefect it runs.
-        traces: where Prefect keeps and shows what is known of it.
-        key: readable part of the job's id, instead of the name.
-        namespace: tells the job from those of others, instead of the flow run's id.
-        cluster: where it goes, in place of a scheduler.
-        inherit_env: give the job the environment of the flow's process.
-        context_args: arguments that a component may declare (``trial_idx`` …).
-        retries: how often Prefect tries again, or None if that is not known.
-        called_by: the try of an ordinary task that calls this job's task, or "" for the flow.
-    """
-
-    run: RunContext
-    traces: Traces
-    key: str | None = None
-    namespace: str | None = None
-    cluster: TransloadCluster | None = None
-    inherit_env: bool = False
-    context_args: Mapping[str, Any] = field(default_factory=dict)
-    retries: int | None = None
-    called_by: str = ""
-
-    @property
-    def generation(self) -> str:
-        """Which generation of the job it is. Another begins when Prefect wants it done again."""
-        if self.traces.notes is None:
-            return "0"
-        return self.traces.notes.generation
+_AFTER_A_LOSS: Final = 2
+"""Tries so far, of a task whose job may be gone. All tries of a task have one machine, so that the
+second one need not report that it sees no job at all."""
 
 
 class ReturnedState(NamedTuple):
@@ -94,57 +67,77 @@ class StateReturned(Exception):
         self.state = state
 
 
-class PrefectAdapter(LifecycleAdapter[JobContext]):
-    """The adapter that ``transload.pipelines.get_adapter("prefect")`` returns."""
+class PrefectStep(Step):
+    """The job of a task run.
 
-    name = HOST
-    states = STATES
-    endings: ClassVar[Mapping[Ending, tuple[str, str] | None]] = ENDINGS
+    Args:
+        run: where in Prefect it runs.
+        launch: what to submit.
+        options: how the job is run.
+        traces: where Prefect shows what is known of it.
+        key: readable part of the job's id, instead of the name.
+        namespace: tells the job from those of others, instead of the flow run's id.
+        cluster: where it goes, in place of a scheduler.
+        inherit_env: give the job the environment of the flow's process.
+        arguments: what a component may declare (``trial_idx`` …).
+        retries: how often Prefect tries again, or None if that is not known.
+        called_by: the try of an ordinary task that calls this job's task, or "" for the flow.
+    """
 
-    def convert(self, source: Any, **host_options: Any) -> Any:
-        """Return a task, or for a `transload_search.Search` a flow.
+    host = HOST
 
-        Args:
-            source: as of `app_task`, or a search.
-            host_options: arguments of `app_task`, or of `search_flow`.
+    def __init__(
+        self,
+        run: RunContext,
+        launch: Launch,
+        options: ExecutionOptions,
+        *,
+        traces: Traces,
+        key: str | None = None,
+        namespace: str | None = None,
+        cluster: TransloadCluster | None = None,
+        inherit_env: bool = False,
+        arguments: Mapping[str, Any] | None = None,
+        retries: int | None = None,
+        called_by: str = "",
+    ) -> None:
+        notes = traces.notes
+        lost_before = run.is_retried or (notes is not None and notes.lost)
+        super().__init__(
+            launch,
+            options,
+            runner=runner_of(cluster, inherit_env),
+            arguments=arguments,
+            tried=_AFTER_A_LOSS if lost_before else 0,
+            host_retries=retries,
+            hint=None if notes is None else notes.handle,
+        )
+        self.run_context = run
+        self._traces = traces
+        self._name = key or run.name
+        self._namespace = namespace
+        self._called_by = called_by
+        self._generation = "0"
+        self._shown: AppState | None = None
+        if notes is not None:
+            self._generation = notes.generation
+            notes.link = partial(_page_of, self.runner)  # not the step: notes outlive it
 
-        Raises:
-            SpecError: if the source is wrong.
-            ConfigError: for a wrong or unknown setting.
-        """
-        # by the package's own names, since tasks import this module
-        if _is_search(source):
-            return transload_prefect.search_flow(source, **host_options)
-        return transload_prefect.app_task(source, **host_options)
-
-    def dry_run(self, source: Any, **host_options: Any) -> str:
-        """Return what the task, or the first trial of a search, would submit.
-
-        Arguments and errors as of `convert`.
-        """
-        if _is_search(source):
-            return transload_prefect.dry_run_search(source, **host_options)
-        task = transload_prefect.app_task(source, **host_options)
-        return transload_prefect.dry_run_task(task, context_args={})
-
-    def identity(self, context: JobContext) -> Identity:
+    def identity(self) -> Identity:
         """Return whose job it is.
 
         It is equal for all tries of a task, and whenever the flow run is run again.
         """
-        run = context.run
+        run = self.run_context
         run_id = run.flow_run_id
         if run.unit is None:
             run_id = run.task_run_id
-        return Identity(
-            HOST,
-            (context.namespace or str(run_id), context.generation),
-            (run.unit or "", context.key or run.name),
-        )
+        words = (self._namespace or str(run_id), self._generation)
+        return Identity(HOST, words, (run.unit or "", self._name))
 
-    def asked(self, context: JobContext) -> Mapping[str, Any]:
+    def words(self) -> dict[str, Any]:
         """Return the words of this try: the task run, and which run of the flow it is in."""
-        run = context.run
+        run = self.run_context
         words: dict[str, Any] = {}
         if run.flow_run_id is not None:
             words["flow_run"] = str(run.flow_run_id)
@@ -156,10 +149,10 @@ class PrefectAdapter(LifecycleAdapter[JobContext]):
         words["task_run_name"] = run.task.task_run.name
         if run.unit is not None:
             words["flow_run_count"] = run.task.task_run.flow_run_run_count
-            words["called_by"] = context.called_by
+            words["called_by"] = self._called_by
         return words
 
-    def asked_anew(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+    def again(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
         """Refuse to share a job between two equal tasks of one run of a flow.
 
         In the flow's own process a number tells them apart. Processes of a task runner such as Dask
@@ -178,60 +171,72 @@ class PrefectAdapter(LifecycleAdapter[JobContext]):
             )
         return Again.NO
 
-    def io(self, context: JobContext) -> AdapterIO:
-        """Return the notes, log, events and artifacts of the job, and who is asked at its end."""
-        runner = runner_of(context.cluster, context.inherit_env)
-        traces = context.traces
-        if traces.notes is not None:
-            # not the driver: notes outlive it
-            traces.notes.link = partial(_page_of, runner)
-        return AdapterIO(
-            runner=runner,
-            store=traces.notes,
-            log_store=traces.cursor,
-            sink=traces.sink,
-            log=traces.log,
-            on_change=traces.changed,
-            show_progress=traces.show_progress,
-            context_args=context.context_args,
-            host_retries=context.retries,
-            asked=partial(_end_asked_for, context.run),
-        )
+    def say(self, text: str) -> None:
+        """Log a line of the adapter's own."""
+        self._traces.log(text)
+
+    def line(self, role: str, replica: int, stream: Stream, line: str) -> None:
+        """Log a line of a replica."""
+        self._traces.sink(role, replica, stream, line)
+
+    def changed(self, status: AppStatus) -> None:
+        """Show what became of the job, and how far it is."""
+        handle = str(self.handle)
+        if status.state is not self._shown:
+            self._shown = status.state
+            self._traces.changed(handle, status)
+        if status.progress is not None:
+            self._traces.show_progress(handle, status)
+
+    def asked(self) -> bool | None:
+        """Tell whether somebody asked for the end of the run, or None if Prefect does not answer."""
+        from transload_prefect.watch import end_asked_for
+
+        return end_asked_for(self.run_context)
 
     @contextmanager
-    def cancel_on_exit(self, context: JobContext, driver: Driver) -> Iterator[None]:
+    def ending_with_its_task(self) -> Iterator[None]:
         """Give a context in which the job ends with its flow run or its task, if that was asked for.
 
-        A time limit of Prefect's arrives as an exception of one kind or another. It is the
-        driver's own limit too, and cancels the job in any case.
+        An error becomes what Prefect acts on. A time limit of Prefect's arrives as an exception of
+        one kind or another. It is the step's own limit too, and cancels the job in any case.
+
+        Raises:
+            StateReturned: if the task is to return a state.
         """
         from transload_prefect.watch import watching
 
-        with watching(context.run, driver):
-            try:
+        try:
+            with watching(self.run_context, self):
                 yield
-            except TransloadTimeout:
-                _give_up(driver)  # it may have passed while the scheduler was away
+        except TransloadError as exc:
+            if isinstance(exc, AppLost) and self._traces.notes is not None:
+                self._traces.notes.was_lost(exc.handle)
+            if isinstance(exc, TransloadTimeout):
+                _give_up(self)  # it may have passed while the scheduler was away
+            state = _state_for(exc)
+            if state is None:
                 raise
-            except TransloadError:
-                raise
-            except BaseException:
-                _give_up(driver)
-                raise
-
-    def translate(self, error: TransloadError, context: JobContext) -> Exception:
-        """Return the error itself, which Prefect may retry, or that the task returns a state."""
-        state = INTERRUPTED
-        if not isinstance(error, Detached) or error.asked:
-            ending = self.endings[Ending.of(error)]
-            if ending is None:
-                return error
-            state = ending
-        kind, name = state
-        return StateReturned(ReturnedState(kind, name, str(error)))
+            raise StateReturned(ReturnedState(*state, str(exc))) from exc
+        except BaseException:
+            _give_up(self)
+            raise
 
 
-ADAPTER: Final = PrefectAdapter()
+def _state_for(error: TransloadError) -> tuple[str, str] | None:
+    """Return type and name of the state for an error, or None if Prefect may retry it."""
+    if isinstance(error, Detached) and not error.asked:
+        return INTERRUPTED
+    return ENDINGS[Ending.of(error)]
+
+
+def _give_up(step: Step, pause: float = 1.0) -> None:
+    """Do what a kill does, again and again while the scheduler is away and this process lives."""
+    from transload_prefect.background import background
+
+    asking = background("ask")
+    if not step.give_up() and not asking.ending:
+        asking.post(partial(_give_up, step, min(2 * pause, 30.0)), after=pause)
 
 
 def runner_of(cluster: TransloadCluster | None = None, inherit_env: bool = False) -> Runner:
@@ -281,21 +286,42 @@ def _page_of(runner: Runner, handle: str) -> str | None:
     return Job(handle, runner).page()
 
 
-def _end_asked_for(context: RunContext) -> bool | None:
-    from transload_prefect.watch import end_asked_for
-
-    return end_asked_for(context)
+# -- what is registered
 
 
-def _give_up(driver: Driver, pause: float = 1.0) -> None:
-    """Do what a kill does, again and again while the scheduler is away and this process lives."""
-    from transload_prefect.background import background
+def convert(source: Any, **host_options: Any) -> Any:
+    """Return a task, or for a `transload_search.Search` a flow.
 
-    asking = background("ask")
-    if not driver.give_up() and not asking.ending:
-        asking.post(partial(_give_up, driver, min(2 * pause, 30.0)), after=pause)
+    Args:
+        source: as of `app_task`, or a search.
+        host_options: arguments of `app_task`, or of `search_flow`.
+
+    Raises:
+        SpecError: if the source is wrong.
+        ConfigError: for a wrong or unknown setting.
+    """
+    # by the package's own names, since tasks import this module
+    if _is_search(source):
+        return transload_prefect.search_flow(source, **host_options)
+    return transload_prefect.app_task(source, **host_options)
+
+
+def show(source: Any, **host_options: Any) -> str:
+    """Return what the task, or the first trial of a search, would submit.
+
+    Arguments and errors as of `convert`.
+    """
+    if _is_search(source):
+        return transload_prefect.dry_run_search(source, **host_options)
+    task = transload_prefect.app_task(source, **host_options)
+    return transload_prefect.dry_run_task(task, context_args={})
 
 
 def _is_search(source: object) -> TypeGuard[Search]:
     """Tell whether a source is a Search. Without the extra transload-search nothing is."""
     return type(source).__module__.startswith("transload_search.")
+
+
+def adapter() -> Adapter:
+    """Return what is registered of this plugin."""
+    return Adapter(HOST, convert=convert, dry_run=show, states=STATES)

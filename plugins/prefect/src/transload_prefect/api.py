@@ -9,7 +9,6 @@ import atexit
 import itertools
 import os
 import threading
-from datetime import UTC, datetime
 from typing import Any, Final, TypedDict, Unpack
 from uuid import UUID
 
@@ -118,20 +117,3 @@ def notes_of(flow_run_id: Any, mark: str) -> dict[str, tuple[Any, dict[str, str]
         if len(page) < PAGE:
             break
     return found
-
-
-def has_line_since(flow_run_id: Any, task_run_id: Any, moment: float) -> bool:
-    """Tell whether the server has a log line that was made at that time or later.
-
-    The line is one of the task run, or of the flow run without one.
-    """
-    chosen = filters.LogFilter(
-        flow_run_id=filters.LogFilterFlowRunId(any_=[flow_run_id]),
-        task_run_id=filters.LogFilterTaskRunId(any_=[task_run_id])
-        if task_run_id is not None
-        else None,
-        timestamp=filters.LogFilterTimestamp.model_validate(
-            {"after_": datetime.fromtimestamp(moment, UTC)}
-        ),
-    )
-    return bool(client().read_logs(chosen, limit=1))

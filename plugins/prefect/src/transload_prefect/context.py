@@ -32,6 +32,11 @@ class RunContext:
     flow: FlowRunContext | None = None
     task: TaskRunContext | None = None
 
+    @property
+    def is_retried(self) -> bool:
+        """Whether Prefect has tried this task before."""
+        return self.task is not None and self.task.task_run.run_count > 1
+
     @staticmethod
     def here(name: str, unit: str | None) -> RunContext:
         """Return the context of the code that runs."""

@@ -9,4 +9,4 @@ from transload.plugins.hookspecs import Register
 @hookimpl
 def transload_adapters(register: Register) -> None:
     """Register the adapter."""
-    register("prefect", "transload_prefect.adapter:PrefectAdapter")
+    register("prefect", "transload_prefect.adapter:adapter")

@@ -197,7 +197,7 @@ class SearchRun:
             f"{self._name}-{index}",
             namespace=ledger.id,
             context_args=ledger.known(index),
-            meanwhile=lambda driver: stopped_early(ledger, index, driver.cancel),
+            meanwhile=lambda step: stopped_early(ledger, index, step.cancel),
         )
         launch = self._ledger.launch(trial)
         where = {"scheduler": launch.scheduler, "cfg": {**task.spec.launch.cfg, **launch.cfg}}

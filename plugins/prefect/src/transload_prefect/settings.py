@@ -15,9 +15,9 @@ from prefect import Task
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import (
     JOB_SETTINGS,
-    Driver,
     ExecutionOptions,
     Launch,
+    Step,
     split_overrides,
 )
 from transload.specs import nearest
@@ -51,7 +51,7 @@ class AppSpec:
             says of itself (``WARNING:root:…``), else INFO.
         namespace: tells the job from those of others, instead of the flow run's id.
         context_args: arguments that the component may declare (``trial_idx``).
-        meanwhile: entered while the job is waited for, with what looks after it.
+        meanwhile: entered while the job is waited for, with its step.
     """
 
     launch: Launch
@@ -65,7 +65,7 @@ class AppSpec:
     stderr_level: str | None = None
     namespace: str | None = None
     context_args: Mapping[str, Any] = field(default_factory=dict)
-    meanwhile: Callable[[Driver], AbstractContextManager[object]] = nullcontext
+    meanwhile: Callable[[Step], AbstractContextManager[object]] = nullcontext
 
     def __post_init__(self) -> None:
         check_given(cluster=self.cluster, key=self.key, namespace=self.namespace)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from prefect.futures import PrefectDistributedFuture
     from prefect.transactions import Transaction
 
-    from transload.pipelines import Driver
+    from transload.pipelines import Step
     from transload_prefect.options import PrefectOptions, TaskOptions
 
 _HOOKS: Final = ("on_completion", "on_failure", "on_running", "on_rollback", "on_commit")
@@ -152,7 +152,7 @@ class AppTask(Task[..., Any]):
         *,
         namespace: str,
         context_args: Mapping[str, Any],
-        meanwhile: Callable[[Driver], AbstractContextManager[object]],
+        meanwhile: Callable[[Step], AbstractContextManager[object]],
     ) -> AppTask:
         """Return the task of one trial of a search. Whoever continues the search reattaches.
 
@@ -161,7 +161,7 @@ class AppTask(Task[..., Any]):
             label: name of its task run, unless the task sets one.
             namespace: of the search.
             context_args: arguments that the component may declare.
-            meanwhile: entered while the job is waited for, with what looks after it.
+            meanwhile: entered while the job is waited for, with its step.
         """
         spec = replace(
             self.spec,

@@ -14,8 +14,7 @@ from prefect.logging import get_run_logger
 
 from transload.errors import ConfigError
 from transload_prefect.adapter import (
-    ADAPTER,
-    JobContext,
+    PrefectStep,
     ReturnedState,
     StateReturned,
     on_cluster,
@@ -37,7 +36,7 @@ from transload_prefect.traces import Traces
 from transload_prefect.units import unit_of_call
 
 if TYPE_CHECKING:
-    from transload.pipelines import Driver, ExecutionOptions
+    from transload.pipelines import ExecutionOptions
     from transload_prefect.settings import AppSpec
 
 
@@ -77,21 +76,21 @@ def task_function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[...,
     async def run(*args: object, **kwargs: object) -> Any:
         made = _task_job(spec, signature.bind(*args, **kwargs))
         try:
-            with ADAPTER.guard(made.context, made.driver), spec.meanwhile(made.driver):
-                results = await made.driver.run_async()
+            with made.step.ending_with_its_task(), spec.meanwhile(made.step):
+                results = await made.step.run_async()
         except StateReturned as exc:
             return _prefect_state(exc.state)
-        made.context.traces.collected(results, spec.assets)
+        made.traces.collected(results, spec.assets)
         return results
 
     def run_blocking(*args: object, **kwargs: object) -> Any:
         made = _task_job(spec, signature.bind(*args, **kwargs))
         try:
-            with ADAPTER.guard(made.context, made.driver), spec.meanwhile(made.driver):
-                results = made.driver.run()
+            with made.step.ending_with_its_task(), spec.meanwhile(made.step):
+                results = made.step.run()
         except StateReturned as exc:
             return _prefect_state(exc.state)
-        made.context.traces.collected(results, spec.assets)
+        made.traces.collected(results, spec.assets)
         return results
 
     function: Any = run_blocking
@@ -105,10 +104,10 @@ def task_function(spec: AppSpec, name: str, asynchronous: bool) -> Callable[...,
 
 @dataclass(frozen=True)
 class _TaskJob:
-    """The job of a task run, and what looks after it."""
+    """The job of a task run, and where Prefect shows it."""
 
-    context: JobContext
-    driver: Driver
+    step: PrefectStep
+    traces: Traces
 
 
 def _task_job(spec: AppSpec, call: inspect.BoundArguments) -> _TaskJob:
@@ -135,21 +134,22 @@ def _task_job(spec: AppSpec, call: inspect.BoundArguments) -> _TaskJob:
     cluster = None
     if spec.cluster is not None:
         cluster = cluster_named(spec.cluster)
-    context = JobContext(
+    traces = _traces(spec, run)
+    step = PrefectStep(
         run,
-        _traces(spec, run),
+        on_cluster(launch, cluster),
+        within_time_limit(run, spec.options),
+        traces=traces,
         key=spec.key,
         namespace=spec.namespace,
         cluster=cluster,
         inherit_env=spec.inherit_env,
-        context_args=spec.context_args,
+        arguments=spec.context_args,
         retries=task.task.retries,
         called_by=called_by,
     )
-    options = within_time_limit(run, spec.options)
-    driver = ADAPTER.driver(context, on_cluster(launch, cluster), options)
-    note_done(context.traces.notes)
-    return _TaskJob(context, driver)
+    note_done(traces.notes)
+    return _TaskJob(step, traces)
 
 
 def _traces(spec: AppSpec, run: RunContext) -> Traces:

@@ -13,7 +13,6 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 from prefect.assets import Asset
 from prefect.context import AssetContext
 from prefect.events import emit_event
-from prefect.settings import PREFECT_LOGGING_TO_API_ENABLED
 
 from transload.schedulers.api import Stream
 from transload.specs import is_terminal
@@ -90,9 +89,8 @@ def said_level(line: str) -> int:
 class Traces:
     """The traces of one job.
 
-    ``notes`` finds it again. ``cursor`` keeps the position in its log (None: nothing does).
-    ``stderr_level`` is the level of all lines on stderr. With None it is the level that a line
-    names, else INFO.
+    ``notes`` shows where it is (None: nothing finds it again). ``stderr_level`` is the level of all
+    lines on stderr. With None it is the level that a line names, else INFO.
     """
 
     def __init__(
@@ -106,9 +104,6 @@ class Traces:
     ) -> None:
         self.context = context
         self.notes = notes_of(context)
-        self.cursor = None
-        if self.notes is not None:
-            self.cursor = self.notes.cursor
         self._logger = logger
         self._artifacts = artifacts and (
             context.flow_run_id is not None or context.task_run_id is not None
@@ -138,9 +133,6 @@ class Traces:
             level = self._level(line)
         # a database may refuse a whole batch of lines for a zero byte
         text = line.rstrip().replace("\0", "\ufffd")
-        sent = PREFECT_LOGGING_TO_API_ENABLED.value() and self._logger.isEnabledFor(level)
-        if self.cursor is not None and sent:
-            self.cursor.handing()
         self._say(level, f"{role}/{replica} {text}")
 
     def _level(self, line: str) -> int:
@@ -162,6 +154,8 @@ class Traces:
         """Take note of a new status of the job."""
         first = self._seen is None
         self._seen = status
+        if first and self.notes is not None:
+            self.notes.submitted(handle)
         if first:
             self.log(f"{handle}: all of its log is shown by `transload log {handle}`")
         if self._events:

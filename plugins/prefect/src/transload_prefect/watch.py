@@ -25,7 +25,7 @@ from transload_prefect import api
 from transload_prefect.background import background
 
 if TYPE_CHECKING:
-    from transload.pipelines import Driver
+    from transload.pipelines import Step
     from transload_prefect.context import RunContext
 
 TICK: Final = 0.25
@@ -57,7 +57,7 @@ class FlowRunWatch:
         self.cancelled = False
         self.running: Callable[[], bool] = lambda: True  # whether the flow's own code does
         self._lock = threading.Lock()
-        self._watched: dict[Driver, Callable[[], bool]] = {}
+        self._watched: dict[Step, Callable[[], bool]] = {}
         self._line: list[Any] | None = None
         self._asked = time.monotonic()
         self._asking = False
@@ -86,10 +86,10 @@ class FlowRunWatch:
             return self._answer
 
     @contextmanager
-    def around(self, driver: Driver, stop: Callable[[], bool]) -> Iterator[None]:
+    def around(self, step: Step, stop: Callable[[], bool]) -> Iterator[None]:
         """Watch for the time of a ``with``. ``stop`` says whether the task itself must stop."""
         with self._lock:
-            self._watched[driver] = stop
+            self._watched[step] = stop
             if not self._looking:
                 self._looking = True
                 background("watch").post(self._tick)
@@ -97,7 +97,7 @@ class FlowRunWatch:
             yield
         finally:
             with self._lock:
-                self._watched.pop(driver, None)
+                self._watched.pop(step, None)
 
     def _tick(self) -> None:
         """Look now and then, for the last time when the process ends."""
@@ -113,10 +113,10 @@ class FlowRunWatch:
     def _look(self, last: bool) -> bool:
         with self._lock:
             watched = dict(self._watched)
-        for driver, stop in watched.items():
+        for step, stop in watched.items():
             if self.cancelled or stop():
-                self._watched.pop(driver, None)  # one call is enough: the driver repeats the cancel
-                driver.kill(asked=True if self.cancelled else None)
+                self._watched.pop(step, None)  # one call is enough: the step repeats the cancel
+                step.kill(asked=True if self.cancelled else None)
         due = time.monotonic() - self._asked >= ASK_INTERVAL
         if watched and due and not (self.cancelled or self._asking or last):
             self._asking = True
@@ -225,11 +225,11 @@ def _time_is_up(flow_context: Any) -> bool:
     return bool((datetime.now(UTC) - flow_context.start_time).total_seconds() >= limit)
 
 
-def watching(context: RunContext, driver: Driver) -> AbstractContextManager[None]:
-    """Have a driver killed once its flow run or its task is to end, for the time of a ``with``."""
+def watching(context: RunContext, step: Step) -> AbstractContextManager[None]:
+    """Have a step killed once its flow run or its task is to end, for the time of a ``with``."""
     if context.flow is None:
         return nullcontext()
-    return watch_of(context.flow).around(driver, told_to_stop(context.flow))
+    return watch_of(context.flow).around(step, told_to_stop(context.flow))
 
 
 def told_to_stop(flow_context: Any) -> Callable[[], bool]:
