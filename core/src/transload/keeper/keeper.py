@@ -10,7 +10,7 @@ import time
 from transload.keeper.failures import LONGEST_ERROR, error_line, exit_text, read_error
 from transload.keeper.rules import Gang, Replica, Restart, cancelled_for
 
-from . import creation, gpus, kernel, layout, logindex, processes, signs
+from . import creation, kernel, layout, logindex, processes, signs
 from .kernel import signal
 
 TYPE_CHECKING = False  # typing itself would cost each keeper its speed
@@ -116,6 +116,8 @@ class Keeper:
 
     def _take_gpus(self, machine: list[str]) -> bool:
         """Take GPUs of the machine for all replicas, or return False if the job has to wait."""
+        from . import gpus  # few jobs need it
+
         wanted = sum(role["gpu"] * len(role["replicas"]) for role in self.app.roles)
         path = self.base_env.get("PATH", os.defpath)
         grant = gpus.acquire(self.home, self.app_id, wanted, machine, path)
@@ -524,6 +526,13 @@ class Keeper:
                 self._note_end()
                 time.sleep(_RETRY_WRITE_S)  # on a full disk its details may still find room
         self.closed = True
+        if self.request["gpus"] is not None:
+            self._release_gpus()
+
+    def _release_gpus(self) -> None:
+        """Give its GPUs to jobs that wait for them."""
+        from . import gpus
+
         try:
             gpus.release(self.home, self.app_id)
         except OSError as exc:
@@ -585,10 +594,14 @@ def _traceback_error(tail: bytes) -> str:
     return traceback_error(tail)
 
 
-def main(home: str) -> None:
+def main(home: str, waits: float) -> None:
     """Become the keeper of the job that a client asks for on standard input.
 
     The client's child ends at once. So a client that lives long has no zombies.
+
+    Args:
+        home: folder of the local scheduler.
+        waits: the seconds after which it ends without a request.
     """
     if os.fork():
         os._exit(0)
@@ -600,7 +613,7 @@ def main(home: str) -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
     wake = kernel.wake_on(signal.SIGCHLD, signal.SIGTERM, processes.LOOK, processes.CANCEL)
-    request = _request()
+    request = _request(waits)
     if request is None:
         os._exit(0)
     keeper = Keeper(home, request, wake, umask)
@@ -615,7 +628,7 @@ def main(home: str) -> None:
     os._exit(0)
 
 
-def _request() -> dict[str, Any] | None:
+def _request(waits: float) -> dict[str, Any] | None:
     """Return what the client asks for in a line, or None if it has broken off.
 
     What it has forked may keep the pipe open, so the end of the line counts.
@@ -624,9 +637,10 @@ def _request() -> dict[str, Any] | None:
     poll.register(0, select.POLLIN)
     data = bytearray()
     while not data.endswith(b"\n"):
-        part = os.read(0, 1 << 16) if poll.poll(_REQUEST_S * 1000) else b""
+        part = os.read(0, 1 << 16) if poll.poll(waits * 1000) else b""
         if not part:
             return None
+        waits = _REQUEST_S
         data += part
     request: dict[str, Any] = layout.loads(bytes(data))
     return request

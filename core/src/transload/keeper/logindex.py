@@ -25,7 +25,7 @@ _TICK_S = 0.02
 # entries from which the tick grows with the index, so that a day of output costs 10 MB, not 100
 _GROWN = 20_000
 # how much longer each look waits than the one before, while nothing grows
-_PAUSE_GROWTH = 1.5
+_PAUSE_GROWTH = 2.0
 _COARSE_S = 0.01  # so much earlier than a write its time in the file system may be
 SILENT_S = 5.0
 """The longest pause, in seconds, between two looks at a job that writes nothing."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import textwrap
@@ -26,9 +27,8 @@ def test_each_job_has_a_keeper(local, eventually) -> None:
     """It ends with the job, and leaves no child to its client."""
     go = local.home / "go"
     ids = [local.run(local.sh(f"until test -e {go}; do sleep 0.05; done")) for _ in range(3)]
-    # a replica has its keeper's name until it is its program
-    eventually(lambda: len(local.keepers()) == 3)
-    assert {local.keeper(app_id) for app_id in ids} == set(local.keepers())
+    # a replica has its keeper's name until it is its program, and some were started ahead
+    eventually(lambda: {local.keeper(app_id) for app_id in ids} == set(local.keepers()))
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
     go.touch()
@@ -46,10 +46,51 @@ def test_a_job_that_was_refused_leaves_no_process(local, eventually) -> None:
     eventually(lambda: not local.keepers())
 
 
+def test_one_of_several_submits_finds_a_keeper(local, eventually) -> None:
+    """It was started ahead, becomes the keeper of the next job, and ends when there is none."""
+
+    def is_found() -> bool:
+        ids = [local.run(local.sh("exec sleep 300")) for _ in range(2)]
+        waiting = set(local.keepers()) - {local.keeper(app_id) for app_id in ids}
+        return local.keeper(local.run(local.sh("exec sleep 300"))) in waiting
+
+    eventually(is_found)
+
+
+def test_a_keeper_that_was_started_ahead_is_as_the_submit(local) -> None:
+    """A job gets the umask and the limits that its submitter has when it submits."""
+    script = "umask; ulimit -n"
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    umask = os.umask(0o022)
+    try:
+        ids = [local.run(local.sh(script)) for _ in range(3)]
+        os.umask(0o027)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft - 1, hard))
+        ids.append(local.run(local.sh(script)))
+    finally:
+        os.umask(umask)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert local.wait(ids[-1]).state is AppState.SUCCEEDED
+    assert [local.line(app_id, "").strip() for app_id in ids] == ["0022", "0022", "0022", "0027"]
+
+
+def test_a_keeper_that_was_started_ahead_is_not_a_forks(local) -> None:
+    """A process that is forked between two submits gives its request to a keeper of its own."""
+    for _ in range(3):
+        local.run(local.sh("true"))
+    pid = os.fork()
+    if pid == 0:
+        local.run(local.sh("echo of the fork"), "forked")
+        os._exit(0)
+    local.run(local.sh("echo of the parent"), "parents")
+    assert os.waitpid(pid, 0)[1] == 0
+    assert local.wait("forked").state is local.wait("parents").state is AppState.SUCCEEDED
+
+
 @pytest.mark.parametrize("sent", [b"", b"{", b"{}", b'{"record": {}}'])
 def test_a_client_that_breaks_off_starts_nothing(local, sent: bytes) -> None:
     """Without the end of the line there is no request, whatever has come."""
-    code = f"{import_keeper()}.main({str(local.home / 'local')!r})"
+    code = f"{import_keeper()}.main({str(local.home / 'local')!r}, 60.0)"
     local.wait(local.run(local.sh("exit 0")))
     done = subprocess.run(
         [sys.executable, "-I", "-S", "-c", code], input=sent, capture_output=True, timeout=60

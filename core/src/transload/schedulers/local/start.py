@@ -8,6 +8,7 @@ import os
 import select
 import signal
 import sys
+import threading
 import time
 from typing import Any, Final
 
@@ -18,7 +19,98 @@ from transload.schedulers.local import scope
 
 _ANSWER_S: Final = 60.0
 _END_S: Final = 5.0
+_ROW_S: Final = 1.0  # between two submits in a row, for which keepers are started ahead
+_MOST_AHEAD: Final = 4
 _PASSED_ON: Final = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PATH")
+
+
+class _Waiting:
+    """A keeper that waits for a request.
+
+    Args:
+        pid: of its first process, which leaves it to itself at once.
+        requests: where it reads a request from.
+        answers: where it answers.
+        place: what it has taken over from this process (`_place`).
+    """
+
+    def __init__(self, pid: int, requests: int, answers: int, place: object) -> None:
+        self.pid = pid
+        self.requests = requests
+        self.answers = answers
+        self.place = place
+        self._reaper = threading.Thread(target=self._reap, daemon=True)
+        self._reaper.start()
+
+    def ask(self, message: bytes) -> bytes:
+        """Give it a request, and return its answer, or b"" if it ends without one.
+
+        Raises:
+            SchedulerUnavailable: if it does not answer. It is dead then.
+        """
+        try:
+            deadline = time.monotonic() + _ANSWER_S
+            _send(self.requests, message, deadline)
+            return _receive(self.answers, deadline)
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)  # with what it has forked
+            _await_end(self.answers)
+            raise
+        finally:
+            self.leave()
+
+    def leave(self) -> None:
+        """Close its pipes. One that has no request ends."""
+        os.close(self.requests)
+        os.close(self.answers)
+        self._reaper.join()
+
+    def _reap(self) -> None:
+        """Wait for its first process, so that none is left of it here."""
+        with contextlib.suppress(ChildProcessError):  # a program that ignores SIGCHLD
+            os.waitpid(self.pid, 0)
+
+
+class _Ahead:
+    """Starts keepers ahead of the next submits, once a process submits several in a row."""
+
+    def __init__(self) -> None:
+        self._waiting: list[_Waiting] = []
+        self._latest = -_ROW_S
+        self._in_a_row = 0  # submits before this one, each within a moment of the next
+
+    def ask(self, local: str, message: bytes) -> bytes:
+        """Give the request to a keeper, and return its answer."""
+        now = time.monotonic()
+        self._in_a_row = self._in_a_row + 1 if now - self._latest < _ROW_S else 0
+        self._latest = now
+        place = _place(local)
+        ready = self._take(place)
+        keeper = ready or _spawn(local, [], place)
+        wanted = 0 if place is None else min(self._in_a_row, _MOST_AHEAD)
+        with contextlib.suppress(SubmitError):
+            while len(self._waiting) < wanted:
+                self._waiting.append(_spawn(local, [], place, waits=_ROW_S))
+        answer = keeper.ask(message)
+        if ready and not answer:  # it had just given up waiting
+            answer = _spawn(local, [], place).ask(message)
+        return answer
+
+    def _take(self, place: object) -> _Waiting | None:
+        """Return the keeper that waits longest, or None. Those from another place end."""
+        while self._waiting:
+            try:
+                waiting = self._waiting.pop(0)
+            except IndexError:  # another thread was faster
+                return None
+            if waiting.place == place:
+                return waiting
+            waiting.leave()
+        return None
+
+
+_AHEAD: Final = _Ahead()
 
 
 def start(local: str, request: dict[str, Any]) -> dict[str, Any]:
@@ -36,37 +128,11 @@ def start(local: str, request: dict[str, Any]) -> dict[str, Any]:
     """
     message = json.dumps(request).encode() + b"\n"
     scoped = scope.command()
+    data = b""
     if scoped:
         with contextlib.suppress(SubmitError):  # the manager may refuse
-            return _ask(local, message, scoped)
-    return _ask(local, message, [])
-
-
-def _ask(local: str, message: bytes, scoped: list[str]) -> dict[str, Any]:
-    theirs, ours = os.pipe()
-    answers, answer = os.pipe()
-    opened = [theirs, ours, answers, answer]
-    pid = 0
-    try:
-        pid = _spawn(local, theirs, answer, scoped)
-        for fd in (theirs, answer):
-            opened.remove(fd)
-            os.close(fd)
-        deadline = time.monotonic() + _ANSWER_S
-        _send(ours, message, deadline)
-        data = _receive(answers, deadline)
-    except BaseException:
-        if pid:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(pid, signal.SIGKILL)  # with what it has forked
-            _await_end(answers)
-        raise
-    finally:
-        for fd in opened:
-            os.close(fd)
-        if pid:
-            with contextlib.suppress(ChildProcessError):  # a program that ignores SIGCHLD
-                os.waitpid(pid, 0)
+            data = _spawn(local, scoped, None).ask(message)
+    data = data or _AHEAD.ask(local, message)
     if not data:
         raise SubmitError(
             f"the keeper of the job ended without an answer: see {local}/keepers.log",
@@ -74,6 +140,21 @@ def _ask(local: str, message: bytes, scoped: list[str]) -> dict[str, Any]:
         )
     found: dict[str, Any] = layout.loads(data)
     return found
+
+
+def _place(local: str) -> object:
+    """Return what a keeper takes over from this process, or None where that cannot be asked."""
+    try:
+        with open("/proc/self/status", "rb") as file:
+            umask = file.read().partition(b"\nUmask:")[2].partition(b"\n")[0]
+        with open("/proc/self/limits", "rb") as file:
+            limits = file.read()
+        with open("/proc/self/cgroup", "rb") as file:
+            groups = file.read()
+    except OSError:
+        return None
+    cores = os.sched_getaffinity(0)
+    return (os.getpid(), local, _environment(), umask, limits, groups, os.nice(0), cores)
 
 
 def _send(fd: int, message: bytes, deadline: float) -> None:
@@ -113,28 +194,41 @@ def _await_end(fd: int) -> None:
             pass
 
 
-def _spawn(local: str, stdin: int, stdout: int, scoped: list[str]) -> int:
-    """Start a program that becomes the keeper, in a session of its own, and return its pid.
+def _environment() -> dict[str, str]:
+    """Return the environment of a keeper, which inherits almost nothing."""
+    env = {processes.MARK: "1", "LC_ALL": "C.UTF-8"}
+    return env | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+
+
+def _spawn(local: str, scoped: list[str], place: object, waits: float = _ANSWER_S) -> _Waiting:
+    """Start a program that becomes a keeper, in a session of its own.
 
     It inherits almost nothing of the environment, but the limits and the control group.
+
+    Args:
+        local: folder of the local scheduler.
+        scoped: what is put in front of it.
+        place: what it takes over from this process.
+        waits: the seconds after which it ends without a request.
     """
     program = sys.executable or getattr(sys, "_base_executable", "")
-    env = {processes.MARK: "1", "LC_ALL": "C.UTF-8"}
-    env |= {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    env = _environment()
     if scoped:
         env["XDG_RUNTIME_DIR"] = scope.runtime_folder()
-    code = f"{import_keeper()}.main({local!r})"
+    code = f"{import_keeper()}.main({local!r}, {waits!r})"
     argv = [*scoped, program, "-I", "-S", "-X", "utf8", "-c", code]
     log = f"{local}/keepers.log"
     handled = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+    theirs, requests = os.pipe()
+    answers, answer = os.pipe()
     try:
-        return os.posix_spawn(
+        pid = os.posix_spawn(
             argv[0],
             argv,
             env,
             file_actions=[
-                (os.POSIX_SPAWN_DUP2, stdin, 0),
-                (os.POSIX_SPAWN_DUP2, stdout, 1),
+                (os.POSIX_SPAWN_DUP2, theirs, 0),
+                (os.POSIX_SPAWN_DUP2, answer, 1),
                 (os.POSIX_SPAWN_OPEN, 2, log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600),
             ],
             setsid=True,
@@ -142,9 +236,15 @@ def _spawn(local: str, stdin: int, stdout: int, scoped: list[str]) -> int:
             setsigdef=handled,
         )
     except OSError as exc:
+        os.close(requests)
+        os.close(answers)
         raise SubmitError(
             f"cannot start a keeper ({program!r}, log {log}): {exc.strerror}", transient=True
         ) from exc
+    finally:
+        os.close(theirs)
+        os.close(answer)
+    return _Waiting(pid, requests, answers, place)
 
 
 def import_keeper() -> str:
