@@ -47,7 +47,6 @@ HOST_PACKAGES = [
     *(
         "mlflow",
         "numpy",
-        "openlineage",
         "pandas",
         "plotly",
         "prefect",

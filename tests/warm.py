@@ -22,7 +22,6 @@ IMPORTED = {
         "transload_airflow.operators",
         "transload_airflow.triggers",
         "airflow.providers.common.compat.sdk",
-        "airflow.providers.openlineage.plugins.macros",
     ),
     "execution_api": ("airflow.api_fastapi.execution_api.routes",),
     "ax": (

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import multiprocessing.forkserver
 import multiprocessing.resource_tracker
 import os
@@ -64,21 +63,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.timeout(280, func_only=True))
 
 
-def open_lineage(folder: Path) -> dict[str, str]:
-    """Let the provider of OpenLineage write its events into a folder, for the DAGs that ask for
-    it.
-    """
-    folder.mkdir()
-    transport = {"type": "file", "log_file_path": str(folder / "event"), "append": False}
-    return {
-        "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(transport),
-        "AIRFLOW__OPENLINEAGE__NAMESPACE": "tests",
-        "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",
-        # a busy machine is late, and the provider drops the event
-        "AIRFLOW__OPENLINEAGE__EXECUTION_TIMEOUT": "60",
-    }
-
-
 def make_server() -> AirflowServer:
     """Make an Airflow with the DAGs of these tests, in a folder of its own."""
     home = Path(tempfile.mkdtemp(prefix="tl-af-"))
@@ -86,7 +70,6 @@ def make_server() -> AirflowServer:
         "TRANSLOAD_HOME": str(home / "tl"),
         "TRANSLOAD_TRACKERS": "fsspec",
         "TRANSLOAD_TRACKER_FSSPEC_CONFIG": str(home / "tracked"),
-        **open_lineage(home / "lineage"),
         "SESAME": "open-sesame-7",
         **ScriptedControl(home / "scripted").environment(),
     }

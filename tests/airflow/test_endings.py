@@ -221,7 +221,7 @@ def test_script_example(airflow: AirflowServer) -> None:
     assert "coefficients.npy" in run.xcom(task_id="fit")["artifacts"]
 
 
-@pytest.mark.slow  # launch parameters are tested above, lineage in test_open_lineage
+@pytest.mark.slow  # launch parameters are tested above
 def test_chain_example(airflow: AirflowServer, tmp_path: Path) -> None:
     """One job decides how many replicas the next one has.
 

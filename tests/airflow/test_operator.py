@@ -33,15 +33,13 @@ from transload.pipelines import (
     get_adapter,
     host_runner,
 )
-from transload.specs import AppDef, AppState, BindMount, Notice, Role
+from transload.specs import AppDef, BindMount, Notice, Role
 from transload_airflow import (
     AppCallbacks,
     TransloadOperator,
     operator_from_app,
-    operators,
     task_instance,
 )
-from transload_airflow.adapter import ADAPTER
 from transload_airflow.values import decoded
 from transload_testing import ScriptedControl, scripted_app
 
@@ -456,21 +454,6 @@ def test_paths_and_variables(
         execute(operator, make_context(operator))
 
 
-def test_job_is_told_its_parent(control: ScriptedControl, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The job gets what OpenLineage calls the task's run. A role's own value goes first."""
-    monkeypatch.setattr(
-        operators, "parent_variables", lambda ti: {"OPENLINEAGE_PARENT_ID": "a/b/c"}
-    )
-    for env, shown in (({}, "a/b/c"), ({"OPENLINEAGE_PARENT_ID": "mine"}, "mine")):
-        role = Role("main", "", entrypoint="true", env=env)
-        operator = TransloadOperator(task_id="job", app=AppDef("a", [role]), scheduler="local")
-        step = operator._new_step(make_context(operator))
-        launch = operator._prepared(step)
-        made = ADAPTER.driver(step, launch, step.options)
-        lines = [line.strip() for line in made.dry_run().splitlines()]
-        assert f"OPENLINEAGE_PARENT_ID={shown}" in lines
-
-
 def test_adapter_makes_the_same_operators() -> None:
     """``convert`` takes every kind of source, and comes to the operator that users write."""
     adapter = get_adapter("airflow")
@@ -512,53 +495,6 @@ def test_environment_of_the_worker(
         else:
             with pytest.raises(AirflowException, match="exit code 1"):
                 execute(operator, context)
-
-
-def test_lineage_of_artifacts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """OpenLineage gets artifacts as outputs, sources as inputs, and the results as a facet."""
-    pytest.importorskip("airflow.providers.openlineage")
-    from transload.runner import AppResults
-    from transload_airflow import lineage
-
-    monkeypatch.setattr(lineage, "sources_of", lambda handle: ["s3://bucket/data/train.csv"])
-    artifacts = {"model": {"path": "/models/1.pt", "metadata": {}}}
-    results = AppResults(
-        "local://airflow/x", AppState.SUCCEEDED, {"0": {"x": math.nan}}, {}, artifacts
-    )
-    found = lineage.operator_lineage("local://airflow/x", results)
-    assert [(each.namespace, each.name) for each in found.inputs] == [
-        ("s3://bucket", "data/train.csv")
-    ]
-    assert [(each.namespace, each.name) for each in found.outputs] == [("file", "/models/1.pt")]
-    assert found.run_facets["transload"].results == {"0": {"x": "NaN"}}
-
-
-@pytest.mark.parametrize(
-    ("last", "state"),
-    [("FAILED", "FAILED"), ("CANCELLED", "CANCELLED"), ({"state": "UNAVAILABLE"}, "UNKNOWN")],
-)
-def test_lineage_of_what_did_not_end_well(control: ScriptedControl, last: Any, state: str) -> None:
-    """OpenLineage gets the job's state, as a task may fail because nobody knows it."""
-    pytest.importorskip("airflow.providers.openlineage")
-    operator = scripted(
-        {"steps": [{"state": "RUNNING", "seconds": 0.1}, last]}, patience=0.2, poll_interval=0.1
-    )
-    with pytest.raises(AirflowException):
-        execute(operator, make_context(operator))
-    facet = operator.get_openlineage_facets_on_failure(None).run_facets["transload"]
-    assert (facet.handle, facet.state) == (operator.handle, state)
-
-
-def test_sources_come_from_the_trackers(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """The inputs of a run are what its trackers know as sources."""
-    from transload.tracker import build_trackers
-    from transload_airflow import lineage
-
-    trackers = {"fsspec": str(tmp_path)}
-    build_trackers(trackers)[0].add_source("local://airflow/x", "local://airflow/parent")
-    settings = type("Settings", (), {"trackers": staticmethod(lambda: trackers)})
-    monkeypatch.setattr(lineage, "runner_for_tasks", lambda: type("R", (), {"settings": settings}))
-    assert lineage.sources_of("local://airflow/x") == ["local://airflow/parent"]
 
 
 @pytest.mark.parametrize("method", ["execute", "resume"])

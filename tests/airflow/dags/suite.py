@@ -6,7 +6,6 @@ import datetime as dt
 import os
 import sys
 
-from airflow.providers.openlineage.utils.selective_enable import enable_lineage
 from airflow.sdk import DAG, Asset, AssetAlias, Variable, get_current_context, task, task_group
 from parts import hello
 
@@ -469,7 +468,7 @@ with DAG("search_deferrable", schedule=None, start_date=START) as search_deferra
 
     told(group.get_child_by_label("best").output["best"])
 
-with DAG("lineage", schedule=None, start_date=START) as lineage:
+with DAG("assets", schedule=None, start_date=START):
     model = Asset("file:///models/1.pt")
     for mode, deferrable, made in (
         ("sync", False, model),
@@ -484,4 +483,3 @@ with DAG("lineage", schedule=None, start_date=START) as lineage:
                 defer_after=0,
                 outlets=[made, Asset("s3://bucket/other"), AssetAlias("made")],
             )
-enable_lineage(lineage)

@@ -7,7 +7,6 @@ read without Airflow, so that is imported where it is used.
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -70,7 +69,6 @@ class TaskContext:
         key: which of the task's jobs it is, if it has several.
         cluster: where it runs, if a connection says that.
         inherit_env: give the job the whole environment of the worker.
-        variables: value of each variable that the job's environment has beside that.
         store: where the job is found again, or None for nowhere.
         log_store: where it is kept how far log lines were handed on, or None for nowhere.
         sink: gets the job's log lines. With None, nobody does.
@@ -92,7 +90,6 @@ class TaskContext:
     key: str | None = None
     cluster: Cluster | None = None
     inherit_env: bool = False
-    variables: Mapping[str, str] = field(default_factory=dict)
     store: AttachStore | None = None
     log_store: AttachStore | None = None
     sink: LogSink | None = None
@@ -195,8 +192,6 @@ class AirflowAdapter(LifecycleAdapter[TaskContext]):
         from transload_airflow.runner import runner_for_tasks
 
         runner = runner_for_tasks(context.inherit_env, context.cluster)
-        if context.variables:
-            runner = runner.with_environ({**os.environ, **context.variables})
         io = AdapterIO(
             runner=runner,
             store=context.store,

@@ -37,10 +37,10 @@ from transload.specs import (
 )
 from transload.specs.checks import as_list, check_given
 from transload_airflow.adapter import ADAPTER, TaskContext
+from transload_airflow.assets import announce_assets
 from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.deferral import mark_deferred
 from transload_airflow.hooks import Defaults, defaults_of
-from transload_airflow.lineage import announce_assets, operator_lineage, parent_variables
 from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.listener import Departure, departing
 from transload_airflow.log_lines import log_line, log_of_task
@@ -619,9 +619,7 @@ class TransloadOperator(TemplateRules):
             retried = getattr(context["ti"], "try_number", 1) > 1
             step.options = replace(step.options, loss_already_reported=retried)
         self._keep_in_store(step)
-        step.variables = parent_variables(context["ti"])
-        pass_env = [*launch.pass_env, *step.variables]
-        return replace(decoded(launch, runner), pass_env=pass_env)
+        return decoded(launch, runner)
 
     def _keep_in_store(self, step: TaskContext) -> None:
         """Keep the job's record and log positions in Airflow's task state store, if there is one."""
@@ -774,14 +772,3 @@ class TransloadOperator(TemplateRules):
         given = {name: getattr(self, name) for name in (*JOB_SETTINGS, "overrides")}
         settings, _ = split_overrides(given)
         return settings
-
-    # -- OpenLineage, found by name
-
-    def get_openlineage_facets_on_complete(self, task_instance: Any) -> Any:
-        """Return inputs, outputs and run facets of the job, from its trackers."""
-        status = None
-        if self._step is not None and self._step.driver is not None:
-            status = self._step.driver.status
-        return operator_lineage(self.handle, self.results, status)
-
-    get_openlineage_facets_on_failure = get_openlineage_facets_on_complete
