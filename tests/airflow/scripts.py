@@ -117,10 +117,5 @@ def kill_task(stage: Stage, run: Run) -> str:
     """
     app_id = stage.app_id(run)
     stage.handle(run)
-    kill_instance(stage, app_id)
-    return app_id
-
-
-def kill_instance(stage: Stage, app_id: str) -> None:
-    """Kill the process of the task instance that has submitted a job."""
     os.kill(stage.control.calls("submit", app_id)[0]["pid"], signal.SIGKILL)
+    return app_id

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import sys
@@ -11,7 +10,7 @@ import uuid
 from pathlib import Path
 
 import pytest
-from scripts import Stage, held, kill_instance, kill_task
+from scripts import Stage, held, kill_task
 
 from transload.specs import AppDef, Role
 
@@ -22,7 +21,6 @@ suite do not."""
 WAITING = {"sync": "running", "deferrable": "deferred"}
 SLOW_END = {"on_cancel": [{"state": "RUNNING", "until": "ended"}, "CANCELLED"]}
 """Of an app that takes its time to end once it is cancelled."""
-HAS_LOOPS = importlib.util.find_spec("airflow.sdk.definitions._internal.loop") is not None
 CANCEL_S = {"sync": 15.0, "deferrable": 5.0}
 """Seconds from a person's click to the cancel, by a heartbeat or a turn of the triggerer.
 
@@ -57,58 +55,36 @@ def test_mark_cancels(stage: Stage, state: str) -> None:
         stage.control.open("go", other)
 
 
+@pytest.mark.parametrize("end", ["begun_long_ago", "mark_run"])
+def test_end_of_the_run_cancels(stage: Stage, end: str) -> None:
+    """A run that a person marks, or whose time is up, ends the job of its deferred task."""
+    run = stage.run("timed_out", held())
+    run.wait("deferred")
+    stage.handle(run)
+    stage.server.until(lambda: "starting" in run.log(), "the trigger runs")
+    if end == "mark_run":
+        run.mark_run("failed")
+    else:
+        run.begun_long_ago()
+    stage.server.until(lambda: stage.ended(stage.app_id(run)), "the job has ended")
+    assert stage.cancelled(stage.app_id(run))
+
+
 def test_mark_while_it_waits_for_a_retry(stage: Stage) -> None:
-    """The app that the retry would have attached to is ended, by a mark of the task as by one of
-    its whole run.
-    """
-    runs = [stage.run(dag, held()) for dag in ("later", "later", "later_detach")]
-    for run in runs:
-        kill_task(stage, run)
-    for run in runs:
-        run.wait("up_for_retry")
-        assert not stage.ended(stage.app_id(run))
-    marked, whole, detached = runs
-    detached.mark("failed")
-    marked.mark("failed")
-    whole.mark_run("failed")
-    for run in (marked, whole):
-        stage.server.until(
-            lambda run=run: stage.ended(stage.app_id(run)), "the triggerer ends the app"
-        )
-    assert [run.state() for run in runs] == ["failed", "skipped", "failed"]
-    assert not stage.ended(stage.app_id(detached))
-    stage.control.open("go", stage.app_id(detached))
-
-
-@pytest.mark.slow
-def test_mark_while_a_mapped_task_waits_for_a_retry(stage: Stage) -> None:
-    """The app of each instance is ended."""
-    run = stage.run("later_mapped", held())
-    stage.server.until(lambda: len(stage.started(run)) == 2, "two apps")
-    for app_id in stage.started(run):
-        kill_instance(stage, app_id)
-    for index in (0, 1):
-        run.wait("up_for_retry", index=index)
-    run.mark_run("failed")
-    for app_id in stage.started(run):
-        stage.server.until(lambda app_id=app_id: stage.cancelled(app_id), "the app is cancelled")
-    assert len(stage.started(run)) == 2
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not HAS_LOOPS, reason="this Airflow has no loops of tasks")
-def test_mark_while_a_loop_waits_for_a_retry(stage: Stage) -> None:
-    """Each pass of a loop has an app of its own, and the present one is ended."""
-    run = stage.run("later_looped", held())
-    first = stage.app_id(run)
-    stage.control.open("go", first)
-    second = stage.app_id(run, 2)
-    kill_instance(stage, second)
-    stage.server.until(lambda: "up_for_retry" in run.states(), "the task waits for a retry")
-    run.mark_run("failed")
-    stage.server.until(lambda: stage.cancelled(second), "the app is cancelled")
-    assert stage.started(run) == [first, second]
+    """No process has the task then: its job goes on, and ends before a cleared task's next one."""
+    run = stage.run("later", held(**SLOW_END))
+    first = kill_task(stage, run)
+    run.wait("up_for_retry")
+    run.mark("failed")
+    run.wait("failed")
     assert not stage.cancelled(first)
+    run.clear("job")
+    stage.server.until(lambda: stage.cancelled(first), "the app is cancelled")
+    stage.control.open("ended", first)
+    second = stage.app_id(run, 2)
+    stage.control.open("go", second)
+    run.wait("success")
+    assert run.xcom("handle").endswith(second)
 
 
 @pytest.mark.slow
@@ -251,24 +227,6 @@ def test_clear_runs_again(stage: Stage, mode: str) -> None:
     run.wait("success")
     assert len({first, second, third}) == 3
     assert run.xcom("handle").endswith(third)
-
-
-@pytest.mark.slow
-def test_clear_while_it_waits_for_a_retry(stage: Stage) -> None:
-    """The app of a dead worker has ended before the next try starts another."""
-    run = stage.run("later", held(**SLOW_END))
-    first = kill_task(stage, run)
-    run.wait("up_for_retry")
-    run.clear("job")
-    stage.server.until(lambda: stage.cancelled(first), "the app is cancelled")
-    stage.server.until(lambda: "waiting for its end" in run.log(), "the next try waits for its end")
-    assert stage.started(run) == [first]
-    stage.control.open("ended", first)
-    second = stage.app_id(run, 2)
-    stage.control.open("go", second)
-    run.wait("success")
-    assert run.xcom("handle").endswith(second)
-    assert not stage.cancelled(second)
 
 
 @pytest.mark.slow  # the rule is tested by itself

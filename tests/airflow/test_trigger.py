@@ -8,7 +8,6 @@ import logging
 import socket
 import time
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,7 +24,6 @@ from transload_airflow import (
     log_lines,
     triggers,
 )
-from transload_airflow.listener import Listener
 from transload_airflow.stores import CursorFile
 from transload_testing import ScriptedControl, scripted_app
 
@@ -348,31 +346,3 @@ async def test_before_3_3_the_state_of_the_task_decides(
     await trigger._left_alone()  # a trigger that breaks as it is stopped would fail its task
     assert len(control.calls("cancel")) == 1
     control.open("go")
-
-
-def test_a_mark_in_3_2_is_left_to_the_triggerer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Airflow 3.2 queues a callback without a session and knows no teams.
-
-    The test replaces its session and queue.
-    """
-    from airflow.models.callback import TriggererCallback
-    from airflow.models.trigger import Trigger
-    from airflow.triggers.callback import CallbackTrigger
-
-    def queue(callback: Any) -> None:
-        path, kwargs = callback.data["path"], callback.data["kwargs"]
-        callback.trigger = Trigger.from_object(
-            CallbackTrigger(callback_path=path, callback_kwargs=kwargs)
-        )
-
-    added: list[Any] = []
-    monkeypatch.setattr(TriggererCallback, "queue", queue)
-    monkeypatch.setattr(
-        "sqlalchemy.orm.object_session", lambda _: SimpleNamespace(add=added.append)
-    )
-    waiting = SimpleNamespace(
-        classpath="transload_airflow.triggers.AppStateTrigger", kwargs={"state": {"handle": "h"}}
-    )
-    Listener().on_task_instance_failed(None, SimpleNamespace(trigger=waiting))
-    assert added[0].trigger.kwargs["callback_path"] == "transload_airflow.triggers.end_app"
-    assert added[0].trigger.kwargs["callback_kwargs"] == waiting.kwargs

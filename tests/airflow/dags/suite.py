@@ -93,26 +93,6 @@ LATER = {"retries": 1, "retry_delay": dt.timedelta(hours=1), **QUICK}
 with DAG("later", schedule=None, start_date=START, max_active_runs=100) as later:
     TransloadOperator(task_id="job", app=app_of, deferrable=False, **LATER)
 
-with DAG("later_detach", schedule=None, start_date=START) as later_detach:
-    TransloadOperator(task_id="job", app=app_of, deferrable=False, on_kill="detach", **LATER)
-
-with DAG("later_mapped", schedule=None, start_date=START) as later_mapped:
-    TransloadOperator.partial(task_id="job", app=app_of, deferrable=False, **LATER).expand(
-        env=[{"INSTANCE": "0"}, {"INSTANCE": "1"}]
-    )
-
-with DAG("later_looped", schedule=None, start_date=START) as later_looped:
-
-    @task_group
-    def again():
-        """Run an app in each of two passes, where Airflow has loops."""
-        TransloadOperator(task_id="job", app=app_of, deferrable=False, **LATER)
-
-    if hasattr(again, "loop"):
-        again.loop(max_iterations=2)
-    else:
-        again()
-
 with DAG(
     "timed_out", schedule=None, start_date=START, dagrun_timeout=dt.timedelta(hours=1)
 ) as timed_out:

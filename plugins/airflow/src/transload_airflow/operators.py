@@ -630,7 +630,7 @@ class TransloadOperator(TemplateRules):
         position = CursorFile.of(ADAPTER.identity(step))
         self._log_store = LogStore(accessor, LOGS, key, beside=position)
         step.log_store = self._log_store
-        step.store = TaskStore(accessor, APPS, key, on_kill=step.options.on_kill, over=step.end)
+        step.store = TaskStore(accessor, APPS, key, over=step.end)
 
     def _take_defaults(self, step: TaskContext) -> None:
         """Read the defaults of the connection."""

@@ -42,7 +42,6 @@ class TaskStore:
             would hang.
         entry: which entry.
         key: whose record in that entry, which has one for each of the task's jobs.
-        on_kill: kept with each record, unless it is None.
         over: called when Airflow refuses a record because the task has another try by now, unless
             it is None.
     """
@@ -53,16 +52,12 @@ class TaskStore:
         entry: str,
         key: str = "",
         *,
-        on_kill: str | None = None,
         over: Callable[[], object] | None = None,
     ) -> None:
         self._accessor = accessor
         self._entry = f"{KEY}.{entry}"
         self._key = key
         self._over = over
-        self._kept_with_each: dict[str, Any] = {}
-        if on_kill is not None:
-            self._kept_with_each["on_kill"] = on_kill
 
     def get(self) -> dict[str, Any] | None:
         """Return what was last put, or None."""
@@ -86,7 +81,7 @@ class TaskStore:
         from airflow.sdk.execution_time.context import NEVER_EXPIRE
 
         records = self._records()
-        records[self._key] = {**record, **self._kept_with_each}
+        records[self._key] = record
         try:
             self._accessor.set(self._entry, records, retention=NEVER_EXPIRE)
         except Exception as exc:

@@ -13,9 +13,8 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from transload import pipelines
-from transload.pipelines import Driver, ExecutionOptions, Identity, LifecycleState
-from transload.runner import Cluster
-from transload.specs import make_app_handle, parse_app_handle
+from transload.pipelines import Driver
+from transload.specs import parse_app_handle
 from transload_airflow.adapter import ADAPTER, TaskContext, cancel
 from transload_airflow.deferral import lines_are_read, wait_until_released
 from transload_airflow.log_lines import log_line_in_pieces, log_of_task
@@ -148,38 +147,3 @@ def _restored(step: TaskContext, state: dict[str, Any]) -> Driver:
     driver = ADAPTER.restore(step, state)
     driver.runner.scheduler(parse_app_handle(state["handle"]).scheduler_backend)
     return driver
-
-
-async def end_app(
-    record: dict[str, Any] | None = None,
-    state: dict[str, Any] | None = None,
-    forward_logs: bool = True,
-    left: dict[str, Any] | None = None,
-    reads: dict[str, Any] | None = None,
-) -> None:
-    """End a job for whom no trigger runs, as `AppStateTrigger.on_kill` does.
-
-    Args:
-        record: what a task has stored of its job, or None if the job is that of a trigger.
-        state: see `AppStateTrigger`.
-        forward_logs: see `AppStateTrigger`.
-        left: see `AppStateTrigger`.
-        reads: see `AppStateTrigger`.
-    """
-    if record is not None:
-        state = _state_of(record)
-        forward_logs = False
-    assert state is not None
-    await AppStateTrigger(state, forward_logs, left, reads).on_kill()
-
-
-def _state_of(record: dict[str, Any]) -> dict[str, Any]:
-    """Return from what a task has stored the state of a job that is needed to cancel it."""
-    state = LifecycleState(
-        Identity(ADAPTER.name, (), ()),
-        ExecutionOptions(on_kill=record["on_kill"]),
-        handle=make_app_handle(record["scheduler"], ADAPTER.name, record["app_id"]),
-    )
-    if record.get("cluster"):
-        state.cluster = Cluster.from_dict(record["cluster"])
-    return state.to_dict()
