@@ -11,8 +11,8 @@ from transload.errors import SpecError
 from transload_airflow import TransloadOperator
 from transload_airflow.options import (
     BaseOptions,
-    DecoratedOptions,
     JobOptions,
+    NamedOptions,
     OperatorOptions,
     TrialOptions,
 )
@@ -33,7 +33,7 @@ def test_the_options_of_every_operator_are_airflow_s() -> None:
     ("options", "apart"),
     [
         (OperatorOptions, set()),
-        (DecoratedOptions, set()),
+        (NamedOptions, set()),
         (
             TrialOptions,
             {"app", "cfg", "command", "component", "component_args", "scheduler"},

@@ -10,7 +10,7 @@ from airflow.providers.common.compat import sdk
 from transload.errors import SpecError
 from transload.specs import AppDef
 from transload_airflow.operators import TransloadOperator
-from transload_airflow.options import DecoratedOptions
+from transload_airflow.options import NamedOptions
 from transload_airflow.values import as_values, awaited
 
 
@@ -38,16 +38,20 @@ class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
         python_callable: Callable[..., Any],
         op_args: Collection[Any] | None = None,
         op_kwargs: Mapping[str, Any] | None = None,
-        **kwargs: Unpack[DecoratedOptions],
+        **kwargs: Unpack[NamedOptions],
     ) -> None:
         for name in ("app", "component_args", "command"):
             if kwargs.get(name) is not None:
                 raise SpecError(
                     f"@task.transload: {name} is what the function returns; give it there"
                 )
-        super().__init__(
-            python_callable=python_callable, op_args=op_args, op_kwargs=op_kwargs, **kwargs
-        )
+        given: dict[str, Any] = {
+            **kwargs,
+            "python_callable": python_callable,
+            "op_args": op_args,
+            "op_kwargs": op_kwargs,
+        }
+        super().__init__(**given)
 
     def _launch(self, context: Mapping[str, Any]) -> Any:
         merged: Any = dict(context)
@@ -75,7 +79,7 @@ class _TransloadDecoratedOperator(sdk.DecoratedOperator, TransloadOperator):
 
 
 def transload_task(
-    python_callable: Callable[..., Any] | None = None, **kwargs: Unpack[DecoratedOptions]
+    python_callable: Callable[..., Any] | None = None, **kwargs: Unpack[NamedOptions]
 ) -> sdk.TaskDecorator:
     """Make a task of a function that returns an AppDef.
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Unpack
 
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk.bases.operator import TriggerFailureReason
@@ -18,6 +17,7 @@ from transload.errors import ConfigError, TransloadError
 from transload.pipelines import (
     JOB_SETTINGS,
     ExecutionOptions,
+    ExecutionSettings,
     Launch,
     LifecycleState,
     OverrideOptions,
@@ -28,10 +28,7 @@ from transload.pipelines import (
 from transload.specs import (
     AppDef,
     AppState,
-    CfgVal,
     Environment,
-    Mount,
-    Notice,
     Workspace,
     parse_app_handle,
 )
@@ -45,6 +42,7 @@ from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.listener import Departure, departing
 from transload_airflow.log_lines import log_line, log_of_task
 from transload_airflow.masks import Reads
+from transload_airflow.options import ARGUMENTS, NamedOptions, taking_arguments
 from transload_airflow.runner import runner_for_tasks
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
 from transload_airflow.stores import APPS, LOGS, CursorFile, LogStore, TaskStore
@@ -67,7 +65,6 @@ from transload_airflow.values import (
 )
 
 if TYPE_CHECKING:
-    from transload.components import Component
     from transload.pipelines import Attached, Driver
     from transload.runner import AppResults, Runner
 
@@ -178,7 +175,7 @@ class TransloadOperator(TemplateRules):
         push_results: push each key of the results as the XCom ``results.<key>`` too, and the path
             of each artifact, files of the output folder among them, as ``artifacts.<name>``.
         callbacks: called while the job runs.
-        kwargs: of ``BaseOperator``.
+        options: of ``BaseOperator``.
 
     Raises:
         ConfigError: for a value that is not allowed.
@@ -227,6 +224,29 @@ class TransloadOperator(TemplateRules):
     operator_extra_links = (AppLink(),)
     ui_color = "#d9e8f5"
 
+    app: Any
+    callbacks: AppCallbacks
+    cancelled: Literal["fail", "skip"]
+    cfg: Any
+    command: Any
+    component: Any
+    component_args: Any
+    conn_id: str | None
+    defer_after: float
+    deferrable: bool
+    environment: Environment | str | None
+    inherit_env: bool
+    key: str | None
+    overrides: Any
+    parent_run_id: str | None
+    pass_env: Sequence[str]
+    push_results: bool
+    scheduler: str | None
+    skip_on_exit_code: Collection[int]
+    template_app: bool
+    tracker_base: str | None
+    workspace: str | Workspace | None
+
     # of one try, in the task's process
     app_link: str | None = None  # empty: there is none
     handle: str | None = None
@@ -242,118 +262,27 @@ class TransloadOperator(TemplateRules):
     It is False in classes that find that out when the task runs.
     """
 
-    def __init__(
-        self,
-        *,
-        app: AppDef | str | Mapping[str, Any] | Callable[..., AppDef] | None = None,
-        component: str | Component | Callable[..., AppDef] | None = None,
-        component_args: Mapping[str, Any] | Sequence[str] | None = None,
-        command: Sequence[str] | None = None,
-        image: str | None = None,
-        replicas: int | str | None = None,
-        cpu: float | str | None = None,
-        gpu: int | str | None = None,
-        mem: int | str | None = None,
-        mounts: Sequence[Mount | str] | str | None = None,
-        env: Mapping[str, str] | None = None,
-        secrets: Mapping[str, str] | None = None,
-        time_limit: str | None = None,
-        segment: str | None = None,
-        notice: Notice | str | None = None,
-        max_interruptions: int | str | None = None,
-        stall_after: str | None = None,
-        on_stall: str | None = None,
-        stall_signal: str | None = None,
-        progress_server: bool | str | None = None,
-        overrides: OverrideOptions | None = None,
-        scheduler: str | None = None,
-        cfg: Mapping[str, CfgVal] | None = None,
-        workspace: str | Workspace | None = None,
-        tracker_base: str | None = None,
-        parent_run_id: str | None = None,
-        conn_id: str | None = None,
-        key: str | None = None,
-        deferrable: bool | None = None,
-        defer_after: float = 2.0,
-        durable: bool = True,
-        on_kill: Literal["cancel", "detach"] = "cancel",
-        patience: float = 300.0,
-        poll_interval: float = 5.0,
-        logging_interval: float = 2.0,
-        schedule_timeout: float | None = None,
-        startup_timeout: float | None = None,
-        skip_on_exit_code: int | Collection[int] | None = None,
-        cancelled: Literal["fail", "skip"] = "fail",
-        retries_by: Literal["nested", "host", "scheduler"] = "nested",
-        checkpoints: Literal["keep", "new"] = "keep",
-        max_log_rate: int | str | None = None,
-        tail_lines: int = 20,
-        pass_env: Sequence[str] = (),
-        inherit_env: bool = False,
-        environment: Environment | str | None = None,
-        template_app: bool = True,
-        push_results: bool = False,
-        callbacks: AppCallbacks | None = None,
-        **kwargs: Any,
-    ) -> None:
-        refuse_misspelt(type(self), kwargs, inspect.signature(TransloadOperator.__init__))
-        super().__init__(**kwargs)
+    @taking_arguments
+    def __init__(self, **options: Unpack[NamedOptions]) -> None:
+        others: dict[str, Any] = dict(options)
+        given = {name: others.pop(name, default) for name, default in ARGUMENTS.items()}
+        refuse_misspelt(type(self), others, ARGUMENTS)
+        super().__init__(**others)
         self._reads = Reads()
         self._unpushed: dict[str, str] = {}
-        self._given_app = app
-        self.app, self.app_callable = as_values(app, template_app)
-        if isinstance(app, AppDef):  # what it has beside texts is no template either
+        how = {name: given.pop(name) for name in ExecutionSettings.__annotations__}
+        self.options = ExecutionOptions(**how)
+        for name, value in given.items():
+            setattr(self, name, value)
+        self._given_app = self.app
+        self.app, self.app_callable = as_values(self.app, self.template_app)
+        if isinstance(self._given_app, AppDef):  # what it has beside texts is no template either
             self.word_fields = (*self.word_fields, "app")
-        self.component = as_component(component)
-        self.component_args = component_args
-        self.command = command
-        self.image = image
-        self.replicas = replicas
-        self.cpu = cpu
-        self.gpu = gpu
-        self.mem = mem
-        self.mounts = mounts
-        self.env = env
-        self.secrets = secrets
-        self.time_limit = time_limit
-        self.segment = segment
-        self.notice = notice
-        self.max_interruptions = max_interruptions
-        self.stall_after = stall_after
-        self.on_stall = on_stall
-        self.stall_signal = stall_signal
-        self.progress_server = progress_server
-        self.overrides = overrides
-        self.scheduler = scheduler
-        self.cfg = cfg
-        self.conn_id = conn_id
-        self.key = key
-        self.workspace = workspace
-        self.tracker_base = tracker_base
-        self.parent_run_id = parent_run_id
-        self.callbacks = callbacks or AppCallbacks()
-        self.deferrable = self._may_be_deferred(deferrable)
-        self.defer_after = defer_after
-        self.options = ExecutionOptions(
-            patience=patience,
-            poll_interval=poll_interval,
-            logging_interval=logging_interval,
-            schedule_timeout=schedule_timeout,
-            startup_timeout=startup_timeout,
-            durable=durable,
-            on_kill=on_kill,
-            retries_by=retries_by,
-            checkpoints=checkpoints,
-            max_log_rate=max_log_rate,
-            tail_lines=tail_lines,
-        )
-        self.skip_on_exit_code = exit_codes(skip_on_exit_code)
-        self.cancelled = cancelled
-        self.pass_env = as_list(pass_env, "pass_env")
-        self.inherit_env = inherit_env
-        self.environment = environment
-        self.template_app = template_app
-        self.push_results = push_results
+        self.component = as_component(self.component)
+        self.callbacks = given["callbacks"] or AppCallbacks()
+        self.deferrable = self._may_be_deferred(given["deferrable"])
+        self.skip_on_exit_code = exit_codes(given["skip_on_exit_code"])
+        self.pass_env = as_list(given["pass_env"], "pass_env")
         self._check()
 
     def as_given(self, name: str) -> Any:
@@ -393,7 +322,7 @@ class TransloadOperator(TemplateRules):
             parent_run_id=self.parent_run_id,
             tracker_base=self.tracker_base,
             environment=self.environment,
-            image=self.image,
+            image=getattr(self, "image", None),
         )
         if isinstance(self.overrides, Mapping):  # else it is known only when the task runs
             split_overrides({"overrides": self.overrides})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from dataclasses import fields
+from inspect import Parameter, Signature, signature
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict, TypeVar
 
-from transload.pipelines import JobSettings
+from transload.pipelines import ExecutionOptions, ExecutionSettings, JobSettings
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from transload.pipelines import OverrideOptions
     from transload.specs import AppDef, CfgVal, Environment, Workspace
     from transload_airflow.callbacks import AppCallbacks
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class BaseOptions(TypedDict, total=False):
@@ -83,7 +87,7 @@ class TaskOptions(BaseOptions, total=False):
     task_id: str
 
 
-class JobOptions(JobSettings, BaseOptions, total=False):
+class JobOptions(JobSettings, ExecutionSettings, BaseOptions, total=False):
     """The arguments of `TransloadOperator` beside its name, and what is to run where.
 
     `TransloadOperator` describes them.
@@ -91,27 +95,16 @@ class JobOptions(JobSettings, BaseOptions, total=False):
 
     callbacks: AppCallbacks | None
     cancelled: Literal["fail", "skip"]
-    checkpoints: Literal["keep", "new"]
     defer_after: float
     deferrable: bool | None
-    durable: bool
     environment: Environment | str | None
     inherit_env: bool
     key: str | None
-    logging_interval: float
-    max_log_rate: int | str | None
-    on_kill: Literal["cancel", "detach"]
     overrides: OverrideOptions | None
     parent_run_id: str | None
     pass_env: Sequence[str]
-    patience: float
-    poll_interval: float
     push_results: bool
-    retries_by: Literal["nested", "host", "scheduler"]
-    schedule_timeout: float | None
     skip_on_exit_code: int | Collection[int] | None
-    startup_timeout: float | None
-    tail_lines: int
     template_app: bool
     workspace: str | Workspace | None
 
@@ -129,8 +122,38 @@ class OperatorOptions(JobOptions, total=False):
     tracker_base: str | None
 
 
-class DecoratedOptions(OperatorOptions, total=False):
-    """The arguments of an operator that a decorator makes."""
+ARGUMENTS: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(
+        name for name in OperatorOptions.__annotations__ if name not in BaseOptions.__annotations__
+    ),
+    **{each.name: each.default for each in fields(ExecutionOptions)},
+    "cancelled": "fail",
+    "defer_after": 2.0,
+    "inherit_env": False,
+    "pass_env": (),
+    "push_results": False,
+    "template_app": True,
+}
+"""The arguments of `TransloadOperator` that Airflow's own operators do not have, and their defaults."""
+
+
+def taking_arguments(init: F) -> F:
+    """Show `ARGUMENTS` in the signature of an ``__init__``.
+
+    Airflow reads it, to find what ``default_args`` may set, and what a mapped task may be given.
+    """
+    this, options = signature(init).parameters.values()
+    named = [
+        Parameter(name, Parameter.KEYWORD_ONLY, default=default)
+        for name, default in ARGUMENTS.items()
+    ]
+    shown: Any = init
+    shown.__signature__ = Signature([this, *named, options])
+    return init
+
+
+class NamedOptions(OperatorOptions, total=False):
+    """The same with the task's name."""
 
     task_id: str
 

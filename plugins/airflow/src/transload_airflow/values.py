@@ -125,7 +125,7 @@ def words_of(value: Any) -> Sequence[str] | None:
     return [str(word) for word in value]
 
 
-def refuse_misspelt(operator: type, given: Mapping[str, Any], own: inspect.Signature) -> None:
+def refuse_misspelt(operator: type, given: Mapping[str, Any], own: Collection[str]) -> None:
     """Refuse an argument that no class of an operator has and that resembles one of ours.
 
     Airflow itself refuses those that resemble none.
@@ -133,7 +133,7 @@ def refuse_misspelt(operator: type, given: Mapping[str, Any], own: inspect.Signa
     Args:
         operator: the class of the operator.
         given: the arguments that are left for Airflow.
-        own: the signature that has ours.
+        own: the names of ours.
 
     Raises:
         ConfigError: with the argument that may have been meant.
@@ -144,7 +144,7 @@ def refuse_misspelt(operator: type, given: Mapping[str, Any], own: inspect.Signa
         if init is not None:
             known.update(inspect.signature(init).parameters)
     for name, value in given.items():
-        meant = closest(name, list(own.parameters))
+        meant = closest(name, list(own))
         if name not in known and meant is not None:
             raise ConfigError(
                 f"{name}={shorten(value)}: no argument of {operator.__name__}: did you mean "
