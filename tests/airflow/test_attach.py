@@ -90,23 +90,17 @@ def parent_of(pid: int) -> int:
 
 def test_retry_after_a_kill(stage: Stage) -> None:
     """A task that is killed, or a worker that is stopped, leaves the job. The retry reattaches to
-    it and delivers its results, but for durable=False, which starts another one.
+    it and delivers its results.
     """
     lines = [{"text": "said once"}]
     killed = stage.run("sync_retry", held(results={"0": {"x": 1}}, lines=lines))
     stopped = stage.run("sync_retry", held(results={"0": {"x": 1}}))
     detached = stage.run("sync_detach_retry", held(results={"0": {"x": 1}}))
-    not_durable = stage.run("sync_not_durable", held())
-    for run in (killed, not_durable):
-        kill_task(stage, run)
+    kill_task(stage, killed)
     stage.handle(stopped)
     os.kill(parent_of(task_process(stage, stopped)), signal.SIGTERM)
     stage.handle(detached)
     os.kill(task_process(stage, detached), signal.SIGTERM)
-    second = stage.app_id(not_durable, 2)
-    first = stage.started(not_durable)[0]
-    for app_id in (first, second):
-        stage.control.open("go", app_id)
     for run in (killed, stopped, detached):
         stage.server.until(
             lambda run=run: run.task()["try_number"] == 2 and "attached to" in run.log(),
@@ -117,8 +111,6 @@ def test_retry_after_a_kill(stage: Stage) -> None:
         run.wait("success")
         assert run.xcom()["results"] == {"0": {"x": 1}}
         assert len(stage.started(run)) == 1
-    not_durable.wait("success")
-    assert not_durable.xcom("handle").endswith(second)
 
 
 def task_process(stage: Stage, run: Run) -> int:

@@ -91,7 +91,6 @@ class Raises(AppCallbacks):
     [
         (ValueError("no"), {}, 0, 1),
         (ValueError("no"), {}, 1, 0),
-        (ValueError("no"), {"durable": False}, 1, 1),
         (ValueError("no"), {"on_kill": "detach"}, 0, 0),
         (AirflowFailException("no"), {}, 1, 1),
         (AirflowSkipException("no"), {}, 1, 1),
@@ -341,14 +340,14 @@ def test_failed_trigger_is_no_failed_app(control: ScriptedControl) -> None:
 
 @pytest.mark.parametrize("silent", [False, True])
 def test_failed_trigger_without_a_store(control: ScriptedControl, silent: bool) -> None:
-    """With ``durable=False`` too a broken trigger costs no second job, by this try's handle."""
+    """Without a store too a broken trigger costs no second job, by this try's handle."""
     app = scripted_app(
         "a",
         {"steps": [{"state": "RUNNING", "seconds": 0.5}, "SUCCEEDED"], "results": {"0": {"x": 1}}},
     )
-    options = {"scheduler": "scripted", "deferrable": True, "defer_after": 0, "durable": False}
+    options = {"scheduler": "scripted", "deferrable": True, "defer_after": 0}
     operator = TransloadOperator(task_id="job", app=app, **options)
-    context = make_context(operator)
+    context = make_context(operator, with_store=False)
     with pytest.raises(TaskDeferred):
         execute(operator, context)
     again = TransloadOperator(task_id="job", app=app, **options)

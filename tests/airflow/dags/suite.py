@@ -38,7 +38,6 @@ VARIANTS = {
     "startup": {"startup_timeout": 1.0, "schedule_timeout": 1.0},
     "skipping": {"skip_on_exit_code": 99, "cancelled": "skip"},
     "by_scheduler": {"retries": 2, "retry_delay": SHORT, "retries_by": "scheduler"},
-    "not_durable": {"durable": False, "retries": 1, "retry_delay": SHORT},
 }
 
 for mode, deferrable in (("sync", False), ("deferrable", True)):

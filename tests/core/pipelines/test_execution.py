@@ -269,15 +269,6 @@ def test_intended_id_before_submit_handle_before_poll(
     assert after["attempt"] == 0
 
 
-def test_without_durability_every_run_is_new(control: ScriptedControl, runner: Runner) -> None:
-    """With ``durable=False`` there is no store, no attaching, and an id of its own each time."""
-    store = MemoryStore()
-    for _ in range(2):
-        execution(runner, {}, durable=False, store=store).run()
-    assert len(set(control.started())) == 2
-    assert store.record is None
-
-
 def test_deferred_and_gone_after_the_end(control: ScriptedControl, runner: Runner) -> None:
     """Who sees the end reads the results, so they are there though the job is gone since."""
     first = execution(runner, {"results": {"0": {"x": 1}}})
@@ -369,13 +360,12 @@ def test_a_process_that_may_not_save_hands_the_state_back(
 def test_a_process_that_may_not_save_submits_nothing(
     control: ScriptedControl, runner: Runner
 ) -> None:
-    """Its driver stops before the submit, with and without reattaching."""
+    """Its driver stops before the submit."""
     launch = Launch(app=scripted_app("a"), scheduler="scripted")
     io = AdapterIO(runner=runner, may_save=False)
-    for durable in (True, False):
-        state = LifecycleState(WHO, ExecutionOptions(durable=durable))
-        with pytest.raises(HandedBack):
-            Driver(launch, state, io).start()
+    state = LifecycleState(WHO, ExecutionOptions())
+    with pytest.raises(HandedBack):
+        Driver(launch, state, io).start()
     assert control.started() == []
 
 
@@ -883,9 +873,8 @@ def test_a_host_that_polls_tells_of_changes(runner: Runner) -> None:
     assert events[0].handle == second.handle
 
 
-@pytest.mark.parametrize("durable", [True, False])
 def test_killed_during_a_submit_under_an_id_with_a_namespace(
-    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch, durable: bool
+    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The job that the submit brings about is cancelled, by its full id."""
     scheduler = runner.scheduler("scripted")
@@ -896,7 +885,7 @@ def test_killed_during_a_submit_under_an_id_with_a_namespace(
     monkeypatch.setattr(scheduler, "qualified_id", qualified, raising=False)
     app = scripted_app("a", {"steps": [{"state": "RUNNING", "until": "go"}], "submit_seconds": 1.0})
     launch = Launch(app=app, scheduler="scripted")
-    one = execution(runner, launch=launch, durable=durable)
+    one = execution(runner, launch=launch)
     timer = threading.Timer(0.3, one.kill, (True,))
     timer.start()
     try:

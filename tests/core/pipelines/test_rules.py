@@ -169,7 +169,6 @@ def test_options_are_checked_and_travel() -> None:
         ("deadline", float("nan")),
         ("tail_lines", -1),
         ("tail_lines", 2.5),
-        ("durable", "no"),
         ("loss_already_reported", 1),
         ("resubmit_on", "FAILED"),
         ("resubmit_on", ["failed"]),

@@ -256,11 +256,9 @@ def test_a_hint_finds_a_job_where_it_was_submitted(
 
 
 def test_what_is_refused(control: ScriptedControl, runner: Runner) -> None:
-    """A step without a launch cannot be started, nor one that is to find nothing again."""
+    """A step without a launch cannot be started, nor one that was not started followed."""
     with pytest.raises(ConfigError, match="no launch"):
         step_of(runner, None).start()
-    with pytest.raises(ConfigError, match="durable=False"):
-        step_of(runner, options={"durable": False}).start()
     with pytest.raises(ConfigError, match="call start"):
         step_of(runner).follow()
     assert control.started() == []

@@ -27,13 +27,13 @@ def decide_earlier(newest: Newest) -> Action:
 class Attached:
     """How an orchestrator got its job, which is by ``submit``, ``attach`` or ``collect``.
 
-    ``attempt`` is the job's number in the chain, None where every run has a fresh id. ``status`` is
-    the latest one, None right after a submit.
+    ``attempt`` is the job's number in the chain. ``status`` is the latest one, None right after a
+    submit.
     """
 
     handle: str
     app_id: str
-    attempt: int | None
+    attempt: int
     action: Action
     status: AppStatus | None = None
 

@@ -48,7 +48,6 @@ from transload.pipelines.log_lines import end_line
 from transload.pipelines.logs import LogForwarder
 from transload.pipelines.options import retries_note, without_retries
 from transload.runner.failures import failure_message
-from transload.runner.job_env import unique_app_id
 from transload.runner.logs import tail
 from transload.schedulers.cancelling import cancelling_for
 from transload.schedulers.patience import patiently
@@ -301,13 +300,10 @@ class Effects:
         return Newest(handle, stored.attempt, None if found is None else found.status)
 
     def _prepare(self, effect: Prepare) -> Prepared:
-        if effect.attempt is None:
-            self._prepared = self._build(unique_app_id(self.need_launch().name))
-        else:
-            first = effect.attempt
-            if not effect.anew:
-                first = first_of_asking(self._chain, self._asked_anew)
-            self._prepared = self._build(self._app_id(effect.attempt), first)
+        first = effect.attempt
+        if not effect.anew:
+            first = first_of_asking(self._chain, self._asked_anew)
+        self._prepared = self._build(self._app_id(effect.attempt), first)
         self.runner = self._given
         return Prepared(self._prepared.handle, self._prepared.digest)
 
@@ -457,16 +453,15 @@ class Effects:
         """Return the request of the first job. Nothing is submitted or stored."""
         return self._build(self._app_id(0), 0)
 
-    def _build(self, app_id: str, first: int | None = None) -> Plan[Any]:
+    def _build(self, app_id: str, first: int) -> Plan[Any]:
         """Return what would be submitted under an id.
 
         Args:
             app_id: the id.
-            first: the number of the first job of this asking, whose checkpoints it finds. With
-                None, it has its own.
+            first: the number of the first job of this asking, whose checkpoints it finds.
         """
         checkpoint_name = None
-        if first is not None and self._state.options.checkpoints == "keep":
+        if self._state.options.checkpoints == "keep":
             checkpoint_name = app_id_of(self._state.identity, first)
         launch = replace(self.need_launch(), scheduler=self._scheduler_name)
         return launch.plan(

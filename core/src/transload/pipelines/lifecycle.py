@@ -146,12 +146,12 @@ class Prepared:
 
 @dataclass(frozen=True)
 class Prepare(Effect[Prepared]):
-    """Build the job of a number with the current settings. For None, it gets a new random id.
+    """Build the job of a number with the current settings.
 
     ``anew`` says that a person asks anew, so that it finds no checkpoints of the jobs before it.
     """
 
-    attempt: int | None
+    attempt: int
     anew: bool = False
 
 
@@ -255,7 +255,7 @@ class LifecycleState:
         options: the options of the step.
         handle: the job, once it was submitted or reattached.
         intended: the job that is probed or submitted while there is no ``handle`` yet.
-        attempt: the number of the job in its chain, or None if every run has a new id.
+        attempt: the number of the job in its chain, once it was submitted or reattached.
         cluster: the cluster of the job, if another process has chosen it.
         status: the last status that was seen.
         first_seen: when the job was first seen in a state with a time limit (see `note_state`).
@@ -420,11 +420,6 @@ class Lifecycle:
                 installation's runs under the step's name.
         """
         self._moment = moment
-        if not self.state.options.durable:
-            prepared = yield from self._prepare(None)
-            attached = yield from self._submit(prepared)
-            assert attached is not None
-            return attached
         hint = yield from self._do(Load())
         if hint is not None and hint.chain != chain_of(self.state.identity):
             yield from self._wait_for_earlier_identity(hint)
@@ -606,40 +601,39 @@ class Lifecycle:
             text = f"attached to {handle} ({_name(newest.status)}); nothing was submitted"
             yield from self._log(text)
         if newest.here:
-            yield from self._compare(newest)
+            yield from self._compare(newest, number)
         else:
             text = f"{handle} was submitted to another place than the present settings name"
             yield from self._log(text)
         yield from self._save_or_later(self._record(number, handle))
         return (yield from self._started(number, action, handle, newest.status))
 
-    def _compare(self, newest: Newest) -> Steps[None]:
+    def _compare(self, newest: Newest, number: int) -> Steps[None]:
         """Log if the running job has another definition than a submit would have now."""
         if not newest.digest:
             return
         with suppress(TransloadError):
-            prepared = yield from self._do(Prepare(newest.number))
+            prepared = yield from self._do(Prepare(number))
             if prepared.digest != newest.digest:
                 text = f"{newest.handle} was submitted with another definition than the present one"
                 yield from self._log(text)
 
-    def _prepare(self, number: int | None, *, anew: bool = False) -> Steps[Prepared]:
+    def _prepare(self, number: int, *, anew: bool = False) -> Steps[Prepared]:
         """Build the job that is to be submitted."""
         stop = yield from self._stop()
         if stop is not None:
             raise self._stopped(stop)
         return (yield from self._do(Prepare(number, anew)))
 
-    def _submit(self, prepared: Prepared, number: int | None = None) -> Steps[Attached | None]:
+    def _submit(self, prepared: Prepared, number: int) -> Steps[Attached | None]:
         """Submit the prepared job. The result is None if another process has submitted one.
 
         Raises:
             AppExists: if the id has another job.
         """
         handle = prepared.handle
-        if number is not None:
-            intended = self._record(number, handle)
-            yield from self._do(Save(replace(intended, handle=None)))
+        intended = self._record(number, handle)
+        yield from self._do(Save(replace(intended, handle=None)))
         self.state.intended = handle
         try:
             is_own = yield from self._do(Submit(handle))
@@ -651,16 +645,15 @@ class Lifecycle:
         except BaseException:
             yield from self._undo()
             raise
-        if not is_own and number is not None:
+        if not is_own:
             self.state.intended = None
             return None
-        if number is not None:
-            yield from self._save_or_later(self._record(number, handle))
+        yield from self._save_or_later(self._record(number, handle))
         yield from self._undo()
         return (yield from self._started(number, Action.SUBMIT, handle, None))
 
     def _started(
-        self, attempt: int | None, action: Action, handle: str, status: AppStatus | None
+        self, attempt: int, action: Action, handle: str, status: AppStatus | None
     ) -> Steps[Attached]:
         self.state.handle = handle
         self.state.attempt = attempt

@@ -40,7 +40,6 @@ class ExecutionSettings(TypedDict, total=False):
     retries_by: RetriesBy
     max_log_rate: int | str | None
     tail_lines: int
-    durable: bool
     loss_already_reported: bool
     resubmit_on: frozenset[AppState]
     checkpoints: Checkpoints
@@ -66,8 +65,6 @@ class ExecutionOptions:
         max_log_rate: lines a second, or a text such as ``5 MB/s``. More lines are dropped and
             counted, and a line in the log gives their number. None means no limit.
         tail_lines: how many last log lines go into the message of a failure.
-        durable: if it is False, there is no store and no attaching, and every run submits a job of
-            a fresh id.
         loss_already_reported: the orchestrator knows that the loss of an earlier attempt was
             reported already (without a store).
         resubmit_on: ended states that are answered by a new attempt when the orchestrator runs the
@@ -91,7 +88,6 @@ class ExecutionOptions:
     retries_by: RetriesBy = "nested"
     max_log_rate: int | str | None = None
     tail_lines: int = 20
-    durable: bool = True
     loss_already_reported: bool = False
     resubmit_on: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
     checkpoints: Checkpoints = "keep"
@@ -111,9 +107,10 @@ class ExecutionOptions:
         for name in ("schedule_timeout", "startup_timeout", "deadline"):
             if getattr(self, name) is not None:
                 check_seconds(name, getattr(self, name))
-        for name in ("durable", "loss_already_reported"):
-            if not isinstance(getattr(self, name), bool):
-                raise ConfigError(f"{name}={getattr(self, name)!r}: must be True or False")
+        if not isinstance(self.loss_already_reported, bool):
+            raise ConfigError(
+                f"loss_already_reported={self.loss_already_reported!r}: must be True or False"
+            )
         if (
             isinstance(self.tail_lines, bool)
             or not isinstance(self.tail_lines, int)

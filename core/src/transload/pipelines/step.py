@@ -337,8 +337,6 @@ class Step(ABC):
         The errors are those of `run`.
         """
         self.need_launch()
-        if not self.options.durable:
-            raise ConfigError(f"durable=False: a step of {self.host} always finds its job again")
         try:
             handle = self._attach_or_submit()
         finally:

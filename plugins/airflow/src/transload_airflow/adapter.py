@@ -232,7 +232,7 @@ class AirflowAdapter(LifecycleAdapter[TaskContext]):
             cancel(driver)
             raise
         except Exception as exc:
-            if not (context.options.durable and will_reattach(exc, context.airflow)):
+            if not will_reattach(exc, context.airflow):
                 driver.give_up(asked=True)
             raise
         except BaseException:

@@ -145,7 +145,6 @@ class TransloadOperator(TemplateRules):
             default_deferrable`` says.
         defer_after: seconds for which a running job is waited for in place first. With 0, it is
             not. To defer and to come back costs about as much as the default.
-        durable: False: every try submits a job of a fresh id, and none reattaches.
         on_kill: with ``cancel`` the job ends with a task that somebody marks or clears. With
             ``detach`` it goes on.
         patience: seconds for which the scheduler may be unable to say what the job does.
@@ -541,8 +540,7 @@ class TransloadOperator(TemplateRules):
         step.context_args = self._context_args(context)
         launch = self._launch(context)
         runner = self._runner()
-        if step.options.durable:
-            note_job(context, ADAPTER.identity(step))
+        note_job(context, ADAPTER.identity(step))
         if state_store(context) is None:
             # only a retry can know that an earlier try has reported a loss
             retried = getattr(context["ti"], "try_number", 1) > 1
@@ -553,7 +551,7 @@ class TransloadOperator(TemplateRules):
     def _keep_in_store(self, step: TaskContext) -> None:
         """Keep the job's record and log positions in Airflow's task state store, if there is one."""
         accessor = state_store(step.airflow)
-        if accessor is None or not step.options.durable:
+        if accessor is None:
             return
         key = step.key or ""
         position = CursorFile.of(ADAPTER.identity(step))

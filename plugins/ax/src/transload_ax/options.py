@@ -20,7 +20,7 @@ class RunnerOptions(TrialSettings, total=False):
 
     `TransloadRunner` describes them.
 
-    Of the options of every job, ``durable`` and ``resubmit_on`` are refused. A trial has one job.
+    Of the options of every job, ``resubmit_on`` is refused. A trial has one job.
     """
 
     arms_as_apps: bool

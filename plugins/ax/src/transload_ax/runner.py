@@ -102,7 +102,7 @@ class TransloadRunner(Runner):
             `transload.pipelines.OverrideOptions`. It is stored with the experiment.
         options: the same by the names of `transload.pipelines.JobSettings` (``gpu=1``), and those
             of `transload.pipelines.ExecutionOptions`, such as ``patience``, ``on_kill`` …, but not
-            ``durable`` and ``resubmit_on``, since a trial has one job.
+            ``resubmit_on``, since a trial has one job.
 
     Raises:
         ConfigError: for a wrong option.

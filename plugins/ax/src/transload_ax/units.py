@@ -173,11 +173,7 @@ def execution_options(options: ExecutionSettings) -> ExecutionOptions:
     Raises:
         ConfigError: for an unknown name or a value that is not allowed.
     """
-    allowed = [
-        name
-        for name in ExecutionOptions.__dataclass_fields__
-        if name not in ("durable", "resubmit_on")
-    ]
+    allowed = [name for name in ExecutionOptions.__dataclass_fields__ if name != "resubmit_on"]
     for name in options:
         if name not in allowed:
             hint = nearest(name, [*allowed, *JOB_SETTINGS])
