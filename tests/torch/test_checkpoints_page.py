@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from transload.runtime.liveness import read_report
+from transload.keeper.signs import read_report
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")

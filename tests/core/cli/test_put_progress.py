@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transload.runtime.liveness import read_report
+from transload.keeper.signs import read_report
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from transload.runtime.liveness import read_report
+from transload.keeper.signs import read_report
 
 
 def said(tmp_path: Path, code: str, **env: str) -> tuple[dict[str, Any], str]:

@@ -9,8 +9,16 @@ import time
 
 from transload.keeper.failures import LONGEST_ERROR, error_line, exit_text, read_error
 from transload.keeper.rules import Gang, Replica, Restart, cancelled_for
+from transload.keeper.signs import (
+    UPDATE_S,
+    ProgressMeter,
+    Watch,
+    furthest_behind,
+    stalled_text,
+    with_handler,
+)
 
-from . import creation, kernel, layout, logindex, processes, signs
+from . import creation, kernel, layout, logindex, processes
 from .kernel import signal
 
 TYPE_CHECKING = False  # typing itself would cost each keeper its speed
@@ -78,7 +86,10 @@ class Keeper:
         self.logs = logindex.index_of(
             [self._log_folder(r) for r in self.app.replicas], request["max_log"]
         )
-        self.signs = self._signs()
+        self.watches = {replica: self._watch(replica) for replica in self.app.replicas}
+        self.meters: dict[Replica, ProgressMeter] = {}  # of those that have reported progress
+        self.progress_due = time.monotonic()
+        self.progress_pause = UPDATE_S
         self.poll = select.poll()
 
     # ---------------------------------------------------------------------------------------------------
@@ -140,23 +151,14 @@ class Keeper:
             ids = ids[count:]
         return True
 
-    def _signs(self) -> signs.Signs:
-        """Return the signs of life of all replicas."""
-        found = signs.Signs(time.monotonic())
-        for replica, log in zip(self.app.replicas, self.logs.logs):
-            role = self.app.roles[replica.role]
-            env = role["replicas"][replica.k]["env"]
-            names = ("TRANSLOAD_TRACKER_BASE", "TRANSLOAD_CHECKPOINT_DIR")
-            folders = [env.get(name, "") for name in names]
-            found.add(
-                replica,
-                self.app.name(replica),
-                log,
-                folders=[folder for folder in folders if folder.startswith("/")],
-                stall_after=role["stall_after"],
-                stall_signal=role["stall_signal"],
-            )
-        return found
+    def _watch(self, replica: Replica) -> Watch:
+        """Return what looks for the signs of life of a replica."""
+        role = self.app.roles[replica.role]
+        env = role["replicas"][replica.k]["env"]
+        names = ("TRANSLOAD_TRACKER_BASE", "TRANSLOAD_CHECKPOINT_DIR")
+        folders = [env.get(name, "") for name in names]
+        logs = self._log_folder(replica)
+        return Watch(logs, layout.end_of_own, folders, role["stall_after"])
 
     # ----------------------------------------------------------------------------------------------------
     # replicas
@@ -179,7 +181,7 @@ class Keeper:
             TRANSLOAD_RANK0_HOST="localhost",
             TRANSLOAD_RETRY=str(replica.restarts),
             TRANSLOAD_INTERRUPTIONS=str(replica.interruptions),
-            TRANSLOAD_PROGRESS_FILE=self.signs.progress_file(replica),
+            TRANSLOAD_PROGRESS_FILE=self.watches[replica].progress_file,
         )
         outputs = env.get("TRANSLOAD_OUTPUT_DIR", "")
         if outputs.startswith("/"):  # it may be a URL
@@ -204,7 +206,7 @@ class Keeper:
         for index, replica in enumerate(replicas):
             self.app.starting(replica)
             layout.unlink(self._error_file(replica))  # the one before's
-            self.signs.begin(replica)
+            self._begin_signs(replica)
             began = layout.now()  # it may write before this process goes on
             try:
                 pid = processes.start_replica(self._plan(replica), index, writer)
@@ -251,8 +253,8 @@ class Keeper:
             code = _BY_SIGNAL - code  # uv reports the signal that has ended its program
         error = ""
         if code != 0:
-            error = self._error_of(replica, code) or replica.attempt.error
-        self.signs.end(replica)
+            error = self._error_of(replica, code)
+        self.watches[replica].end()
         self._note_progress(replica)
         replica.attempt.usage = {
             "peak_memory": used.ru_maxrss * _MAXRSS_BYTES,
@@ -328,21 +330,52 @@ class Keeper:
             if wanted and replica in self.processes and replica.attempt.kill_at is None:
                 self._give_notice(replica, now)
 
+    def _begin_signs(self, replica: Replica) -> None:
+        """Expect signs of life of a new attempt."""
+        now = time.monotonic()
+        self.watches[replica].begin(now)
+        if replica in self.meters:
+            self.meters[replica].pause()
+        self.progress_pause = UPDATE_S
+        self.progress_due = min(self.progress_due, now + UPDATE_S)
+
     def _look_for_signs(self, now: float) -> None:
         """See how far the replicas are, and whether one has stalled."""
-        for replica in self.signs.with_progress(now):
-            self._note_progress(replica)
-        if self.signs.look(now, self.processes):
-            self.dirty = True
+        living = [each for each in self.app.replicas if each.attempt.alive]
+        if now >= self.progress_due:
+            self.progress_pause = min(2 * self.progress_pause, logindex.SILENT_S)
+            if [each for each in living if self._note_progress(each)]:
+                self.progress_pause = UPDATE_S
+            self.progress_due = now + self.progress_pause
+        for replica in living:
+            if not replica.attempt.stopping and self.watches[replica].look(now):
+                self.dirty = True
+                self._answer_stall(replica, now)
 
-    def _note_progress(self, replica: Replica) -> None:
-        """Note a replica's progress, if it has reported any."""
-        if not self.signs.read_progress(replica):
+    def _note_progress(self, replica: Replica) -> bool:
+        """Note a replica's progress, and return False if it has reported none."""
+        report = self.watches[replica].report()
+        if not report:
+            return False
+        if replica not in self.meters:
+            self.meters[replica] = ProgressMeter()
+        if self.meters[replica].update(report):
+            self.dirty = True
+            if "step" in report:
+                self.app.advanced(replica, report["step"])
+        return True
+
+    def _answer_stall(self, replica: Replica, now: float) -> None:
+        """Send a replica that has stalled its signal, if its role names one."""
+        number = self.app.roles[replica.role]["stall_signal"]
+        if number is None or not self.watches[replica].stalled:
             return
-        self.dirty = True
-        step = self.signs.step(replica)
-        if step is not None:
-            self.app.advanced(replica, step)
+        self.watches[replica].ignore_answer(now)
+        living = processes.snapshot()
+        pid, _ = self.processes.get(replica, (0, 0))
+        mine = processes.trees(living, {pid: None}) if pid in living else ()
+        for each in with_handler(mine, number):
+            processes.send(each, living[each][1], number)
 
     def _begin_endings(self, now: float) -> None:
         """Begin to end what the rules say, the whole job or the replicas of each restart."""
@@ -415,7 +448,8 @@ class Keeper:
         dues += [self.load, self.look_at, self.logs.due]
         dues += [due for due in (self.app.next_end(), self.app.failure_due()) if due is not None]
         if self.app.final is None:
-            dues.append(self.signs.due)
+            dues.append(self.progress_due)
+            dues += [watch.due for watch in self.watches.values()]
         if self.dirty:
             dues.append(self._writes())
         if self.poll.poll(max(0.0, min(dues) - now) * 1000 + 0.5):
@@ -473,7 +507,7 @@ class Keeper:
         state["msg"] = "; ".join(filter(None, (self.app.msg, self.stuck, *stalled)))
         if stalled:
             state["stalled"] = True
-        progress = self.signs.progress()
+        progress = furthest_behind(meter.latest for meter in self.meters.values())
         if progress:
             state["progress"] = progress
         state["cancel_requested"] = self.cancel_requested
@@ -490,7 +524,13 @@ class Keeper:
 
     def _stalled(self) -> list[str]:
         """Return what the status says of replicas that have stalled."""
-        return self.signs.stalled() if self.app.final is None else []
+        if self.app.final is not None:
+            return []
+        stalled = [replica for replica, watch in self.watches.items() if watch.stalled]
+        return [
+            stalled_text(self.app.name(each), self.app.roles[each.role]["stall_after"])
+            for each in stalled
+        ]
 
     def _writes(self) -> float:
         """Return when the state is to be written, if there is something new in it."""

@@ -133,36 +133,6 @@ def oom_kills() -> int:
     return sum(int(line.split()[1]) for line in lines if line.startswith(b"oom_kill "))
 
 
-def is_stopped(pid: int) -> bool:
-    """Tell whether a signal or a debugger has stopped a process, False where that is unknown."""
-    data = layout.part_of(f"/proc/{pid}/stat", 1024)
-    after_name = data.rfind(b")") + 2
-    return data[after_name : after_name + 1] in (b"T", b"t")
-
-
-def is_frozen(pid: int) -> bool:
-    """Tell whether the control group of a process is frozen, False where that is not known."""
-    for line in layout.part_of(f"/proc/{pid}/cgroup", 1 << 14).splitlines():
-        number, kinds, path = os.fsdecode(line).split(":", 2)
-        if number == "0" and not kinds:
-            events = layout.part_of(f"/sys/fs/cgroup{path}/cgroup.events", 4096)
-            if b"frozen 1" in events:
-                return True
-        if kinds == "freezer":
-            state = layout.part_of(f"/sys/fs/cgroup/freezer{path}/freezer.state", 64)
-            if state.strip() in (b"FROZEN", b"FREEZING"):
-                return True
-    return False
-
-
-def handles(pid: int, number: int) -> bool:
-    """Tell whether a process handles a signal itself, False where that is not known."""
-    _, found, rest = layout.part_of(f"/proc/{pid}/status", 8192).partition(b"\nSigCgt:")
-    if not found:
-        return False
-    return bool(int(rest.split(None, 1)[0], 16) >> (number - 1) & 1)
-
-
 def close_from(first: int) -> None:
     """Close all descriptors from ``first`` on that are open."""
     folder = "/proc/self/fd" if LINUX else "/dev/fd"

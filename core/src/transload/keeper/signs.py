@@ -1,136 +1,453 @@
-"""Watch the progress of replicas, and find out whether one of them has stalled.
+"""Watch how far replicas are, and whether one of them has stalled.
 
-Its keeper looks at the progress file, at most once a second, and less often while nothing is
-reported. It looks ten times within the allowed silence whether a replica has stalled, if the role
-asks for that.
+A replica's keeper looks at its progress file, at most once a second, and less often while nothing
+is reported. Where it has none, the latest progress bar in its output counts, as tqdm draws them. A
+replica has stalled if nothing of it is new for so long: no progress, no output, no result, no
+checkpoint.
+
+This file runs on cluster nodes, and in processes that must start within milliseconds. So it keeps
+to Python 3.8, and imports ``json`` only with the first report of progress.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import time
 
-from transload.keeper.failures import LONGEST_ERROR
-from transload.keeper.rules import Replica
-from transload.runtime.liveness import (
-    LONGEST_REPORT,
-    UPDATE_S,
-    ProgressMeter,
-    Silence,
-    furthest_behind,
-    newest_change,
-    read_report,
-    stalled_text,
-)
-
-from . import kernel, layout, logindex, processes
-
-TYPE_CHECKING = False  # typing itself would cost each keeper its speed
+TYPE_CHECKING = False  # importing typing would cost more than all of this file
 if TYPE_CHECKING:
-    from types import SimpleNamespace
+    from collections.abc import Callable, Iterable, Mapping
     from typing import Any
 
-NEVER = float("inf")
-_DUMP_S = 1.0  # so long has a program for writing its stacks
+__all__ = [
+    "DEAF_S",
+    "LONGEST_REPORT",
+    "UPDATE_S",
+    "ProgressMeter",
+    "Silence",
+    "Watch",
+    "furthest_behind",
+    "newest_change",
+    "read_bar",
+    "read_report",
+    "stalled_text",
+    "with_handler",
+]
+
+UPDATE_S = 1.0
+"""Least seconds between two reports of progress that leave a job."""
+
+LONGEST_REPORT = 1 << 16
+"""Bytes at the end of a progress file that are read."""
+
+RATE_WINDOW_S = 300.0
+"""Seconds of the latest progress from which the time that is left is estimated."""
+
+MOST_POINTS = 200
+"""The number of points at which a history loses every second one, and grows more slowly."""
+
+_LONGEST_TEXT = 200
+_MOST_FILES = 10_000
+_LOOKS = 10  # so often is a replica looked at before it is said to have stalled
+_LONGEST_LOOK_S = 10.0
+DEAF_S = 5.0
+"""Seconds for which what a program writes after the signal of a stall is no sign of life."""
+_LONGEST_BAR = 1024
+_BAR = b"%|"
+"""What stands in a bar of tqdm between the percentage and the picture."""
 
 
-class _Source:
-    """The places where a replica shows signs of life, and what was seen there (see `Signs.add`)."""
+def read_report(data: bytes, at: float) -> dict[str, Any]:
+    """Return the progress that a program reports, in JSON form (`transload.specs.Progress`).
+
+    The last whole line that is a JSON object counts. Wrong values are left out. These are a number
+    that is not finite, a ``fraction`` below 0 or above 1, a ``total`` that is not above 0, and a
+    negative ``step``. A ``step`` beyond ``total`` counts as ``total``.
+
+    Args:
+        data: the end of the progress file.
+        at: when it was written, seconds since the epoch.
+
+    Returns:
+        {} if it says nothing.
+    """
+    line = _last_object(data)
+    step = _number(line.get("step"), 0.0)
+    total = _number(line.get("total"), 0.0) or None
+    fraction = _number(line.get("fraction"), 0.0, 1.0)
+    if fraction is None and step is not None and total is not None:
+        fraction = round(min(1.0, step / total), 6)
+    found = {
+        "fraction": fraction,
+        "step": step,
+        "total": total,
+        "eta_seconds": _number(line.get("eta_seconds"), 0.0),
+        "text": _text(line.get("text")),
+    }
+    report: dict[str, Any] = {name: value for name, value in found.items() if value is not None}
+    if report:
+        report["at"] = at
+    return report
+
+
+def read_bar(data: bytes, at: float) -> dict[str, Any]:
+    """Return the progress that the last bar of tqdm in an output shows, as `read_report` does.
+
+    Args:
+        data: the end of the output, such as ``Epoch 1:  45%|####   | 9/20 [00:10<00:12]``.
+        at: when it was written, seconds since the epoch.
+
+    Returns:
+        {} if there is none.
+    """
+    before, found, after = data.rpartition(_BAR)
+    if not found:
+        return {}
+    title = before.replace(b"\r", b"\n").rpartition(b"\n")[2].decode("utf-8", "replace")
+    percent = title.split()[-1:]
+    _, _, counts = after.partition(b"| ")
+    done, found, _ = counts.partition(b" [")
+    if not found or not percent or not percent[0].isdecimal():
+        return {}
+    report: dict[str, Any] = {"fraction": min(100, int(percent[0])) / 100}
+    step, _, total = done.decode("utf-8", "replace").partition("/")
+    if step.isdecimal() and total.isdecimal() and int(total):
+        report = {"step": int(step), "total": int(total)}
+        report["fraction"] = round(min(1.0, int(step) / int(total)), 6)
+    text = _text(title[: -len(percent[0])].strip(" :"))
+    if text:
+        report["text"] = text
+    return {**report, "at": at}
+
+
+def _last_object(data: bytes) -> Mapping[str, Any]:
+    import json
+
+    for line in reversed(data.splitlines()):
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(value, dict):
+            return value
+    return {}
+
+
+def _number(value: object, low: float, high: float = math.inf) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    try:
+        fits = math.isfinite(value) and low <= value <= high
+    except OverflowError:
+        return None
+    return value if fits else None
+
+
+def _text(value: object) -> str | None:
+    if not isinstance(value, str):
+        return None
+    words = " ".join(value.split())
+    shown = "".join(char for char in words if char.isprintable())
+    return shown[:_LONGEST_TEXT] or None
+
+
+class ProgressMeter:
+    """Estimates how much time is left, from what a replica reports again and again.
+
+    A value that falls begins anew, for example after an interruption or at a new phase. Until two
+    reports have shown the new rate, the one before is used. ``latest`` has a ``history`` of what
+    was reported, of at most `MOST_POINTS` points.
+
+    Args:
+        before: progress of the same job, in JSON form, whose history goes on, or {} if there is
+            none.
+    """
+
+    def __init__(self, before: Mapping[str, Any] | None = None) -> None:
+        self.latest: dict[str, Any] = {}
+        self._history, self._history_unit = _history_of(before or {})
+        self._every = 0.0  # seconds between two points of the history
+        self.largest_step: float | None = None
+        self._values: dict[str, Any] = {}
+        self._points: list[tuple[float, float]] = []
+        self._rate: float | None = None
+        self._unit = ""
+        self.pause()
+
+    def update(self, report: dict[str, Any]) -> bool:
+        """Take the next report, and return False if it says nothing new."""
+        values = {**report, "at": None}
+        if not report or values == self._values:
+            return False
+        self._values = values
+        step = report.get("step")
+        if step is not None and (self.largest_step is None or step > self.largest_step):
+            self.largest_step = step
+        self._note(report)
+        self.latest = dict(report)
+        if "eta_seconds" not in report:
+            self._estimate()
+        self._remember(report)
+        if len(self._history) > 1:
+            self.latest["history"] = list(self._history)
+        return True
+
+    def pause(self) -> None:
+        """Note that the replica does not run for a while, which says nothing about its rate.
+
+        If it said last that all was done, it was mistaken, and begins again.
+        """
+        self._points = []
+        if self._history and self._history_unit == "fraction" and self._history[-1][1] == 1:
+            del self._history[-1]
+
+    def _remember(self, report: Mapping[str, Any]) -> None:
+        """Add a report to the history, unless the last point is too near."""
+        unit = _unit_of(report)
+        value = report.get(unit)
+        if value is None:
+            return
+        if unit != self._history_unit:
+            self._history = []
+            self._history_unit = unit
+            self._every = 0.0
+        at = round(report["at"], 1)
+        if self._history and abs(at - self._history[-1][0]) < self._every:
+            return
+        self._history.append([at, value])
+        if len(self._history) > MOST_POINTS:
+            del self._history[1::2]
+            span = self._history[-1][0] - self._history[0][0]
+            self._every = 2 * abs(span) / MOST_POINTS
+
+    def _note(self, report: Mapping[str, Any]) -> None:
+        unit = _unit_of(report)
+        value = report.get(unit)
+        if value is None:
+            return
+        if unit != self._unit:
+            self._rate = None
+        begins = unit != self._unit or (self._points and value < self._points[-1][1])
+        if begins:
+            self._points = []
+            self._unit = unit
+        at = report["at"]
+        self._points.append((at, value))
+        while len(self._points) > 2 and self._points[1][0] <= at - RATE_WINDOW_S:
+            del self._points[0]
+        first_at, first = self._points[0]
+        if at > first_at and value > first:
+            self._rate = (value - first) / (at - first_at)
+
+    def _estimate(self) -> None:
+        fraction = self.latest.get("fraction")
+        if fraction is None or self._unit != "fraction" or not self._rate:
+            return
+        self.latest["eta_seconds"] = round((1.0 - fraction) / self._rate, 1)
+
+
+def _unit_of(report: Mapping[str, Any]) -> str:
+    return "fraction" if "fraction" in report else "step"
+
+
+def _history_of(before: Mapping[str, Any]) -> tuple[list[list[float]], str]:
+    """Return the points in a job's progress, and what they count, or none if it is damaged."""
+    if not isinstance(before, dict):
+        return [], ""
+    unit = _unit_of(before)
+    points = before.get("history", [[before.get("at"), before.get(unit)]])
+    if not isinstance(points, list):
+        return [], ""
+    for point in points:
+        if not isinstance(point, list) or len(point) != 2:
+            return [], ""
+        if any(_number(value, -math.inf) is None for value in point):
+            return [], ""
+    return points[-MOST_POINTS:], unit
+
+
+def furthest_behind(reports: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the progress of a job, which is that of the replica that is furthest behind.
+
+    If no replica reports a ``fraction``, the latest report counts.
+    """
+    known = [each for each in reports if each]
+    measured = [each for each in known if "fraction" in each]
+    if measured:
+        return dict(min(measured, key=lambda each: (each["fraction"], -each["at"])))
+    if known:
+        return dict(max(known, key=lambda each: float(each["at"])))
+    return {}
+
+
+class Silence:
+    """How long a replica has not shown any sign of life.
+
+    Times are seconds on one clock of the caller's. A time in which nobody looked is not counted.
+
+    Args:
+        stall_after: seconds of silence after which it has stalled.
+    """
+
+    def __init__(self, stall_after: float) -> None:
+        self.stall_after = stall_after
+        self.stalled = False
+        self.due = math.inf
+        self._pause = min(stall_after / _LOOKS, _LONGEST_LOOK_S)
+        self._silent = 0.0
+        self._looked = 0.0
+
+    def begin(self, now: float) -> None:
+        """Begin to count, with the start of an attempt or a sign of life."""
+        self.stalled = False
+        self._silent = 0.0
+        self._looked = now
+        self.due = now + self._pause
+
+    def stop(self) -> None:
+        """Stop counting, since the attempt has ended."""
+        self.stalled = False
+        self.due = math.inf
+
+    def look(self, now: float) -> bool:
+        """Count the time since the last look, and return True if the replica has stalled just now.
+
+        Args:
+            now: the caller's clock.
+        """
+        # a longer time means that whoever looks was held up himself
+        self._silent += min(now - self._looked, 2 * self._pause)
+        self._looked = now
+        self.due = now + self._pause
+        if self.stalled or self._silent < self.stall_after:
+            return False
+        self.stalled = True
+        return True
+
+    def is_close(self, now: float) -> bool:
+        """Tell whether the next look may find that it has stalled, so that a closer look is due."""
+        silent = self._silent + min(now - self._looked, 2 * self._pause)
+        return not self.stalled and silent >= self.stall_after
+
+
+class Watch:
+    """Looks for the signs of life of a replica that runs on this machine. Times are monotonic.
+
+    Args:
+        logs: the folder of its output and of its progress file.
+        read_end: returns the last bytes of a file that the job may have replaced, b"" for none. It
+            takes the path, how many, and from where on they count.
+        folders: those of its results and checkpoints.
+        stall_after: seconds of silence after which it has stalled. None means never.
+    """
 
     def __init__(
         self,
-        replica: Replica,
-        name: str,
-        log: SimpleNamespace,
-        folders: list[str],
-        stall_after: float | None,
-        stall_signal: int | None,
+        logs: str,
+        read_end: Callable[[str, int, int], bytes],
+        folders: Iterable[str] = (),
+        stall_after: float | None = None,
     ) -> None:
-        self.replica = replica
-        self.name = name
-        self.progress_file = f"{log.folder}/progress.json"
-        self.stderr = f"{log.folder}/{logindex.STDERR}"
-        self.folders = folders
-        self.stall_signal = stall_signal
-        self.meter: ProgressMeter | None = None  # made when the replica first reports progress
+        self.progress_file = f"{logs}/progress.json"
         self.silence: Silence | None = None
         if stall_after is not None:
             self.silence = Silence(stall_after)
-        self.dump_due = NEVER  # when its stacks are expected to be there
-        self.dump_at = 0  # where in its stderr they begin
-        self._streams = [f"{log.folder}/{name}" for name in logindex.STREAMS]
-        self._read: tuple[int, ...] = ()  # what the progress file looked like
+        self._read_end = read_end
+        self._streams = (f"{logs}/stdout.log", f"{logs}/stderr.log")
+        self._folders = [folder for folder in folders if folder.startswith("/")]
+        self._began_at = [0, 0]  # where in its streams the latest attempt begins
+        self._reported: tuple[int, ...] = ()  # what its progress file looked like
+        self._drawn: list[tuple[int, ...]] = []  # what its streams looked like
         self._seen: object = None
         self._seen_in_folders: object = None
+        self._deaf_until = 0.0
 
     def begin(self, now: float) -> None:
         """Expect signs of a new attempt."""
-        layout.unlink(self.progress_file)
-        self._read = ()
-        if self.meter is not None:
-            self.meter.pause()
+        try:
+            os.unlink(self.progress_file)
+        except OSError:
+            pass
+        self._reported = ()
+        self._drawn = [_look_of(path) for path in self._streams]
+        self._began_at = [look[1] if look else 0 for look in self._drawn]
+        self._deaf_until = 0.0
         if self.silence is not None:
-            self.has_shown_life(closely=True)
+            self._is_new(closely=True)
             self.silence.begin(now)
 
     def end(self) -> None:
-        """Expect no signs any more."""
-        self.dump_due = NEVER
+        """Expect no signs any more, since the attempt has ended."""
         if self.silence is not None:
             self.silence.stop()
 
     @property
     def due(self) -> float:
-        """Return when to look at it, though nothing happens."""
-        if self.silence is None:
-            return NEVER
-        return min(self.silence.due, self.dump_due)
-
-    def has_progress(self) -> bool:
-        """Tell whether the progress file is another one than when this was asked last."""
-        found = _look_of(self.progress_file)
-        if found in ((), self._read):
-            return False
-        self._read = found
-        return True
-
-    def read_progress(self) -> bool:
-        """Read the progress file, and return True if it says something new."""
-        data = layout.end_of_own(self.progress_file, LONGEST_REPORT, 0)
-        if not data:
-            return False
-        if self.meter is None:
-            self.meter = ProgressMeter()
-        return self.meter.update(read_report(data, layout.now()))
+        """When to look whether it has stalled."""
+        return math.inf if self.silence is None else self.silence.due
 
     @property
-    def latest(self) -> dict[str, Any]:
-        """Return the latest report, with the time that is left, or {} if there is none."""
-        return {} if self.meter is None else self.meter.latest
+    def stalled(self) -> bool:
+        """Tell whether it has stalled."""
+        return self.silence is not None and self.silence.stalled
 
-    def has_shown_life(self, closely: bool) -> bool:
+    def report(self) -> dict[str, Any]:
+        """Return the progress that it has reported since this was asked last, or {} for none."""
+        look = _look_of(self.progress_file)
+        if not look:
+            return self._bar()
+        if look == self._reported:
+            return {}
+        self._reported = look
+        return read_report(self._read_end(self.progress_file, LONGEST_REPORT, 0), time.time())
+
+    def _bar(self) -> dict[str, Any]:
+        """Return what a progress bar in its output shows that is new, or {} for none."""
+        looks = [_look_of(path) for path in self._streams]
+        before = self._drawn
+        self._drawn = looks
+        found: dict[str, Any] = {}
+        for path, look, last, begin in zip(self._streams, looks, before, self._began_at):
+            if look and look != last:
+                found = found or read_bar(self._read_end(path, _LONGEST_BAR, begin), time.time())
+        return found
+
+    def look(self, now: float) -> bool:
+        """See whether it has stalled or goes on, and return True if that is new."""
+        silence = self.silence
+        if silence is None or now < silence.due:
+            return False
+        was_stalled = silence.stalled
+        is_new = self._is_new(closely=was_stalled or silence.is_close(now))
+        if is_new and now >= self._deaf_until:
+            silence.begin(now)
+        else:
+            silence.look(now)
+        return silence.stalled != was_stalled
+
+    def ignore_answer(self, now: float) -> None:
+        """Take what it writes within a moment for its answer to a signal, and no sign of life."""
+        self._deaf_until = now + DEAF_S
+
+    def _is_new(self, closely: bool) -> bool:
         """Tell whether something has changed since this was asked last.
 
         Args:
             closely: look at results and checkpoints, too.
         """
         seen = [_look_of(path) for path in (*self._streams, self.progress_file)]
-        changed = seen != self._seen
+        is_new = seen != self._seen
         self._seen = seen
         if closely:
-            in_folders = [newest_change(folder) for folder in self.folders]
-            changed = changed or in_folders != self._seen_in_folders
+            in_folders = [newest_change(folder) for folder in self._folders]
+            is_new = is_new or in_folders != self._seen_in_folders
             self._seen_in_folders = in_folders
-        return changed
-
-    def text(self) -> str:
-        """Return what a status says of it if it has stalled, else ""."""
-        if self.silence is None or not self.silence.stalled:
-            return ""
-        return stalled_text(self.name, self.silence.stall_after)
+        return is_new
 
 
 def _look_of(path: str) -> tuple[int, ...]:
+    """Return what changes when a file does, its size second, or () if there is none."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -138,166 +455,53 @@ def _look_of(path: str) -> tuple[int, ...]:
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-class Signs:
-    """The signs of life of all replicas of a job. Times are monotonic seconds.
+def with_handler(pids: Iterable[int], number: int) -> list[int]:
+    """Return those processes that handle a signal themselves. It would end the others."""
+    found = []
+    for pid in pids:
+        try:
+            with open(f"/proc/{pid}/status", "rb") as file:
+                caught = file.read().partition(b"\nSigCgt:")[2].partition(b"\n")[0]
+        except OSError:
+            continue  # it has just ended
+        if int(caught or b"0", 16) >> (number - 1) & 1:
+            found.append(pid)
+    return found
 
-    Args:
-        now: the time.
+
+def stalled_text(name: str, seconds: float) -> str:
+    """Return what a status says of a replica that has stalled."""
+    if seconds >= 120:
+        silence = f"{seconds / 60:g} min"
+    else:
+        silence = f"{seconds:g} s"
+    return f"{name} has stalled: no progress, log line or result for {silence}"
+
+
+def newest_change(folder: str) -> tuple[int, float]:
+    """Return how many files are in a folder and those below, and when one changed last.
+
+    Links are not followed. Of a folder with very many files, only the first are looked at.
+
+    Returns:
+        The number, and seconds since the epoch (0.0 for an empty folder).
     """
-
-    def __init__(self, now: float) -> None:
-        self._sources: dict[Replica, _Source] = {}
-        self._progress_pause = UPDATE_S
-        self._progress_due = now
-        self._stall_due = NEVER
-
-    def add(
-        self,
-        replica: Replica,
-        name: str,
-        log: SimpleNamespace,
-        *,
-        folders: list[str],
-        stall_after: float | None,
-        stall_signal: int | None,
-    ) -> None:
-        """Look for the signs of a replica.
-
-        Args:
-            replica: which.
-            name: its name in a status.
-            log: its part of the index of logs.
-            folders: those of its results and checkpoints.
-            stall_after: seconds of silence after which it has stalled. None means never.
-            stall_signal: number of the signal at which it writes its stacks. None means that none
-                is sent.
-        """
-        self._sources[replica] = _Source(replica, name, log, folders, stall_after, stall_signal)
-
-    @property
-    def due(self) -> float:
-        """Return when to look, though nothing happens."""
-        return min(self._progress_due, self._stall_due)
-
-    def progress_file(self, replica: Replica) -> str:
-        """Return the path at which a replica reports its progress."""
-        return self._sources[replica].progress_file
-
-    def begin(self, replica: Replica) -> None:
-        """Expect signs of a new attempt of a replica."""
-        now = time.monotonic()
-        source = self._sources[replica]
-        source.begin(now)
-        self._stall_due = min(self._stall_due, source.due)
-        self._progress_pause = UPDATE_S
-        self._progress_due = min(self._progress_due, now + UPDATE_S)
-
-    def end(self, replica: Replica) -> None:
-        """Expect no signs any more, since the attempt has ended."""
-        self._sources[replica].end()
-
-    def with_progress(self, now: float) -> list[Replica]:
-        """Return the replicas whose progress is to be read now."""
-        if now < self._progress_due:
-            return []
-        living = [replica for replica in self._sources if replica.attempt.alive]
-        found = [replica for replica in living if self._sources[replica].has_progress()]
-        if found:
-            self._progress_pause = UPDATE_S
-        self._progress_due = now + self._progress_pause
-        self._progress_pause = min(2 * self._progress_pause, logindex.SILENT_S)
-        return found
-
-    def read_progress(self, replica: Replica) -> bool:
-        """Read what a replica says of its progress, and return True if that is new."""
-        return self._sources[replica].read_progress()
-
-    def step(self, replica: Replica) -> float | None:
-        """Return the step that a replica has reported last, or None if it has reported none."""
-        return self._sources[replica].latest.get("step")
-
-    def progress(self) -> dict[str, Any]:
-        """Return the progress of the job, in JSON form, or {} if none was reported."""
-        return furthest_behind(source.latest for source in self._sources.values())
-
-    def stalled(self) -> list[str]:
-        """Return what is to be said of the replicas that have stalled."""
-        return [source.text() for source in self._sources.values() if source.text()]
-
-    def look(self, now: float, living: dict[Replica, tuple[int, int]]) -> bool:
-        """Find out whether replicas have stalled, or go on.
-
-        Args:
-            now: the time.
-            living: pid and start time of each replica that runs.
-
-        Returns:
-            True if the status of the job changes.
-        """
-        if now < self._stall_due:
-            return False
-        news = False
-        for replica, source in self._sources.items():
-            if now >= source.dump_due:
-                news = _take_stacks(source) or news
-            if now >= source.due:
-                pid, _ = living.get(replica, (0, 0))
-                news = _look_at(source, now, pid) or news
-        self._stall_due = min(source.due for source in self._sources.values())
-        return news
-
-
-def _look_at(source: _Source, now: float, pid: int) -> bool:
-    """Find out whether one replica has stalled, or goes on, and return True if that is new."""
-    silence = source.silence
-    if silence is None:
-        return False
-    was_stalled = silence.stalled
-    is_near = was_stalled or silence.is_close(now)
-    if source.has_shown_life(closely=is_near) and source.dump_due == NEVER:
-        silence.begin(now)
-        if was_stalled:
-            source.replica.attempt.error = ""
-        return was_stalled
-    runs = pid > 0 and not source.replica.attempt.stopping and not _is_suspended(pid)
-    stalls = silence.look(now, suspended=not runs)
-    if stalls and source.stall_signal is not None:
-        _ask_for_stacks(source, source.stall_signal, pid, now)
-    return silence.stalled != was_stalled
-
-
-def _ask_for_stacks(source: _Source, number: int, pid: int, now: float) -> None:
-    """Have the processes of a replica write their stacks, those that have a handler for that."""
-    source.dump_at = logindex.size_of(source.stderr)
-    living = processes.snapshot()
-    for each in _tree(living, pid):
-        if kernel.handles(each, number) and processes.send(each, living[each][1], number):
-            source.dump_due = now + _DUMP_S
-
-
-def _take_stacks(source: _Source) -> bool:
-    """Put the stacks that were written into the error of the replica."""
-    source.dump_due = NEVER
-    written = layout.end_of_own(source.stderr, LONGEST_ERROR, source.dump_at)
-    source.has_shown_life(closely=True)  # what was written on request is no sign of life
-    stacks = written.decode("utf-8", "replace").strip()
-    if not stacks or source.silence is None:
-        return False
-    message = {
-        "message": source.text(),
-        "extraInfo": {"py_callstack": stacks},
-    }
-    source.replica.attempt.error = layout.dumps({"message": message}).decode()
-    return True
-
-
-def _is_suspended(pid: int) -> bool:
-    """Tell whether a process, or one that descends from it, is stopped or frozen."""
-    tree = _tree(processes.snapshot(), pid)
-    return any(kernel.is_stopped(each) for each in tree) or kernel.is_frozen(pid)
-
-
-def _tree(living: processes.Snapshot, pid: int) -> list[int]:
-    if pid not in living:
-        return []
-    return list(processes.trees(living, {pid: None}))
+    count = 0
+    newest = 0.0
+    folders = [folder]
+    while folders and count < _MOST_FILES:
+        try:
+            entries = list(os.scandir(folders.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            try:
+                changed = entry.stat(follow_symlinks=False).st_mtime
+                is_folder = entry.is_dir(follow_symlinks=False)
+            except OSError:
+                continue
+            count += 1
+            newest = max(newest, changed)
+            if is_folder:
+                folders.append(entry.path)
+    return count, newest

@@ -9,7 +9,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Final
 
 from transload.keeper.failures import exit_text
 from transload.keeper.rules import INTERRUPTION, RETRY, Gang, Replica, Restart
@@ -435,15 +435,6 @@ class _Look:
             return "PENDING"
         return "SUBMITTED"
 
-    def _add_stacks(self, values: dict[str, Any]) -> None:
-        """Add the stacks that replicas wrote that have stalled."""
-        errors = self.facts.signs.get("errors", {})
-        for role in values["roles"]:
-            for replica in role["replicas"]:
-                error = errors.get(f"{role['role']}/{replica['id']}")
-                if error and replica["state"] == "RUNNING":
-                    replica["structured_error_msg"] = error
-
     def _status(self, msg: str) -> AppStatus:
         seen = {replica.attempt.state for replica in self.app.replicas}
         if self.app.final is None or not self.app.is_idle:
@@ -454,7 +445,6 @@ class _Look:
             msg = "; ".join([*filter(None, [msg]), *stalled])
             if stalled:
                 values["stalled"] = True
-            self._add_stacks(values)
         progress = self.facts.signs.get("progress")
         if progress:
             values["progress"] = progress

@@ -396,22 +396,6 @@ class Engine:
             return line.partition(b" ")[0].decode("ascii", "replace")
         return ""
 
-    def errors_since(self, container_id: str, since: float) -> str:
-        """Return what a container has written to its standard error since a time.
-
-        It is "" if its log cannot be read.
-
-        Args:
-            container_id: which.
-            since: seconds since the epoch.
-        """
-        with contextlib.suppress(EngineError):
-            text: bytes = self.query(
-                lambda api: api.logs(container_id, stdout=False, since=since, tail=_LAST_LINES)
-            )
-            return text[-LONGEST_ERROR:].decode("utf-8", "replace")
-        return ""
-
     def output(self, container_id: str) -> Any:
         """Return an iterator over what a container writes from now on, to be closed by ``close``.
 
@@ -421,16 +405,6 @@ class Engine:
         return self.call(
             lambda api: api.attach(container_id, stdout=True, stderr=True, stream=True, logs=False)
         )
-
-    def send_inside(self, container_id: str, pids: Iterable[int], number: int) -> None:
-        """Send a signal to processes of a container, by their pids there, where it has a shell."""
-        command = ["sh", "-c", f"kill -{number} {' '.join(map(str, pids))}"]
-
-        def run(api: APIClient) -> None:
-            api.exec_start(api.exec_create(container_id, command, user="0"), detach=True)
-
-        with contextlib.suppress(EngineError):
-            self.call(run)
 
     def has_file(self, container_id: str, path: str) -> bool:
         """Tell whether a container has a file, whether it runs or not."""

@@ -432,7 +432,7 @@ class Facts:
         delivered: keys of the notices of which all signals were sent.
         kinds: of all that is noted of it.
         signs: what its supervisor saw of its progress and of stalls, in JSON form: ``progress``,
-            ``steps`` and ``errors`` (by ``role/replica``), ``stalled``.
+            ``steps`` (by ``role/replica``), ``stalled``.
     """
 
     plan: Plan | None = None

@@ -8,37 +8,18 @@ import os
 from transload_docker.usage import control_groups
 
 
-def is_suspended(container_id: str) -> bool:
-    """Tell whether a process of a container is stopped, or its control group is frozen."""
-    folders = control_groups(container_id)
-    for folder in folders:
-        if "frozen 1" in _text(f"{folder}/cgroup.events"):
-            return True
-        if _text(f"{folder}/freezer.state").strip() in ("FROZEN", "FREEZING"):
-            return True
-    return any(map(_is_stopped, _members(folders)))
+def has_handler(container_id: str, number: int) -> bool:
+    """Tell whether the main process of a container has a handler of its own for a signal.
 
-
-def with_handler(container_id: str, number: int) -> dict[int, bool]:
-    """Return the processes of a container that have a handler of their own for a signal.
-
-    Args:
-        container_id: which.
-        number: of the signal.
-
-    Returns:
-        Pid in the container → whether it is the first one there, or what its init process runs.
+    That is the first process there, or what its init process runs.
     """
-    found: dict[int, bool] = {}
-    members = _members(control_groups(container_id))
-    inner = {pid: _inner_pid(pid) for pid in members}
-    for pid in members:
+    inner = {pid: _inner_pid(pid) for pid in _members(control_groups(container_id))}
+    for pid in inner:
         fields = _status(pid)
-        caught = int(fields.get("SigCgt") or "0", 16)
-        if caught >> (number - 1) & 1 and inner[pid] > 0:
-            parent = int(fields.get("PPid") or 0)
-            found[inner[pid]] = inner[pid] == 1 or inner.get(parent) == 1
-    return found
+        is_main = 1 in (inner[pid], inner.get(int(fields.get("PPid") or 0)))
+        if is_main and int(fields.get("SigCgt") or "0", 16) >> (number - 1) & 1:
+            return True
+    return False
 
 
 def _members(folders: list[str]) -> list[int]:
@@ -54,11 +35,6 @@ def _inner_pid(pid: int) -> int:
     """Return the pid of a process in its innermost namespace, or 0 if it has ended."""
     numbers = _status(pid).get("NSpid", "").split()
     return int(numbers[-1]) if numbers else 0
-
-
-def _is_stopped(pid: int) -> bool:
-    state = _text(f"/proc/{pid}/stat").rpartition(") ")[2]
-    return state[:1] in ("T", "t")
 
 
 def _status(pid: int) -> dict[str, str]:

@@ -17,7 +17,7 @@ from transload.errors import (
     SubmitError,
     UnsupportedFeature,
 )
-from transload.runtime.liveness import newest_change
+from transload.keeper.signs import newest_change
 from transload.runtime.tracking import Store, open_store
 from transload.schedulers import OpenReadings
 from transload.schedulers.api import (

@@ -8,13 +8,13 @@ From another engine it is read by requests, less often.
 from __future__ import annotations
 
 import contextlib
-import json
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Final
 
-from transload.runtime.liveness import (
+from transload.keeper.signs import (
+    DEAF_S,
     LONGEST_REPORT,
     UPDATE_S,
     ProgressMeter,
@@ -25,15 +25,15 @@ from transload.runtime.liveness import (
     stalled_text,
 )
 from transload.runtime.untrusted import read_end
-from transload_docker import names, processes
+from transload_docker import names
 from transload_docker.decide import latest_containers
 from transload_docker.engine import Engine, EngineError
 from transload_docker.home import Home
 from transload_docker.plan import Container, Facts, Plan, RolePlan, signal_number
+from transload_docker.processes import has_handler
 
 _REMOTE_S: Final = 5.0
 _SHARE: Final = 20  # reading through an engine takes at most this part of the time
-_DUMP_S: Final = 1.0
 _NEVER: Final = float("inf")
 
 
@@ -138,7 +138,6 @@ class Source:
         self.container = container
         self.folders: list[str] = []
         self.is_alive = False
-        self.error = ""
         self.meter = meter
         self.meter.pause()
         self.name = f"role {role.name!r}, replica {container.replica}"
@@ -153,14 +152,13 @@ class Source:
         self._heard_of = 0.0  # when it showed life last
         self._ear: Ear | None = None
         self._is_read = False  # to its end
-        self._asked_at = 0.0  # when it was asked for its stacks, seconds since the epoch
-        self._stacks_due = _NEVER
+        self._deaf_until = 0.0  # when what it writes is no answer to a signal any more
 
     def see(self, container: Container, now: float) -> bool:
         """Take over what the engine says of it, and return True if it has just ended."""
         was_alive = self.is_alive
         self.container = container
-        self.is_alive = container.status in ("running", "paused")
+        self.is_alive = container.status == "running"  # one that is paused can show nothing
         if self.is_alive and not was_alive:
             self._data = b""
             self._begin(now)
@@ -173,7 +171,6 @@ class Source:
     def end(self) -> None:
         """Expect no signs any more."""
         self.is_alive = False
-        self.error = ""
         self._stop_listening()
         if self._silence is not None:
             self._silence.stop()
@@ -181,11 +178,7 @@ class Source:
     @property
     def due(self) -> float:
         """When to look whether it has stalled."""
-        if self._silence is None:
-            return _NEVER
-        if self._stacks_due < _NEVER:  # what is written until then is no sign of life
-            return self._stacks_due
-        return self._silence.due
+        return _NEVER if self._silence is None else self._silence.due
 
     def take(self, data: bytes) -> None:
         """Take over what it says of its progress."""
@@ -201,29 +194,19 @@ class Source:
 
     def look(self, now: float) -> None:
         """See whether it has stalled, or goes on."""
-        if now >= self._stacks_due:
-            self.error = self._take_stacks()
-            return
         silence = self._silence
         assert silence is not None
         is_near = silence.stalled or silence.is_close(now)
-        if self._has_shown_life(is_near):
-            self._begin(now)
-            return
-        paused = self.container.status == "paused"
-        suspended = paused or processes.is_suspended(self.container.id)
-        if suspended:
+        if self._has_shown_life(is_near) and now >= self._deaf_until:
             self._begin(now)
             return
         is_half = now - self._heard_of >= silence.stall_after / 2
         if is_half and self._ear is None and not silence.stalled:
             self._ear = Ear(self._engine, self.container.id)
         if silence.look(now) and self._role.on_stall == "dump":
-            self._ask_for_stacks(now)
+            self._send_signal(now)
 
     def _begin(self, now: float) -> None:
-        self.error = ""
-        self._stacks_due = _NEVER
         self._heard_of = now
         self._stop_listening()
         if self._silence is not None:
@@ -252,29 +235,13 @@ class Source:
             self._last_line = line
         return changed
 
-    def _ask_for_stacks(self, now: float) -> None:
-        """Have its processes write their stacks, those that have a handler for that."""
+    def _send_signal(self, now: float) -> None:
+        """Send its main process the signal of a stall, if that has a handler for it."""
         number = signal_number(self._role.stall_signal)
-        inner = processes.with_handler(self.container.id, number)
-        if not inner:
-            return
-        self._stop_listening()
-        self._asked_at = time.time()
-        self._stacks_due = now + _DUMP_S
-        if list(inner.values()) == [True]:  # which the engine reaches by itself
+        if has_handler(self.container.id, number):
+            self._stop_listening()
+            self._deaf_until = now + DEAF_S
             self._engine.signal(self.container.id, f"SIG{self._role.stall_signal}")
-        else:
-            self._engine.send_inside(self.container.id, list(inner), number)
-
-    def _take_stacks(self) -> str:
-        """Return the stacks that were written, as the error of a replica, or "" if none were."""
-        self._stacks_due = _NEVER
-        stacks = self._engine.errors_since(self.container.id, self._asked_at)
-        self._last_line = self._engine.last_line(self.container.id)
-        if not stacks.strip():
-            return ""
-        message = {"message": self.text(), "extraInfo": {"py_callstack": stacks.strip()}}
-        return json.dumps({"message": message}, ensure_ascii=False)
 
 
 class Ear:
@@ -316,7 +283,6 @@ class Ear:
 def signs_of(sources: Mapping[tuple[str, int], Source]) -> dict[str, Any]:
     """Return what was seen, in JSON form, or {} for nothing."""
     steps = {}
-    errors = {}
     stalled = []
     for (role, k), source in sources.items():
         step = source.meter.latest.get("step")
@@ -324,13 +290,10 @@ def signs_of(sources: Mapping[tuple[str, int], Source]) -> dict[str, Any]:
             steps[f"{role}/{k}"] = step
         if source.text():
             stalled.append(source.text())
-        if source.error:
-            errors[f"{role}/{k}"] = source.error
     found = {
         "progress": furthest_behind(source.meter.latest for source in sources.values()),
         "steps": steps,
         "stalled": stalled,
-        "errors": errors,
     }
     return {name: value for name, value in found.items() if value}
 

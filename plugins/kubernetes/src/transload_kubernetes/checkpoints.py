@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import ConfigError, UnsupportedFeature
-from transload.runtime.liveness import newest_change
+from transload.keeper.signs import newest_change
 from transload.schedulers.api import CheckpointFolder
 from transload.schedulers.folder.store import size_of
 from transload.specs import AppDef, CfgVal, Role

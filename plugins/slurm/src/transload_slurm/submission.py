@@ -62,7 +62,6 @@ _JOB: Final = (
     "limits",
     "rank0",
     "requeue",
-    "signs",
     "starts",
     "steps",
     "supervise",

@@ -50,13 +50,10 @@ def stuck(local, **fields: object):
 
 
 def test_stacks_of_what_has_stalled(local) -> None:
-    """With ``dump`` the stacks of the program stand in the error of its status."""
+    """With ``dump`` the stacks of the program stand in its log, which is no sign of life."""
     app_id = local.run(stuck(local, stall_after=0.5, on_stall="dump"))
-    status = local.wait(
-        app_id, lambda status: status.roles[0].replicas[0].structured_error_msg != "<NONE>", 20
-    )
-    replica = status.roles[0].replicas[0]
-    assert "the_place_where_it_hangs" in replica.structured_error_msg
+    assert local.line(app_id, "in the_place_where_it_hangs")
+    status = local.status(app_id)
     assert "stalled" in status.msg
     assert status.state is AppState.RUNNING
 
@@ -93,15 +90,27 @@ def test_signs_of_life(local, sign: str) -> None:
     assert "stalled" not in (local.folder(app_id) / "states.jsonl").read_text()
 
 
-def test_suspended_is_not_stalled(local, eventually) -> None:
-    """A stopped replica has not stalled, however long, and the count goes on when it runs."""
-    app_id = local.run(local.sh("echo $$; exec sleep 300", stall_after=1.0))
-    pid = int(local.line(app_id, ""))
-    os.kill(pid, signal.SIGSTOP)
-    time.sleep(2.5)  # more than twice the time after which it would have stalled
-    assert "stalled" not in local.status(app_id).msg
-    os.kill(pid, signal.SIGCONT)
-    local.wait(app_id, lambda status: "stalled" in status.msg, 20)
+BAR = "\\rEpoch 3:  45%|####5     | 9/20 [00:10<00:12,  1.1it/s]"
+
+
+@pytest.mark.parametrize("stream", [1, 2])
+def test_a_progress_bar_counts_where_nothing_else_says_it(local, stream: int) -> None:
+    """The latest bar of tqdm is the progress, of the latest attempt alone."""
+    first = "if [ $TRANSLOAD_RETRY = 0 ]; then printf '100%%|##########| 20/20 [00:10<00:00]'; exit 1; fi"
+    bar = BAR.replace("%", "%%")
+    script = f"exec >&{stream}; {first}; echo begins; sleep 1.5; printf '{bar}'; exec sleep 300"
+    app_id = local.run(local.sh(script, max_retries=1, retry_delay=0))
+    status = local.wait(app_id, lambda status: status.progress and status.progress.step == 9, 20)
+    said = progress(status)
+    assert (said.fraction, said.total, said.text) == (0.45, 20, "Epoch 3")
+
+
+def test_a_report_counts_more_than_a_bar(local) -> None:
+    """Where a program reports its progress, nobody looks at its bars."""
+    bar = BAR.replace("%", "%%")
+    script = f"{REPORT}printf '{bar}'; report '{{\"step\": 4}}'; sleep 1.5; printf '{bar}'; exit 0"
+    app_id = local.run(local.sh(script))
+    assert progress(local.wait(app_id)).step == 4
 
 
 def test_frozen_keeper_sees_no_stall(local, eventually) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable
 from transload.keeper import layout
-from transload.runtime.liveness import newest_change
+from transload.keeper.signs import newest_change
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,

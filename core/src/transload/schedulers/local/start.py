@@ -253,8 +253,7 @@ def import_keeper() -> str:
     The packages above it are empty there, so that nothing is loaded but the modules that it names.
     """
     package = os.path.dirname(os.path.abspath(transload.__file__))
-    folders = {"transload": package}
-    folders |= {f"transload.{name}": f"{package}/{name}" for name in ("keeper", "runtime")}
+    folders = {"transload": package, "transload.keeper": f"{package}/keeper"}
     empty = "".join(
         f"module = sys.modules[{name!r}] = type(sys)({name!r}); module.__path__ = [{folder!r}]; "
         for name, folder in folders.items()

@@ -13,8 +13,8 @@ OF_THE_CORE = (
     "keeper.failures",
     "keeper.layout",
     "keeper.rules",
+    "keeper.signs",
     "keeper.tracebacks",
-    "runtime.liveness",
     "runtime.untrusted",
 )
 """The modules of the core that are copied."""

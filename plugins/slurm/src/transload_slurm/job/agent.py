@@ -19,6 +19,7 @@ import sys
 import time
 
 from transload.keeper import layout
+from transload.keeper.signs import UPDATE_S, Watch, with_handler
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,6 +33,8 @@ ERROR_FILE = "error.json"
 """The file beside the streams with a replica's report of its failure."""
 PROGRESS_FILE = "progress.json"
 """The file beside the streams with a replica's progress."""
+_LONGEST_REPORT = 900  # bytes: srun cuts longer lines into pieces
+_SHORT_TEXT = 60
 _NOT_SHARED = "not on this node: name a shared folder (-c checkpoint_base=FOLDER)"
 _TICK_S = (0.05, 0.5)  # between looks at the log: soon after it grew, then less and less
 _KILL_AGAIN_S = 0.05
@@ -121,8 +124,8 @@ class Agent:
         self.notice: float | None = task["notice"]  # seconds between it and KILL
         self.noticed = False
         self.retry = "0"
-        self.progress: Any = None  # a ProgressFile, once there is a file
-        self.watch: Any = None  # a StallWatch, if the role asks for one
+        self.watch: Any = None  # a Watch, once the replica shows what it looks for
+        self.watched_at = 0.0
         self.began_at = 0  # where in its stderr this run begins
         self.buffer = b""
         self.open = True
@@ -273,16 +276,10 @@ class Agent:
 
     def _begin_watch(self, env: dict[str, str]) -> None:
         """Watch the run that begins for stalls, if the role asks for that."""
-        layout.unlink(env["TRANSLOAD_PROGRESS_FILE"])  # that of the run before
-        if self.progress is not None:
-            self.progress.begin()
-        if self.task["stall_after"] is None:
-            return
-        from .signs import watch_of
-
-        self.watch = watch_of(self.task, env)
-        if self.watch is not None:
-            self.watch.begin()
+        names = ("TRANSLOAD_TRACKER_BASE", "TRANSLOAD_CHECKPOINT_DIR")
+        folders = [env.get(name, "") for name in names]
+        self.watch = Watch(self.logs, layout.end_of_own, folders, self.task["stall_after"])
+        self.watch.begin(time.monotonic())
 
     def _numbered(self, text: str) -> str:
         """Return a text with the number of this replica in place of its token."""
@@ -351,11 +348,7 @@ class Agent:
         if number == signal.SIGTERM and len(pids) > 1 and _REQUIREMENTS in self.task["env"]:
             pids.discard(self.child)  # uv would pass it on to the program, which gets it as well
         for pid in sorted(pids, key=lambda pid: pid != self.child):
-            try:
-                os.kill(pid, number)
-                found = True
-            except OSError:
-                pass
+            found = _send(pid, number) or found
         return found
 
     def _reap(self) -> None:
@@ -396,10 +389,8 @@ class Agent:
         self.ended = {}
         self.kill_at = None
         self._look()
-        if self.progress is not None:
-            self._report_progress(at_once=True)
         if self.watch is not None:
-            self.watch.stop()
+            self._report_progress()
             self.watch = None
         self._report("ended", **ended, signalled=self.signalled)
 
@@ -435,7 +426,6 @@ class Agent:
             return
         self.sizes = sizes  # type: ignore[assignment]
         self.pause = _TICK_S[0]
-        self._sign()
         from _struct import pack
 
         # an entry of the index, as the local scheduler's: time, size of stdout, size of stderr
@@ -451,44 +441,31 @@ class Agent:
 
     def _look_for_signs(self) -> None:
         """Report progress, at most once a second, and a stall, when it begins and when it ends."""
-        if not self.child:
-            return
-        if self.progress is None:
-            path = os.path.join(self.logs, PROGRESS_FILE)
-            if not os.path.lexists(path):
-                self._look_for_stall()
-                return
-            from .signs import ProgressFile
-
-            self.progress = ProgressFile(path, layout.open_own)
-        self._report_progress()
-        self._look_for_stall()
-
-    def _report_progress(self, at_once: bool = False) -> None:
-        report = self.progress.changed(time.monotonic(), at_once)
-        if report:
-            self._sign()
-            self._report("progress", report=report)
-
-    def _sign(self) -> None:
-        """Note a sign of life."""
-        if self.watch is not None and self.watch.sign():
-            self._report("alive")
-
-    def _look_for_stall(self) -> None:
+        now = time.monotonic()
         if self.watch is None or self.ended or self.kill_at is not None:
             return
-        news = self.watch.look(self.child)
-        if news == "alive":
-            self._report("alive")
-        if news != "stalled":
+        if now >= self.watched_at + UPDATE_S:
+            self.watched_at = now
+            self._report_progress()
+        if not self.watch.look(now):
             return
-        self._report("stalled", stderr_at=self.sizes[1])
+        if not self.watch.stalled:
+            self._report("alive")
+            return
+        self._report("stalled")
         if self.task["on_stall"] == "dump":
-            from .signs import ask_for_stacks
-
+            self.watch.ignore_answer(now)
             number = getattr(signal, f"SIG{self.task['stall_signal']}")
-            ask_for_stacks(_descendants(os.getpid()), number)
+            for pid in with_handler(_descendants(os.getpid()), number):
+                _send(pid, number)
+
+    def _report_progress(self) -> None:
+        """Report how far the replica is, if it has said something new."""
+        report = self.watch.report()
+        if len(layout.dumps(report)) > _LONGEST_REPORT:
+            report["text"] = report["text"][:_SHORT_TEXT]
+        if report and len(layout.dumps(report)) <= _LONGEST_REPORT:
+            self._report("progress", report=report)
 
 
 class StartFolder:
@@ -669,6 +646,15 @@ def _prctl(option: int, value: int) -> None:
             ctypes.CDLL(None).prctl(*arguments)
     except (ImportError, AttributeError, OSError):
         pass  # this system has no prctl
+
+
+def _send(pid: int, number: int) -> bool:
+    """Send a process a signal, and return False if it has just ended."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True
 
 
 def _size(path: str) -> int:

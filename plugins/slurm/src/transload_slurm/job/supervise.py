@@ -17,13 +17,13 @@ import time
 from transload.keeper import layout
 from transload.keeper.failures import LONGEST_ERROR, exit_text, read_error
 from transload.keeper.rules import TERMINAL, Gang, Replica
-from transload.keeper.tracebacks import traceback_error
-from transload.runtime.liveness import (
+from transload.keeper.signs import (
     UPDATE_S,
     ProgressMeter,
     furthest_behind,
     stalled_text,
 )
+from transload.keeper.tracebacks import traceback_error
 
 from .agent import (
     ERROR_FILE,
@@ -58,8 +58,6 @@ _FAILED_WRITE_S = 1.0
 _AGAIN_S = (1.0, 30.0)
 _MARGIN_S = 15.0
 """Seconds before Slurm's own limit at which a segment ends, to end replicas and to go on."""
-_DUMP_S = 2.0
-"""Seconds after the signal of a stall before the program's stacks are read."""
 _LEAVES = ("segment", "preempted")
 """After an interruption by these the job goes on in a further allocation, not in this one."""
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
@@ -119,7 +117,6 @@ class Supervisor:
         self.progress_before = self.progress
         self.has_news = False  # of progress, which is written once a second
         self.stalled: dict[Replica, str] = {}
-        self.dumps: dict[Replica, tuple[float, int]] = {}  # when to read which part of its stderr
         self.log_at = _size(os.path.join(folder, "batch.log"))
         self.stopped: set[Replica] = set()  # replicas that were sent a stop
         self.steps: dict[int, Step] = {}
@@ -271,7 +268,6 @@ class Supervisor:
             dues.append(self.patience - now)
         if self.has_news:
             dues.append(self.written + UPDATE_S - now)
-        dues += [due - now for due, _ in self.dumps.values()]
         for key, _ in self.selector.select(max(0.0, min(dues))):
             if key.data is None:
                 self._on_signal()
@@ -293,7 +289,6 @@ class Supervisor:
         self._warn()
         self._decide()
         self._start_again()
-        self._read_dumps()
         before = self.app.state
         self.app.refresh()
         if self.has_news and time.monotonic() >= self.written + UPDATE_S:
@@ -401,7 +396,7 @@ class Supervisor:
             self._on_end(replica, report)
 
     def _on_end(self, replica: Replica, report: dict[str, Any]) -> None:
-        self._forget_signs(replica)
+        self.stalled.pop(replica, None)
         replica.host = report["host"]
         replica.attempt.usage = report.get("usage")
         was_terminated = report.get("signalled") or report["code"] in _TERMINATED
@@ -422,31 +417,11 @@ class Supervisor:
 
     def _on_stall(self, replica: Replica, report: dict[str, Any]) -> None:
         if report["e"] == "alive":
-            self._forget_signs(replica)
-            replica.attempt.error = ""
+            self.stalled.pop(replica, None)
             return
         role = self.plan["roles"][replica.role]
         self.stalled[replica] = stalled_text(self.app.name(replica), role["stall_after"])
         complain(self.stalled[replica])
-        if role["on_stall"] == "dump":
-            self.dumps[replica] = (time.monotonic() + _DUMP_S, report["stderr_at"])
-
-    def _read_dumps(self) -> None:
-        """Take the stacks that programs have written at the signal of a stall as their error."""
-        now = time.monotonic()
-        for replica in [each for each, (due, _) in self.dumps.items() if due <= now]:
-            _, begin = self.dumps.pop(replica)
-            text = _tail(os.path.join(self._logs_of(replica), STREAMS[1]), begin)
-            if text.strip() and replica in self.stalled:
-                message = {"message": self.stalled[replica]}
-                stacks = {"py_callstack": text.strip()}
-                replica.attempt.error = json.dumps({"message": {**message, "extraInfo": stacks}})
-                self.dirty = True
-
-    def _forget_signs(self, replica: Replica) -> None:
-        """Forget what was known of an attempt that has ended."""
-        self.stalled.pop(replica, None)
-        self.dumps.pop(replica, None)
 
     def _lost(self, step: Step) -> None:
         """Note that the tasks of a role are gone, and with them the replicas that had not ended."""

@@ -13,12 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from transload.runtime.liveness import (
+from transload.keeper.signs import (
     MOST_POINTS,
     ProgressMeter,
     Silence,
     furthest_behind,
     newest_change,
+    read_bar,
     read_report,
 )
 from transload.specs import Progress
@@ -73,6 +74,27 @@ def test_the_last_whole_line_counts(data: bytes, step: int | None) -> None:
     assert read_report(data, 1.0).get("step") == step
 
 
+@pytest.mark.parametrize(
+    ("written", "found"),
+    [
+        (b" 45%|####  | 9/20 [00:10<00:12,  1.1it/s]", {"fraction": 0.45, "step": 9, "total": 20}),
+        (b"a\r  5%|  | 1/20 [00\r10%|#  | 2/20 [00:01", {"fraction": 0.1, "step": 2, "total": 20}),
+        (b"x\nEpoch 1:   3%|  | 1.2k/40.0k [00:01<", {"fraction": 0.03, "text": "Epoch 1"}),
+        (b"100%|####| 20/20 [00:10<00:00]\nsaved\n", {"fraction": 1.0, "step": 20, "total": 20}),
+        (b"300%|####| 60/20 [00:10<00:00]", {"fraction": 1.0, "step": 60, "total": 20}),
+        (b"99it [00:10, 9.1it/s]", {}),
+        (b" 45%|####  | 9/20", {}),
+        (b"disk 45%|full", {}),
+        (b"%|", {}),
+        (b"", {}),
+    ],
+)
+def test_progress_bars(written: bytes, found: dict[str, object]) -> None:
+    """The last whole bar of an output counts, with its title."""
+    expected = {**found, "at": 100.0} if found else {}
+    assert read_bar(written, 100.0) == expected
+
+
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read(data: bytes) -> None:
     """Whatever a job writes there, nothing is raised."""
@@ -84,6 +106,7 @@ def test_any_bytes_are_read(data: bytes) -> None:
         "text",
         "at",
     }
+    assert set(read_bar(b"1%|" + data, 1.0)) <= {"fraction", "step", "total", "text", "at"}
 
 
 def test_time_left_from_the_last_minutes() -> None:
@@ -202,12 +225,11 @@ def test_silence_is_counted_in_slices() -> None:
 
 
 def test_time_in_which_nobody_could_look_is_not_counted() -> None:
-    """A machine that was held up, and a replica that was suspended, have not stalled."""
+    """What stalls is not the machine that was held up."""
     silence = Silence(10.0)
     silence.begin(0.0)
     assert not silence.look(10_000.0)
-    assert not silence.look(10_001.0, suspended=True)
-    assert not silence.look(10_009.0)
+    assert not silence.look(10_007.0)
     assert not silence.stalled
 
 
