@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import click
 
@@ -60,38 +60,25 @@ class Filter(NamedTuple):
         return self.operator in ("=", "!=") and compare(str(found), self.value)
 
 
-class _Filter(click.ParamType):
-    """The type of an option with a filter."""
+def read_filter(text: str) -> Filter:
+    """Read ``loss<0.3``. This is the type of an option.
 
-    name = "NAME OP VALUE"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read a filter, or show where it cannot be read."""
-        if isinstance(value, Filter):
-            return value
-        name = _NAME.match(value)
-        if name is None:
-            self._refuse(value, 0, "a name is missing", param, ctx)
-        how = _OPERATOR.match(value, name.end())
-        if how is None:
-            self._refuse(value, name.end(), f"OP must be one of {' '.join(_OPERATORS)}", param, ctx)
-        wanted = value[how.end() :].strip()
-        if not wanted:
-            self._refuse(value, how.end(), "a value is missing", param, ctx)
-        return Filter(name[1], how[1], wanted)
-
-    def _refuse(
-        self,
-        text: str,
-        place: int,
-        why: str,
-        param: click.Parameter | None,
-        ctx: click.Context | None,
-    ) -> Any:
-        note(text)
-        note(" " * place + "^")
-        self.fail(f"{text!r}: must be NAME OP VALUE: {why}", param, ctx)
+    Raises:
+        click.BadParameter: if it cannot be read. A note shows the place.
+    """
+    name = _NAME.match(text)
+    if name is None:
+        _refuse(text, 0, "a name is missing")
+    how = _OPERATOR.match(text, name.end())
+    if how is None:
+        _refuse(text, name.end(), f"OP must be one of {' '.join(_OPERATORS)}")
+    wanted = text[how.end() :].strip()
+    if not wanted:
+        _refuse(text, how.end(), "a value is missing")
+    return Filter(name[1], how[1], wanted)
 
 
-FILTER: Final = _Filter()
-"""The type of an option with a filter, such as ``loss<0.3``."""
+def _refuse(text: str, place: int, why: str) -> NoReturn:
+    note(text)
+    note(" " * place + "^")
+    raise click.BadParameter(f"{text!r}: must be NAME OP VALUE: {why}")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from transload.cli.filters import FILTER, Filter, order
+from transload.cli.filters import Filter, order, read_filter
 from transload.cli.options import WholeNumber, json_option, long_duration, scheduler_option
 from transload.cli.output import emit_json, emit_table, note, pairs_text, state_text
 from transload.cli.session import SESSION
@@ -28,6 +28,7 @@ from transload.specs.text import duration_text, named
 if TYPE_CHECKING:
     from transload.runner import Runner
     from transload.schedulers import AppDescription, ListAppResponse
+    from transload.specs import Resource
 
 _STATES = ["SUBMITTED", "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED", "UNKNOWN"]
 STATE: Final = click.Choice(_STATES, case_sensitive=False)
@@ -89,25 +90,22 @@ class _Listed:
         if self.described is None:
             return None
         replicas = [each for role in self.described.status.roles for each in role.replicas]
-        starts = [
-            attempt.start_time
-            for replica in replicas
-            for attempt in (replica, *replica.earlier)
-            if attempt.start_time is not None
-        ]
+        times = [each.start_time for each in replicas]
+        times += [attempt.start_time for each in replicas for attempt in each.earlier]
+        starts = [each for each in times if each is not None]
         if not starts:
             return None
         ends = [replica.end_time or 0.0 for replica in replicas]
         over = self.described.status.is_terminal()
         return max(0.0, (max(ends) if over and max(ends) else time.time()) - min(starts))
 
-    def hours(self, what: str) -> float | None:
+    def hours(self, of: Callable[[Resource], float]) -> float | None:
         """Return the hours of what it asked for: how many CPUs or GPUs × its elapsed time."""
         app = None if self.described is None else self.described.app
         if app is None or self.elapsed is None:
             return None
-        counts = [(role.num_replicas, getattr(role.resource, what)) for role in app.roles]
-        return sum(max(0, each) * replicas for replicas, each in counts) * self.elapsed / 3600
+        count = sum(role.num_replicas * max(0, of(role.resource)) for role in app.roles)
+        return count * self.elapsed / 3600
 
 
 def _age(listed: _Listed) -> float | None:
@@ -117,9 +115,15 @@ def _age(listed: _Listed) -> float | None:
 
 _OWN: Final[Mapping[str, tuple[str, Callable[[_Listed], Any]]]] = {
     "age": ("AGE", _age),
-    "cpu_hours": ("CPU HOURS (ASKED × ELAPSED)", lambda listed: listed.hours("cpu")),
+    "cpu_hours": (
+        "CPU HOURS (ASKED × ELAPSED)",
+        lambda listed: listed.hours(lambda asked: asked.cpu),
+    ),
     "elapsed": ("ELAPSED", lambda listed: listed.elapsed),
-    "gpu_hours": ("GPU HOURS (ASKED × ELAPSED)", lambda listed: listed.hours("gpu")),
+    "gpu_hours": (
+        "GPU HOURS (ASKED × ELAPSED)",
+        lambda listed: listed.hours(lambda asked: asked.gpu),
+    ),
     "name": ("NAME", lambda listed: listed.row.name),
     "scheduler": ("SCHEDULER", lambda listed: listed.scheduler),
     "session": ("SESSION", lambda listed: listed.row.session),
@@ -164,7 +168,8 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     "--where",
     "filters",
     multiple=True,
-    type=FILTER,
+    type=read_filter,
+    metavar="'NAME OP VALUE'",
     help="Only jobs of which a value is so: lr=0.05, 'loss<0.3', airflow.dag=train.",
 )
 @click.option(
@@ -330,7 +335,7 @@ def _refuse_unknown(names: Sequence[str], jobs: Sequence[_Listed]) -> None:
 
 def _to_json(job: _Listed, columns: Sequence[str], arguments: bool) -> dict[str, Any]:
     row = job.row
-    shown = {
+    shown: dict[str, Any] = {
         "handle": row.app_handle,
         "app_id": row.app_id,
         "name": row.name,
