@@ -55,11 +55,11 @@ def afar(hpc: Path) -> Iterator[Runner]:
 def place(
     scheduler: str, needs_slurm: None, index: PackageIndex, request: pytest.FixtureRequest
 ) -> tuple[Runner, Path]:
-    """The runner of a scheduler, and the folder of its jobs. A file here names ``tiny``."""
+    """The runner of a scheduler, and the folder beside its jobs. A file here names ``tiny``."""
     names = {"slurm": ("runner", "slurm_dir"), "hpc": ("afar", "hpc")}[scheduler]
     runner, folder = [request.getfixturevalue(name) for name in names]
     Path(CONTENT).write_text("tiny\n", encoding="utf-8")
-    return runner, folder
+    return runner, folder.parent if scheduler == "slurm" else folder
 
 
 def submit(runner: Runner, index: PackageIndex, scheduler: str, *command: str, **cfg: Any) -> Job:
