@@ -660,8 +660,8 @@ def test_an_id_is_completed_by_the_options_in_force(
     runner = Runner("host")
     scheduler = runner.scheduler("scripted")
 
-    def qualified(app_id: str, cfg: Any) -> str:
-        return app_id if ":" in app_id else f"{cfg.get('api_key') or 'default'}:{app_id}"
+    def qualified(app_id: str, opts: Any) -> str:
+        return app_id if ":" in app_id else f"{opts.api_key or 'default'}:{app_id}"
 
     monkeypatch.setattr(scheduler, "qualified_id", qualified, raising=False)
     assert runner.qualified_id("a", "scripted") == "prod:a"
