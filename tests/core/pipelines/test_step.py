@@ -29,6 +29,7 @@ from transload.pipelines import (
     Launch,
     where,
 )
+from transload.pipelines.errors import StillRunning
 from transload.runner import Runner
 from transload.schedulers import (
     AppDescription,
@@ -253,6 +254,30 @@ def test_a_hint_finds_a_job_where_it_was_submitted(
         control.vanish(control.started()[0])
         with pytest.raises(AppLost):
             step_of(runner, launch=there, hint=handle).start()
+
+
+def test_a_job_that_cannot_be_cancelled_is_not_waited_for_for_ever(
+    control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a person asks anew and the running job cannot be cancelled, patience ends the wait."""
+    first = step_of(runner)
+    first.start()
+
+    def cancel(handle: str) -> None:
+        raise SchedulerUnavailable("the engine refuses")
+
+    said: list[str] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(runner, "cancel", cancel)
+        with pytest.raises(StillRunning):
+            step_of(runner, said=said, options={"patience": 0.5}, round=1).run()
+    assert sum("could not be cancelled: the engine refuses" in line for line in said) == 1
+    assert len(control.started()) == 1
+    again = step_of(runner, options={"patience": 20.0}, round=1)
+    again.start()
+    assert len(control.started()) == 2
+    control.open("go")
+    assert again.run().value("x") == 1
 
 
 def test_what_is_refused(control: ScriptedControl, runner: Runner) -> None:

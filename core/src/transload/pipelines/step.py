@@ -208,6 +208,7 @@ class Step(ABC):
         self._submitting = False
         self._was_asked: bool | None = None
         self._passed: str | None = None  # the limit that has passed, in words
+        self._told_to_end: str | None = None  # a job of an earlier asking that was cancelled
         self._cancelled = False  # the scheduler has accepted that
         self._cancel_due = 0.0
         self._cancel_pause = FIRST_CANCEL_PAUSE
@@ -532,18 +533,20 @@ class Step(ABC):
         Raises:
             StillRunning: if it has not ended by then.
         """
-        if ending.since is None and self.options.on_kill != "detach":
-            try:
-                self._cancel(handle)
-            except AppNotFound:
-                pass  # the next look reports it
-            except SchedulerUnavailable:
-                time.sleep(LONGEST_PAUSE)
-                return
         waited = ending.seconds()
         left = self.options.patience - waited
         if left <= 0:
             raise StillRunning(handle, waited)
+        if handle != self._told_to_end and self.options.on_kill != "detach":
+            try:
+                self._cancel(handle)
+            except AppNotFound:
+                pass  # the next look reports it
+            except SchedulerUnavailable as exc:
+                self._say_not_cancelled(handle, str(exc))
+                ending.pause(left)
+                return
+            self._told_to_end = handle
         self._wait_for_end(handle, left)
 
     def _wait_for_end(self, handle: str, longest: float) -> None:
