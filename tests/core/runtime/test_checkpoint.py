@@ -21,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the folder for checkpoints of this process, which is not there yet."""
     place = tmp_path / "checkpoints"
     monkeypatch.setenv("TRANSLOAD_CHECKPOINT_DIR", str(place))
-    for name in ("RANK", "LOCAL_RANK", "TRANSLOAD_REPLICA_ID"):
+    for name in ("RANK", "LOCAL_RANK", "GROUP_WORLD_SIZE", "TRANSLOAD_REPLICA_ID"):
         monkeypatch.delenv(name, raising=False)
     return place
 
@@ -42,6 +42,15 @@ def test_the_last_two_are_kept(folder: Path) -> None:
     assert sorted(os.listdir(folder)) == ["checkpoint-000002", "checkpoint-000003"]
 
 
+def test_a_checkpoint_that_the_program_has_named_itself_is_found(folder: Path) -> None:
+    """Some libraries write ``checkpoint-500``. What is kept after it has a higher number."""
+    (folder / "checkpoint-500").mkdir(parents=True)
+    assert latest_checkpoint() == folder / "checkpoint-500"
+    for text in ("one", "two"):
+        save_checkpoint(write(text))
+    assert sorted(os.listdir(folder)) == ["checkpoint-000501", "checkpoint-000502"]
+
+
 def test_outside_of_a_job_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same program runs by hand."""
     monkeypatch.delenv("TRANSLOAD_CHECKPOINT_DIR", raising=False)
@@ -57,6 +66,11 @@ def test_outside_of_a_job_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> No
         ({"TRANSLOAD_REPLICA_ID": "0", "RANK": "1", "LOCAL_RANK": "1"}, False, False),
         ({"TRANSLOAD_REPLICA_ID": "1", "RANK": "2", "LOCAL_RANK": "0"}, False, True),
         ({"TRANSLOAD_REPLICA_ID": "1", "RANK": "0", "LOCAL_RANK": "0"}, True, True),
+        (
+            {"TRANSLOAD_REPLICA_ID": "1", "RANK": "0", "LOCAL_RANK": "0", "GROUP_WORLD_SIZE": "1"},
+            False,
+            True,
+        ),
     ],
 )
 def test_who_writes(

@@ -874,16 +874,16 @@ def latest_checkpoint(*, each_replica: bool = False) -> Path | None:
     folder = _checkpoints(each_replica)
     if folder is None:
         return None
-    numbers = _numbers(folder)
-    return folder / _checkpoint_name(numbers[-1]) if numbers else None
+    complete = _complete(folder)
+    return folder / complete[-1] if complete else None
 
 
 def save_checkpoint(write: Callable[[Path], object], *, each_replica: bool = False) -> Path | None:
     """Make a checkpoint, which is there as a whole or not at all. The last two are kept.
 
     Only one process writes it, which is replica 0, and rank 0 of the processes that torchrun
-    starts. In the others, and outside of a job, nothing happens, and ``write`` is not called. So it
-    is where no role of the job asked for checkpoints.
+    starts, in whichever replica that is. In the others, and outside of a job, nothing happens, and
+    ``write`` is not called. So it is where no role of the job asked for checkpoints.
 
     Args:
         write: is given an empty folder, and puts files there.
@@ -907,14 +907,14 @@ def save_checkpoint(write: Callable[[Path], object], *, each_replica: bool = Fal
         for name in os.listdir(folder):
             if name.startswith(_ASIDE):  # of an attempt that was killed while it wrote
                 shutil.rmtree(folder / name, ignore_errors=True)
-        number = max(_numbers(folder), default=0) + 1
+        number = max(map(_number_of, _complete(folder)), default=0) + 1
         aside = folder / f"{_ASIDE}{number}-{os.getpid()}"
         aside.mkdir()
     except OSError as exc:
         raise _not_written(folder, exc) from exc
     try:
         write(aside)
-        return _take(aside, folder / _checkpoint_name(number))
+        return _take(aside, folder / f"checkpoint-{number:06d}")
     except OSError as exc:
         shutil.rmtree(aside, ignore_errors=True)
         raise _not_written(folder, exc) from exc
@@ -938,22 +938,30 @@ def _writes(each_replica: bool) -> bool:
     """Tell whether this process is the one that writes."""
     if each_replica:
         return os.environ.get("LOCAL_RANK", "0") == "0"
-    rank = os.environ.get("RANK") or os.environ.get("TRANSLOAD_REPLICA_ID", "0")
-    return rank == "0"
+    replica = os.environ.get("TRANSLOAD_REPLICA_ID", "0")
+    rank = os.environ.get("RANK")
+    if not rank:
+        return replica == "0"
+    # one torchrun for all replicas gives rank 0 to any of them, one in each gives it to each
+    is_alone = os.environ.get("GROUP_WORLD_SIZE") == "1"
+    return rank == "0" and (replica == "0" or not is_alone)
 
 
-def _checkpoint_name(number: int) -> str:
-    return f"checkpoint-{number:06d}"
+def _complete(folder: Path) -> list[str]:
+    """Return the names of all complete checkpoints, the newest last.
 
-
-def _numbers(folder: Path) -> list[int]:
-    """Return the numbers of all complete checkpoints, the newest last."""
+    The program may have written some itself, such as ``checkpoint-500``.
+    """
     try:
         names = os.listdir(folder)
     except OSError:
         return []
-    found = [re.fullmatch(r"checkpoint-(\d+)", name) for name in names]
-    return sorted(int(match[1]) for match in found if match is not None)
+    found = [name for name in names if re.fullmatch(r"checkpoint-\d+", name)]
+    return sorted(found, key=_number_of)
+
+
+def _number_of(name: str) -> int:
+    return int(name.partition("-")[2])
 
 
 def _take(aside: Path, final: Path) -> Path:
@@ -966,8 +974,8 @@ def _take(aside: Path, final: Path) -> Path:
         _to_disk(place)
     os.rename(aside, final)
     _to_disk(str(final.parent))
-    for number in _numbers(final.parent)[:-_KEPT]:
-        shutil.rmtree(final.parent / _checkpoint_name(number), ignore_errors=True)
+    for name in _complete(final.parent)[:-_KEPT]:
+        shutil.rmtree(final.parent / name, ignore_errors=True)
     return final
 
 
