@@ -140,6 +140,7 @@ def test_command_line(argv: list[str], expected: dict[str, Any]) -> None:
         (["--name", "a", "--lr=1"], "unknown argument --lr:"),
         (["--name", "a", "-x"], "unknown argument -x"),
         (["-name", "a"], "unknown argument -name: did you mean '--name'"),
+        (["--name", "a", "--nam", "b"], "unknown argument --nam: did you mean '--name'"),
     ],
 )
 def test_wrong_command_lines(argv: list[str], says: str) -> None:

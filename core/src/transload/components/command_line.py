@@ -118,9 +118,10 @@ def _refuse_forgotten(component: Component, words: Sequence[str]) -> None:
 
 
 def _refuse_unknown(component: Component, words: Sequence[str], option: str) -> NoReturn:
-    # of -lr, click names -l
-    word = next((each for each in words if each.startswith(option)), option)
-    flag = word.partition("=")[0]
+    flags = [word.partition("=")[0] for word in words]
+    flag = option
+    if option not in flags:  # of -lr, click names -l
+        flag = next((each for each in flags if each.startswith(option)), option)
     names = [spelling(item) for item in _options(component)]
     plain = flag[:2] + flag[2:].replace("-", "_")
     longer = sorted(name for name in names if len(plain) > 2 and name.startswith(plain))
