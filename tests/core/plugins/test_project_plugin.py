@@ -110,6 +110,17 @@ def test_broken_file_lets_nothing_be_submitted(project: Path, text: str) -> None
     assert "Traceback" in about.stdout
 
 
+def test_hook_that_fails_keeps_the_policy(project: Path) -> None:
+    """Where one hook of the file fails, its names are missing, and its policy holds all the same."""
+    text = POLICY.replace('register("team.big", ', "raise RuntimeError(").replace(
+        '"transload_plugins:big")', '"no")'
+    )
+    (project / "transload_plugins.py").write_text(text)
+    assert call("info", "transload_plugins").returncode == 2
+    assert team(dry_run("digits")) == "vision"
+    assert "RuntimeError" in call("info", "transload_plugins").stdout
+
+
 def test_file_that_all_can_write_is_not_run(project: Path) -> None:
     """A file that was found by searching is run only if not everybody can write to it."""
     (project / "transload_plugins.py").chmod(0o666)

@@ -144,6 +144,8 @@ class Plugins:
         self._lock = fork_lock()
         self._infos: dict[str, PluginInfo] = {CORE: PluginInfo(CORE, "built in")}
         self._registries: dict[str, dict[str, _Entry]] = {}
+        self._no_policy = ""
+        """Why nobody knows the project's policy: its plugin cannot be loaded."""
         if disabled is None:
             disabled = {
                 name.strip() for name in os.environ.get(DISABLE, "").split(",") if name.strip()
@@ -175,10 +177,13 @@ class Plugins:
             path = plugin_file(os.environ)
         except ConfigError:  # whoever reads the settings says it
             return
-        if path is not None:
-            self._load(
-                PluginInfo(PLUGIN, path), partial(load_plugin_file, path, os.environ), disabled
-            )
+        if path is None:
+            return
+        info = PluginInfo(PLUGIN, path)
+        self._load(info, partial(load_plugin_file, path, os.environ), disabled)
+        if info.status == "broken":
+            last = info.error.strip().rpartition("\n")[2]
+            self._no_policy = f"{path}: {last} (`transload info {PLUGIN}` says more)"
 
     def _add(self, plugin: object, name: str) -> None:
         """Register a plugin with pluggy. One that it refuses is not registered afterwards."""
@@ -366,10 +371,8 @@ class Plugins:
             PluginError: if a policy failed, or did not return an AppDef, or if the project's own
                 plugin is broken, so that nobody knows its policy.
         """
-        own = self._infos.get(PLUGIN)
-        if own is not None and own.status == "broken":
-            last = own.error.strip().rpartition("\n")[2]
-            raise PluginError(f"{own.value}: {last} (`transload info {PLUGIN}` says more)", PLUGIN)
+        if self._no_policy:
+            raise PluginError(self._no_policy, PLUGIN)
         for info, hook in self._implementations("transload_before_submit"):
             what = f"plugin {info.name!r}"
             try:
