@@ -56,6 +56,7 @@ def handles(invoke: Any, *words: str) -> list[str]:
         (["--name", "train", "--sort", "-loss"], [1, 0, 2]),
         (["--name", "train", "--sort", "-age"], [0, 1, 2]),
         (["--name", "train", "--since", "2d"], [2, 1, 0]),
+        (["--sort", "-loss", "--limit", "3"], [1, 0, 2]),
         (["--name", "train", "--sort", "-lr", "--limit", "1"], [1]),
     ],
 )

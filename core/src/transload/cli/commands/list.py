@@ -18,7 +18,7 @@ from transload.cli.options import WholeNumber, json_option, long_duration, sched
 from transload.cli.output import emit_json, emit_table, note, pairs_text, state_text
 from transload.cli.session import SESSION
 from transload.cli.show import left_text, progress_text
-from transload.errors import SpecError, TransloadError
+from transload.errors import SchedulerUnavailable, SpecError, TransloadError
 from transload.runner import get_runner, load_settings
 from transload.runner.results import collect_results
 from transload.specs import AppStatus, nearest, parse_app_handle
@@ -53,10 +53,10 @@ class _Listed:
         """
         if name in _OWN:
             return _OWN[name][1](self)
-        for known in (self.arguments, self.asked, self.results):
-            if name in known:
+        for known in (self.arguments, self.asked):
+            if known.get(name) is not None:
                 return known[name]
-        return None
+        return self.results.get(name)
 
     @cached_property
     def arguments(self) -> Mapping[str, Any]:
@@ -71,7 +71,7 @@ class _Listed:
 
     @cached_property
     def results(self) -> Mapping[str, Any]:
-        """Its results: of replica 0 of the first role, else of the last one that has the name."""
+        """Its results: the key ``final``, else replica 0 of the first role, else the last one."""
         if self.described is None:
             return {}
         backend = self.runner.scheduler(self.scheduler)
@@ -216,18 +216,19 @@ def list_jobs(
         answers = _ask([scheduler] if scheduler else _configured(), held)
         rows = [row for found in answers.rows.values() for row in found]
         rows = _chosen(rows, states, name, since)
-        listed = _read(answers.runners, rows, arguments or not _IN_A_ROW.issuperset(used))
+        listed = _read(answers, rows, arguments or not _IN_A_ROW.issuperset(used))
+        for each, why in answers.unreachable.items():
+            note(f"jobs of {each} are missing: {why}")
         jobs = [job for job in listed if all(each.holds(job.value(each.name)) for each in filters)]
         _refuse_unknown(used, listed)
         jobs.sort(key=lambda job: order(job.value(by)), reverse=sort.startswith("-"))
+        jobs.sort(key=lambda job: job.value(by) is None)  # those without the value are the last
         jobs = jobs[:limit]
         if as_json:
             shown = [_to_json(job, columns, arguments) for job in jobs]
             emit_json({"apps": shown, "unreachable": answers.unreachable})
             return
         _show(jobs, columns, arguments)
-    for each, why in answers.unreachable.items():
-        note(f"jobs of {each} are missing: {why}")
 
 
 def _configured() -> list[str]:
@@ -300,21 +301,28 @@ def _chosen(
     return rows
 
 
-def _read(
-    runners: Mapping[str, Runner], rows: list[ListAppResponse], described: bool
-) -> list[_Listed]:
-    """Return the jobs of rows, described by one question to each scheduler if that is wanted."""
-    ids: dict[str, list[str]] = {}
+def _read(answers: _Answers, rows: list[ListAppResponse], described: bool) -> list[_Listed]:
+    """Return the jobs of rows, described by one question to each scheduler if that is wanted.
+
+    Jobs of a scheduler that cannot be asked then are missing, unless it is the only one.
+    """
+    by_scheduler: dict[str, list[ListAppResponse]] = {}
     for row in rows:
-        ids.setdefault(parse_app_handle(row.app_handle).scheduler_backend, []).append(row.app_id)
-    known: dict[str, Mapping[str, AppDescription | None]] = {}
-    if described:
-        known = {name: runners[name].scheduler(name).describe_many(ids[name]) for name in ids}
+        name = parse_app_handle(row.app_handle).scheduler_backend
+        by_scheduler.setdefault(name, []).append(row)
     jobs = []
-    for row in rows:
-        scheduler = parse_app_handle(row.app_handle).scheduler_backend
-        found = known.get(scheduler, {}).get(row.app_id)
-        jobs.append(_Listed(row, scheduler, found, runners[scheduler]))
+    for name, mine in by_scheduler.items():
+        runner = answers.runners[name]
+        known: Mapping[str, AppDescription | None] = {}
+        if described:
+            try:
+                known = runner.scheduler(name).describe_many([row.app_id for row in mine])
+            except SchedulerUnavailable as exc:
+                if len(answers.runners) == 1:
+                    raise
+                answers.unreachable[name] = str(exc)
+                continue
+        jobs += [_Listed(row, name, known.get(row.app_id), runner) for row in mine]
     return jobs
 
 
