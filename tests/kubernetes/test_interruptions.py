@@ -13,6 +13,7 @@ from transload.runner import Runner
 from transload.specs import AppDef, AppState, Notice, RetryPolicy, Role
 from transload_kubernetes import interruptions
 from transload_kubernetes.convert import convert
+from transload_kubernetes.options import KubernetesOptions
 
 IGNORE = {
     "action": "Ignore",
@@ -24,7 +25,8 @@ TOGETHER = {"num_replicas": 2, "retry_policy": RetryPolicy.APPLICATION}
 def _job(**fields: Any) -> dict[str, Any]:
     """Return the Job of a role."""
     role = Role("main", "busybox:1", entrypoint="sh", **fields)
-    return convert(AppDef("a", [role]), {"jobset": "never"}, "kubernetes", "a").jobs[0]
+    opts = KubernetesOptions.read({"jobset": "never"})
+    return convert(AppDef("a", [role]), opts, "kubernetes", "a").jobs[0]
 
 
 @pytest.mark.parametrize(

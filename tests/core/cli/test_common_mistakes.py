@@ -67,12 +67,12 @@ def test_a_cluster_without_its_table_of_schedulers(
 def test_jobs_of_a_cluster_that_is_not_the_default(
     invoke: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A list without ``-s``, and an id without a cluster, say how to name that cluster's jobs."""
+    """A list without ``-s`` has them, and an id without a cluster says how to name that one's."""
     monkeypatch.chdir(tmp_path)
     Path("transload.toml").write_text('[schedulers.hpc]\nkind = "local"\n')
-    assert "others: transload list -s hpc" in invoke("list").err
-    assert "others" not in invoke("list", "-s", "local").err
-    assert invoke("list", "--json").err == ""
+    handle = invoke("run", "-s", "hpc", "--wait", "--json", "--", "true").json["handle"]
+    assert [each["handle"] for each in invoke("list", "--json").json["apps"]] == [handle]
+    assert invoke("list", "-s", "local").out == ""
     assert "as in hpc://transload/digits" in invoke("status", "digits").err
     assert "as in" not in invoke("status", "hpc://transload/digits").err
 

@@ -39,7 +39,7 @@ class _Waiting:
         self.requests = requests
         self.answers = answers
         self.place = place
-        self._reaper = threading.Thread(target=self._reap, daemon=True)
+        self._reaper = threading.Thread(target=self._reap, name="transload-start", daemon=True)
         self._reaper.start()
 
     def ask(self, message: bytes) -> bytes:
