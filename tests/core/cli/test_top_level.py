@@ -30,7 +30,6 @@ from transload.errors import (
     TransloadTimeout,
 )
 from transload.plugins import get_plugins, hookimpl, install_command
-from transload.schedulers import SchedulerBase
 from transload.schedulers.local.scheduler import LocalScheduler
 from transload.specs import AppState, AppStatus
 
@@ -171,13 +170,11 @@ class Moody(LocalScheduler):
 
     silent = True
 
-    def describe(self, app_id: str) -> Any:
+    def describe_many(self, app_ids: Any) -> Any:
         """Not reachable while ``silent``."""
         if self.silent:
             raise SchedulerUnavailable("moody: no route to the cluster")
-        return super().describe(app_id)
-
-    describe_many = SchedulerBase.describe_many
+        return super().describe_many(app_ids)
 
     def list(self) -> Any:
         """Not reachable while ``silent``."""
@@ -252,12 +249,12 @@ def test_unknown_for_a_while(
     """A scheduler that is silent for a while costs nothing but time."""
     queries = count()
 
-    def describe(self: Moody, app_id: str) -> Any:
+    def describe_many(self: Moody, app_ids: Any) -> Any:
         if next(queries) < 5:
             raise SchedulerUnavailable("moody: no route to the cluster")
-        return LocalScheduler.describe(self, app_id)
+        return LocalScheduler.describe_many(self, app_ids)
 
-    monkeypatch.setattr(Moody, "describe", describe)
+    monkeypatch.setattr(Moody, "describe_many", describe_many)
     monkeypatch.setattr(Moody, "silent", False)
     result = invoke("run", "-s", "moody", component_file)
     assert result.code == 0
