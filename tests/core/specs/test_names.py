@@ -245,7 +245,7 @@ def test_wrong_lists_and_dicts(text: str, says: str) -> None:
         ({"queue": "q", "hosts": [1]}, "must be a str"),
         ({"queue": "q", "labels": {"a": 1}}, "must be a str"),
         ({"queue": "q", "delay": 5}, "delay=5"),
-        ({"queue": "q", "mode": "twoo"}, "did you mean 'two'?"),
+        ({"queue": "q", "mode": "tow"}, "did you mean 'two'?"),
     ],
 )
 def test_wrong_run_options(cfg: dict[str, Any], says: str) -> None:

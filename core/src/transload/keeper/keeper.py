@@ -88,7 +88,7 @@ class Keeper:
         )
         self.watches = {replica: self._watch(replica) for replica in self.app.replicas}
         self.meters: dict[Replica, ProgressMeter] = {}  # of those that have reported progress
-        self.progress_due = time.monotonic()
+        self.progress_due = float("inf")
         self.progress_pause = UPDATE_S
         self.poll = select.poll()
 
