@@ -14,6 +14,7 @@ import pytest
 
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import JOB_SETTINGS, host_runner
+from transload.schedulers import Stream
 from transload.specs import AppState
 from transload_testing.packages import package_index
 
@@ -210,7 +211,8 @@ def test_packages_of_trials(
         for trial in trials:
             handle = started[trial.index]["transload_app_handle"]
             assert runner.wait(handle).state is AppState.SUCCEEDED
-            said.add("".join(runner.log_lines(handle, "r", 0)).splitlines()[-1])
+            # uv writes to the other stream
+            said.add("".join(runner.log_lines(handle, "r", 0, streams=Stream.STDOUT)).strip())
     assert said == {"1.0"}
 
 
