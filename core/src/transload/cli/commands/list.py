@@ -49,7 +49,7 @@ class _Listed:
         """Return what a column shows of this job, or None if it has no such value.
 
         A name is one of `_OWN`, else that of an argument, of a word of who asked
-        (``airflow.dag``), or of a result.
+        (`AppDescription.asked`), or of a result.
         """
         if name in _OWN:
             return _OWN[name][1](self)
@@ -170,7 +170,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     multiple=True,
     type=read_filter,
     metavar="'NAME OP VALUE'",
-    help="Only jobs of which a value is so: lr=0.05, 'loss<0.3', airflow.dag=train.",
+    help="Only jobs of which an argument or result is so: lr=0.05, 'loss<0.3'.",
 )
 @click.option(
     "--columns",
