@@ -85,15 +85,9 @@ class Stage:
 
     def watched(self, app_id: str) -> None:
         """Wait until Airflow has asked about an app, once from now on."""
-        before = len(self.control.calls("describe_many", None)) + len(
-            self.control.calls("describe", app_id)
-        )
+        before = len(self.control.calls("describe"))
         self.server.until(
-            lambda: (
-                len(self.control.calls("describe_many", None))
-                + len(self.control.calls("describe", app_id))
-                > before
-            ),
+            lambda: len(self.control.calls("describe")) > before,
             f"a question about {app_id}",
         )
 

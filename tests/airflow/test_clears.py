@@ -75,8 +75,7 @@ class Jobs:
         """Wait until the scheduler was asked about a job so many times more."""
 
         def count() -> int:
-            own = self.control.calls("describe", self[index])
-            return len(own) + len(self.control.calls("describe_many"))
+            return len(self.control.calls("describe"))
 
         before = count()
         self._eventually(lambda: count() >= before + times, 100, f"questions about job {index}")

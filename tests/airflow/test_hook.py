@@ -197,7 +197,7 @@ def test_connection_is_tested(
     assert hook.test_connection() == (False, "queue: no queue 'ml'")
     answers.pop()
     assert hook.test_connection() == (True, "server: 1.30")
-    for name in ("list", "describe", "describe_many"):
+    for name in ("list", "describe"):
         assert control.calls(name, None) == []
 
     def silent() -> list[object]:

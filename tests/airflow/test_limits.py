@@ -38,7 +38,7 @@ def test_clock_that_is_fast(
     host.begin().wait()
     host.clock = HOUR
     trigger = host.watch()
-    eventually(lambda: control.calls("describe_many"), 100, "a look at the job")
+    eventually(lambda: control.calls("describe"), 100, "a look at the job")
     control.open("go", control.started()[0])
     trigger.wait()
     host.resume().wait()

@@ -274,7 +274,7 @@ class TestPolling:
             def run_and_back(trial: Any) -> Any:
                 if trial.index == 0:
                     submitted = run(trial)
-                    patch.setattr(backend, "describe_many", away)
+                    patch.setattr(backend, "describe", away)
                     return submitted
                 patch.undo()
                 gate.touch()
@@ -311,7 +311,7 @@ class TestPolling:
 
         assert {status.name for status in made.runner.poll_trial_status(trials)} == {"RUNNING"}
         with monkeypatch.context() as patch:
-            patch.setattr(backend, "describe_many", away)
+            patch.setattr(backend, "describe", away)
             for _ in range(3):
                 made.runner.poll_trial_status(trials)
         assert lines() == ["jobs on local out of reach, waiting: 3 (the network is down)"]

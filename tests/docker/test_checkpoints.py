@@ -49,7 +49,7 @@ def test_no_room_for_checkpoints(runner: Runner, shell: Any, transload_home: Pat
     (transload_home / "docker" / "checkpoints").write_text("in the way")
     with pytest.raises(SubmitError, match=r"checkpoints"):
         runner.run(shell("true", checkpoints=True), "docker", app_id="none")
-    assert runner.scheduler("docker").describe("none") is None
+    assert runner.scheduler("docker").describe(["none"])["none"] is None
 
 
 @pytest.mark.unit

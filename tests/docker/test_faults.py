@@ -496,7 +496,7 @@ def test_waiting_is_woken(runner: Runner, shell: Any) -> None:
     try:
         watch.update([app_id])
         scheduler, looks = runner.scheduler("docker"), 0
-        while not (found := scheduler.describe(app_id)) or not found.status.is_terminal():
+        while not (found := scheduler.describe([app_id])[app_id]) or not found.status.is_terminal():
             assert watch.wait(60) == {Change(app_id)}  # told, not timed out
             looks += 1
         assert looks < 20  # and not told of nothing again and again

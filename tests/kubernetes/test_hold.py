@@ -31,7 +31,7 @@ def start(scheduler: Any, app: Any, **cfg: Any) -> bool:
 
 def status(scheduler: Any) -> Any:
     """Return the status as somebody sees it who only looks."""
-    found = scheduler.describe("held")
+    found = scheduler.describe(["held"])["held"]
     return found and found.status
 
 
@@ -39,7 +39,7 @@ def ended(scheduler: Any, eventually: Any) -> Any:
     """Wait for the end as the app's owner, who does what is due."""
 
     def look() -> Any:
-        found = scheduler.describe("held")
+        found = scheduler.describe(["held"])["held"]
         reconcile(scheduler, found)
         return found is not None and found.status.is_terminal() and found.status
 
@@ -85,7 +85,7 @@ def test_what_was_made_for_a_submit_that_gave_up_does_not_run(
     fake.cluster.away = False
     eventually(lambda: is_suspended(fake, PLURALS[jobset]), 30)
     assert not fake.cluster.items("pods")
-    assert scheduler.describe("held") is None
+    assert scheduler.describe(["held"])["held"] is None
     monkeypatch.setattr(decide, "HALF_SUBMITTED_S", -60.0)
     assert [each.state for each in scheduler.list()] == [AppState.FAILED]
     assert "submit never finished" in status(scheduler).msg
@@ -165,7 +165,7 @@ def test_a_submit_that_gave_up_when_all_was_there(
     )
     assert not fake.cluster.items("pods")
     if then == "cancel":
-        assert scheduler.cancel("held")
+        assert scheduler.cancel(["held"])
     if then == "submit":
         assert not start(scheduler, app, jobset=jobset)
         eventually(lambda: status(scheduler).state in (AppState.RUNNING, AppState.SUCCEEDED), 30)
@@ -234,7 +234,7 @@ def test_a_cancel_just_before_the_start(
 
     def cancelled(self: Cluster, *args: Any) -> Any:
         monkeypatch.setattr(Cluster, "change_if", change_if)
-        assert other.cancel("held")
+        assert other.cancel(["held"])
         return change_if(self, *args)
 
     monkeypatch.setattr(Cluster, "change_if", cancelled)
@@ -304,7 +304,7 @@ def test_what_an_administrator_suspends_stays_so(
         fake.cluster.patch(PLURALS[jobset], "default", name, {"spec": {"suspend": True}})
 
     def waits() -> bool:
-        found = scheduler.describe("held")
+        found = scheduler.describe(["held"])["held"]
         reconcile(scheduler, found)
         return found.status.state is AppState.PENDING and "is suspended" in found.status.msg
 
@@ -336,7 +336,7 @@ def test_what_a_queue_admits_is_not_started_here(
         request.getfixturevalue("default_queue")
     start(scheduler, shell("true"), jobset=jobset, **({"queue": "gpus"} if by != "webhook" else {}))
     eventually(lambda: is_suspended(fake, PLURALS[jobset]), 30)
-    found = scheduler.describe("held")
+    found = scheduler.describe(["held"])["held"]
     reconcile(scheduler, found)
     assert found.status.state is AppState.PENDING and "waits in queue" in found.status.msg
     (item,) = fake.cluster.items(PLURALS[jobset])
@@ -371,7 +371,7 @@ def test_a_job_that_its_user_wants_suspended_stays_so(
     """An overlay may leave it to somebody else when a Job runs."""
     start(scheduler, shell("true"), overlay="{spec: {suspend: true}}")
     eventually(lambda: is_suspended(fake), 30)
-    found = scheduler.describe("held")
+    found = scheduler.describe(["held"])["held"]
     reconcile(scheduler, found)
     assert found.status.state is AppState.PENDING and "is suspended" in found.status.msg
     assert fake.cluster.items("jobs")[0]["spec"]["suspend"] is True

@@ -120,7 +120,7 @@ def start(scheduler: Any, app: AppDef, app_id: str = "set", **cfg: Any) -> str:
 
 def status(scheduler: Any, app_id: str = "set") -> Any:
     """Return the status of a job that is there. What is due is done, as by its owner."""
-    found = scheduler.describe(app_id)
+    found = scheduler.describe([app_id])[app_id]
     assert found is not None
     reconcile(scheduler, found)
     return found.status
@@ -241,7 +241,7 @@ def test_cancel_leaves_nothing_running(
     """
     start(scheduler, shell({"one": "sleep 300", "two": "sleep 300"}, replicas=2))
     reaches(scheduler, eventually, AppState.RUNNING)
-    scheduler.cancel("set")
+    scheduler.cancel(["set"])
     found = reaches(scheduler, eventually, AppState.CANCELLED)
     assert found.cancel_requested
     assert not fake.cluster.processes
@@ -324,5 +324,5 @@ def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any) -> No
     """JobSets cost one more query for all apps together."""
     ids = [start(scheduler, shell("sleep 300"), f"many-{number}") for number in range(5)]
     before = len(fake.cluster.requests)
-    assert set(scheduler.describe_many(ids)) == set(ids)
+    assert set(scheduler.describe(ids)) == set(ids)
     assert len(fake.cluster.requests) - before == 4

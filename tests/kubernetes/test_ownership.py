@@ -23,7 +23,7 @@ def reaches(scheduler: Any, eventually: Any, app_id: str, state: AppState) -> An
     """Wait until a job is in a state, and return its status."""
 
     def look() -> Any:
-        found = scheduler.describe(app_id)
+        found = scheduler.describe([app_id])[app_id]
         reconcile(scheduler, found)
         return found.status if found.status.state is state else None
 

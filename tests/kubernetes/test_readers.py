@@ -26,10 +26,10 @@ def start(scheduler: Any, app: Any, app_id: str = "x", **cfg: Any) -> None:
 def read_all(scheduler: Any, app_id: str = "x") -> Any:
     """Look at a job in every way there is, and return its description."""
     scheduler.list()
-    scheduler.describe_many([app_id, "other"])
+    scheduler.describe([app_id, "other"])
     scheduler.log_read(app_id, LogQuery("bad", 0, Stream.COMBINED))
     scheduler.diagnose()
-    return scheduler.describe(app_id)
+    return scheduler.describe([app_id])[app_id]
 
 
 def writes(fake: Any) -> list[str]:
@@ -54,11 +54,11 @@ def test_readers_change_nothing(fake: Any, scheduler: Any, shell: Any, eventuall
     assert writes(fake)[before:] == []
 
     def ended() -> Any:
-        reconcile(scheduler, it := scheduler.describe("x"))
+        reconcile(scheduler, it := scheduler.describe(["x"])["x"])
         return it.status if it.status.is_terminal() else None
 
     assert eventually(ended, 30).state is AppState.FAILED
-    assert scheduler.describe("x").needs_reconcile is False
+    assert scheduler.describe(["x"])["x"].needs_reconcile is False
     before = len(writes(fake))
     assert read_all(scheduler).status.state is AppState.FAILED
     assert writes(fake)[before:] == []
@@ -70,11 +70,11 @@ def test_who_may_only_read_sees_all_of_it(
     """An observer's rights are enough to see a job that needs a step, and what it waits for."""
     start(scheduler, shell({"bad": "exit 3", "good": "sleep 300"}))
     fake.cluster.rights = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
-    found = eventually(lambda: (it := scheduler.describe("x")).needs_reconcile and it, 30)
+    found = eventually(lambda: (it := scheduler.describe(["x"])["x"]).needs_reconcile and it, 30)
     reconcile(scheduler, found)
     assert read_all(scheduler).status.state is AppState.RUNNING
     with pytest.raises(SchedulerUnavailable, match="could not be cancelled.*forbidden"):
-        scheduler.cancel("x")
+        scheduler.cancel(["x"])
 
 
 def test_the_runner_waits_as_the_owner(fake: Any, runner: Runner, shell: Any) -> None:
@@ -105,15 +105,15 @@ def test_an_app_that_has_run_is_not_ended_for_waiting(
     """A pre-empted replica may be pending for any time, without a limit of the plugin's own."""
     assert "startup_timeout" not in scheduler.options.table()
     start(scheduler, shell("true", image="missing/image:1"))
-    eventually(lambda: "ImagePull" in scheduler.describe("x").status.msg, 30)
+    eventually(lambda: "ImagePull" in scheduler.describe(["x"])["x"].status.msg, 30)
     with fake.cluster.lock:
         for item in (*fake.cluster.items("pods"), *fake.cluster.items("jobs")):
             item["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z"
             if item["kind"] == "Job":
                 item["status"]["startTime"] = "2001-01-01T00:00:00Z"
     assert (
-        scheduler.describe("x").needs_reconcile is False
-        and scheduler.describe("x").status.state is AppState.PENDING
+        scheduler.describe(["x"])["x"].needs_reconcile is False
+        and scheduler.describe(["x"])["x"].status.state is AppState.PENDING
     )
 
 
@@ -127,7 +127,7 @@ def test_calls_and_rights_are_the_same(
     observes = {(*what, verb) for what, verbs in OBSERVE.items() for verb in verbs}
 
     def ended(app_id: str) -> Any:
-        reconcile(scheduler, it := scheduler.describe(app_id))
+        reconcile(scheduler, it := scheduler.describe([app_id])[app_id])
         return it.status.is_terminal()
 
     app = shell({"bad": "exit 3", "good": "sleep 300"}, 2, env={"A_TOKEN": "x"})
@@ -143,7 +143,7 @@ def test_calls_and_rights_are_the_same(
         start(
             scheduler, shell({"bad": "sleep 300", "good": "sleep 300"}), f"{app_id}2", jobset=jobset
         )
-        scheduler.cancel(f"{app_id}2")
+        scheduler.cancel([f"{app_id}2"])
         eventually(lambda app_id=app_id: ended(f"{app_id}2"), 60)
         scheduler.delete(app_id)
         scheduler.delete(f"{app_id}2")
@@ -151,7 +151,7 @@ def test_calls_and_rights_are_the_same(
     eventually(
         lambda: (
             fake.cluster.items("pods")
-            and scheduler.describe("stuck")
+            and scheduler.describe(["stuck"])["stuck"]
             and ("", "events", "list") in fake.cluster.calls
         ),
         30,
@@ -171,7 +171,7 @@ def test_what_keeps_an_app_waiting_wakes_a_watcher(
     """A pod's own word, or a warning about it, wakes a watcher, though no Job or JobSet changes."""
     start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
     start(scheduler, shell("sleep 300"), "y")
-    eventually(lambda: scheduler.describe("y").status.state is AppState.RUNNING, 30)
+    eventually(lambda: scheduler.describe(["y"])["y"].status.state is AppState.RUNNING, 30)
     watch = scheduler.watch()
     watch.update(["x", "y"])
     eventually(lambda: sum("watch=true" in each for each in fake.cluster.requests) == 4, 30)
@@ -196,7 +196,7 @@ def test_who_may_not_watch_pods_watches_the_rest(
     fake.cluster.rights = {each for each in fake.cluster.rights if each[1:] not in _NEW}
     watch = scheduler.watch()
     watch.update(["x"])
-    eventually(lambda: watch.wait(1.0) and scheduler.describe("x").status.is_terminal(), 30)
+    eventually(lambda: watch.wait(1.0) and scheduler.describe(["x"])["x"].status.is_terminal(), 30)
     assert sum("watch=true" in each for each in fake.cluster.requests) <= 4
     watch.close()
 
@@ -218,7 +218,7 @@ def test_who_may_not_list_jobsets_sees_jobs(
     names = {each.app_id: each for each in scheduler.list()}
     assert {*names} == {*wanted}
     eventually(lambda: {each.app_id: str(each.state) for each in scheduler.list()} == wanted, 30)
-    assert scheduler.describe("bad").status.msg.startswith("main/0 exit code 3")
+    assert scheduler.describe(["bad"])["bad"].status.msg.startswith("main/0 exit code 3")
     assert len([each for each in caplog.messages if "JobSets" in each]) <= 2
 
 
@@ -229,7 +229,9 @@ def test_a_job_that_its_ttl_took_away_is_named(
     start(scheduler, shell("true"), ttl=60)
     job = eventually(lambda: fake.cluster.items("jobs"), 30)[0]
     fake.cluster.delete("jobs", "default", job["metadata"]["name"])
-    found = eventually(lambda: (it := scheduler.describe("x").status).is_terminal() and it, 30)
+    found = eventually(
+        lambda: (it := scheduler.describe(["x"])["x"].status).is_terminal() and it, 30
+    )
     assert found.state is AppState.FAILED
     assert "run option ttl=60" in found.msg and "somebody" not in found.msg
 
@@ -249,18 +251,24 @@ def test_an_empty_log_says_why(
         start(scheduler, app, app_id, **cfg)
     for app_id in ("cancelled", "lost", "ttl"):
         eventually(
-            lambda app_id=app_id: scheduler.describe(app_id).status.state is AppState.RUNNING, 30
+            lambda app_id=app_id: (
+                scheduler.describe([app_id])[app_id].status.state is AppState.RUNNING
+            ),
+            30,
         )
-    scheduler.cancel("cancelled")
+    scheduler.cancel(["cancelled"])
     for app_id in ("lost", "ttl"):
         fake.cluster.delete("jobs", "default", f"{app_id}-main")
     eventually(lambda: not [pod for pod in fake.cluster.items("pods") if "waits" not in pod["metadata"]["name"]
                             and "quiet" not in pod["metadata"]["name"]], 30)  # fmt: skip
     eventually(
-        lambda: reconcile(scheduler, it := scheduler.describe("quiet")) or it.status.is_terminal(),
+        lambda: (
+            reconcile(scheduler, it := scheduler.describe(["quiet"])["quiet"])
+            or it.status.is_terminal()
+        ),
         30,
     )
-    eventually(lambda: "ImagePull" in scheduler.describe("waits").status.msg, 30)
+    eventually(lambda: "ImagePull" in scheduler.describe(["waits"])["waits"].status.msg, 30)
     for app_id, words in (
         ("cancelled", "removed when the job was cancelled"),
         ("lost", "another user or program deleted"),
@@ -274,5 +282,7 @@ def test_an_empty_log_says_why(
 def test_what_no_time_mends_says_how_to_end_it(scheduler: Any, shell: Any, eventually: Any) -> None:
     """A missing image is named, and the command that ends the app."""
     start(scheduler, shell("true", image="missing/image:1"))
-    msg = eventually(lambda: "ImagePull" in (it := scheduler.describe("x").status.msg) and it, 30)
+    msg = eventually(
+        lambda: "ImagePull" in (it := scheduler.describe(["x"])["x"].status.msg) and it, 30
+    )
     assert msg.endswith("to end it: transload cancel kubernetes://tests/x")

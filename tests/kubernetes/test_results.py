@@ -20,7 +20,7 @@ def finished(scheduler: Any, eventually: Any, app: Any, **cfg: Any) -> str:
     options = scheduler.options.read(cfg)
     submission = Submission(app, app.digest(), "tests", options.cfg(), id_given=True)
     scheduler.submit(scheduler.convert(app, options), "test", submission)
-    eventually(lambda: scheduler.describe("test").status.is_terminal(), 20)
+    eventually(lambda: scheduler.describe(["test"])["test"].status.is_terminal(), 20)
     return "test"
 
 
@@ -105,7 +105,7 @@ exit 3"""
     late = "sleep 1.2; echo late > $TRANSLOAD_ERROR_FILE; exit 4"
     command = f"if [ $TRANSLOAD_REPLICA_ID = 1 ]; then\n{write}\nfi\n{late}".replace("\\n", "\n")
     app_id = finished(scheduler, eventually, shell(command, replicas=2, min_replicas=1))
-    status = scheduler.describe(app_id).status
+    status = scheduler.describe([app_id])[app_id].status
     bad = status.roles[0].replicas[1]
     assert status.state is AppState.FAILED and f"main/1: {first}" in status.msg
     assert status.structured_error_msg == bad.structured_error_msg != NONE
@@ -146,7 +146,7 @@ def test_python_is_found_as_python3(scheduler: Any, eventually: Any, tmp_path: P
         env={"PATH": str(tmp_path)},
     )
     app_id = finished(scheduler, eventually, AppDef("a", [role]))
-    assert scheduler.describe(app_id).status.state is AppState.SUCCEEDED
+    assert scheduler.describe([app_id])[app_id].status.state is AppState.SUCCEEDED
 
 
 def test_report_reaches_the_reader(runner: Any) -> None:

@@ -36,7 +36,7 @@ def start(scheduler: Any, app: Any, app_id: str = "trouble", **cfg: Any) -> str:
 
 def status(scheduler: Any, app_id: str = "trouble") -> Any:
     """Return the status of a job that is there. What is due is done, as by its owner."""
-    found = scheduler.describe(app_id)
+    found = scheduler.describe([app_id])[app_id]
     assert found is not None
     reconcile(scheduler, found)
     return found.status
@@ -181,7 +181,7 @@ def test_cancel_leaves_nothing_running(
     """All Jobs and pods of a cancelled job are gone. Once deleted, it leaves only its id."""
     start(scheduler, shell({"one": "trap '' TERM; sleep 300", "two": "sleep 300"}, replicas=2))
     running(scheduler, eventually)
-    scheduler.cancel("trouble")
+    scheduler.cancel(["trouble"])
     assert ended(scheduler, eventually).state is AppState.CANCELLED
     assert not fake.cluster.processes
     eventually(lambda: not fake.cluster.items("pods"))
@@ -248,7 +248,7 @@ def test_a_half_submitted_app_is_completed_by_the_next(
         start(scheduler, app)
     fake.cluster.fail.clear()
     assert (
-        scheduler.describe("trouble") is None
+        scheduler.describe(["trouble"])["trouble"] is None
         and not scheduler.existed("trouble")
         and not scheduler.list()
     )
@@ -299,7 +299,7 @@ def test_watch_survives_breaks_and_a_forgotten_past(
             fake.cluster.create("configmaps", "default", {"metadata": {"name": "others"}})
             fake.cluster.compact()
         assert watch.wait(60) == {Change("trouble")}
-        scheduler.cancel("trouble")
+        scheduler.cancel(["trouble"])
         deadline = time.monotonic() + 60
         while not status(scheduler).is_terminal():
             assert watch.wait(60) == {Change("trouble")} and time.monotonic() < deadline
@@ -314,7 +314,7 @@ def test_unreachable_is_not_absent(fake: Any, scheduler: Any, shell: Any) -> Non
 
     fake.cluster.fail["GET", "configmaps"] = ApiError(503, "ServiceUnavailable", "down")
     with pytest.raises(SchedulerUnavailable, match="down"):
-        scheduler.describe("trouble")
+        scheduler.describe(["trouble"])["trouble"]
     fake.cluster.fail.clear()
     assert not status(scheduler).is_terminal()
 
@@ -342,7 +342,7 @@ def test_many_apps_need_few_queries(fake: Any, scheduler: Any, shell: Any, event
     """Asking for ten apps takes three queries, not thirty."""
     ids = [start(scheduler, shell("sleep 300"), f"many-{number}") for number in range(10)]
     before = len(fake.cluster.requests)
-    assert set(scheduler.describe_many(ids)) == set(ids)
+    assert set(scheduler.describe(ids)) == set(ids)
     assert len(fake.cluster.requests) - before == 3
 
 
@@ -498,7 +498,7 @@ def test_a_cancel_leaves_what_has_ended(scheduler: Any, shell: Any, eventually: 
         return status(scheduler).roles[0].replicas[0].state is AppState.SUCCEEDED
 
     eventually(first_is_done, 60)
-    scheduler.cancel("trouble")
+    scheduler.cancel(["trouble"])
     found = ended(scheduler, eventually)
     first, second = found.roles[0].replicas
     assert (found.state, first.state, first.exit_code) == (
@@ -522,7 +522,7 @@ def test_a_cancel_in_a_queue_remembers_what_has_ended(
     with fake.cluster.lock:
         fake.cluster.patch("jobs", "default", "trouble-main", {"spec": {"suspend": False}})
     eventually(lambda: status(scheduler).roles[0].replicas[0].exit_code == 0, 60)
-    scheduler.cancel("trouble")
+    scheduler.cancel(["trouble"])
     found = ended(scheduler, eventually)
     assert not fake.cluster.items("jobs")
     first = found.roles[0].replicas[0]
@@ -550,7 +550,7 @@ def test_a_cancel_takes_a_job_out_of_its_queue(
     """
     start(scheduler, shell("true"), queue=queue, jobset=jobset)
     eventually(lambda: f"waits in queue {queue or 'default'}" in status(scheduler).msg, 60)
-    assert scheduler.cancel("trouble")
+    assert scheduler.cancel(["trouble"])
     assert ended(scheduler, eventually).state is AppState.CANCELLED
     eventually(lambda: not fake.cluster.items("jobs") + fake.cluster.items("jobsets"), 60)
 
@@ -648,9 +648,12 @@ def test_prune_by_age(fake: Any, scheduler: Any, shell: Any, eventually: Any) ->
     assert list(scheduler.prune(older_than=3600)) == []
     later = time.time() + 7200
     assert list(scheduler.prune(older_than=3600, now=later, dry_run=True)) == ["old"]
-    assert scheduler.describe("old") is not None
+    assert scheduler.describe(["old"])["old"] is not None
     assert list(scheduler.prune(older_than=3600, now=later)) == ["old"]
-    assert scheduler.describe("old") is None and scheduler.describe("new") is not None
+    assert (
+        scheduler.describe(["old"])["old"] is None
+        and scheduler.describe(["new"])["new"] is not None
+    )
     with pytest.raises(UnsupportedFeature, match="max_size"):
         scheduler.prune(max_size=1)
 

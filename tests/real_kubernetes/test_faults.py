@@ -44,7 +44,7 @@ def start(scheduler: Any, namespace: str, app: AppDef, app_id: str = "fault", **
 
 def status(scheduler: Any, app_id: str) -> AppStatus:
     """Return the status of an app that is there, as its owner sees it."""
-    found = scheduler.describe(app_id)
+    found = scheduler.describe([app_id])[app_id]
     assert found is not None
     reconcile(scheduler, found)
     return found.status  # type: ignore[no-any-return]
@@ -65,7 +65,7 @@ def test_quota(cluster: Any, namespace: str, scheduler: Any, eventually: Any) ->
     app_id = start(scheduler, namespace, shell("true"))
     found = eventually(lambda: "exceeded quota" in (it := status(scheduler, app_id)).msg and it, 60)
     assert not found.is_terminal()
-    scheduler.cancel(app_id)
+    scheduler.cancel([app_id])
     assert reaches(scheduler, eventually, app_id, AppState.CANCELLED).cancel_requested
     jobs = {"metadata": {"name": "j"}, "spec": {"hard": {"count/jobs.batch": "0"}}}
     cluster.ask("POST", f"/api/v1/namespaces/{namespace}/resourcequotas", jobs)
@@ -122,7 +122,7 @@ def test_a_readers_rights(
     reader = create_scheduler("reader")
     found = eventually(
         lambda: (
-            (it := reader.describe(app_id)).needs_reconcile
+            (it := reader.describe([app_id])[app_id]).needs_reconcile
             and it.status.state is AppState.RUNNING
             and it
         ),
@@ -133,7 +133,7 @@ def test_a_readers_rights(
     checks = {name: ok for name, ok, _ in reader.diagnose()}
     assert checks["observe"] and not checks["submit"]
     with pytest.raises(SchedulerUnavailable, match="cannot patch"):
-        reader.cancel(app_id)
+        reader.cancel([app_id])
     reader.close()
     assert reaches(scheduler, eventually, app_id, AppState.FAILED).msg.startswith("bad/0")
 
@@ -193,7 +193,7 @@ def test_a_place_that_the_server_has_forgotten(
     try:
         watch.update([app_id])
         eventually(lambda: watch.wait(1.0) and 410 in seen, 60)
-        scheduler.cancel(app_id)
+        scheduler.cancel([app_id])
         eventually(
             lambda: watch.wait(1.0) and status(scheduler, app_id).state is AppState.CANCELLED, 60
         )

@@ -60,7 +60,9 @@ def test_inside_of_a_pod(
         app_id,
         Submission(app, app.digest(), "tests", cfg.cfg(), id_given=True),
     )
-    found = eventually(lambda: (it := scheduler.describe(app_id).status).is_terminal() and it, 100)
+    found = eventually(
+        lambda: (it := scheduler.describe([app_id])[app_id].status).is_terminal() and it, 100
+    )
     lines = list(log_lines(scheduler, app_id, "main", 0))
     assert (found.state, lines) == (AppState.SUCCEEDED, ["SUCCEEDED from within\n", "\n"]), "".join(
         lines

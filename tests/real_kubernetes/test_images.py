@@ -58,7 +58,7 @@ def test_a_node_pulls_what_was_pushed(
             request, app_id, Submission(app, app.digest(), "tests", cfg.cfg(), id_given=True)
         )
         found = eventually(
-            lambda: (it := scheduler.describe(app_id).status).is_terminal() and it, 90
+            lambda: (it := scheduler.describe([app_id])[app_id].status).is_terminal() and it, 90
         )
         assert found.state is AppState.SUCCEEDED, found
         assert list(log_lines(scheduler, app_id, "main", 0)) == ["trained in /workspace\n"]

@@ -41,7 +41,9 @@ def test_an_overlay_runs(
         app_id,
         Submission(app, app.digest(), "tests", cfg.cfg(), id_given=True),
     )
-    found = eventually(lambda: (it := scheduler.describe(app_id).status).is_terminal() and it, 60)
+    found = eventually(
+        lambda: (it := scheduler.describe([app_id])[app_id].status).is_terminal() and it, 60
+    )
     assert found.state is AppState.SUCCEEDED, found
     pod = cluster.items(namespace, "pods")[0]["spec"]
     if "volumes" in overlay:

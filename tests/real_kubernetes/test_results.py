@@ -32,7 +32,7 @@ def finished(
     app_id = f"{namespace}:r"
     submission = Submission(app, app.digest(), "tests", cfg.cfg(), id_given=True)
     scheduler.submit(scheduler.convert(app, cfg), app_id, submission)
-    eventually(lambda: scheduler.describe(app_id).status.is_terminal(), 90)
+    eventually(lambda: scheduler.describe([app_id])[app_id].status.is_terminal(), 90)
     return app_id
 
 
@@ -46,7 +46,7 @@ def test_results_and_errors_come_with_the_status(
     app_id = finished(scheduler, eventually, namespace, command)
     found = json.loads(scheduler.results_store(app_id).read("0.json"))
     assert found["results"] == {"loss": 0.5}
-    status = scheduler.describe(app_id).status
+    status = scheduler.describe([app_id])[app_id].status
     assert status.state is (AppState.SUCCEEDED if end == "exit 0" else AppState.FAILED)
     if end != "exit 0":
         assert "ValueError: no" in status.msg and json.loads(status.structured_error_msg) == {

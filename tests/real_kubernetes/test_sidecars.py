@@ -17,7 +17,7 @@ def ended(scheduler: Any, eventually: Any, app_id: str) -> AppStatus:
     """Wait for the end of an app as its owner."""
 
     def look() -> AppStatus | None:
-        found = scheduler.describe(app_id)
+        found = scheduler.describe([app_id])[app_id]
         reconcile(scheduler, found)
         return found.status if found.status.is_terminal() else None
 
@@ -42,7 +42,7 @@ def test_a_container_that_runs_on_holds_the_job(
     submission = Submission(app, app.digest(), "tests", options.cfg(), id_given=True)
     scheduler.submit(scheduler.convert(app, options), app_id, submission)
     text = "its program has ended (7), but container proxy still runs"
-    eventually(lambda: text in scheduler.describe(app_id).status.msg, 60)
+    eventually(lambda: text in scheduler.describe([app_id])[app_id].status.msg, 60)
     final = ended(scheduler, eventually, app_id)
     assert final.state is AppState.FAILED
     assert final.roles[0].replicas[0].exit_code == 7

@@ -75,7 +75,7 @@ def test_places_that_are_none(runner: Runner, shell_app: ShellApp, tmp_path: Pat
             runner.run(app, "slurm", {"checkpoint_base": base}, app_id="none")
         assert "-c checkpoint_base=FOLDER" in str(caught.value)
     assert not Path("/dev/shm/transload-test/none").exists()
-    assert runner.scheduler("slurm").describe("none") is None
+    assert runner.scheduler("slurm").describe(["none"])["none"] is None
     Path("/dev/shm/transload-test").rmdir()
 
 
@@ -104,6 +104,6 @@ def test_checkpoints_behind_a_login_node(far: Runner, shell_app: ShellApp) -> No
     assert found.path.endswith("/checkpoints/there/main") and found.size
     store = scheduler.checkpoint_store("there", "main")
     assert store is not None and store.read("steps") == b"x\n"
-    assert scheduler.describe("there").checkpoints == "there"  # type: ignore[union-attr]
+    assert scheduler.describe(["there"])["there"].checkpoints == "there"  # type: ignore[union-attr]
     far.delete(handle)
     assert not Path(found.path).exists()

@@ -168,7 +168,7 @@ def test_cuts(
         running = pool.submit(batches)
         cutter.run()
         number = running.result()
-        states = _again(lambda: scheduler.describe_many(list(found)))
+        states = _again(lambda: scheduler.describe(list(found)))
         for app_id in found:
             scheduler.delete(app_id)
     pauses = [round(pause, 1) for pause in sorted(cutter.pauses)]

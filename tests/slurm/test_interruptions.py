@@ -215,7 +215,7 @@ def test_another_signal_where_jobs_are_preempted(preempting: Runner, shell_app: 
         preempting.run(app, "slurm", {"partition": "graceful"}, app_id="refused")
     assert caught.value.field == "roles[0].notice.signal"
     assert "use TERM, or a partition that is not pre-empted" in str(caught.value)
-    assert preempting.scheduler("slurm").describe("refused") is None
+    assert preempting.scheduler("slurm").describe(["refused"])["refused"] is None
     handle = preempting.run(app, "slurm", {"partition": "high"})
     assert _end(preempting, handle).state is AppState.SUCCEEDED
 

@@ -596,7 +596,7 @@ def test_cut_connection_is_opened_again(
         scheduler = far.scheduler("slurm")
         with pytest.raises(SchedulerUnavailable):
             for _ in range(3):
-                scheduler.describe("x")
+                scheduler.describe(["x"])["x"]
         login.let_in()
     status = far.wait(handle, timeout=60)
     assert status is not None and status.state is AppState.SUCCEEDED
@@ -720,7 +720,7 @@ def test_a_submit_outlives_a_long_refusal(
         end = time.monotonic() + away
         while time.monotonic() < end:
             with pytest.raises(SchedulerUnavailable):
-                far.scheduler("slurm").describe("x")
+                far.scheduler("slurm").describe(["x"])["x"]
             time.sleep(0.5)
     finally:
         login.let_in()

@@ -372,7 +372,8 @@ def test_job_that_the_controller_has_forgotten(
         state.write_text(json.dumps(written))
         os.rename(cluster.base / "jobcomp.txt", cluster.base / "jobcomp.away")
         try:
-            unknown = SlurmScheduler("tests").describe(parse_app_handle(bad).app_id)
+            bad_id = parse_app_handle(bad).app_id
+            unknown = SlurmScheduler("tests").describe([bad_id])[bad_id]
             assert unknown is not None
             assert unknown.status.state is AppState.UNKNOWN
         finally:
@@ -521,11 +522,10 @@ def test_job_that_only_the_accounting_knows(
             for path in [*folder.rglob("states.jsonl"), folder / "slurm.json"]:
                 path.unlink(missing_ok=True)
             assert name
-        found = {
-            name: SlurmScheduler("t").describe(parse_app_handle(h).app_id)
-            for name, h in handles.items()
-        }
-        states = {name: str(each.status.state) for name, each in found.items() if each}
+        ids = {name: parse_app_handle(handle).app_id for name, handle in handles.items()}
+        found = SlurmScheduler("t").describe(ids.values())
+        described = {name: found[app_id] for name, app_id in ids.items()}
+        states = {name: str(each.status.state) for name, each in described.items() if each}
         assert states == {
             "cancelled": "CANCELLED",
             "failed": "FAILED",
@@ -561,7 +561,8 @@ def test_database_is_away_and_comes_back(
         asking = SlurmScheduler("t")
 
         def state() -> AppState | None:
-            found = asking.describe(parse_app_handle(handle).app_id)
+            app_id = parse_app_handle(handle).app_id
+            found = asking.describe([app_id])[app_id]
             return found.status.state if found else None
 
         assert state() is AppState.UNKNOWN

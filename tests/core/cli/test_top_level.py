@@ -170,11 +170,11 @@ class Moody(LocalScheduler):
 
     silent = True
 
-    def describe_many(self, app_ids: Any) -> Any:
+    def describe(self, app_ids: Any) -> Any:
         """Not reachable while ``silent``."""
         if self.silent:
             raise SchedulerUnavailable("moody: no route to the cluster")
-        return super().describe_many(app_ids)
+        return super().describe(app_ids)
 
     def list(self) -> Any:
         """Not reachable while ``silent``."""
@@ -249,12 +249,12 @@ def test_unknown_for_a_while(
     """A scheduler that is silent for a while costs nothing but time."""
     queries = count()
 
-    def describe_many(self: Moody, app_ids: Any) -> Any:
+    def describe(self: Moody, app_ids: Any) -> Any:
         if next(queries) < 5:
             raise SchedulerUnavailable("moody: no route to the cluster")
-        return LocalScheduler.describe_many(self, app_ids)
+        return LocalScheduler.describe(self, app_ids)
 
-    monkeypatch.setattr(Moody, "describe_many", describe_many)
+    monkeypatch.setattr(Moody, "describe", describe)
     monkeypatch.setattr(Moody, "silent", False)
     result = invoke("run", "-s", "moody", component_file)
     assert result.code == 0

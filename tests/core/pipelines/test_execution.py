@@ -255,9 +255,7 @@ def test_intended_id_before_submit_handle_before_poll(
 
     class Store(MemoryStore):
         def put(self, record: dict[str, Any]) -> None:
-            calls.append(
-                (len(control.calls("submit")), len(control.calls("describe_many")), record)
-            )
+            calls.append((len(control.calls("submit")), len(control.calls("describe")), record))
             super().put(record)
 
     execution(runner, {"results": {}}, store=Store()).run()

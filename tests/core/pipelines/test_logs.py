@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -44,10 +45,11 @@ class Paper:
             "a", [Role(role, "i", entrypoint="e", num_replicas=counts[role]) for role in roles]
         )
 
-    def describe(self, app_id: str) -> AppDescription | None:
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Describe the app, or not."""
         self._maybe_fail()
-        return AppDescription(app_id, AppStatus(AppState.SUCCEEDED), self._app)
+        ended = AppStatus(AppState.SUCCEEDED)
+        return {app_id: AppDescription(app_id, ended, self._app) for app_id in app_ids}
 
     def log_read(self, app_id: str, query: LogQuery) -> LogPage:
         """Return a page of random size."""

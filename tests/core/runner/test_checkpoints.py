@@ -18,7 +18,7 @@ from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedScheduler
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
 
@@ -39,11 +39,12 @@ class Keeping(ScriptedScheduler):
         self.submissions[app_id] = submission
         return super().submit(request, app_id, submission)
 
-    def describe(self, app_id: str) -> AppDescription | None:
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Say under which name the checkpoints are kept."""
-        found = super().describe(app_id)
-        if found is not None and app_id in self.submissions:
-            found.checkpoints = self.submissions[app_id].checkpoints
+        found = super().describe(app_ids)
+        for app_id, description in found.items():
+            if description is not None and app_id in self.submissions:
+                description.checkpoints = self.submissions[app_id].checkpoints
         return found
 
 
@@ -96,7 +97,7 @@ def test_a_job_goes_on_with_the_checkpoints_of_an_ended_one(runner: Runner) -> N
     )
     assert folders(plan) == [None, "/kept/first/trainer"]
     second = plan.submit()
-    found = scheduler.describe("second")
+    found = scheduler.describe(["second"])["second"]
     assert found is not None
     assert found.checkpoints == "first"
     second.cancel()

@@ -40,7 +40,7 @@ class Board:
         for each in self.watches:
             each.tell(app_id)
 
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Answer as set, without jobs that were never set."""
         self.queries.append(sorted(app_ids))
         if self.error is not None:
@@ -389,12 +389,12 @@ def test_a_slow_scheduler_delays_nobody_else() -> None:
     slow, quick = Board(), Board(push=True)
     asked, answer = threading.Event(), threading.Event()
 
-    def describe_many(app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+    def describe(app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         asked.set()
         assert answer.wait(60)
         return {app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED)) for app_id in app_ids}
 
-    slow.describe_many = describe_many  # type: ignore[method-assign]
+    slow.describe = describe  # type: ignore[method-assign]
     quick.set("b", AppState.RUNNING)
     late, seen = collect(runner_of(slow), "a"), collect(runner_of(quick), "b")
     assert asked.wait(10)
@@ -457,11 +457,11 @@ async def test_waiting_costs_no_time_of_the_processor(runner: Runner) -> None:
     board = Board()
     answer = threading.Event()
 
-    def describe_many(app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+    def describe(app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         answer.wait(60)
         return {app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED)) for app_id in app_ids}
 
-    board.describe_many = describe_many  # type: ignore[method-assign]
+    board.describe = describe  # type: ignore[method-assign]
     waiting = asyncio.create_task(runner_of(board).job("board://t/a").wait_async())
     await asyncio.sleep(0.05)
     before = time.process_time()
@@ -603,7 +603,7 @@ def test_tending_that_fails_ends_nobodys_waiting() -> None:
     class Clumsy(Board):
         failed = False
 
-        def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
             return {
                 app_id: AppDescription(app_id, AppStatus(AppState.SUCCEEDED), needs_reconcile=True)
                 for app_id in app_ids

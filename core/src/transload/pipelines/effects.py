@@ -293,7 +293,7 @@ class Effects:
         handle = stored.handle or place.handle_of(stored.attempt)
         scheduler, app_id = self.locate(handle)
         try:
-            found = scheduler.describe(app_id)
+            found = scheduler.describe([app_id])[app_id]
         except SchedulerUnavailable as exc:
             unknown = AppStatus(AppState.UNKNOWN, msg=str(exc))
             return Newest(handle, stored.attempt, unknown)

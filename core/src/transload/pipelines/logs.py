@@ -242,7 +242,7 @@ class LogForwarder:
         """Find out which replicas there are. Once a job is described, they do not change."""
         if self._discovered:
             return
-        description = scheduler.describe(app_id)
+        description = scheduler.describe([app_id])[app_id]
         if description is None:
             return
         streams = [Stream.STDOUT, Stream.STDERR]

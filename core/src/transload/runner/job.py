@@ -79,7 +79,7 @@ class Job:
         Raises:
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
-        return self.scheduler.describe(self.app_id)
+        return self.scheduler.describe([self.app_id])[self.app_id]
 
     def need_description(self) -> AppDescription:
         """Return all that its scheduler knows of it.
@@ -287,7 +287,7 @@ class Job:
             AppNotFound: if it is gone.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
-        if not self.scheduler.cancel(self.app_id):
+        if not self.scheduler.cancel([self.app_id]):
             raise AppNotFound(self.handle)
 
     def delete(self) -> None:

@@ -246,7 +246,7 @@ class Schedulers:
         found: dict[str, AppStatus | None] = {}
         for name, ids in grouped.items():
             try:
-                described = self.get(name).describe_many(list(ids.values()))
+                described = self.get(name).describe(list(ids.values()))
             except SchedulerUnavailable as exc:
                 found.update({handle: AppStatus(AppState.UNKNOWN, msg=str(exc)) for handle in ids})
                 continue

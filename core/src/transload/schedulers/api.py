@@ -67,6 +67,7 @@ __all__ = [
     "Submission",
     "Visibility",
     "Watch",
+    "cancel_each",
     "check_replica",
     "damaged_message",
     "reconcile",
@@ -373,8 +374,8 @@ class SchedulerBase(ABC, Generic[Opts]):
 
     Any thread may call any method. If the scheduler cannot be reached, methods raise
     `SchedulerUnavailable`. If a query has no answer for one job, the state of that job is UNKNOWN.
-    For a job that does not exist, `describe` returns None, `cancel` and `delete` return False, and
-    the other methods raise `AppNotFound`.
+    For a job that does not exist, `describe` has None, `cancel` leaves it out, `delete` returns False,
+    and the other methods raise `AppNotFound`.
 
     Attributes:
         name: name of the scheduler in handles.
@@ -417,18 +418,22 @@ class SchedulerBase(ABC, Generic[Opts]):
         """
 
     @abstractmethod
-    def describe(self, app_id: str) -> AppDescription | None:
-        """Return the description of a job, or None only if it certainly does not exist.
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return the descriptions of jobs, by as few queries as the engine allows.
 
-        If its state is unknown, the description has the state UNKNOWN.
+        One that certainly does not exist has None. One whose state cannot be told has the state
+        UNKNOWN.
         """
 
     @abstractmethod
-    def cancel(self, app_id: str) -> bool:
-        """Request the end of a job, without waiting for it. A job that has ended does not change.
+    def cancel(self, app_ids: Collection[str]) -> set[str]:
+        """Request the end of jobs, without waiting for it. A job that has ended does not change.
 
         Returns:
-            False if there is no such job.
+            Those of the ids that there are jobs of.
+
+        Raises:
+            SchedulerUnavailable: if one could not be asked to end. The others were.
         """
 
     @abstractmethod
@@ -544,10 +549,6 @@ class SchedulerBase(ABC, Generic[Opts]):
         """
         return app_id
 
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return the descriptions of many jobs. The default makes one query for each job."""
-        return {app_id: self.describe(app_id) for app_id in app_ids}
-
     def reconcile(self, app_id: str) -> None:
         """Do the pending steps of a job (`AppDescription.needs_reconcile`) as its owner.
 
@@ -559,7 +560,7 @@ class SchedulerBase(ABC, Generic[Opts]):
 
         This includes deleted jobs. The default tells whether there is one now.
         """
-        return self.describe(app_id) is not None
+        return self.describe([app_id])[app_id] is not None
 
     def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
         """Return the jobs whose ids are ``<prefix>-<number>``, in the order of their numbers.
@@ -574,7 +575,7 @@ class SchedulerBase(ABC, Generic[Opts]):
         found: list[tuple[int, AppDescription | None]] = []
         for number in count():
             app_id = f"{prefix}-{number}"
-            description = self.describe(app_id)
+            description = self.describe([app_id])[app_id]
             if description is None and not self.existed(app_id):
                 break
             found.append((number, description))
@@ -847,6 +848,26 @@ def damaged_message(what: str, why: str = "") -> str:
     """
     found = f"is damaged: {why}" if why else "is damaged"
     return f"{what} {found}; `transload delete --force` removes the job"
+
+
+def cancel_each(app_ids: Collection[str], cancel: Callable[[str], bool]) -> set[str]:
+    """Request the end of each job, like `SchedulerBase.cancel`, where an engine is asked for one.
+
+    Args:
+        app_ids: the jobs.
+        cancel: requests the end of one, and returns whether there is such a job.
+    """
+    there = set()
+    problem = None
+    for app_id in app_ids:
+        try:
+            if cancel(app_id):
+                there.add(app_id)
+        except SchedulerUnavailable as exc:
+            problem = problem or exc
+    if problem is not None:
+        raise problem
+    return there
 
 
 def check_replica(app_id: str, replicas: Mapping[str, int] | None, role: str, k: int) -> None:

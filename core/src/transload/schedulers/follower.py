@@ -366,7 +366,7 @@ class Follower:
 
     def _describe(self, apps: set[str]) -> dict[str, AppStatus | None]:
         try:
-            found = self.scheduler.describe_many(list(apps))
+            found = self.scheduler.describe(list(apps))
             for description in found.values():
                 reconcile(self.scheduler, description)
         except Exception as exc:

@@ -31,6 +31,7 @@ from transload.schedulers.api import (
     SchedulerBase,
     Submission,
     Watch,
+    cancel_each,
 )
 from transload.schedulers.chains import number_in_chain
 from transload.specs import (
@@ -184,22 +185,16 @@ class DockerScheduler(SchedulerBase[DockerOptions]):
 
     # -- afterwards
 
-    def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job, or None if it does not exist.
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return what is known of jobs, by asking the engine for its lists.
 
         Raises:
             SchedulerUnavailable: if the engine cannot be reached.
         """
-        return self._description(app_id, self._facts(app_id))
-
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` for many jobs, by asking the engine for its lists."""
-        ids = set(app_ids)
-        if not ids:
+        if not app_ids:
             return {}
-        if len(ids) == 1:
-            return {app_id: self.describe(app_id) for app_id in ids}
-        found = self._engine.facts()
+        alone = next(iter(app_ids)) if len(app_ids) == 1 else None
+        found = self._engine.facts(alone)
         return {app_id: self._description(app_id, found.get(app_id, Facts())) for app_id in app_ids}
 
     def _facts(self, app_id: str) -> Facts:
@@ -306,14 +301,20 @@ class DockerScheduler(SchedulerBase[DockerOptions]):
                 rows.append(ListAppResponse(app_id, _unread_status(facts).state))
         return sorted(rows, key=lambda row: row.created or 0.0, reverse=True)
 
-    def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job, without waiting for it.
+    def cancel(self, app_ids: Collection[str]) -> set[str]:
+        """Ask for the end of jobs, without waiting for it.
 
         An ended job stays.
 
         Returns:
-            False if there is no such job.
+            Those of the ids that there are jobs of.
+
+        Raises:
+            SchedulerUnavailable: if one could not be asked to end.
         """
+        return cancel_each(app_ids, self._cancel)
+
+    def _cancel(self, app_id: str) -> bool:
         # the lock keeps others from starting containers while this is noted
         with self._home.lock(app_id):
             facts = self._facts(app_id)
@@ -361,7 +362,7 @@ class DockerScheduler(SchedulerBase[DockerOptions]):
         if facts.plan is None:
             return False
         if not self._status(facts).is_terminal():
-            self.cancel(app_id)
+            self._cancel(app_id)
             plan = facts.plan
             self._await_end(app_id, max(plan.seconds_to_end(role.name) for role in plan.roles))
         try:

@@ -28,6 +28,7 @@ from transload.schedulers.api import (
     SchedulerBase,
     Submission,
     Watch,
+    cancel_each,
 )
 from transload.schedulers.chains import number_in_chain
 from transload.specs import AppDef, AppState, AppStatus, Role, make_app_handle
@@ -185,15 +186,14 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
 
     # -- afterwards
 
-    def describe(self, app_id: str) -> AppDescription | None:
-        """Return the description of a job, or None if it does not exist."""
-        facts = self._facts(app_id)
-        return self._description(app_id, facts, explained=True)
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return the descriptions of jobs, with three queries for each namespace.
 
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return the descriptions of many jobs, with three queries for each namespace."""
-        if len(set(app_ids)) == 1:
-            return {app_id: self.describe(app_id) for app_id in app_ids}
+        Of one job alone, it is also asked why it waits.
+        """
+        if len(app_ids) == 1:
+            (app_id,) = app_ids
+            return {app_id: self._description(app_id, self._facts(app_id), explained=True)}
         places = {app_id: names.place(app_id) for app_id in app_ids}
         facts: dict[tuple[str, str], Facts] = {}
         for namespace in {namespace for namespace, _ in places.values()}:
@@ -344,15 +344,18 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
                 self.delete(app_id)
         return app_ids
 
-    def cancel(self, app_id: str) -> bool:
-        """End a job within seconds.
+    def cancel(self, app_ids: Collection[str]) -> set[str]:
+        """End jobs within seconds.
 
         A job that has ended is not changed.
 
         Returns:
-            False if there is no such job.
+            Those of the ids that there are jobs of.
+
+        Raises:
+            SchedulerUnavailable: if one could not be asked to end.
         """
-        return self._owner.cancel(app_id)
+        return cancel_each(app_ids, self._owner.cancel)
 
     def delete(self, app_id: str) -> bool:
         """Delete a job, after ending it if it runs.
@@ -369,7 +372,7 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
             self._delete_damaged(app_id, facts)
             return True
         if not self._owner.decision(app_id, facts).status.is_terminal():
-            self.cancel(app_id)
+            self._owner.cancel(app_id)
             facts = self._ended(app_id, facts)
         if facts.kind == plan.APP:
             self._owner.forget(app_id, facts)

@@ -138,7 +138,7 @@ def _read_end(end: _End) -> None:
     parsed = parse_app_handle(end.run_id)
     with get_runner() as runner:
         backend = runner.scheduler(parsed.scheduler_backend)
-        found = backend.describe(parsed.app_id)
+        found = backend.describe([parsed.app_id])[parsed.app_id]
         if found is None:
             raise AppNotFound(end.run_id)
         # the job itself uses the session that submitted it

@@ -14,7 +14,10 @@ from transload.errors import SchedulerUnavailable
 from transload.keeper import layout
 from transload.keeper.logindex import STREAMS
 from transload.keeper.rules import cancelled_for
-from transload.schedulers.api import Submission
+from transload.schedulers.api import (
+    Submission,
+    cancel_each,
+)
 from transload.schedulers.cancelling import asker
 from transload.schedulers.folder import store
 from transload.schedulers.folder.scheduler import FolderScheduler
@@ -429,17 +432,20 @@ class Apps(FolderScheduler):
             words[app_id] = _word_of(job)
         return words
 
-    def cancel(self, app_id: str) -> bool:
-        """Ask Slurm to end a job, without waiting for it.
+    def cancel(self, app_ids: Collection[str]) -> set[str]:
+        """Ask Slurm to end jobs, without waiting for it.
 
         An ended job stays.
 
         Returns:
-            False if there is no such job.
+            Those of the ids that there are jobs of.
 
         Raises:
-            SchedulerUnavailable: if Slurm cannot be asked, or refuses.
+            SchedulerUnavailable: if Slurm cannot be asked for one, or refuses.
         """
+        return cancel_each(app_ids, self._cancel)
+
+    def _cancel(self, app_id: str) -> bool:
         record = store.read_record(self.home, app_id)
         if record == {}:
             self._cancel_damaged(app_id)

@@ -110,7 +110,7 @@ class Helper:
 
     def do_describe(self, app_ids: list[str]) -> dict[str, Any]:
         """Tell what is known of jobs."""
-        found = self._apps.describe_many(app_ids)
+        found = self._apps.describe(app_ids)
         return {
             app_id: None if each is None else wire.description_to_dict(each)
             for app_id, each in found.items()
@@ -150,10 +150,10 @@ class Helper:
         """Tell whether a job is, or was, here."""
         return self._apps.existed(app_id)
 
-    def do_cancel(self, app_id: str, who: str) -> bool:
-        """Cancel a job."""
+    def do_cancel(self, app_ids: list[str], who: str) -> list[str]:
+        """Cancel jobs, and return those that there are."""
         with cancelling_for(who):
-            return self._apps.cancel(app_id)
+            return sorted(self._apps.cancel(app_ids))
 
     def do_delete(self, app_id: str) -> bool:
         """Delete a job."""

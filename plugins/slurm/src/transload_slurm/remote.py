@@ -141,7 +141,7 @@ class RemoteApps:
 
     # -- afterwards
 
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
         """Return what is known of jobs.
 
         Raises:
@@ -159,7 +159,7 @@ class RemoteApps:
         Raises:
             AppNotFound: if there is no such app.
         """
-        found = self.describe_many([app_id])[app_id]
+        found = self.describe([app_id])[app_id]
         if found is None:
             raise AppNotFound(app_id)
         base = found.tracker_base
@@ -193,9 +193,9 @@ class RemoteApps:
         """Return the user's jobs, newest first."""
         return [wire.row_from_dict(data) for data in self.connection.call("list")]
 
-    def cancel(self, app_id: str) -> bool:
-        """Ask for the end of a job."""
-        return bool(self.connection.call("cancel", app_id=app_id, who=asker()))
+    def cancel(self, app_ids: Collection[str]) -> set[str]:
+        """Ask for the end of jobs."""
+        return set(self.connection.call("cancel", app_ids=list(app_ids), who=asker()))
 
     def delete(self, app_id: str) -> bool:
         """Delete a job, which is ended first if it runs."""

@@ -180,13 +180,12 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
         """Submit a job, all or nothing, or reattach to it (see `Apps.submit`)."""
         return self.apps.submit(request, app_id, submission)
 
-    def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job, if there is one. It is UNKNOWN if Slurm cannot say."""
-        return self.describe_many([app_id])[app_id]
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return what is known of jobs, with one query to Slurm for all that have not ended.
 
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` of many jobs, with one query to Slurm for all that have not ended."""
-        return self.apps.describe_many(app_ids)
+        One is UNKNOWN if Slurm cannot say.
+        """
+        return self.apps.describe(app_ids)
 
     def existed(self, app_id: str) -> bool:
         """Tell whether a job of that id is or was here.
@@ -207,9 +206,9 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
         """Return the user's jobs, of all sessions, newest first."""
         return self.apps.list()
 
-    def cancel(self, app_id: str) -> bool:
-        """Ask Slurm to end a job, as `Apps.cancel` does."""
-        return self.apps.cancel(app_id)
+    def cancel(self, app_ids: Collection[str]) -> set[str]:
+        """Ask Slurm to end jobs, as `Apps.cancel` does."""
+        return self.apps.cancel(app_ids)
 
     def delete(self, app_id: str) -> bool:
         """Delete a job, as `Apps.delete` does."""

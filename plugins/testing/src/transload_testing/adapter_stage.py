@@ -140,7 +140,7 @@ class Stage:
         return [
             each
             for each in self.control.calls(app_id=app_id)
-            if each["call"] in ("describe", "describe_many", "chain")
+            if each["call"] in ("describe", "chain")
         ]
 
     def ended(self) -> Observed:

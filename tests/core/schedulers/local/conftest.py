@@ -88,7 +88,7 @@ class Local:
 
     def status(self, app_id: str) -> AppStatus:
         """Return the status of an app that exists."""
-        found = self.scheduler.describe(app_id)
+        found = self.scheduler.describe([app_id])[app_id]
         assert found is not None, f"{app_id} does not exist"
         return found.status
 
@@ -169,7 +169,7 @@ def local(transload_home: Path) -> Iterator[Local]:
     wrapped = Local(transload_home)
     yield wrapped
     for row in wrapped.scheduler.list():
-        wrapped.scheduler.cancel(row.app_id)
+        wrapped.scheduler.cancel([row.app_id])
     for row in wrapped.scheduler.list():
         wrapped.wait(row.app_id)
     wrapped.scheduler.close()

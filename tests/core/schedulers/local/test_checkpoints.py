@@ -43,7 +43,7 @@ def test_a_record_that_names_another_folder(local, name: object) -> None:
     record.write_text(json.dumps({**json.loads(record.read_text()), "checkpoints": name}))
     assert "is damaged" in local.status(app_id).msg
     local.scheduler.delete(app_id)
-    assert local.scheduler.describe(app_id) is None
+    assert local.scheduler.describe([app_id])[app_id] is None
     assert local.status(other).state is AppState.SUCCEEDED
 
 
@@ -53,4 +53,4 @@ def test_no_room_for_checkpoints(local) -> None:
     (local.home / "local" / "checkpoints").write_text("in the way")
     with pytest.raises(SubmitError, match="cannot keep checkpoints in .*checkpoints"):
         local.run(role(local, 1), app_id="none", checkpoints="job")
-    assert local.scheduler.describe("none") is None
+    assert local.scheduler.describe(["none"])["none"] is None

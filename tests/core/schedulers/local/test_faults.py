@@ -97,7 +97,7 @@ def test_reboot(local) -> None:
 def make_stale(local, app_id: str, pid: int, **record: str) -> None:
     """Leave an ended job as a crash would, not ended, without keeper, with another's pid."""
     before = layout.read_json(str(local.folder(app_id) / "states.jsonl"))
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     local.wait(app_id)
     before["processes"] = [[pid, 12345]]
     (local.folder(app_id) / "cancel").unlink()
@@ -117,7 +117,7 @@ def test_recycled_pid_is_never_signalled(local) -> None:
     stranger = subprocess.Popen(["sleep", "300"], start_new_session=True)
     try:
         make_stale(local, app_id, stranger.pid)
-        local.scheduler.cancel(app_id)
+        local.scheduler.cancel([app_id])
         assert "keeper died" in local.wait(app_id).msg
         local.scheduler.delete(app_id)
         assert stranger.poll() is None
@@ -156,7 +156,7 @@ def test_really_recycled_pid(local) -> None:
         pytest.skip("not run: the pid went to others each time")
     try:
         assert local.status(app_id).state is AppState.SUCCEEDED
-        local.scheduler.cancel(app_id)
+        local.scheduler.cancel([app_id])
         local.scheduler.delete(app_id)
         assert stranger.poll() is None
     finally:
@@ -216,7 +216,7 @@ def test_stubborn_replica_and_grandchild(local, eventually) -> None:
     app_id = local.run(local.sh(script))
     pids = [int(local.line(app_id, word).split()[1]) for word in ("inner", "outer")]
     started = time.monotonic()
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     assert time.monotonic() - started < 3  # well before the grace period is over
     assert local.status(app_id).cancel_requested
     assert not local.status(app_id).is_terminal()
@@ -349,7 +349,7 @@ def test_zombies_are_dead(local) -> None:
         script = "import os, time\nif os.fork() == 0: os._exit(0)\nprint('up', flush=True)\ntime.sleep(300)"
         app_id = local.run(Role("main", "", entrypoint=sys.executable, args=["-c", script]))
         local.line(app_id, "up")
-        local.scheduler.cancel(app_id)
+        local.scheduler.cancel([app_id])
         assert local.wait(app_id, timeout=4).state is AppState.CANCELLED
     finally:
         zombie.wait()
@@ -409,7 +409,7 @@ def test_cancel_on_a_full_disk(local, eventually, replicas: int) -> None:
         with open(filler, "wb", buffering=0) as file, pytest.raises(OSError):
             while True:
                 file.write(b"x" * 4096)
-        local.scheduler.cancel(app_id)
+        local.scheduler.cancel([app_id])
         eventually(lambda: not local.alive(pid), timeout=5)
         assert local.status(app_id).cancel_requested
         status = local.wait(app_id)
@@ -471,7 +471,7 @@ def test_folder_removed_under_a_running_app(local, eventually) -> None:
 
     eventually(removed)
     eventually(lambda: not local.alive(pid) and not local.alive(keeper))
-    assert local.scheduler.describe(app_id) is None
+    assert local.scheduler.describe([app_id])[app_id] is None
 
 
 def test_keeper_sigterm_is_no_cancel(local) -> None:
@@ -490,7 +490,7 @@ def test_cancel_before_the_keepers_sigterm(local) -> None:
         local.sh("trap '' TERM; echo up; while :; do sleep 0.05; done", notice=Notice(0.5))
     )
     local.line(app_id, "up")
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     os.kill(local.keeper(app_id), signal.SIGTERM)
     status = local.wait(app_id)
     assert (
@@ -569,7 +569,7 @@ def test_cancel_as_soon_as_an_app_can_be_seen(local) -> None:
         stop = threading.Event()
 
         def cancel(app_id: str = app_id, stop: threading.Event = stop) -> None:
-            while not stop.is_set() and not local.scheduler.cancel(app_id):
+            while not stop.is_set() and not local.scheduler.cancel([app_id]):
                 pass
 
         thread = threading.Thread(target=cancel)
@@ -579,7 +579,7 @@ def test_cancel_as_soon_as_an_app_can_be_seen(local) -> None:
         finally:
             stop.set()
             thread.join()
-        local.scheduler.cancel(app_id)
+        local.scheduler.cancel([app_id])
         assert local.wait(app_id, timeout=20).state is AppState.CANCELLED
 
 

@@ -41,7 +41,7 @@ def test_disjoint_and_waited_for(local) -> None:
     for app_id in (first, second):
         assert f"{app_id} has " in status.msg
     expected = seen(local, first) | seen(local, first, 1)
-    local.scheduler.cancel(first)
+    local.scheduler.cancel([first])
     assert seen(local, third) < expected
     local.wait(third, lambda status: status.state is AppState.RUNNING)
 
@@ -65,11 +65,11 @@ def test_first_come_first_served(local) -> None:
     local.wait(large, lambda status: status.state is AppState.PENDING)
     small = local.run(holder(local, 1))
     local.wait(small, lambda status: status.msg.endswith("; 1 job waits before it"))
-    local.scheduler.cancel(first)
+    local.scheduler.cancel([first])
     local.wait(large, lambda status: status.state is AppState.RUNNING)
     assert local.status(small).state is AppState.PENDING
     local.wait(small, lambda status: f"{large} has 0, 1, 2, 3" in status.msg)
-    local.scheduler.cancel(small)
+    local.scheduler.cancel([small])
     assert local.wait(small).state is AppState.CANCELLED
 
 

@@ -29,7 +29,7 @@ def test_notice_of_a_cancel(local) -> None:
     """
     app_id = local.run(local.sh(script, notice=Notice(30, "USR1")))
     local.line(app_id, "up")
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     status = local.wait(app_id, timeout=20)
     assert status.state is AppState.CANCELLED
     assert replica(status).exit_code == 75
@@ -46,7 +46,7 @@ def test_each_role_has_the_time_of_its_own_notice(local) -> None:
     app_id = local.run(local.app(short, long))
     for role in ("short", "long"):
         local.line(app_id, "up", role)
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     status = local.wait(app_id, timeout=20)
     assert (replica(status).exit_code, replica(status, 1).exit_code) == (-9, 0)
     assert replica(status).end_time < replica(status, 1).end_time
@@ -57,7 +57,7 @@ def test_keeper_killed_in_the_middle_of_a_notice(local) -> None:
     script = f"trap 'echo noticed' TERM; echo $$; {LOOP}"
     app_id = local.run(local.sh(script, notice=Notice(300)))
     pid = int(local.line(app_id, ""))
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     local.line(app_id, "noticed")
     os.kill(local.keeper(app_id), signal.SIGKILL)
     status = local.wait(app_id, timeout=30)
@@ -74,7 +74,7 @@ def test_cancel_in_the_middle_of_a_segments_notice(local) -> None:
     app.segment = 20.2
     app_id = local.run(app)
     local.line(app_id, "noticed")
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     status = local.wait(app_id, timeout=20)
     assert (status.state, replica(status).interruptions) == (AppState.CANCELLED, 0)
     assert local.log(app_id).count("noticed\n") == 1
@@ -86,7 +86,7 @@ def test_a_stopped_job_gets_its_notice(local) -> None:
         local.sh(f"trap 'echo saved; exit 0' TERM; echo $$; {LOOP}", notice=Notice(60))
     )
     os.kill(int(local.line(app_id, "")), signal.SIGSTOP)
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     assert local.wait(app_id, timeout=20).state is AppState.CANCELLED
     assert local.log(app_id)[1:] == ["saved\n"]
 

@@ -275,7 +275,7 @@ def test_limits_of_months(local, seconds: float) -> None:
         local.app(local.sh("echo up; exec sleep 300", notice=Notice(seconds / 2)), timeout=seconds)
     )
     local.line(app_id, "up")
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     assert local.wait(app_id).state is AppState.CANCELLED
     assert local.status(app_id).msg == "cancelled on request"
 
@@ -294,7 +294,7 @@ def test_newer_state_is_unknown(local) -> None:
     assert [row.state for row in local.scheduler.list()] == [AppState.UNKNOWN]
     other = local.run(local.sh("exit 0"))
     local.wait(other)
-    many = local.scheduler.describe_many([app_id, other, "nobody"])
+    many = local.scheduler.describe([app_id, other, "nobody"])
     assert (
         many[app_id].status.state is AppState.UNKNOWN and "newer version" in many[app_id].status.msg
     )
@@ -362,7 +362,7 @@ def test_unreadable_state_is_not_absence(transload_home: Path) -> None:
     scheduler = LocalScheduler("tests")
     for ask in (
         scheduler.list,
-        lambda: scheduler.describe("x"),
+        lambda: scheduler.describe(["x"])["x"],
         lambda: scheduler.log_read("x", LogQuery("main", 0, Stream.STDOUT)),
     ):
         with pytest.raises(SchedulerUnavailable, match="cannot read"):

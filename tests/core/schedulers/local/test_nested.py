@@ -46,7 +46,7 @@ def inner(local, tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
         os.environ["TRANSLOAD_HOME"] = before
     yield other
     for row in other.scheduler.list():
-        other.scheduler.cancel(row.app_id)
+        other.scheduler.cancel([row.app_id])
         other.wait(row.app_id)
     other.scheduler.close()
 
@@ -79,7 +79,7 @@ def test_job_that_submits_a_job(local, inner, eventually, end: str) -> None:
     if end == "success":
         leave.touch()
     elif end == "cancel":
-        local.scheduler.cancel(outer)
+        local.scheduler.cancel([outer])
     else:
         os.kill(local.keeper(outer), signal.SIGKILL)
     expected = {"success": AppState.SUCCEEDED, "cancel": AppState.CANCELLED}.get(
@@ -123,6 +123,6 @@ def test_what_only_looks_like_a_keeper_ends_with_its_job(local) -> None:
     role = local.sh(f"setsid {sys.executable} -c '{PRETENDER}' & wait")
     app_id = local.run(role)
     pid = int(local.line(app_id, "pretender").split()[1])
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     assert local.wait(app_id).state is AppState.CANCELLED
     assert not local.alive(pid)

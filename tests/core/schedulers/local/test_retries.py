@@ -60,7 +60,7 @@ def test_cancel_while_restarting(local) -> None:
         )
     )
     local.wait(app_id, lambda status: status.num_restarts > 1)
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     status = local.wait(app_id)
     assert status.state is AppState.CANCELLED
     count = len(local.log(app_id, regex="attempt"))

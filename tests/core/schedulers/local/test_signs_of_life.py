@@ -62,7 +62,7 @@ def test_what_cannot_write_its_stacks_is_not_killed(local) -> None:
     """A program without a handler for the signal is not sent it, which would end it."""
     app_id = local.run(local.sh("exec sleep 300", stall_after=0.3, on_stall="dump"))
     local.wait(app_id, lambda status: "stalled" in status.msg, 20)
-    local.scheduler.cancel(app_id)
+    local.scheduler.cancel([app_id])
     status = local.wait(app_id)
     assert status.roles[0].replicas[0].exit_code == -signal.SIGTERM
 

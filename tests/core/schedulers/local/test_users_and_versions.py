@@ -215,7 +215,7 @@ def test_state_of_version_0_1(local, state: str) -> None:
     (logs / "stdout.log").write_text("hi\n")
     (logs / "stderr.log").touch()
     (logs / "index").write_bytes(bytes.fromhex("a99c476451c0da4103000000000000000000000000000000"))
-    found = local.scheduler.describe("old")
+    found = local.scheduler.describe(["old"])["old"]
     assert found is not None and found.app is not None
     assert found.app.roles[0].args == ["hi"]
     assert found.digest == RECORD["digest"]
@@ -227,4 +227,4 @@ def test_state_of_version_0_1(local, state: str) -> None:
     assert local.log("old") == ["hi\n"]
     assert [row.app_id for row in local.scheduler.list()] == ["old"]
     local.scheduler.delete("old")
-    assert local.scheduler.describe("old") is None and local.scheduler.existed("old")
+    assert local.scheduler.describe(["old"])["old"] is None and local.scheduler.existed("old")

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from transload.runner import Job, Runner
-    from transload.schedulers import AppDescription, CheckpointFolder
+    from transload.schedulers import AppDescription, CheckpointFolder, SchedulerBase
     from transload.specs import ReplicaStatus, Role, RoleStatus
 
 _LONGEST_ENGINE: Final = 200  # characters for a person
@@ -369,8 +369,11 @@ def cancel(
         jobs = [find_job(runner, text) for text in handle]
         for job in jobs:
             status_of(job)
+        grouped: dict[SchedulerBase, list[str]] = {}
         for job in jobs:
-            job.cancel()
+            grouped.setdefault(job.scheduler, []).append(job.app_id)
+        for scheduler, app_ids in grouped.items():
+            scheduler.cancel(app_ids)
         if wait_for_end:
             for job in jobs:
                 job.wait_if_there(timeout)

@@ -316,7 +316,7 @@ def _read(answers: _Answers, rows: list[ListAppResponse], described: bool) -> li
         known: Mapping[str, AppDescription | None] = {}
         if described:
             try:
-                known = runner.scheduler(name).describe_many([row.app_id for row in mine])
+                known = runner.scheduler(name).describe([row.app_id for row in mine])
             except SchedulerUnavailable as exc:
                 if len(answers.runners) == 1:
                     raise

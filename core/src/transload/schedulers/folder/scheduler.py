@@ -88,12 +88,8 @@ class FolderScheduler(SchedulerBase[Opts]):
 
     # -- which jobs there are
 
-    def describe(self, app_id: str) -> AppDescription | None:
-        """Return what is known of a job, or None if there is no such job."""
-        return self.describe_many([app_id])[app_id]
-
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return `describe` of many jobs. One that cannot be read is UNKNOWN."""
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return what is known of jobs. One that cannot be read is UNKNOWN."""
         found: dict[str, AppDescription | None] = {}
         for app_id, status in self.statuses(app_ids).items():
             found[app_id] = None
@@ -134,7 +130,7 @@ class FolderScheduler(SchedulerBase[Opts]):
     def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
         """Return the jobs of a chain, deleted ones too, by one look at the folder (see the base)."""
         ids = store.ids_in_chain(self.home, prefix)
-        described = self.describe_many(ids.values())
+        described = self.describe(ids.values())
         return [
             (number, described[app_id])
             for number, app_id in ids.items()
@@ -178,7 +174,7 @@ class FolderScheduler(SchedulerBase[Opts]):
         if record is None:
             return False
         if not self.has_ended(app_id):
-            self.cancel(app_id)
+            self.cancel([app_id])
             self._await_end(app_id, _DELETE_S + _longest_notice(record))
         self.remove(app_id)
         return True

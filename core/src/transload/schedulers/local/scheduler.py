@@ -19,6 +19,7 @@ from transload.schedulers.api import (
     JobFiles,
     Submission,
     Watch,
+    cancel_each,
 )
 from transload.schedulers.cancelling import asker
 from transload.schedulers.folder import home, store
@@ -235,12 +236,15 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
         except OSError:
             return None
 
-    def cancel(self, app_id: str) -> bool:
-        """Request the end of a job, without waiting. A job that has ended stays as it is.
+    def cancel(self, app_ids: Collection[str]) -> set[str]:
+        """Request the end of jobs, without waiting. A job that has ended stays as it is.
 
         Returns:
-            False if there is no such job.
+            Those of the ids that there are jobs of.
         """
+        return cancel_each(app_ids, self._cancel)
+
+    def _cancel(self, app_id: str) -> bool:
         state = states.true_state(self.home, app_id)
         if state is None or state.get("state") in layout.TERMINAL:
             return state is not None

@@ -22,6 +22,7 @@ from transload.schedulers.api import (
     Stream,
     Submission,
     Visibility,
+    cancel_each,
     check_replica,
     refuse_unsupported,
 )
@@ -211,14 +212,9 @@ class ScriptedScheduler(SchedulerBase[ScriptedOptions]):
         os.kill(os.getpid(), signal.SIGKILL)
         time.sleep(60)  # the signal is on its way
 
-    def describe(self, app_id: str) -> AppDescription | None:
-        """Return the current description of a job."""
-        self.folder.log(call="describe", app_id=app_id)
-        return self._describe(app_id, wait=True)
-
-    def describe_many(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return the current descriptions of many jobs, as one query."""
-        self.folder.log(call="describe_many", count=len(app_ids), app_id=next(iter(app_ids), None))
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return the current descriptions of jobs, as one query."""
+        self.folder.log(call="describe", count=len(app_ids), app_id=next(iter(app_ids), None))
         records = [self.folder.record(app_id) for app_id in app_ids]
         latency = max((record["script"]["latency"] for record in records if record), default=0.0)
         if latency:
@@ -230,13 +226,13 @@ class ScriptedScheduler(SchedulerBase[ScriptedOptions]):
 
     def _describe_or_unknown(self, app_id: str) -> AppDescription | None:
         try:
-            return self._describe(app_id, wait=False)
+            return self._describe(app_id)
         except SchedulerUnavailable as exc:
             if self.folder.marked(OUTAGE):
                 raise
             return AppDescription(app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
 
-    def _describe(self, app_id: str, wait: bool) -> AppDescription | None:
+    def _describe(self, app_id: str) -> AppDescription | None:
         if self.folder.marked(OUTAGE):
             raise SchedulerUnavailable("the scripted scheduler plays an outage")
         record = self.folder.record(app_id)
@@ -246,8 +242,6 @@ class ScriptedScheduler(SchedulerBase[ScriptedOptions]):
         script, moment = self._moment(app_id, record)
         if moment.ended and script.outage_at_end:
             self.folder.mark(END_SEEN, app_id)
-        if wait and script.latency:
-            time.sleep(script.latency)
         if moment.step.state == UNAVAILABLE:
             raise SchedulerUnavailable("as its script says")
         if moment.step.state == GONE:
@@ -312,7 +306,7 @@ class ScriptedScheduler(SchedulerBase[ScriptedOptions]):
         """Return all jobs, newest first."""
         rows = []
         for app_id in self.folder.app_ids():
-            found = self._describe(app_id, wait=False)
+            found = self._describe(app_id)
             if found is not None and found.app is not None:
                 row = ListAppResponse(
                     app_id, found.status.state, name=found.app.name, created=found.created
@@ -321,8 +315,11 @@ class ScriptedScheduler(SchedulerBase[ScriptedOptions]):
                 rows.append(row)
         return sorted(rows, key=lambda row: -(row.created or 0.0))
 
-    def cancel(self, app_id: str) -> bool:
-        """Replace the rest of the script by the steps after a cancel."""
+    def cancel(self, app_ids: Collection[str]) -> set[str]:
+        """Replace the rest of the scripts by the steps after a cancel."""
+        return cancel_each(app_ids, self._cancel)
+
+    def _cancel(self, app_id: str) -> bool:
         self.folder.log(call="cancel", app_id=app_id)
         if self.folder.marked(OUTAGE):
             raise SchedulerUnavailable("the scripted scheduler plays an outage")
