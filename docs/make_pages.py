@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Write states.md and hooks.md from the code, and, for the site alone, a
+"""Write states.md, schedulers.md and hooks.md from the code, and, for the site alone, a
 page for each module.
 
-Run it after changing a state table, a hook or an adapter: these pages are kept with the
+Run it after changing a state table, a scheduler, a hook or an adapter: these pages are kept with the
 sources, and a test compares them. A state table is read without its host; the distributions of this
 repository must be installed (their hosts need not).
 """
@@ -20,6 +20,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import get_args
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE))
@@ -27,6 +28,7 @@ sys.path.insert(0, str(HERE))
 
 from transload.pipelines import StateMap  # noqa: E402
 from transload.plugins import hookspecs  # noqa: E402
+from transload.schedulers import Field, features  # noqa: E402
 from transload.specs import AppState, is_started, is_terminal  # noqa: E402
 
 HOST_PACKAGES = [
@@ -208,6 +210,47 @@ def states() -> str:
 
 
 # -------------------------------------------------------------------------------------------------------
+# the schedulers
+
+SCHEDULERS = {
+    "local": "transload.schedulers.local:LocalScheduler",
+    "slurm": "transload_slurm:SlurmScheduler",
+    "docker": "transload_docker.scheduler:DockerScheduler",
+    "kubernetes": "transload_kubernetes.scheduler:KubernetesScheduler",
+}
+ABOUT_SCHEDULERS = """\
+# Schedulers side by side
+
+Written by `docs/make_pages.py` from the schedulers' classes, as `transload info NAME` shows them. What a scheduler
+does not have is refused by the name of the field before anything is started. Limits of what it has stand on
+its own page.
+"""
+
+
+def schedulers() -> str:
+    """Return the page of what each scheduler has."""
+    classes = {name: pkgutil.resolve_name(target) for name, target in SCHEDULERS.items()}
+    found = {name: features(each) for name, each in classes.items()}
+    pages = " | ".join(f"[{name}](../schedulers/{name}.md)" for name in found)
+    parts = [ABOUT_SCHEDULERS, f"| | {pages} |", "|---" * (len(found) + 1) + "|"]
+
+    def row(title: str, values: list[object]) -> None:
+        cells = []
+        for value in values:
+            text = "✓" if value is True else ", ".join(value) if isinstance(value, list) else value
+            cells.append(str(text or ""))
+        parts.append(f"| {title} | {' | '.join(cells)} |")
+
+    for field in get_args(Field):
+        row(f"`{field}`", [field in each["fields"] for each in found.values()])
+    for key in [key for key in next(iter(found.values())) if key not in ("fields", "methods")]:
+        row(f"`{key}`", [each[key] for each in found.values()])
+    for method in sorted({method for each in found.values() for method in each["methods"]}):
+        row(f"`{method}()`", [method in each["methods"] for each in found.values()])
+    return "\n".join(parts) + "\n"
+
+
+# -------------------------------------------------------------------------------------------------------
 # the hooks
 
 
@@ -384,6 +427,7 @@ def list_for_machines() -> str:
 
 PAGES = {
     "reference/states.md": states,
+    "reference/schedulers.md": schedulers,
     "extend/hooks.md": hooks,
 }
 

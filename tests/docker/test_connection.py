@@ -173,7 +173,7 @@ def test_an_engine_over_tcp(engine: Any, over_tcp: str, shell: Any, tmp_path: Pa
     from transload_docker.scheduler import create_docker
 
     with Runner("tests", {"docker": create_docker}) as runner:
-        assert runner.scheduler("docker").capabilities.reachable_from == "network"
+        assert runner.scheduler("docker").reach == "network"
         handle = runner.run(shell("echo one; sleep 1; echo two", replicas=2), "docker")
         assert list(runner.log_lines(handle, "main", 1, should_tail=True)) == ["one\n", "two\n"]
         status = runner.wait(handle, timeout=60)

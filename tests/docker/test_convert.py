@@ -17,7 +17,6 @@ from transload.specs import (
     Environment,
     Notice,
     Resource,
-    RetryPolicy,
     Role,
     VolumeMount,
     Workspace,
@@ -253,13 +252,6 @@ def test_a_plan_whose_checkpoints_lie_elsewhere_is_none(name: str) -> None:
         Plan.from_json(json.dumps(data))
 
 
-def test_segments_are_refused() -> None:
-    """A job cannot go on in a further segment on an engine, which says so by the field's name."""
-    app = AppDef("job", [role(notice=Notice(3))], segment=60.0)
-    with pytest.raises(UnsupportedFeature, match="segment"):
-        convert(app, DockerOptions.read({}), "docker", "host", "job")
-
-
 def test_overlay() -> None:
     """What the spec has no field for can be said in the engine's own words, macros included."""
     overlay = {
@@ -306,7 +298,6 @@ def test_an_overlay_does_not_replace_what_jobs_are_known_by(
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
-        ({"max_retries": 1, "retry_policy": RetryPolicy.HOT_SPARE}, "roles[0].retry_policy"),
         ({"resource": Resource(1, 0, 1, devices={"efa": 1})}, "roles[0].resource.devices['efa']"),
     ],
 )

@@ -52,7 +52,7 @@ def test_dry_run_imports_no_client() -> None:
         "s.connect(s.connection(docker_host='tcp://nowhere.invalid:1'))\n"
         "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), "
         "s.options.read({})))\n"
-        "print(s.capabilities.reachable_from, *sorted({'docker', 'requests'} & set(sys.modules)))"
+        "print(s.reach, *sorted({'docker', 'requests'} & set(sys.modules)))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60
@@ -62,8 +62,8 @@ def test_dry_run_imports_no_client() -> None:
 
 def test_reach_follows_the_address() -> None:
     """A socket is of this host, everything else is on the network."""
-    assert _at("unix:///run/x.sock").capabilities.reachable_from == "host"
-    assert _at("tcp://10.0.0.1:2376").capabilities.reachable_from == "network"
+    assert _at("unix:///run/x.sock").reach == "host"
+    assert _at("tcp://10.0.0.1:2376").reach == "network"
     assert _at("tcp://10.0.0.1:2376").results_folder("a", {}) is None
 
 

@@ -88,7 +88,9 @@ def test_every_public_name_of_a_plugin_is_in_the_reference(init: Path, names: se
     assert {f"{init.parent.name}.{name}" for name in _exported(init)} - names == set()
 
 
-@pytest.mark.parametrize("page", ["reference/states.md", "extend/hooks.md"])
+@pytest.mark.parametrize(
+    "page", ["reference/states.md", "reference/schedulers.md", "extend/hooks.md"]
+)
 def test_pages_written_from_the_code_are_fresh(page: str) -> None:
     """Run ``docs/make_pages.py`` where this fails."""
     assert (ROOT / "docs" / page).read_text() == _script("make_pages").PAGES[page]()

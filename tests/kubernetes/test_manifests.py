@@ -13,6 +13,7 @@ import yaml
 import transload
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.runner import Launch, Runner
+from transload.schedulers import refuse_unsupported
 from transload.specs import (
     AppDef,
     BindMount,
@@ -28,6 +29,7 @@ from transload.specs import (
 )
 from transload_kubernetes.convert import KubernetesRequest, convert, format_request, later_attempt
 from transload_kubernetes.options import KubernetesOptions
+from transload_kubernetes.scheduler import create_scheduler
 
 VERSIONS = ("1.29", "1.31", "1.33", "1.37")
 
@@ -119,7 +121,7 @@ def test_a_notice_is_the_pods_own_time() -> None:
     with pytest.raises(
         UnsupportedFeature, match=r"USR1 cannot be sent \(offered: TERM\)"
     ) as caught:
-        request_for(AppDef("a", [role(notice=Notice(60, "USR1"))]))
+        refuse_unsupported(AppDef("a", [role(notice=Notice(60, "USR1"))]), create_scheduler("t"))
     assert caught.value.field == "roles[0].notice.signal"
 
 

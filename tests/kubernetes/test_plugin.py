@@ -34,7 +34,7 @@ def test_dry_run_imports_no_client() -> None:
         "s = create_scheduler('x')\n"
         "s.format_request(s.convert(AppDef('a', [Role('r', 'i', entrypoint='e')]), "
         "s.options.read({})))\n"
-        "print(s.capabilities.reachable_from, *sorted({'kubernetes', 'urllib3'} & "
+        "print(s.reach, *sorted({'kubernetes', 'urllib3'} & "
         "set(sys.modules)))"
     )
     done = subprocess.run(

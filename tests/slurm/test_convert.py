@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.errors import ConfigError, UnsupportedFeature
-from transload.specs import AppDef, BindMount, CfgVal, Resource, RetryPolicy, Role, macros
+from transload.specs import AppDef, BindMount, CfgVal, Resource, Role, macros
 from transload_slurm import convert
 from transload_slurm.options import SlurmOptions, role_options
 
@@ -117,7 +117,6 @@ def test_timeout_is_backed_by_a_limit_of_time() -> None:
             {"resource": Resource(cpu=1, gpu=0, memMB=1, devices={"nic": 1})},
             "roles[0].resource.devices",
         ),
-        ({"max_retries": 1, "retry_policy": RetryPolicy.HOT_SPARE}, "roles[0].retry_policy"),
     ],
 )
 def test_refused_by_field(fields: dict[str, Any], path: str) -> None:

@@ -138,7 +138,7 @@ def test_a_number_that_is_none(
     with Runner("tests") as other:
         assert {row.app_handle for row in other.list("slurm")} == {good, bad}
         assert other.status(bad).state is AppState.RUNNING  # type: ignore[union-attr]
-        other.cancel([bad])
+        other.cancel(bad)
     eventually(lambda: _jobs("bad") == [], timeout=60)
 
 

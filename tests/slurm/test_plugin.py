@@ -19,7 +19,7 @@ def test_name_and_reach() -> None:
     assert "slurm" in plugins.names("schedulers")
     assert plugins.get("schedulers", "slurm")("session", name="hpc").name == "hpc"
     made = plugins.get("schedulers", "slurm")("session")
-    assert (made.name, made.capabilities.reachable_from) == ("slurm", "network")
+    assert (made.name, made.reach) == ("slurm", "network")
 
 
 def test_clients_that_are_missing(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import assert_type
 
-from transload.schedulers.api import Capabilities
 from transload_kubernetes.scheduler import KubernetesScheduler, create_scheduler
 
 made = create_scheduler("session")
 assert_type(made, KubernetesScheduler)
-assert_type(made.capabilities, Capabilities)
+assert_type(made.shares_disk, bool)

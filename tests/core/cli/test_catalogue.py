@@ -108,14 +108,14 @@ def test_info_of_a_scheduler(invoke: Any) -> None:
     assert f"scheduler local (leads to: {local_home()})" in result.lines
     assert "  state_folder (connection setting, str): folder of its jobs" in result.out
     assert "log_dir (str)" in result.out
-    assert "  reachable_from: host" in result.lines
+    assert "  reach: host" in result.lines
     document = invoke("info", "local", "--json").json
     assert document["default"] == "local"
     (local,) = document["schedulers"]
     options = {option["name"]: option for option in local["options"]}
     assert options["prepend_cwd"]["default"] is False
     assert "tracker_base" in options
-    assert local["capabilities"]["reachable_from"] == "host"
+    assert local["capabilities"]["reach"] == "host"
     assert (document["adapters"], document["plugins"]) == ([], [])
 
 

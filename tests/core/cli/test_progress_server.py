@@ -15,8 +15,9 @@ from transload.errors import UnsupportedFeature
 from transload.runtime import report
 from transload.runtime.progress_server import Training
 from transload.runtime.tracking import FsspecResultTracker, open_store, read_curves
-from transload.schedulers.api import Capabilities, refuse_unsupported
+from transload.schedulers.api import refuse_unsupported
 from transload.specs import AppDef, AppState, Role
+from transload_testing.scripted import ScriptedScheduler
 
 TRAINING = """
 import json, os, sys, time, urllib.error, urllib.request
@@ -145,11 +146,11 @@ def test_numbers_become_results(
 
 
 @pytest.mark.unit
-def test_a_scheduler_without_it_refuses_it_by_name() -> None:
+def test_a_scheduler_without_it_refuses_it_by_name(tmp_path: Path) -> None:
     """The error names the field."""
     app = AppDef("app", [Role("main", "img", entrypoint="true", progress_server=True)])
-    with pytest.raises(UnsupportedFeature, match=r"roles\[0\]\.progress_server: .*'docker'"):
-        refuse_unsupported(app, Capabilities(), "docker")
+    with pytest.raises(UnsupportedFeature, match=r"roles\[0\]\.progress_server: .*'scripted'"):
+        refuse_unsupported(app, ScriptedScheduler("tests", str(tmp_path)))
 
 
 @pytest.mark.parametrize("code", [0, 7])

@@ -100,8 +100,7 @@ def steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleTyp
 @pytest.fixture
 def far(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What `submit` takes for jobs that see no file of ours, as on another machine."""
-    seen = local.LocalScheduler.capabilities._replace(shares_disk=False)
-    monkeypatch.setattr(local.LocalScheduler, "capabilities", seen)
+    monkeypatch.setattr(local.LocalScheduler, "shares_disk", False)
     return {
         "env": {"PATH": f"{os.path.dirname(sys.executable)}:/usr/bin:/bin"},
         "scheduler": "local",

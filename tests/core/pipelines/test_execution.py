@@ -834,9 +834,7 @@ def test_where_an_app_can_be_waited_for(
 ) -> None:
     """By its reach a job can be waited for nowhere else, on the same machine, or anywhere."""
     scheduler = runner.scheduler("scripted")
-    monkeypatch.setattr(
-        scheduler, "capabilities", scheduler.capabilities._replace(reachable_from=reach)
-    )
+    monkeypatch.setattr(scheduler, "reach", reach)
     one = execution(runner, HELD)
     one.attach("scripted://host/a")
     assert one.can_defer(same_machine=False) is anywhere

@@ -18,7 +18,7 @@ from transload.pipelines import ExecutionOptions, Identity, LogSink
 from transload.pipelines.logs import LogForwarder, parse_rate
 from transload.runner import Launch, Runner
 from transload.runner.failures import failure_message
-from transload.schedulers.api import AppDescription, Capabilities, LogPage, LogQuery, Stream
+from transload.schedulers.api import AppDescription, LogPage, LogQuery, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
 from transload_testing.drivers import driver_of, restored_driver
 from transload_testing.scripted import ScriptedControl, scripted_app
@@ -29,7 +29,8 @@ class Paper:
     """A scheduler that has logs and nothing else, with pages of random size, failing at times."""
 
     name = "paper"
-    capabilities = Capabilities()
+    streams = frozenset(Stream)
+    since_until = False
 
     def __init__(
         self, logs: dict[tuple[str, int, Stream], list[str]], seed: int = 0, mishaps: float = 0.0

@@ -27,7 +27,7 @@ class Keeping(ScriptedScheduler):
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
-        self.capabilities = self.capabilities._replace(checkpoints=True, notice=frozenset({"USR1"}))
+        self.notice_signals = frozenset({"USR1"})
         self.submissions: dict[str, Submission] = {}
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, Any]) -> str:

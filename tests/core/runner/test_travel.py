@@ -38,7 +38,7 @@ def far(plain_folder: str) -> Callable[..., Role]:
 
     def make(session: str) -> ScriptedScheduler:
         scheduler = ScriptedScheduler(session)
-        scheduler.capabilities = scheduler.capabilities._replace(shares_disk=False)
+        scheduler.shares_disk = False
         return scheduler
 
     def convert(source: Any, **more: Any) -> Role:
@@ -115,7 +115,7 @@ def test_code_that_does_not_travel_is_named(
 
     def make(session: str) -> ScriptedScheduler:
         scheduler = ScriptedScheduler(session)
-        scheduler.capabilities = scheduler.capabilities._replace(shares_disk=False)
+        scheduler.shares_disk = False
         monkeypatch.setattr(scheduler, "takes_workspace", lambda cfg: False)
         return scheduler
 
@@ -134,7 +134,7 @@ def test_an_image_that_is_set_over_an_app_takes_the_folder_too(plain_folder: str
 
     def make(session: str) -> ScriptedScheduler:
         scheduler = ScriptedScheduler(session)
-        scheduler.capabilities = scheduler.capabilities._replace(shares_disk=False)
+        scheduler.shares_disk = False
         return scheduler
 
     with Runner("test", {"far": make}) as runner:
@@ -188,7 +188,7 @@ def test_what_travels_is_said_if_it_is_much(
 
     def make(session: str) -> ScriptedScheduler:
         scheduler = ScriptedScheduler(session)
-        scheduler.capabilities = scheduler.capabilities._replace(shares_disk=False)
+        scheduler.shares_disk = False
         return scheduler
 
     Path("train.py").write_text("")

@@ -312,7 +312,7 @@ class AppWait:
 
     def _tick(self) -> None:
         """Draw the status line, with a new status if the scheduler can be asked cheaply."""
-        if self._job.scheduler.capabilities.reachable_from != "network":
+        if self._job.scheduler.reach != "network":
             status = self._job.status()
             previous_state = None if self._status is None else self._status.state
             if status is not None and status.state is previous_state:

@@ -403,7 +403,7 @@ class Driver:
             same_machine: whether that process runs on the same machine. None means that it is this
                 process.
         """
-        reach = self._effects.locate(self._need_handle())[0].capabilities.reachable_from
+        reach = self._effects.locate(self._need_handle())[0].reach
         if same_machine is None:
             same_machine = self._state.place == where()
         return reach == "network" or (reach == "host" and same_machine)

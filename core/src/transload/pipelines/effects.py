@@ -497,5 +497,5 @@ def _is_out_of_sight(stored: AttachRecord, place: _Place) -> bool:
     """Tell whether a stored job may run on another machine, of which this one sees no jobs."""
     if stored.place in ("", where()):
         return False
-    reach = place.runner.scheduler(place.scheduler).capabilities.reachable_from
+    reach = place.runner.scheduler(place.scheduler).reach
     return reach != "network"

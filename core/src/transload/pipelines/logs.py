@@ -246,7 +246,7 @@ class LogForwarder:
         if description is None:
             return
         streams = [Stream.STDOUT, Stream.STDERR]
-        if not scheduler.capabilities.streams.issuperset(streams):
+        if not scheduler.streams.issuperset(streams):
             streams = [Stream.COMBINED]
         for role, replica in replicas_of(description):
             for stream in streams:

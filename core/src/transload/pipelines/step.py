@@ -578,7 +578,7 @@ class Step(ABC):
         if self.tried != 1:
             return
         scheduler = self.runner.scheduler(self._scheduler_name())
-        if scheduler.capabilities.reachable_from != "network":
+        if scheduler.reach != "network":
             why = (
                 "an earlier try of this step may have submitted it on another machine: this "
                 "scheduler's jobs are seen from their own machine only"
@@ -949,7 +949,7 @@ class Step(ABC):
     def can_be_seen(self, place: str) -> bool:
         """Tell whether this process sees the job, if it was submitted at a place (see `where`)."""
         scheduler, _ = self._locate(self._need_handle())
-        visible = scheduler.capabilities.reachable_from
+        visible = scheduler.reach
         return visible == "network" or (visible == "host" and place == where())
 
     async def event(self, place: str) -> dict[str, Any]:

@@ -255,7 +255,7 @@ def with_packages(
 
     Args:
         app: the job, which is not changed.
-        scheduler: where it goes. One that installs nothing refuses it when it converts it.
+        scheduler: where it goes.
         opts: its run options.
 
     Raises:
@@ -263,7 +263,7 @@ def with_packages(
         ConfigError: if uv is needed here, and there is none.
     """
     needed = {role.name: role.environment for role in app.roles if role.environment is not None}
-    if not needed or not scheduler.capabilities.environments:
+    if not needed:
         return app, {}
     found = {name: environments.packages_of(environment) for name, environment in needed.items()}
     roles = [

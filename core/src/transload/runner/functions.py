@@ -129,7 +129,7 @@ def submit(
     header = None if script is None else read_header(script)
     name = scheduler or scheduler_of(header) or runner.settings.scheduler
     wanted = _environment(environment, runner.destination(name, cfg), header)
-    shares = runner.scheduler(name).capabilities.shares_disk
+    shares = runner.scheduler(name).shares_disk
     body, library = _pickled(fn, args, kwargs or {})
     if workspace is None and not shares:
         travels = _code_of(fn)

@@ -292,8 +292,7 @@ def _of_role(role: Role, run: Run, to: Destination) -> dict[str, str]:
     found = {}
     if role.notice is not None:
         found[ENV_NOTICE_SIGNAL] = role.notice.signal
-    # `convert` refuses checkpoints where there is no place for them
-    if role.checkpoints and run.checkpoints is not None and to.scheduler.capabilities.checkpoints:
+    if role.checkpoints and run.checkpoints is not None:
         folder = to.scheduler.checkpoint_folder(run.checkpoints, role, to.opts)
         if folder is not None:
             found[ENV_CHECKPOINT_DIR] = folder

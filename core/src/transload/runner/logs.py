@@ -70,7 +70,7 @@ class LogReader:
         self.complete = False
         self.moved = False
         self._query = query
-        offered = scheduler.capabilities.streams
+        offered = scheduler.streams
         self._merged = stream is Stream.COMBINED and stream not in offered
         if stream not in offered and not (self._merged and len(offered) == 2):
             names = ", ".join(sorted(each.value for each in offered))
@@ -80,7 +80,7 @@ class LogReader:
         # bytes to read of those that existed when reading began, None if unknown
         self._left: dict[Stream, int | None] = dict.fromkeys(streams)
         by_time = query.since is not None or query.until is not None
-        if by_time and not scheduler.capabilities.since_until:
+        if by_time and not scheduler.since_until:
             raise UnsupportedFeature(
                 f"since, until: scheduler {scheduler.name!r} keeps no times of lines", "since"
             )
@@ -334,7 +334,7 @@ def last_lines(
         SchedulerUnavailable: if the scheduler cannot be asked.
     """
     check_int(number, "number of lines", 0, LARGEST_INT)
-    if not scheduler.capabilities.since_until:
+    if not scheduler.since_until:
         since = None
     chosen = LineFilter(since=since)
     kept: deque[str] = deque(maxlen=number)

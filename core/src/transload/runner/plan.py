@@ -37,7 +37,7 @@ from transload.runner.job_env import (
 )
 from transload.runner.travel import add_files, announce, is_from_here, with_job_mounts
 from transload.runtime.tracking.names import given_base, local_path
-from transload.schedulers.api import Submission
+from transload.schedulers.api import Submission, refuse_unsupported
 from transload.schedulers.follower import emit
 from transload.specs import (
     MASK,
@@ -150,8 +150,8 @@ class Plan(AppDryRunInfo[T]):
         Returns:
             Their names, such as ``HF_TOKEN``, sorted. ``pass_env`` passes those that it names.
         """
-        capabilities = self._runner.scheduler(self.scheduler).capabilities
-        inherits = self.inherit_env and capabilities.inherits_env
+        scheduler = self._runner.scheduler(self.scheduler)
+        inherits = self.inherit_env and scheduler.inherits_env
         return not_passed(self.resolved, os.environ, inherits)
 
     def variables_to_name(self) -> list[str]:
@@ -184,7 +184,7 @@ class Plan(AppDryRunInfo[T]):
         One that is missing later was removed. If it cannot be made, the job will say so.
         """
         base = self.tracker_base
-        if not base or not given_base(base) or not scheduler.capabilities.shares_disk:
+        if not base or not given_base(base) or not scheduler.shares_disk:
             return
         if local_path(base) == base:
             with contextlib.suppress(OSError):
@@ -223,9 +223,7 @@ class Plan(AppDryRunInfo[T]):
             ConfigError: if the caller changed the request, and a copy needs a new one.
         """
         resolved = self.resolved
-        if not scheduler.capabilities.shares_disk and any(
-            each.workspace for each in resolved.roles
-        ):
+        if not scheduler.shares_disk and any(each.workspace for each in resolved.roles):
             announce(resolved, self.scheduler)
         prepared = scheduler.prepare(resolved, self.opts)
         if prepared is self.resolved:
@@ -286,7 +284,7 @@ class Destination:
     @property
     def shares_disk(self) -> bool:
         """Tell whether its jobs see the files of this machine."""
-        return self.scheduler.capabilities.shares_disk
+        return self.scheduler.shares_disk
 
     def full_id(self, app_id: str) -> str:
         """Return an id as the scheduler knows it.
@@ -338,6 +336,7 @@ def make_plan(given: Planning) -> Plan[Any]:
     run = _run_of(app, given, to, written)
     resolved = with_variables(with_job_mounts(app, to, runner), run, to, runner)
     add_files(resolved, to, written)
+    refuse_unsupported(resolved, to.scheduler)
     resolved, packages = with_packages(resolved, to.scheduler, to.opts)
     plan = Plan(
         request=to.scheduler.convert(resolved, to.opts),

@@ -309,9 +309,7 @@ def _older_than_attempts(
     """
     replicas = [each for role in status.roles for each in role.replicas]
     starts = [start for start in map(_start_after_failure, replicas) if start is not None]
-    is_known = (
-        replicas and len(starts) == len(replicas) and backend.capabilities.reachable_from == "host"
-    )
+    is_known = replicas and len(starts) == len(replicas) and backend.reach == "host"
     if not is_known or not isinstance(store, LocalStore):
         return set()
     first = min(starts) - _CLOCK_S
@@ -570,7 +568,7 @@ def _check_there(backend: SchedulerBase, description: AppDescription, own: Store
 
 def _is_made_by_submit(backend: SchedulerBase, description: AppDescription) -> bool:
     """Tell whether the folder of a job's results was there before the job started."""
-    if backend.capabilities.shares_disk:
+    if backend.shares_disk:
         return True
     opts = backend.options.of_record(description.cfg)
     return description.tracker_base == backend.results_folder(description.app_id, opts)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from transload.schedulers.api import (
     AppDescription,
-    Capabilities,
     Change,
     CheckpointFolder,
+    Field,
     JobFiles,
     ListAppResponse,
     LogPage,
@@ -20,6 +20,7 @@ from transload.schedulers.api import (
     cancel_each,
     check_replica,
     damaged_message,
+    features,
     refuse_unsupported,
     request_json,
 )
@@ -38,11 +39,11 @@ from transload.schedulers.subscription import Observation, Subscription, ended
 
 __all__ = [
     "AppDescription",
-    "Capabilities",
     "Change",
     "CheckpointFolder",
     "FedWatch",
     "Feeder",
+    "Field",
     "JobFiles",
     "ListAppResponse",
     "LogPage",
@@ -63,6 +64,7 @@ __all__ = [
     "check_seconds",
     "damaged_message",
     "ended",
+    "features",
     "number_in_chain",
     "patience_left",
     "read_logs",

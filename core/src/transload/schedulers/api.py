@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from enum import Enum
 from itertools import count
@@ -55,9 +56,9 @@ else:
 
 __all__ = [
     "AppDescription",
-    "Capabilities",
     "Change",
     "CheckpointFolder",
+    "Field",
     "JobFiles",
     "ListAppResponse",
     "LogPage",
@@ -70,6 +71,7 @@ __all__ = [
     "cancel_each",
     "check_replica",
     "damaged_message",
+    "features",
     "reconcile",
     "refuse_unsupported",
 ]
@@ -90,63 +92,19 @@ class Stream(str, Enum):
     COMBINED = "combined"
 
 
-class Capabilities(NamedTuple):
-    """The features that a scheduler supports. ``convert`` refuses all others by field name.
-
-    Args:
-        replicas: more than one replica of a role.
-        roles: more than one role.
-        retries: the supported retry policies.
-        mounts: the supported kinds of mounts.
-        ports: replicas can be reached at the ports of ``Role.port_map``, mapped or on their host.
-        gangs: all replicas start together, or none.
-        since_until: logs can be read by time, because pages have stamps.
-        streams: the separate outputs of a replica. COMBINED alone is allowed. If it is not among
-            them, it is merged from the other two by their stamps.
-        min_replicas: ``Role.min_replicas``.
-        retry_delay: ``Role.retry_delay``. Otherwise the scheduler has its own delays.
-        timeout: ``AppDef.timeout``.
-        shares_disk: jobs see the files of the submitter. Otherwise a component's folder is copied
-            to its job.
-        inherits_env: jobs inherit the environment of the process that submits them, if
-            `Submission` allows it.
-        delete: jobs can be deleted. Ids that callers gave stay known (see `SchedulerBase.existed`).
-        reachable_from: see `Visibility`.
-        notice: names of the signals that can be a notice (``Role.notice``), without ``SIG``.
-        segment: ``AppDef.segment``.
-        checkpoints: ``Role.checkpoints``, for which there is a folder that all attempts of a job
-            share.
-        interruptions: interruptions are counted separately, up to ``Role.max_interruptions``.
-        stall: ``Role.stall_after``, and all of ``Role.on_stall``.
-        progress_server: ``Role.progress_server``.
-        progress: the status has the progress that a job reports (`AppStatus.progress`).
-        environments: ``Role.environment``, whose packages are installed where the role runs (see
-            `SchedulerBase.with_packages`).
-    """
-
-    replicas: bool = True
-    roles: bool = True
-    retries: frozenset[RetryPolicy] = frozenset()
-    mounts: frozenset[MountType] = frozenset()
-    ports: bool = False
-    gangs: bool = True
-    since_until: bool = False
-    streams: frozenset[Stream] = frozenset(Stream)
-    min_replicas: bool = True
-    retry_delay: bool = True
-    timeout: bool = True
-    shares_disk: bool = True
-    inherits_env: bool = False
-    delete: bool = False
-    reachable_from: Visibility = "network"
-    notice: frozenset[str] = frozenset()
-    segment: bool = False
-    checkpoints: bool = False
-    interruptions: bool = False
-    stall: bool = False
-    progress_server: bool = False
-    progress: bool = False
-    environments: bool = False
+Field = Literal[
+    "roles",
+    "num_replicas",
+    "min_replicas",
+    "retry_delay",
+    "port_map",
+    "timeout",
+    "segment",
+    "max_interruptions",
+    "stall_after",
+    "progress_server",
+]
+"""A field of `AppDef` or `Role` that a scheduler need not have. ``roles`` is more than one of them."""
 
 
 @dataclass
@@ -223,7 +181,7 @@ class LogQuery:
     Args:
         role: name of the role.
         replica: number of the replica within the role.
-        stream: the output, one of ``capabilities.streams``.
+        stream: the output, one of ``SchedulerBase.streams``.
         cursor: the cursor of an earlier page. None means the beginning.
         max_bytes: the approximate number of bytes to read.
         since: only lines written at or after this time are wanted, in seconds since the epoch.
@@ -377,9 +335,23 @@ class SchedulerBase(ABC, Generic[Opts]):
     For a job that does not exist, `describe` has None, `cancel` leaves it out, `delete` returns False,
     and the other methods raise `AppNotFound`.
 
+    The class says what a scheduler has: what it does not set or override is refused, by name, before
+    `convert` is called (`refuse_unsupported`).
+
     Attributes:
         name: name of the scheduler in handles.
-        capabilities: the supported features.
+        reach: see `Visibility`.
+        fields: the fields that jobs may have here.
+        retries: the retry policies.
+        mounts: the kinds of mounts.
+        notice_signals: names of the signals that can be a notice (``Role.notice``), without ``SIG``.
+        streams: the separate outputs of a replica. COMBINED alone is allowed. If it is not among
+            them, it is merged from the other two by their stamps.
+        since_until: logs can be read by time, because pages have stamps.
+        shares_disk: jobs see the files of the submitter. Otherwise a component's folder is copied
+            to its job.
+        inherits_env: jobs inherit the environment of the process that submits them, if
+            `Submission` allows it.
         secret_kinds: kinds of secret sources that it resolves itself (``{"k8s"}``).
         options: the class of its run options. By default it has none of its own.
         connection: the class of the settings that select a cluster, such as a context or a host. By
@@ -387,10 +359,23 @@ class SchedulerBase(ABC, Generic[Opts]):
     """
 
     name: str
-    capabilities: Capabilities = Capabilities()
+    reach: Visibility = "network"
+    fields: frozenset[Field] = frozenset()
+    retries: frozenset[RetryPolicy] = frozenset()
+    mounts: frozenset[MountType] = frozenset()
+    notice_signals: frozenset[str] = frozenset()
+    streams: frozenset[Stream] = frozenset(Stream)
+    since_until: bool = False
+    shares_disk: bool = True
+    inherits_env: bool = False
     secret_kinds: frozenset[str] = frozenset()
     options: type[Opts] = cast("Any", Options)
     connection: type[Connection] = Connection
+
+    def offers(self, name: str) -> bool:
+        """Tell whether jobs may have a field here, or a method with a default is overridden."""
+        own = getattr(type(self), name, None)
+        return name in self.fields or own is not getattr(SchedulerBase, name, None)
 
     # -- every scheduler must have these
 
@@ -499,7 +484,7 @@ class SchedulerBase(ABC, Generic[Opts]):
     def with_packages(self, role: Role, packages: Packages, opts: Opts) -> Role:
         """Return a role whose program is started by uv, with the packages that it needs. Pure.
 
-        Only called where ``capabilities.environments`` is true, before `convert`.
+        Only called for a role with an environment, before `convert`.
 
         Args:
             role: the role, which is not changed.
@@ -735,71 +720,109 @@ _MOUNTED_OTHERWISE: Final = {
 """Kind of mount → what to do where jobs run without containers."""
 
 
-def refuse_unsupported(app: AppDef, capabilities: Capabilities, scheduler: str) -> None:
-    """Refuse an app definition with a field that the scheduler does not support.
+_WITHOUT: Final[Mapping[Field, str]] = {
+    "roles": "only one role can be run",
+    "num_replicas": "only one replica can be run",
+    "min_replicas": "all replicas must end well",
+    "retry_delay": "the engine has a back-off of its own",
+    "port_map": "ports cannot be mapped",
+    "timeout": "no limit of time can be set",
+    "segment": "a job cannot go on in a further segment",
+    "max_interruptions": "interruptions are not counted up to a bound",
+    "stall_after": "it is not watched whether a replica has stalled",
+    "progress_server": "a container finds no server for its progress",
+}
+"""Field → what is missing where a scheduler does not have it."""
+
+
+def refuse_unsupported(app: AppDef, scheduler: SchedulerBase) -> None:
+    """Refuse an app definition with a field that the scheduler does not have.
 
     Raises:
         UnsupportedFeature: for the first such field.
     """
 
     def refuse(path: str, reason: str) -> NoReturn:
-        raise UnsupportedFeature(f"{path}: not possible on scheduler {scheduler!r}: {reason}", path)
+        message = f"{path}: not possible on scheduler {scheduler.name!r}: {reason}"
+        raise UnsupportedFeature(message, path)
 
-    if app.timeout is not None and not capabilities.timeout:
-        refuse("timeout", "no limit of time can be set")
-    if app.segment is not None and not capabilities.segment:
-        refuse("segment", "a job cannot go on in a further segment")
-    if len(app.roles) > 1 and not capabilities.roles:
-        refuse("roles", "only one role can be run")
+    for path, field_ in _used_fields(app):
+        if field_ not in scheduler.fields:
+            refuse(path, _WITHOUT[field_])
     for index, role in enumerate(app.roles):
         path = f"roles[{index}]"
-        if role.num_replicas > 1 and not capabilities.replicas:
-            refuse(f"{path}.num_replicas", "only one replica can be run")
-        if role.min_replicas not in (None, role.num_replicas) and not capabilities.min_replicas:
-            refuse(f"{path}.min_replicas", "all replicas must end well")
-        if role.max_retries and role.retry_policy not in capabilities.retries:
-            offered = ", ".join(sorted(policy.value for policy in capabilities.retries)) or "none"
+        if role.max_retries and role.retry_policy not in scheduler.retries:
+            offered = ", ".join(sorted(policy.value for policy in scheduler.retries)) or "none"
             refuse(
                 f"{path}.retry_policy",
                 f"{role.retry_policy.value} is not offered (offered: {offered})",
             )
-        if role.max_retries and role.retry_delay != RETRY_DELAY and not capabilities.retry_delay:
-            refuse(f"{path}.retry_delay", "the engine has a back-off of its own")
-        _refuse_endings(role, path, capabilities, refuse)
-        if role.port_map and not capabilities.ports:
-            refuse(f"{path}.port_map", "ports cannot be mapped")
+        if role.notice is not None and not scheduler.notice_signals:
+            refuse(f"{path}.notice", "no warning can be given before the end")
+        if role.notice is not None and role.notice.signal not in scheduler.notice_signals:
+            signal, offered = role.notice.signal, ", ".join(sorted(scheduler.notice_signals))
+            refuse(f"{path}.notice.signal", f"{signal} cannot be sent (offered: {offered})")
+        if role.checkpoints and not scheduler.offers("checkpoint_folder"):
+            refuse(f"{path}.checkpoints", "there is no folder that all attempts share")
         wanted = role.environment
-        if wanted is not None and not wanted.is_none and not capabilities.environments:
+        if wanted is not None and not wanted.is_none and not scheduler.offers("with_packages"):
             where = f"{path}.environment"
-            raise UnsupportedFeature(no_environments(where, scheduler), where)
+            raise UnsupportedFeature(no_environments(where, scheduler.name), where)
         for number, mount in enumerate(role.mounts):
             if isinstance(mount, JobMount):
                 refuse(f"{path}.mounts[{number}]", "files of a job are mounted by a runner")
             kind = MountType(type(mount).__name__.removesuffix("Mount").lower())
-            if kind not in capabilities.mounts:
+            if kind not in scheduler.mounts:
                 reason = f"{kind.value} mounts are not offered"
-                if not capabilities.mounts:
+                if not scheduler.mounts:
                     reason = f"{reason} without a container; {_MOUNTED_OTHERWISE[kind]}"
                 refuse(f"{path}.mounts[{number}]", reason)
 
 
-def _refuse_endings(
-    role: Role, path: str, capabilities: Capabilities, refuse: Callable[[str, str], NoReturn]
-) -> None:
-    """Refuse unsupported notices, checkpoints, interruptions and stalls."""
-    if role.notice is not None and not capabilities.notice:
-        refuse(f"{path}.notice", "no warning can be given before the end")
-    if role.notice is not None and role.notice.signal not in capabilities.notice:
-        offered = ", ".join(sorted(capabilities.notice))
-        refuse(f"{path}.notice.signal", f"{role.notice.signal} cannot be sent (offered: {offered})")
-    if role.checkpoints and not capabilities.checkpoints:
-        refuse(f"{path}.checkpoints", "there is no folder that all attempts share")
-    if role.max_interruptions and not capabilities.interruptions:
-        refuse(f"{path}.max_interruptions", "interruptions are not counted up to a bound")
-    if role.stall_after is not None and not capabilities.stall:
-        refuse(f"{path}.stall_after", "it is not watched whether a replica has stalled")
-    if role.progress_server and not capabilities.progress_server:
-        refuse(f"{path}.progress_server", "a container finds no server for its progress")
+def _used_fields(app: AppDef) -> Iterator[tuple[str, Field]]:
+    """Yield the path and the name of each field of a job that a scheduler need not have."""
+    if app.timeout is not None:
+        yield "timeout", "timeout"
+    if app.segment is not None:
+        yield "segment", "segment"
+    if len(app.roles) > 1:
+        yield "roles", "roles"
+    for index, role in enumerate(app.roles):
+        used: dict[Field, object] = {
+            "num_replicas": role.num_replicas > 1,
+            "min_replicas": role.min_replicas not in (None, role.num_replicas),
+            "retry_delay": role.max_retries and role.retry_delay != RETRY_DELAY,
+            "port_map": role.port_map,
+            "max_interruptions": role.max_interruptions,
+            "stall_after": role.stall_after is not None,
+            "progress_server": role.progress_server,
+        }
+        yield from ((f"roles[{index}].{name}", name) for name, is_used in used.items() if is_used)
+
+
+def features(scheduler: SchedulerBase | type[SchedulerBase]) -> dict[str, Any]:
+    """Return what a scheduler has, as its class says, in JSON values.
+
+    ``methods`` are those that have a default in `SchedulerBase` and are overridden.
+    """
+    cls = scheduler if isinstance(scheduler, type) else type(scheduler)
+    names = [
+        name
+        for name, default in vars(SchedulerBase).items()
+        if inspect.isfunction(default) and name not in SchedulerBase.__abstractmethods__
+    ]
+    return {
+        "reach": scheduler.reach,
+        "fields": sorted(scheduler.fields),
+        "retries": sorted(policy.value for policy in scheduler.retries),
+        "mounts": sorted(kind.value for kind in scheduler.mounts),
+        "notice_signals": sorted(scheduler.notice_signals),
+        "streams": sorted(stream.value for stream in scheduler.streams),
+        "since_until": scheduler.since_until,
+        "shares_disk": scheduler.shares_disk,
+        "inherits_env": scheduler.inherits_env,
+        "methods": [n for n in names if getattr(cls, n) is not getattr(SchedulerBase, n)],
+    }
 
 
 def no_environments(path: str, scheduler: str) -> str:

@@ -641,7 +641,7 @@ class TransloadOperator(TemplateRules):
             return True
         assert driver.handle is not None
         scheduler = driver.runner.scheduler(parse_app_handle(driver.handle).scheduler_backend)
-        reach = scheduler.capabilities.reachable_from
+        reach = scheduler.reach
         self.log.warning(
             f"jobs of scheduler {scheduler.name!r} are reachable from this {reach} only: this task "
             "waits in place, and holds its slot ([transload] triggerer_on_same_machine says where "

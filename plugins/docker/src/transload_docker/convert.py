@@ -17,21 +17,18 @@ from typing import Any, Final
 from transload import IMAGE
 from transload.errors import ConfigError, SpecError, UnsupportedFeature
 from transload.runtime.tracking import output_folder
-from transload.schedulers.api import Capabilities, Submission, Visibility, refuse_unsupported
+from transload.schedulers.api import Submission, Visibility
 from transload.specs import (
     MASK,
     AppDef,
     BindMount,
     DeviceMount,
-    MountType,
-    RetryPolicy,
     Role,
     looks_secret,
     macros,
     masked_url,
     parse_app_handle,
 )
-from transload.specs.interruptions import SIGNALS
 from transload.specs.job_variables import of_other_jobs
 from transload.specs.own_programs import shown_args
 from transload_docker import names
@@ -68,25 +65,6 @@ _OWN: Final = {
     "HostConfig.RestartPolicy": "use the role's max_retries",
 }
 """Fields of a body that no overlay may hold, and what to do in their place."""
-
-
-def capabilities(reach: Visibility) -> Capabilities:
-    """Return what this scheduler can express."""
-    return Capabilities(
-        retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
-        mounts=frozenset(MountType),
-        ports=True,
-        since_until=True,
-        shares_disk=False,
-        delete=True,
-        checkpoints=True,
-        notice=frozenset(SIGNALS),
-        interruptions=True,
-        stall=True,
-        progress=True,
-        environments=True,
-        reachable_from=reach,
-    )
 
 
 @dataclass(slots=True)
@@ -150,7 +128,6 @@ def convert(
         SpecError: for a value that it cannot take.
         ConfigError: for an option with a value that is not allowed.
     """
-    refuse_unsupported(app, capabilities(reach), scheduler)
     network = opts.network
     is_single = sum(role.num_replicas for role in app.roles) == 1
     own = ""

@@ -22,7 +22,6 @@ from transload.runtime.tracking import Store, open_store
 from transload.schedulers import OpenReadings
 from transload.schedulers.api import (
     AppDescription,
-    Capabilities,
     CheckpointFolder,
     JobFiles,
     ListAppResponse,
@@ -30,6 +29,7 @@ from transload.schedulers.api import (
     LogQuery,
     SchedulerBase,
     Submission,
+    Visibility,
     Watch,
     cancel_each,
 )
@@ -38,10 +38,13 @@ from transload.specs import (
     AppDef,
     AppState,
     AppStatus,
+    MountType,
+    RetryPolicy,
     Role,
     make_app_handle,
     masked_url,
 )
+from transload.specs.interruptions import SIGNALS
 from transload_docker import convert as _convert
 from transload_docker import images, names, notices
 from transload_docker import packages as _packages
@@ -74,6 +77,24 @@ class DockerScheduler(SchedulerBase[DockerOptions]):
         name: name of the scheduler.
     """
 
+    reach: Visibility = "host"  # of an engine on this machine
+    fields = frozenset(
+        {
+            "roles",
+            "num_replicas",
+            "min_replicas",
+            "retry_delay",
+            "port_map",
+            "timeout",
+            "max_interruptions",
+            "stall_after",
+        }
+    )
+    retries = frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION})
+    mounts = frozenset(MountType)
+    notice_signals = frozenset(SIGNALS)
+    since_until = True
+    shares_disk = False
     options = DockerOptions
     connection = DockerConnection
 
@@ -89,7 +110,7 @@ class DockerScheduler(SchedulerBase[DockerOptions]):
         self._home = Home(self._engine.url)
         self._supervised: set[str] = set()  # ids of jobs that need a supervisor on this machine
         self._signs_at: dict[str, int] = {}  # when their supervisor last wrote what it saw of them
-        self.capabilities: Capabilities = _convert.capabilities(self._engine.reach)
+        self.reach = self._engine.reach
 
     def location(self) -> str:
         """Return where the engine is."""

@@ -12,11 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from transload.errors import SpecError, UnsupportedFeature
-from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import (
     AppDef,
     BindMount,
-    MountType,
     RetryPolicy,
     Role,
     parse_app_handle,
@@ -45,24 +43,6 @@ _OWN: Final = {
     "spec.activeDeadlineSeconds": "use the timeout of the app definition",
 }
 """Fields of a Job that an overlay may not contain, and what to use in their place."""
-
-CAPABILITIES: Final = Capabilities(
-    retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
-    mounts=frozenset(MountType),
-    ports=True,
-    retry_delay=False,  # the cluster has its own: 10 s, doubled up to 6 minutes
-    # a cluster starts each pod when it has room for it. Kueue admits a Job, or a JobSet, as a
-    # whole.
-    gangs=False,
-    since_until=True,
-    streams=frozenset({Stream.COMBINED}),  # a cluster merges both
-    shares_disk=False,
-    delete=True,
-    reachable_from="network",
-    notice=frozenset({"TERM"}),  # kubelet's own signal, the only one
-    checkpoints=True,  # in a claim that an option names
-    environments=True,
-)
 
 
 @dataclass(slots=True)
@@ -127,7 +107,6 @@ def convert(
         SpecError: if a value is not allowed. The message has its path.
         UnsupportedFeature: if this scheduler does not support a field. The message has its path.
     """
-    refuse_unsupported(app, CAPABILITIES, scheduler)
     _refuse_for_queue(app, options)
     base = names.base_name(app_id)
     is_single = sum(role.num_replicas for role in app.roles) == 1

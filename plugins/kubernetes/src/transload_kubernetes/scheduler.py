@@ -20,18 +20,26 @@ from transload.errors import (
 )
 from transload.schedulers.api import (
     AppDescription,
-    Capabilities,
     CheckpointFolder,
     ListAppResponse,
     LogPage,
     LogQuery,
     SchedulerBase,
+    Stream,
     Submission,
     Watch,
     cancel_each,
 )
 from transload.schedulers.chains import number_in_chain
-from transload.specs import AppDef, AppState, AppStatus, Role, make_app_handle
+from transload.specs import (
+    AppDef,
+    AppState,
+    AppStatus,
+    MountType,
+    RetryPolicy,
+    Role,
+    make_app_handle,
+)
 from transload_kubernetes import (
     advice,
     checkpoints,
@@ -77,7 +85,14 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
 
     name = "kubernetes"
     secret_kinds = frozenset({"k8s"})
-    capabilities: Capabilities = _convert.CAPABILITIES
+    # not "retry_delay": a cluster has its own, 10 s, doubled up to 6 minutes
+    fields = frozenset({"roles", "num_replicas", "min_replicas", "port_map", "timeout"})
+    retries = frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION})
+    mounts = frozenset(MountType)
+    notice_signals = frozenset({"TERM"})  # kubelet's own signal, the only one
+    streams = frozenset({Stream.COMBINED})  # a cluster merges both
+    since_until = True
+    shares_disk = False
     options = KubernetesOptions
     connection = KubernetesConnection
 

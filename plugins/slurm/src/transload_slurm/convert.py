@@ -16,11 +16,9 @@ from typing import TYPE_CHECKING, Any, Final
 from transload.errors import ConfigError, UnsupportedFeature
 from transload.keeper import layout
 from transload.runtime.progress_server import served
-from transload.schedulers.api import Capabilities, Stream, refuse_unsupported
 from transload.specs import (
     AppDef,
     MalformedAppHandleException,
-    MountType,
     RetryPolicy,
     Role,
     Workspace,
@@ -28,7 +26,6 @@ from transload.specs import (
     masked_env,
     parse_app_handle,
 )
-from transload.specs.interruptions import SIGNALS
 from transload.specs.job_variables import REQUIREMENTS
 from transload.specs.own_programs import shown_command
 from transload_slurm.containers import Bind, binds_of, command, step_flags
@@ -40,25 +37,6 @@ if TYPE_CHECKING:
 
 _TIME = re.compile(r"(\d+-)?\d+(:\d+){0,2}\Z|UNLIMITED\Z|INFINITE\Z", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-
-CAPABILITIES: Final = Capabilities(
-    retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
-    mounts=frozenset(),
-    ports=True,
-    since_until=True,
-    streams=frozenset({Stream.STDOUT, Stream.STDERR}),
-    delete=True,
-    reachable_from="network",
-    notice=frozenset(SIGNALS),
-    segment=True,
-    checkpoints=True,
-    interruptions=True,
-    stall=True,
-    progress_server=True,
-    progress=True,
-    environments=True,
-)
-"""Reached from any machine that shares the folder of the jobs and can ask Slurm."""
 
 ENV_CHECKPOINT_DIR: Final = "TRANSLOAD_CHECKPOINT_DIR"
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
@@ -187,10 +165,6 @@ def convert(app: AppDef, opts: SlurmOptions, *, here: bool = True) -> SlurmReque
         ConfigError: for a run option out of range.
     """
     app.check_runnable()
-    mounts: frozenset[MountType] = frozenset()
-    if opts.container != "none":
-        mounts = frozenset({MountType.BIND})
-    refuse_unsupported(app, CAPABILITIES._replace(mounts=mounts), "slurm")
     if app.segment is not None:
         _check_segment(opts)
     roles = []
@@ -302,9 +276,12 @@ def _role(
         kind = opts.container
     binds = binds_of(role.mounts, f"roles[{index}]", kind)
     if role.mounts and kind == "none":
-        raise UnsupportedFeature(
-            f"roles[{index}].mounts: only in a container, and the role has no image", "mounts"
-        )
+        where = f"roles[{index}].mounts[0]"
+        reason = "and the role has no image"
+        if role.image:
+            reason = "by run option container; else give the program the folder's own path"
+        raise UnsupportedFeature(f"{where}: only in a container, {reason}", where)
+    binds = binds_of(role.mounts, f"roles[{index}]", kind)
     cwd = None
     if not role.workspace and kind != "none":
         cwd = "/"

@@ -11,18 +11,24 @@ from transload.keeper import layout
 from transload.runtime.tracking import LocalStore, Store
 from transload.schedulers.api import (
     AppDescription,
-    Capabilities,
     CheckpointFolder,
     JobFiles,
     ListAppResponse,
     LogPage,
     LogQuery,
     SchedulerBase,
+    Stream,
     Submission,
     Watch,
 )
 from transload.schedulers.folder.store import safe_id
-from transload.specs import AppDef, Role
+from transload.specs import (
+    AppDef,
+    MountType,
+    RetryPolicy,
+    Role,
+)
+from transload.specs.interruptions import SIGNALS
 from transload_slurm import convert as _convert
 from transload_slurm import packages as _packages
 from transload_slurm.apps import Apps
@@ -48,7 +54,25 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
         name: name of the scheduler. Each has a separate folder of jobs.
     """
 
-    capabilities: Capabilities = _convert.CAPABILITIES
+    fields = frozenset(
+        {
+            "roles",
+            "num_replicas",
+            "min_replicas",
+            "retry_delay",
+            "port_map",
+            "timeout",
+            "segment",
+            "max_interruptions",
+            "stall_after",
+            "progress_server",
+        }
+    )
+    retries = frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION})
+    mounts = frozenset({MountType.BIND})  # where a role runs in a container
+    notice_signals = frozenset(SIGNALS)
+    streams = frozenset({Stream.STDOUT, Stream.STDERR})
+    since_until = True
     options = SlurmOptions
     connection = SlurmConnection
 
@@ -67,7 +91,7 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
         """
         host, folder = connection.ssh, connection.folder
         if host is not None:
-            self.capabilities = _convert.CAPABILITIES._replace(shares_disk=False)
+            self.shares_disk = False
             python = connection.login_python
             self.apps = RemoteApps(host, folder or "~/.transload/slurm", python)
         elif folder:

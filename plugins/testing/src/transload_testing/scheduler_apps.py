@@ -53,7 +53,7 @@ class AppTests(SchedulerSuite):
 
     def test_roles_and_replicas(self, stage: SchedulerStage) -> None:
         """Every replica of every role has a status, in order."""
-        if not (stage.offers.roles and stage.offers.replicas):
+        if not (stage.offers("roles") and stage.offers("num_replicas")):
             pytest.skip("one role or one replica only")
         app = stage.app({"one": Program(out=("a",)), "two": Program(out=("b",))}, replicas=3)
         status = stage.ended(stage.submit(app))
@@ -65,9 +65,8 @@ class AppTests(SchedulerSuite):
 
     def test_one_replica_fails_all_end(self, stage: SchedulerStage) -> None:
         """In a gang, the final failure of one replica ends the others."""
-        capabilities = stage.offers
-        if not (capabilities.gangs and capabilities.roles):
-            pytest.skip("no gangs of several roles")
+        if not stage.offers("roles"):
+            pytest.skip("one role only")
         app = stage.app({"bad": Program(seconds=0.2, exit_code=4), "good": Program(hold=True)})
         status = stage.ended(stage.submit(app))
         assert status.state is AppState.FAILED
@@ -77,8 +76,9 @@ class AppTests(SchedulerSuite):
 
     def test_min_replicas(self, stage: SchedulerStage) -> None:
         """A job goes on and succeeds if enough replicas of a role succeed."""
-        capabilities = stage.offers
-        if not (capabilities.min_replicas and capabilities.replicas and self.runs_programs):
+        if not (
+            stage.offers("min_replicas") and stage.offers("num_replicas") and self.runs_programs
+        ):
             pytest.skip("min_replicas is not offered")
         app = stage.app(Program(only=(0,), exit_code=5), replicas=3, min_replicas=2)
         status = stage.ended(stage.submit(app))
@@ -96,7 +96,7 @@ class AppTests(SchedulerSuite):
             "MINE": f"{macros.replica_id} ${{x}} $x",
             "ROOT": f"{macros.img_root}/bin",
         }
-        replicas = 2 if stage.offers.replicas else 1
+        replicas = 2 if stage.offers("num_replicas") else 1
         job = stage.submit(stage.app(Program(command=command), replicas=replicas, env=env))
         assert stage.ended(job).state is AppState.SUCCEEDED
         for k in range(replicas):
@@ -135,7 +135,7 @@ class AppTests(SchedulerSuite):
     )
     def test_retries(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
         """A failed replica is restarted up to ``max_retries`` times."""
-        if policy not in stage.offers.retries or not self.runs_programs:
+        if policy not in stage.scheduler.retries or not self.runs_programs:
             pytest.skip(f"retry policy {policy.value} is not offered")
         app = stage.app(
             Program(failures=2), max_retries=2, retry_policy=policy, **self._soon(stage)
@@ -149,18 +149,17 @@ class AppTests(SchedulerSuite):
 
     @staticmethod
     def _soon(stage: SchedulerStage) -> dict[str, Any]:
-        return {"retry_delay": 0.0} if stage.offers.retry_delay else {}
+        return {"retry_delay": 0.0} if stage.offers("retry_delay") else {}
 
     @needs_programs
     def test_retry_delay(self, stage: SchedulerStage) -> None:
         """The delay before a retry is respected, or refused by name."""
-        capabilities = stage.offers
-        if RetryPolicy.REPLICA not in capabilities.retries:
+        if RetryPolicy.REPLICA not in stage.scheduler.retries:
             pytest.skip("no retries")
         app = stage.app(
             Program(failures=1), max_retries=1, retry_policy=RetryPolicy.REPLICA, retry_delay=2.0
         )
-        if not capabilities.retry_delay:
+        if not stage.offers("retry_delay"):
             with pytest.raises(UnsupportedFeature, match="retry_delay"):
                 stage.plan(app)
             return
@@ -176,7 +175,7 @@ class AppTests(SchedulerSuite):
     )
     def test_retries_used_up(self, stage: SchedulerStage, policy: RetryPolicy) -> None:
         """One failure more than ``max_retries`` is final."""
-        if policy not in stage.offers.retries or not self.runs_programs:
+        if policy not in stage.scheduler.retries or not self.runs_programs:
             pytest.skip(f"retry policy {policy.value} is not offered")
         app = stage.app(
             Program(failures=2), max_retries=1, retry_policy=policy, **self._soon(stage)
@@ -187,7 +186,7 @@ class AppTests(SchedulerSuite):
 
     def test_timeout(self, stage: SchedulerStage) -> None:
         """A job that takes longer than its timeout is ended and fails."""
-        if not stage.offers.timeout or not self.runs_programs:
+        if not stage.offers("timeout") or not self.runs_programs:
             pytest.skip("no limit of time can be set")
         status = stage.ended(stage.submit(stage.app(Program(hold=True), timeout=0.5)))
         assert status.state is AppState.FAILED, status
@@ -200,7 +199,7 @@ class AppTests(SchedulerSuite):
         No other role is left running.
         """
         roles = {"main": Program()}
-        if stage.offers.roles:
+        if stage.offers("roles"):
             roles["other"] = Program(hold=True)
         app = stage.app(roles, entrypoint="/no/such/program")
         try:
@@ -274,7 +273,7 @@ class AppTests(SchedulerSuite):
         self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A program finds the packages that a file names, from the index that the file names."""
-        if not stage.offers.environments:
+        if not stage.offers("with_packages"):
             pytest.skip("not offered: environments")
         folder = stage.folder / "index"
         folder.mkdir()
@@ -343,7 +342,7 @@ class AppTests(SchedulerSuite):
 
         Neither the exception nor the lines of that attempt count.
         """
-        if RetryPolicy.REPLICA not in stage.offers.retries:
+        if RetryPolicy.REPLICA not in stage.scheduler.retries:
             pytest.skip("no retries")
         raising = "exec python3 -c 'raise ValueError(\"no such thing\")'"
         command = f'command -v python3 || exit 0; test "$TRANSLOAD_RETRY" != 0 || {raising}; echo again; exit 1'
@@ -353,7 +352,7 @@ class AppTests(SchedulerSuite):
             pytest.skip("there is no python3 where its programs run")
         assert stage.replicas(status)[0].latest_attempt == 1
         assert "no such thing" not in status.msg + status.structured_error_msg
-        if stage.offers.since_until:
+        if stage.scheduler.since_until:
             words = list(tail(stage.scheduler, job.app_id, "main", 0, 20, status))
             assert words[-1:] == ["again\n"]
             assert "no such thing" not in "".join(words)
@@ -361,7 +360,7 @@ class AppTests(SchedulerSuite):
     @needs_programs
     def test_usage(self, stage: SchedulerStage) -> None:
         """A replica's usage includes its earlier attempts. Unknown usage is missing, never 0."""
-        retried = RetryPolicy.REPLICA in stage.offers.retries
+        retried = RetryPolicy.REPLICA in stage.scheduler.retries
         used = "dd if=/dev/zero of=/dev/null bs=64M count=20; sleep 5"
         command = f'test "$TRANSLOAD_RETRY" != 0 || {{ {used}; exit {int(retried)}; }}'
         fields = (
@@ -408,7 +407,7 @@ class AppTests(SchedulerSuite):
             f"{macros.replica_id}.steps.jsonl"
         )
         base = str(stage.folder / "shared")
-        replicas = 2 if stage.offers.replicas else 1
+        replicas = 2 if stage.offers("num_replicas") else 1
         jobs = [
             stage.submit(
                 stage.app(Program(command=command), replicas, env={"X": x}), tracker_base=base

@@ -31,7 +31,7 @@ class IdentityTests(SchedulerSuite):
         assert not stage.scheduler.existed(job.app_id)
         with pytest.raises(AppNotFound):
             job.cancel()
-        if stage.offers.delete:
+        if stage.offers("delete"):
             job.delete()
 
     @submits_once
@@ -220,14 +220,14 @@ class IdentityTests(SchedulerSuite):
             assert other.job(job.app_id).status() is None
 
     def _damage(self, stage: SchedulerStage, job: Job, damage: Damage) -> None:
-        if not stage.offers.delete:
+        if not stage.offers("delete"):
             pytest.skip("this scheduler cannot delete jobs")
         if not self.damage_record(stage.folder, job.app_id, damage):
             pytest.skip(f"what this scheduler keeps does not become so: {damage}")
 
     def test_another_process_sees_and_cancels(self, stage: SchedulerStage) -> None:
         """Another process of the same user sees the job, reads its log, cancels it."""
-        if stage.offers.reachable_from == "process":
+        if stage.scheduler.reach == "process":
             pytest.skip("jobs can be seen by the submitting process only")
         job = stage.submit(stage.app(Program(out=("up",), hold=True)))
         stage.running(job, said="up")
@@ -240,7 +240,7 @@ class IdentityTests(SchedulerSuite):
 
     def test_app_goes_on_when_the_runner_is_closed(self, stage: SchedulerStage) -> None:
         """Closing a runner, even twice, does not end the job."""
-        if stage.offers.reachable_from == "process":
+        if stage.scheduler.reach == "process":
             pytest.skip("jobs end with the submitting process")
         with stage.another() as other:
             job = other.submit(other.app(Program(seconds=0.2, out=("done",))))
@@ -267,5 +267,5 @@ class IdentityTests(SchedulerSuite):
 
 
 def _must_delete(stage: SchedulerStage) -> None:
-    if not stage.offers.delete:
+    if not stage.offers("delete"):
         pytest.skip("this scheduler cannot delete jobs")

@@ -1,7 +1,6 @@
 """Notices, segments, interruptions, checkpoints, progress and stalls.
 
-Each test asks for what `transload.schedulers.Capabilities` says: ``notice``, ``segment``,
-``interruptions``, ``checkpoints``, ``progress``, ``stall``. What is not offered is skipped here and
+Each test asks for what the scheduler's class says. What it does not offer is skipped here and
 refused by name (see `RefusalTests`).
 """
 
@@ -28,8 +27,8 @@ _STEP = """echo '{{"step": {}}}' > "$TRANSLOAD_PROGRESS_FILE\""""
 
 
 def _needs(stage: SchedulerStage, *names: str) -> None:
-    """Skip a test if the scheduler does not have all these capabilities."""
-    missing = [name for name in names if not getattr(stage.offers, name)]
+    """Skip a test if the scheduler does not have all these fields and methods."""
+    missing = [name for name in names if not stage.offers(name)]
     if missing:
         pytest.skip(f"not offered: {', '.join(missing)}")
 
@@ -42,25 +41,25 @@ class InterruptionTests(SchedulerSuite):
 
     def _notice(self, stage: SchedulerStage) -> Notice:
         """Return a notice that the scheduler supports, by TERM or by another signal."""
-        offered = stage.offers.notice
+        offered = stage.scheduler.notice_signals
+        if not offered:
+            pytest.skip("no notices")
         signal = "TERM" if "TERM" in offered else min(offered)
         return Notice(self.notice_seconds, signal)
 
     def _again(self, stage: SchedulerStage) -> dict[str, Any]:
         """Return fields that let a role be tried again once, at once if that can be said."""
-        capabilities = stage.offers
-        if not capabilities.retries:
+        if not stage.scheduler.retries:
             pytest.skip("no retries")
         policy = RetryPolicy.REPLICA
-        if policy not in capabilities.retries:
-            policy = sorted(capabilities.retries)[0]
-        delay = {"retry_delay": 0.0} if capabilities.retry_delay else {}
+        if policy not in stage.scheduler.retries:
+            policy = sorted(stage.scheduler.retries)[0]
+        delay = {"retry_delay": 0.0} if stage.offers("retry_delay") else {}
         return {"max_retries": 1, "retry_policy": policy, **delay}
 
     @needs_programs
     def test_notice_of_a_cancel(self, stage: SchedulerStage) -> None:
         """A cancel sends the signal of the notice, and gives the program the time to save."""
-        _needs(stage, "notice")
         notice = self._notice(stage)
         command = f"trap 'echo saved; exit 0' {notice.signal}; echo up; {_WAIT}"
         job = stage.submit(stage.app(Program(command=command), notice=notice))
@@ -72,7 +71,6 @@ class InterruptionTests(SchedulerSuite):
     @needs_programs
     def test_what_does_not_heed_its_notice_is_killed(self, stage: SchedulerStage) -> None:
         """A program that ignores its notice is killed after the time of the notice."""
-        _needs(stage, "notice")
         notice = self._notice(stage)
         command = f"trap 'echo noticed' {notice.signal}; echo up; {_WAIT}"
         job = stage.submit(stage.app(Program(command=command), notice=notice))
@@ -84,7 +82,7 @@ class InterruptionTests(SchedulerSuite):
     @needs_programs
     def test_notice_before_the_time_limit(self, stage: SchedulerStage) -> None:
         """A program has its notice before the time limit, and what ends well in time has."""
-        _needs(stage, "notice", "timeout")
+        _needs(stage, "timeout")
         notice = replace(self._notice(stage), seconds=self.notice_seconds + 10)
         command = f"trap 'echo saved; exit 0' {notice.signal}; echo up; {_WAIT}"
         app = stage.app(Program(command=command), notice=notice, timeout=notice.seconds + 1)
@@ -96,7 +94,7 @@ class InterruptionTests(SchedulerSuite):
     @needs_programs
     def test_75_without_a_notice_is_a_failure(self, stage: SchedulerStage) -> None:
         """Exit code 75 leads to another start only after a delivered notice."""
-        _needs(stage, "notice", "interruptions")
+        _needs(stage, "max_interruptions")
         app = stage.app(
             Program(exit_code=75), notice=self._notice(stage), max_interruptions=3, max_retries=0
         )
@@ -110,7 +108,7 @@ class InterruptionTests(SchedulerSuite):
         self, stage: SchedulerStage
     ) -> None:
         """After a failure ``TRANSLOAD_RETRY`` is 1, and ``TRANSLOAD_INTERRUPTIONS`` is still 0."""
-        _needs(stage, "interruptions")
+        _needs(stage, "max_interruptions")
         command = (
             'echo "$TRANSLOAD_RETRY $TRANSLOAD_INTERRUPTIONS"; exit "$((1 - TRANSLOAD_RETRY))"'
         )
@@ -125,7 +123,7 @@ class InterruptionTests(SchedulerSuite):
         self, stage: SchedulerStage, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A job that another one submits does not find the other's checkpoints, nor its signal."""
-        _needs(stage, "checkpoints")
+        _needs(stage, "checkpoint_folder")
         names = (
             "TRANSLOAD_CHECKPOINT_DIR",
             "TRANSLOAD_CHECKPOINT_NAME",
@@ -144,7 +142,7 @@ class InterruptionTests(SchedulerSuite):
 
         No retry is spent, and the step at which it was interrupted is known.
         """
-        _needs(stage, "segment", "notice", "interruptions", "checkpoints")
+        _needs(stage, "segment", "max_interruptions", "checkpoint_folder")
         notice = self._notice(stage)
         command = (
             'if [ "$TRANSLOAD_INTERRUPTIONS" -ge 1 ]; then cat "$TRANSLOAD_CHECKPOINT_DIR/at"; '
@@ -161,16 +159,15 @@ class InterruptionTests(SchedulerSuite):
         assert replica.interruptions == 1
         (before,) = replica.earlier
         assert before.cause == "segment"
-        if stage.offers.progress:
-            assert before.step == 4200
-            assert status.progress is not None
-            assert status.progress.step == 4200
+        assert before.step == 4200
+        assert status.progress is not None
+        assert status.progress.step == 4200
         assert stage.everything(job) == ["up\n", "noticed\n", "saved\n"]
 
     @needs_programs
     def test_attempts_share_their_checkpoints(self, stage: SchedulerStage) -> None:
         """The next attempt, and a reader from outside, find the checkpoints of an attempt."""
-        _needs(stage, "checkpoints")
+        _needs(stage, "checkpoint_folder")
         command = (
             'cd "$TRANSLOAD_CHECKPOINT_DIR" || exit 4; [ -e kept ] && exit 0; echo x > kept; exit 1'
         )
@@ -191,7 +188,7 @@ class InterruptionTests(SchedulerSuite):
     @needs_programs
     def test_checkpoints_go_with_the_last_job(self, stage: SchedulerStage) -> None:
         """Two jobs of one name share a folder, which is there until the second one is deleted."""
-        _needs(stage, "checkpoints", "delete")
+        _needs(stage, "checkpoint_folder", "delete")
         name = self._name()
         write = Program(command='echo x > "$TRANSLOAD_CHECKPOINT_DIR/kept"')
         read = Program(command='[ -e "$TRANSLOAD_CHECKPOINT_DIR/kept" ]')
@@ -219,7 +216,6 @@ class InterruptionTests(SchedulerSuite):
     @needs_programs
     def test_progress(self, stage: SchedulerStage) -> None:
         """The status, and the list of jobs, have the progress that a program writes to its file."""
-        _needs(stage, "progress")
         command = (
             """echo '{"step": 710, "total": 1000, "text": "epoch 7"}' > "$TRANSLOAD_PROGRESS_FILE";"""
             f" {_WAIT}"
@@ -244,7 +240,6 @@ class InterruptionTests(SchedulerSuite):
     @needs_programs
     def test_progress_that_makes_no_sense(self, stage: SchedulerStage) -> None:
         """NaN and a total of 0 are ignored, and the job goes on."""
-        _needs(stage, "progress")
         command = (
             """echo '{"fraction": NaN, "step": 3, "total": 0}' > "$TRANSLOAD_PROGRESS_FILE";"""
             " sleep 0.2"
@@ -258,7 +253,6 @@ class InterruptionTests(SchedulerSuite):
     @needs_programs
     def test_what_is_no_progress(self, stage: SchedulerStage) -> None:
         """Nonsense, a FIFO or a link in the place of the file is no progress, and stops nothing."""
-        _needs(stage, "progress")
         commands = (
             'echo nonsense > "$TRANSLOAD_PROGRESS_FILE"',
             'mkfifo "$TRANSLOAD_PROGRESS_FILE"',
@@ -272,7 +266,7 @@ class InterruptionTests(SchedulerSuite):
     @needs_programs
     def test_stalled(self, stage: SchedulerStage) -> None:
         """The status names a stalled replica, and the replica goes on."""
-        _needs(stage, "stall")
+        _needs(stage, "stall_after")
         app = stage.app(Program(out=("up",), hold=True), stall_after=self.stall_seconds)
         job = stage.submit(app)
         status = stage.until(lambda: self._stalled(stage, job), "it has stalled")

@@ -23,7 +23,7 @@ class LogTests(SchedulerSuite):
 
     def test_streams(self, stage: SchedulerStage) -> None:
         """Stdout and stderr are kept apart, and the combined log has both."""
-        if Stream.STDOUT not in stage.offers.streams:
+        if Stream.STDOUT not in stage.scheduler.streams:
             pytest.skip("stdout and stderr are not told apart")
         job = stage.submit(stage.app(Program(out=("a", "b"), err=("c",))))
         stage.ended(job)
@@ -34,7 +34,7 @@ class LogTests(SchedulerSuite):
 
     def test_replicas_have_logs_of_their_own(self, stage: SchedulerStage) -> None:
         """Each replica of each role has its own log."""
-        if not stage.offers.roles:
+        if not stage.offers("roles"):
             pytest.skip("one role only")
         app = stage.app({"one": Program(out=("first",)), "two": Program(out=("second",))})
         job = stage.submit(app)
@@ -206,7 +206,7 @@ class LogTests(SchedulerSuite):
 
     def test_times_of_lines(self, stage: SchedulerStage) -> None:
         """Lines have the ascending times of their writing, and can be chosen by them."""
-        if not stage.offers.since_until:
+        if not stage.scheduler.since_until:
             pytest.skip("this scheduler keeps no times of lines")
         before = time.time()
         job = stage.submit(stage.app(Program(command="echo one; sleep 1; echo two")))

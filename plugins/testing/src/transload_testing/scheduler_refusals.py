@@ -67,34 +67,34 @@ class RefusalTests(SchedulerSuite):
     def test_mounts(self, stage: SchedulerStage, kind: MountType) -> None:
         """An unsupported kind of mount is refused by its path."""
         app = stage.app(Program(), mounts=[_MOUNTS[kind]])
-        self._offered_or_refused(stage, app, kind in stage.offers.mounts, "roles[0].mounts[0]")
+        self._offered_or_refused(stage, app, kind in stage.scheduler.mounts, "roles[0].mounts[0]")
 
     def test_ports(self, stage: SchedulerStage) -> None:
         """Ports are offered, or refused by their path."""
         app = stage.app(Program(), port_map={"web": 8080})
-        self._offered_or_refused(stage, app, stage.offers.ports, "roles[0].port_map")
+        self._offered_or_refused(stage, app, stage.offers("port_map"), "roles[0].port_map")
 
     def test_replicas(self, stage: SchedulerStage) -> None:
         """Several replicas are offered, or refused by their path."""
         app = stage.app(Program(), replicas=2)
-        self._offered_or_refused(stage, app, stage.offers.replicas, "roles[0].num_replicas")
+        self._offered_or_refused(stage, app, stage.offers("num_replicas"), "roles[0].num_replicas")
 
     def test_roles(self, stage: SchedulerStage) -> None:
         """Several roles are offered, or refused by their path."""
         app = stage.app({"one": Program(), "two": Program()})
-        self._offered_or_refused(stage, app, stage.offers.roles, "roles")
+        self._offered_or_refused(stage, app, stage.offers("roles"), "roles")
 
     def test_min_replicas_is_offered_or_refused(self, stage: SchedulerStage) -> None:
         """``min_replicas`` is offered, or refused by its path."""
-        if not stage.offers.replicas:
+        if not stage.offers("num_replicas"):
             pytest.skip("one replica only")
         app = stage.app(Program(), replicas=2, min_replicas=1)
-        self._offered_or_refused(stage, app, stage.offers.min_replicas, "roles[0].min_replicas")
+        self._offered_or_refused(stage, app, stage.offers("min_replicas"), "roles[0].min_replicas")
 
     def test_timeout_is_offered_or_refused(self, stage: SchedulerStage) -> None:
         """``AppDef.timeout`` is offered, or refused by its path."""
         app = stage.app(Program(), timeout=100.0)
-        self._offered_or_refused(stage, app, stage.offers.timeout, "timeout")
+        self._offered_or_refused(stage, app, stage.offers("timeout"), "timeout")
 
     def test_environments_are_offered_or_refused(self, stage: SchedulerStage) -> None:
         """``Role.environment`` is offered and shown in a dry-run, or refused by its path.
@@ -104,7 +104,7 @@ class RefusalTests(SchedulerSuite):
         file = stage.folder / "packages.txt"
         file.write_text("numpy>=1.26\n")
         app = stage.app(Program())
-        if not stage.offers.environments:
+        if not stage.offers("with_packages"):
             with pytest.raises(UnsupportedFeature) as caught:
                 stage.plan(app, environment=str(file))
             assert caught.value.field == "roles[0].environment"
@@ -119,7 +119,7 @@ class RefusalTests(SchedulerSuite):
     def test_notice_is_offered_or_refused(self, stage: SchedulerStage, name: str) -> None:
         """A notice is offered, or it is refused by its path, or its signal is."""
         app = stage.app(Program(), notice=Notice(30, name))
-        offered = stage.offers.notice
+        offered = stage.scheduler.notice_signals
         path = "roles[0].notice"
         if offered:
             path = "roles[0].notice.signal"
@@ -128,7 +128,7 @@ class RefusalTests(SchedulerSuite):
     def test_checkpoints_are_offered_or_refused(self, stage: SchedulerStage) -> None:
         """``Role.checkpoints`` is offered with a place for them, or refused by its path."""
         app = stage.app(Program(), checkpoints=True)
-        offered = stage.offers.checkpoints
+        offered = stage.offers("checkpoint_folder")
         if not offered:
             self._offered_or_refused(stage, app, offered, "roles[0].checkpoints")
             return
@@ -141,19 +141,19 @@ class RefusalTests(SchedulerSuite):
     def test_interruptions_are_offered_or_refused(self, stage: SchedulerStage) -> None:
         """``Role.max_interruptions`` is offered, or refused by its path."""
         app = stage.app(Program(), max_interruptions=3)
-        offered = stage.offers.interruptions
+        offered = stage.offers("max_interruptions")
         self._offered_or_refused(stage, app, offered, "roles[0].max_interruptions")
 
     def test_stalls_are_offered_or_refused(self, stage: SchedulerStage) -> None:
         """``Role.stall_after`` is offered, or refused by its path."""
         app = stage.app(Program(), stall_after=60.0)
-        offered = stage.offers.stall
+        offered = stage.offers("stall_after")
         self._offered_or_refused(stage, app, offered, "roles[0].stall_after")
 
     def test_segments_are_offered_or_refused(self, stage: SchedulerStage) -> None:
         """``AppDef.segment`` is offered, or refused by its path."""
         app = replace(stage.app(Program(), max_interruptions=3), segment=120.0)
-        offered = stage.offers.segment
+        offered = stage.offers("segment")
         self._offered_or_refused(stage, app, offered, "segment")
 
     @pytest.mark.parametrize("policy", list(RetryPolicy))
@@ -161,7 +161,7 @@ class RefusalTests(SchedulerSuite):
         """A retry policy is offered, or refused by its path, when there are retries."""
         app = stage.app(Program(), max_retries=1, retry_policy=policy)
         self._offered_or_refused(
-            stage, app, policy in stage.offers.retries, "roles[0].retry_policy"
+            stage, app, policy in stage.scheduler.retries, "roles[0].retry_policy"
         )
 
     def _offered_or_refused(

@@ -25,7 +25,6 @@ from transload.runner import (
     log_lines,
 )
 from transload.schedulers.api import (
-    Capabilities,
     ListAppResponse,
     LogPage,
     LogQuery,
@@ -225,10 +224,9 @@ class SchedulerStage:
         with other.runner:
             yield other
 
-    @property
-    def offers(self) -> Capabilities:
-        """What the scheduler offers."""
-        return self.scheduler.capabilities
+    def offers(self, name: str) -> bool:
+        """Tell whether the scheduler has a field, or overrides a method."""
+        return self.scheduler.offers(name)
 
     def app(
         self,
@@ -354,7 +352,7 @@ class SchedulerStage:
     @property
     def stream(self) -> Stream:
         """The output to which programs write, which is stdout if it is separate."""
-        streams = self.offers.streams
+        streams = self.scheduler.streams
         return Stream.STDOUT if Stream.STDOUT in streams else Stream.COMBINED
 
     def lines(
@@ -552,7 +550,7 @@ class SchedulerSuite:
 def _end(stage: SchedulerStage, app_id: str) -> None:
     """Delete a job, or cancel it where it cannot be deleted."""
     job = stage.job(app_id)
-    if stage.offers.delete:
+    if stage.offers("delete"):
         job.delete()
         return
     with suppress(AppNotFound):

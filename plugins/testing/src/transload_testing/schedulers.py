@@ -30,9 +30,9 @@ class SchedulerConformance(AppTests, IdentityTests, InterruptionTests, LogTests,
 
     Subclass it, and override ``make_scheduler``, ``image``, ``cfg``.
 
-    A feature that ``Capabilities`` exclude is not tested, but must be refused. A feature that a
-    scheduler lacks for another reason is declared in ``cannot``, with the reason, and published in
-    its documentation.
+    A field or method that the scheduler's class does not have is not tested, but must be refused.
+    What a scheduler lacks otherwise is declared in ``cannot``, with the reason, and published in its
+    documentation.
     """
 
     def test_only_tests_are_declared_impossible(self) -> None:

@@ -22,6 +22,7 @@ from transload.errors import (
     UnsupportedFeature,
 )
 from transload.keeper import layout
+from transload.runner import Runner
 from transload.schedulers import Change, Stream
 from transload.schedulers.api import LogQuery
 from transload.schedulers.local import LocalScheduler
@@ -289,7 +290,7 @@ def test_newer_state_is_unknown(local) -> None:
     path.write_text(json.dumps(state))
     assert local.status(app_id).state is AppState.SUCCEEDED
     path.write_text(json.dumps(state | {"schema": 99}))
-    alone = local.scheduler.describe(app_id)
+    alone = local.scheduler.describe([app_id])[app_id]
     assert alone.status.state is AppState.UNKNOWN and "newer version" in alone.status.msg
     assert [row.state for row in local.scheduler.list()] == [AppState.UNKNOWN]
     other = local.run(local.sh("exit 0"))
@@ -311,10 +312,10 @@ REFUSED = {
 
 @pytest.mark.parametrize("field", REFUSED)
 def test_refused_by_field(local, field: str) -> None:
-    """What a local process cannot have is refused in convert, by the field's path."""
-    role = local.sh("exit 0", **REFUSED[field])
-    with pytest.raises(UnsupportedFeature) as caught:
-        local.scheduler.convert(local.app(role), local.scheduler.options.read({}))
+    """What a local process cannot have is refused before a job is made, by the field's path."""
+    app = local.app(local.sh("exit 0", max_retries=1, **REFUSED[field]))
+    with Runner("t") as runner, pytest.raises(UnsupportedFeature) as caught:
+        runner.dryrun(app, "local")
     assert caught.value.field == field and field in str(caught.value)
 
 

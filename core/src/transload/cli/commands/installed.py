@@ -19,6 +19,7 @@ from transload.pipelines.adapter import describe_adapters
 from transload.plugins import PluginInfo, get_plugins
 from transload.plugins.distributions import DISTRIBUTIONS, install_hint
 from transload.runner import Runner, load_settings
+from transload.schedulers.api import features
 from transload.specs import MASK, Connection, Option, Options, looks_secret, masked_url, nearest
 from transload.specs.checks import closest
 from transload.specs.options import OptionFields
@@ -146,19 +147,11 @@ def _look(runner: Runner, name: str) -> _Scheduler:
         found.location = scheduler.location()
         found.connection = scheduler.connection
         found.options = runner.scheduler_run_opts(name)
-        for key, value in scheduler.capabilities._asdict().items():
-            found.capabilities[key] = _plain(value)
+        found.capabilities = features(scheduler)
         runner.configured_options(name)  # which refuses options that it does not have
     except TransloadError as exc:
         found.error = str(exc)
     return found
-
-
-def _plain(value: Any) -> Any:
-    """Return a capability as a JSON value, with a set as a sorted list of names."""
-    if isinstance(value, (set, frozenset)):
-        return sorted(str(getattr(item, "value", item)) for item in value)
-    return value
 
 
 def _list(
@@ -179,7 +172,7 @@ def _scheduler_row(item: _Scheduler, default: str) -> tuple[str, ...]:
     if item.error:
         return "scheduler", item.name, _painted("broken"), origin, item.error
     status = "default" if item.name == default else "installed"
-    about = f"reachable from: {item.capabilities['reachable_from']}"
+    about = f"reachable from: {item.capabilities['reach']}"
     where = item.where()
     if where:
         about = f"{where}; {about}"

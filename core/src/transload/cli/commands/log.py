@@ -161,7 +161,7 @@ def _seconds(text: str | None, option: str, job: Job) -> float | None:
     if not text:
         return None
     when = parse_when(text, option)
-    if not job.scheduler.capabilities.since_until:
+    if not job.scheduler.since_until:
         raise UnsupportedFeature(
             f"--since, --until: scheduler {job.scheduler.name!r} does not keep the times of lines; leave it out"
         )

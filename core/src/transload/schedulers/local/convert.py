@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from transload.errors import UnsupportedFeature
 from transload.keeper import gpus, kernel, layout
-from transload.schedulers.api import Capabilities, Stream, Submission, refuse_unsupported
-from transload.specs import AppDef, RetryPolicy, Role, SpecError, looks_secret, masked_env
-from transload.specs.interruptions import SIGNALS
+from transload.schedulers.api import Submission
+from transload.specs import AppDef, Role, SpecError, looks_secret, masked_env
 from transload.specs.job_variables import of_other_jobs
 from transload.specs.macro_values import substitute
 from transload.specs.own_programs import shown_command
@@ -27,26 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["inherited", "machine_gpus", "refuse_windows_script"]
 
-
-CAPABILITIES: Final = Capabilities(
-    inherits_env=True,
-    retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
-    mounts=frozenset(),
-    ports=True,
-    since_until=True,
-    streams=frozenset({Stream.STDOUT, Stream.STDERR}),
-    delete=True,
-    checkpoints=True,
-    notice=frozenset(SIGNALS),
-    segment=True,
-    interruptions=True,
-    stall=True,
-    progress_server=True,
-    progress=True,
-    reachable_from="host",
-    environments=True,
-)
-"""The features of the scheduler. A replica is reached at the ports of this machine."""
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
 
@@ -108,12 +87,6 @@ def convert(app: AppDef, opts: LocalOptions, *, always_cwd: bool, copies: str) -
         SpecError: for a run option out of range.
     """
     app.check_runnable()
-    refuse_unsupported(app, CAPABILITIES, "local_cwd" if always_cwd else "local")
-    for index, role in enumerate(app.roles):
-        if role.retry_policy is RetryPolicy.HOT_SPARE:
-            path = f"roles[{index}].retry_policy"
-            reason = "not possible on scheduler 'local': it has no spare machines"
-            raise UnsupportedFeature(f"{path}=HOT_SPARE: {reason}", path)
     wants_gpus = any(role.resource.gpu > 0 for role in app.roles)
     # an image may also lie in another job's copy, so only copies for its own workspaces count
     copied = {role.image for role in app.roles if role.workspace}

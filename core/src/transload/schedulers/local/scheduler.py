@@ -17,6 +17,7 @@ from transload.keeper import creation, ending, layout, processes
 from transload.schedulers import environments
 from transload.schedulers.api import (
     JobFiles,
+    Stream,
     Submission,
     Watch,
     cancel_each,
@@ -31,7 +32,16 @@ from transload.schedulers.local.convert import submission_body
 from transload.schedulers.local.options import LocalConnection, LocalOptions
 from transload.schedulers.local.start import start
 from transload.schedulers.local.watch import AppWatch
-from transload.specs import AppDef, AppState, AppStatus, Progress, Role, SpecError
+from transload.specs import (
+    AppDef,
+    AppState,
+    AppStatus,
+    Progress,
+    RetryPolicy,
+    Role,
+    SpecError,
+)
+from transload.specs.interruptions import SIGNALS
 
 if TYPE_CHECKING:
     from transload.schedulers.environments import Packages
@@ -54,7 +64,26 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
         always_cwd: replicas always run in the current directory.
     """
 
-    capabilities = _convert.CAPABILITIES
+    reach = "host"
+    fields = frozenset(
+        {
+            "roles",
+            "num_replicas",
+            "min_replicas",
+            "retry_delay",
+            "port_map",
+            "timeout",
+            "segment",
+            "max_interruptions",
+            "stall_after",
+            "progress_server",
+        }
+    )
+    retries = frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION})
+    notice_signals = frozenset(SIGNALS)
+    streams = frozenset({Stream.STDOUT, Stream.STDERR})
+    since_until = True
+    inherits_env = True
     options = LocalOptions
     connection = LocalConnection
 

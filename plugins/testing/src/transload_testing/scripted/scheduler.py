@@ -14,7 +14,6 @@ from typing import Any, Final
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SpecError, SubmitError
 from transload.schedulers.api import (
     AppDescription,
-    Capabilities,
     ListAppResponse,
     LogPage,
     LogQuery,
@@ -24,7 +23,6 @@ from transload.schedulers.api import (
     Visibility,
     cancel_each,
     check_replica,
-    refuse_unsupported,
 )
 from transload.schedulers.chains import number_in_chain
 from transload.specs import (
@@ -48,7 +46,7 @@ OUTAGE: Final = "outage"
 CANCEL: Final = "cancel"
 END_SEEN: Final = "end seen"
 ENV_REACH: Final = "TRANSLOAD_SCRIPTED_REACH"
-"""Environment variable with the scheduler's ``reachable_from``, by default ``network``."""
+"""Environment variable with the scheduler's ``reach``, by default ``network``."""
 
 
 _app_of = functools.lru_cache(4096)(AppDef.from_json)  # of a job that is asked for again and again
@@ -90,11 +88,14 @@ class ScriptedScheduler(SchedulerBase[ScriptedOptions]):
         session_name: name of the session.
         scripted_dir: the folder, by default ``TRANSLOAD_SCRIPTED_DIR``, else below
             ``TRANSLOAD_HOME``.
-        reachable_from: what its capabilities say, by default ``TRANSLOAD_SCRIPTED_REACH``, else
+        reach: from where its jobs can be watched, by default ``TRANSLOAD_SCRIPTED_REACH``, else
             ``network``.
         name: under which it is asked for.
     """
 
+    fields = frozenset({"roles", "num_replicas", "min_replicas", "retry_delay", "timeout"})
+    retries = frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION})
+    mounts = frozenset({MountType.BIND, MountType.VOLUME})
     options = ScriptedOptions
     connection = ScriptedConnection
 
@@ -102,21 +103,14 @@ class ScriptedScheduler(SchedulerBase[ScriptedOptions]):
         self,
         session_name: str,
         scripted_dir: str | None = None,
-        reachable_from: Visibility | None = None,
+        reach: Visibility | None = None,
         name: str = "scripted",
     ) -> None:
         self.session = session_name
         self.name = name
         self.folder = Folder(scripted_dir or default_folder())
-        reach: Any = reachable_from or os.environ.get(ENV_REACH) or "network"
-        self.capabilities = Capabilities(
-            retries=frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION}),
-            mounts=frozenset({MountType.BIND, MountType.VOLUME}),
-            ports=False,
-            since_until=False,
-            delete=True,
-            reachable_from=reach,
-        )
+        named: Any = os.environ.get(ENV_REACH)
+        self.reach = reach or named or "network"
 
     def connect(self, connection: ScriptedConnection) -> None:
         """Use the folder of these settings."""
@@ -130,7 +124,6 @@ class ScriptedScheduler(SchedulerBase[ScriptedOptions]):
 
     def convert(self, app: AppDef, opts: ScriptedOptions) -> ScriptedRequest:
         """Return the job with its script."""
-        refuse_unsupported(app, self.capabilities, self.name)
         try:
             data = (
                 json.loads(opts.script)
