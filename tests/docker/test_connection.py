@@ -22,6 +22,7 @@ _ASKS = """
 import gc, sys
 from transload.errors import SchedulerUnavailable
 from transload_docker.engine import Engine
+from transload.schedulers import Changes
 from transload_docker.watch import EngineWatch
 engine = Engine(sys.argv[1])
 for _ in range(3):
@@ -29,9 +30,10 @@ for _ in range(3):
         engine.facts()
     except SchedulerUnavailable as exc:
         print("unavailable" if "cannot be reached" in str(exc) else exc)
-watch = EngineWatch(engine)
+changes = Changes()
+watch = EngineWatch(engine, changes.add)
 watch.update(["x"])
-watch.wait(0.2), watch.wait(0.2)
+changes.wait(0.2), changes.wait(0.2)
 watch.close()
 engine.close()
 del engine, watch

@@ -8,6 +8,7 @@ import pytest
 
 from transload.errors import SchedulerUnavailable
 from transload.runner import Runner
+from transload.schedulers import Changes
 from transload.schedulers.api import LogQuery, Stream, Submission, reconcile
 from transload.specs import AppState, RetryPolicy, VolumeMount
 from transload_kubernetes.diagnose import OBSERVE, SUBMIT
@@ -47,9 +48,10 @@ def test_readers_change_nothing(fake: Any, scheduler: Any, shell: Any, eventuall
     before = len(writes(fake))
     found = eventually(lambda: (it := read_all(scheduler)).needs_reconcile and it, 30)
     assert found.status.state is AppState.RUNNING and "bad/0" in found.status.msg
-    watch = scheduler.watch()
+    changes = Changes()
+    watch = scheduler.watch(changes.add)
     watch.update(["x"])
-    watch.wait(1.0)
+    changes.wait(1.0)
     watch.close()
     assert writes(fake)[before:] == []
 
@@ -135,7 +137,8 @@ def test_calls_and_rights_are_the_same(
     for app_id, jobset in (("jobs", "never"), ("set", "always")):
         start(scheduler, app, app_id, jobset=jobset)
         start(scheduler, app, app_id, jobset=jobset)
-        watch = scheduler.watch()
+        changes = Changes()
+        watch = scheduler.watch(changes.add)
         watch.update([app_id])
         eventually(lambda app_id=app_id: ended(app_id), 60)
         watch.close()
@@ -172,19 +175,20 @@ def test_what_keeps_an_app_waiting_wakes_a_watcher(
     start(scheduler, shell("true", mounts=[VolumeMount("nowhere", "/data")]))
     start(scheduler, shell("sleep 300"), "y")
     eventually(lambda: scheduler.describe(["y"])["y"].status.state is AppState.RUNNING, 30)
-    watch = scheduler.watch()
+    changes = Changes()
+    watch = scheduler.watch(changes.add)
     watch.update(["x", "y"])
     eventually(lambda: sum("watch=true" in each for each in fake.cluster.requests) == 4, 30)
-    eventually(lambda: not watch.wait(0.5), 30)
+    eventually(lambda: not changes.wait(0.5), 30)
     pods = {
         pod["metadata"]["labels"]["transload.io/app"]: pod for pod in fake.cluster.items("pods")
     }
     fake.cluster._event(pods["x"], "FailedMount", "no such claim")
-    assert {change.app_id for change in watch.wait(10)} == {"x"}
+    assert changes.wait(10) == {"x"}
     fake.cluster._tell(
         pods["y"], {"waiting": {"reason": "CreateContainerConfigError", "message": "no key"}}
     )
-    assert {change.app_id for change in watch.wait(10)} == {"y"}
+    assert changes.wait(10) == {"y"}
     watch.close()
 
 
@@ -194,9 +198,12 @@ def test_who_may_not_watch_pods_watches_the_rest(
     """Rights of before, without pods and events, are enough to see an app end."""
     start(scheduler, shell("sleep 1"))
     fake.cluster.rights = {each for each in fake.cluster.rights if each[1:] not in _NEW}
-    watch = scheduler.watch()
+    changes = Changes()
+    watch = scheduler.watch(changes.add)
     watch.update(["x"])
-    eventually(lambda: watch.wait(1.0) and scheduler.describe(["x"])["x"].status.is_terminal(), 30)
+    eventually(
+        lambda: changes.wait(1.0) and scheduler.describe(["x"])["x"].status.is_terminal(), 30
+    )
     assert sum("watch=true" in each for each in fake.cluster.requests) <= 4
     watch.close()
 

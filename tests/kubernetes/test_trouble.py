@@ -17,7 +17,7 @@ from transload.errors import (
     UnsupportedFeature,
 )
 from transload.runner import Runner, log_lines
-from transload.schedulers import Change
+from transload.schedulers import Changes
 from transload.schedulers.api import LogQuery, Stream, Submission, reconcile
 from transload.specs import AppState, AppStatus, VolumeMount
 from transload_kubernetes import logs
@@ -288,21 +288,22 @@ def test_watch_survives_breaks_and_a_forgotten_past(
     """
     start(scheduler, shell("sleep 300"))
     running(scheduler, eventually)
-    watch = scheduler.watch()
+    changes = Changes()
+    watch = scheduler.watch(changes.add)
     try:
         watch.update(["trouble"])
         eventually(lambda: any("watch=" in each.lower() for each in fake.cluster.requests), 60)
-        while watch.wait(0.3):
+        while changes.wait(0.3):
             pass
         with fake.cluster.lock:
             fake.break_watches()
             fake.cluster.create("configmaps", "default", {"metadata": {"name": "others"}})
             fake.cluster.compact()
-        assert watch.wait(60) == {Change("trouble")}
+        assert changes.wait(60) == {"trouble"}
         scheduler.cancel(["trouble"])
         deadline = time.monotonic() + 60
         while not status(scheduler).is_terminal():
-            assert watch.wait(60) == {Change("trouble")} and time.monotonic() < deadline
+            assert changes.wait(60) == {"trouble"} and time.monotonic() < deadline
     finally:
         watch.close()
 
@@ -361,7 +362,8 @@ def test_hundreds_of_watched_apps_take_four_connections(
     eventually(
         lambda: all(job["status"].get("conditions") for job in fake.cluster.items("jobs")), 30
     )
-    watch = scheduler.watch()
+    changes = Changes()
+    watch = scheduler.watch(changes.add)
     try:
         before = len(fake.cluster.requests)
         watch.update(ids)
@@ -370,14 +372,14 @@ def test_hundreds_of_watched_apps_take_four_connections(
             told != set(ids)
             or sum("watch=true" in each for each in fake.cluster.requests[before:]) < 4
         ):
-            came = watch.wait(30)
+            came = changes.wait(30)
             assert came or told == set(ids)
-            told |= {change.app_id for change in came}
-        watch.wait(0.5)
+            told |= came
+        changes.wait(0.5)
         asked = fake.cluster.requests[before:]
         assert len(asked) <= 9 and not [each for each in asked if "many-" in each], asked
         fake.cluster.patch("jobs", "default", "many-7-main", {"metadata": {"labels": {"x": "y"}}})
-        assert {change.app_id for change in watch.wait(30)} == {"many-7"}
+        assert changes.wait(30) == {"many-7"}
         assert fake.cluster.requests[before:] == asked
     finally:
         watch.close()

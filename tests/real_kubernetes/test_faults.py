@@ -12,6 +12,7 @@ import pytest
 
 from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runner import log_lines
+from transload.schedulers import Changes
 from transload.schedulers.api import Submission, reconcile
 from transload.specs import AppDef, AppState, AppStatus, Role
 
@@ -189,13 +190,14 @@ def test_a_place_that_the_server_has_forgotten(
 
     monkeypatch.setattr(Cluster, "watch", too_old)
     monkeypatch.setattr(ClusterError, "__init__", noted)
-    watch = scheduler.watch()
+    changes = Changes()
+    watch = scheduler.watch(changes.add)
     try:
         watch.update([app_id])
-        eventually(lambda: watch.wait(1.0) and 410 in seen, 60)
+        eventually(lambda: changes.wait(1.0) and 410 in seen, 60)
         scheduler.cancel([app_id])
         eventually(
-            lambda: watch.wait(1.0) and status(scheduler, app_id).state is AppState.CANCELLED, 60
+            lambda: changes.wait(1.0) and status(scheduler, app_id).state is AppState.CANCELLED, 60
         )
     finally:
         watch.close()

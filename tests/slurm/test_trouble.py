@@ -19,6 +19,7 @@ import pytest
 
 from transload.errors import SubmitError
 from transload.runner import Runner
+from transload.schedulers import Changes
 from transload.specs import AppDef, AppState, AppStatus, Resource, RetryPolicy, parse_app_handle
 from transload_slurm import jobs, submission
 from transload_slurm.jobs import THREAD
@@ -465,13 +466,14 @@ def test_watching_many_is_one_query(
         runner.run(shell_app("sleep 300"), "slurm", {"begin": "now+1hour"}) for _ in range(5)
     ]
     scheduler = _scheduler(runner)
-    watch = scheduler.watch()
+    changes = Changes()
+    watch = scheduler.watch(changes.add)
     assert watch is not None
     watch.update([parse_app_handle(handle).app_id for handle in handles])
     scheduler.apps.jobs.queries = 0
     deadline = time.monotonic() + 6
     while time.monotonic() < deadline:
-        watch.wait(deadline - time.monotonic())
+        changes.wait(deadline - time.monotonic())
     watch.close()
     assert 1 <= scheduler.apps.jobs.queries <= 8
     scheduler.apps.jobs.queries = 0

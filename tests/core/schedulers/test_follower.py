@@ -7,7 +7,8 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -15,8 +16,8 @@ import pytest
 from transload.errors import SchedulerUnavailable, StateUnknown, TransloadTimeout
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
-from transload.schedulers import FedWatch, Observation, follower, watch, watched
-from transload.schedulers.api import AppDescription, Change, SchedulerBase
+from transload.schedulers import Observation, follower, watch, watched
+from transload.schedulers.api import AppDescription, SchedulerBase
 from transload.specs import AppState, AppStatus, parse_app_handle
 from transload_testing.scripted import ScriptedControl, scripted_app
 
@@ -50,28 +51,34 @@ class Board:
             app_id: status and AppDescription(app_id, status) for app_id, status in found.items()
         }
 
-    def watch(self, logs: bool = False) -> BoardWatch | None:
+    def watch(self, changed: Callable[[Collection[str]], object]) -> BoardWatch | None:
         """Return a watch, where this one pushes."""
-        if not self.push or logs:
+        if not self.push:
             return None
-        self.watches.append(BoardWatch())
+        self.watches.append(BoardWatch(changed))
         return self.watches[-1]
 
     def close(self) -> None:
         """Do nothing."""
 
 
-class BoardWatch(FedWatch):
-    """A watch that the test feeds."""
+class BoardWatch:
+    """A watch by which the test reports changes."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.tell = self.feed
+    def __init__(self, changed: Callable[[Collection[str]], object]) -> None:
+        self._changed = changed
+        self.closed = False
 
-    @property
-    def closed(self) -> bool:
-        """Whether it was closed."""
-        return self._closed
+    def tell(self, app_id: str) -> None:
+        """Report a job."""
+        self._changed([app_id])
+
+    def update(self, app_ids: Collection[str]) -> None:
+        """Take which jobs are watched."""
+
+    def close(self) -> None:
+        """Note it."""
+        self.closed = True
 
 
 def runner_of(board: Board) -> Runner:
@@ -208,27 +215,19 @@ def test_pushed_changes_are_asked_for_alone() -> None:
     assert board.queries[before:] == [["app7"]]
 
 
-@pytest.mark.parametrize("how", ["wait raises", "closed"])
-def test_a_broken_watch_is_done_without(caplog: pytest.LogCaptureFixture, how: str) -> None:
-    """When a watch breaks, its jobs are asked for instead, without hanging or spinning."""
-    board = Board(push=True)
+def test_a_broken_watch_is_done_without(caplog: pytest.LogCaptureFixture) -> None:
+    """When a watch breaks, its jobs are looked at instead."""
+
+    class Broken(BoardWatch):
+        def update(self, app_ids: Collection[str]) -> None:
+            raise OSError("broken pipe")
+
+    board = Board()
+    board.watch = Broken  # type: ignore[method-assign, assignment]
     board.set("a", AppState.RUNNING)
     seen = collect(runner_of(board), "a")
     seen.get(timeout=10)
-    (watch,) = board.watches
-    if how == "wait raises":
-
-        def fail(timeout: float | None) -> set[Change]:
-            raise OSError("broken pipe")
-
-        watch.wait = fail  # type: ignore[method-assign]
-        watch.tell("a")
-    else:
-        watch.close()
-    end = time.monotonic() + 10
-    while "broke" not in caplog.text:
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    assert "broken pipe" in caplog.text
     board.states["a"] = AppStatus(AppState.SUCCEEDED)
     assert seen.get(timeout=10).final
 
@@ -242,7 +241,7 @@ def test_a_watch_that_cannot_be_closed_harms_nobody(caplog: pytest.LogCaptureFix
             raise OSError("cannot say goodbye")
 
     board, other = Board(push=True), Board()
-    board.watch = lambda logs=False: Stuck()  # type: ignore[method-assign]
+    board.watch = Stuck  # type: ignore[method-assign, assignment]
     other.set("b", AppState.RUNNING)
     feed = collect(runner_of(other), "b")
     feed.get(timeout=30)
@@ -365,23 +364,49 @@ def test_closing_a_subscription_ends_the_thread() -> None:
 
 def test_back_off() -> None:
     """Without news the pauses grow, up to the longest one that a subscriber allows."""
-    board = Board()
+    times: list[float] = []
+
+    class Timed(Board):
+        def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+            times.append(time.monotonic())
+            return super().describe(app_ids)
+
+    board = Timed()
     board.set("a", AppState.RUNNING)
     runner = runner_of(board)
     collect(runner, "a", poll_interval=3600.0).get(timeout=10)
-    (worker,) = follower._followers.values()
-    pauses = []
-    for _ in range(12):
-        worker._next = 0.0
-        worker._look(list(worker.subscriptions), set())
-        pauses.append(worker._pause)
-    assert pauses == sorted(pauses)
-    assert pauses[-1] > 50 * pauses[0]
-    collect(runner, "a", poll_interval=0.5).get(timeout=10)
-    for _ in range(20):
-        worker._next = 0.0
-        worker._look(list(worker.subscriptions), set())
-    assert worker._pause == 0.5
+    end = time.monotonic() + 30
+    while len(times) < 7:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    pauses = [later - earlier for earlier, later in pairwise(times)]
+    assert pauses[-1] > 3 * pauses[0]
+    collect(runner, "a", poll_interval=0.06).get(timeout=10)
+    before = len(times)
+    while len(times) < before + 10:
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+def test_a_job_that_changes_often_does_not_hide_a_lost_report(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All jobs are looked at now and then, however often one of them changes."""
+    monkeypatch.setattr(follower, "RECHECK", 0.5)
+    board = Board(push=True)
+    board.set("busy", AppState.RUNNING)
+    board.set("quiet", AppState.RUNNING)
+    runner = runner_of(board)
+    busy, quiet = collect(runner, "busy"), collect(runner, "quiet")
+    busy.get(timeout=10)
+    quiet.get(timeout=10)
+    board.states["quiet"] = AppStatus(AppState.SUCCEEDED)  # nobody reports it
+    end = time.monotonic() + 10
+    while quiet.empty():
+        assert time.monotonic() < end
+        board.set("busy", AppState.RUNNING, num_restarts=len(board.queries))
+        busy.get(timeout=10)
+    assert quiet.get(timeout=10).final
 
 
 def test_a_slow_scheduler_delays_nobody_else() -> None:
@@ -411,7 +436,7 @@ def test_a_watch_that_cannot_be_had_is_done_without() -> None:
     board = Board()
     board.set("a", AppState.RUNNING)
 
-    def watch(logs: bool = False) -> BoardWatch:
+    def watch(changed: Callable[[Collection[str]], object]) -> BoardWatch:
         raise SchedulerUnavailable("no events today")
 
     board.watch = watch  # type: ignore[method-assign]

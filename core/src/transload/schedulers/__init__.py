@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from transload.schedulers.api import (
     AppDescription,
-    Change,
     CheckpointFolder,
     Field,
     JobFiles,
@@ -25,7 +24,7 @@ from transload.schedulers.api import (
     request_json,
 )
 from transload.schedulers.chains import chain_and_number, number_in_chain
-from transload.schedulers.feeding import FedWatch, Feeder
+from transload.schedulers.changes import Changes, Feeder
 from transload.schedulers.follower import read_logs, wait, wait_async, watch, watched
 from transload.schedulers.open_readings import OpenReadings
 from transload.schedulers.patience import (
@@ -39,9 +38,8 @@ from transload.schedulers.subscription import Observation, Subscription, ended
 
 __all__ = [
     "AppDescription",
-    "Change",
+    "Changes",
     "CheckpointFolder",
-    "FedWatch",
     "Feeder",
     "Field",
     "JobFiles",

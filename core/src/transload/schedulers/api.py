@@ -17,11 +17,9 @@ from typing import (
     Final,
     Generic,
     Literal,
-    NamedTuple,
     NoReturn,
     Protocol,
     cast,
-    runtime_checkable,
 )
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, UnsupportedFeature
@@ -56,7 +54,6 @@ else:
 
 __all__ = [
     "AppDescription",
-    "Change",
     "CheckpointFolder",
     "Field",
     "JobFiles",
@@ -291,40 +288,15 @@ They are mounted into it, for reading. An engine that cannot do that mounts them
 a shared disk a role sees them at their own path. Otherwise they are out of reach.
 """
 
-Kind = Literal["state", "logs"]
 
-
-class Change(NamedTuple):
-    """A report of a `Watch` that the state of a job may have changed, or its logs have grown."""
-
-    app_id: str
-    kind: Kind = "state"
-
-
-@runtime_checkable
 class Watch(Protocol):
-    """Reports which jobs may have changed, without a query for each of them.
-
-    One watch for each process and scheduler serves any number of jobs.
-    """
+    """What `SchedulerBase.watch` returns. Any thread may call it."""
 
     def update(self, app_ids: Collection[str]) -> None:
-        """Replace the set of watched ids. Any thread may call it."""
-
-    def wait(self, timeout: float | None) -> set[Change]:
-        """Wait for possible changes, and return them.
-
-        The result is empty after the timeout or after `wake`. New ids of `update` count as changed.
-
-        Args:
-            timeout: the longest wait in seconds. None means no limit.
-        """
-
-    def wake(self) -> None:
-        """Make a `wait` in another thread return immediately."""
+        """Replace the set of watched ids. Changes from now on are reported."""
 
     def close(self) -> None:
-        """Release the resources of the watch."""
+        """Report nothing any more, and release threads and connections."""
 
 
 class SchedulerBase(ABC, Generic[Opts]):
@@ -348,6 +320,7 @@ class SchedulerBase(ABC, Generic[Opts]):
         streams: the separate outputs of a replica. COMBINED alone is allowed. If it is not among
             them, it is merged from the other two by their stamps.
         since_until: logs can be read by time, because pages have stamps.
+        log_pause: the longest pause in seconds between two looks at logs that are followed.
         shares_disk: jobs see the files of the submitter. Otherwise a component's folder is copied
             to its job.
         inherits_env: jobs inherit the environment of the process that submits them, if
@@ -366,6 +339,7 @@ class SchedulerBase(ABC, Generic[Opts]):
     notice_signals: frozenset[str] = frozenset()
     streams: frozenset[Stream] = frozenset(Stream)
     since_until: bool = False
+    log_pause: float = 0.5
     shares_disk: bool = True
     inherits_env: bool = False
     secret_kinds: frozenset[str] = frozenset()
@@ -566,11 +540,19 @@ class SchedulerBase(ABC, Generic[Opts]):
             found.append((number, description))
         return found
 
-    def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch, or None, the default, if this scheduler can only be polled.
+    def watch(self, changed: Callable[[Collection[str]], object]) -> Watch | None:
+        """Report from now on which jobs may have changed, where the engine can say so.
+
+        One watch for each process and scheduler serves any number of jobs. A report that is lost is
+        made up for, since all jobs are looked at once a minute.
 
         Args:
-            logs: also report growing logs. If the scheduler cannot do that, return None.
+            changed: takes the ids, from any thread, and returns at once. Those that nobody watches
+                are ignored.
+
+        Returns:
+            The watch, which has no jobs yet. None, the default, means that jobs are looked at with
+            growing pauses.
         """
         return None
 

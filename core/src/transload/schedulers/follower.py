@@ -7,43 +7,47 @@ subscriptions, and a moment longer. So a slow scheduler only delays its own jobs
 from __future__ import annotations
 
 import atexit
-import contextlib
 import logging
 import os
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from transload.errors import SchedulerUnavailable, TransloadTimeout
 from transload.runtime.forks import fork_lock
 from transload.schedulers.api import reconcile
+from transload.schedulers.changes import Changes
 from transload.schedulers.event_threads import EventThreads
 from transload.schedulers.patience import DEFAULT_PATIENCE, backoff, check_seconds, patience_left
 from transload.schedulers.subscription import Observation, Subscription, ended
 from transload.specs import AppState, AppStatus, parse_app_handle
 
 if TYPE_CHECKING:
-    from transload.schedulers.api import Change, SchedulerBase, Watch
+    from transload.schedulers.api import SchedulerBase, Watch
 
 __all__ = ["release"]
 
 
 POLL_INTERVAL: Final = 5.0
-"""The longest pause in seconds between two queries, if the scheduler cannot push."""
+"""The longest pause in seconds between two looks at states, if the scheduler does not report changes."""
 
 SHARE: Final = 20.0
-"""A pause is at least this many times as long as the query before it.
+"""A pause is at least this many times as long as the look before it took.
 
-So queries take at most five per cent of the time.
+So looks take at most five per cent of the time.
 """
 
 RECHECK: Final = 60.0
-"""Seconds after which all jobs of a scheduler that pushes are queried, in case it missed one."""
+"""Seconds after which all jobs of a scheduler that reports changes are looked at, too."""
 
 FIRST_PAUSE: Final = 0.05
-"""Seconds before the second query of a scheduler that cannot push."""
+"""Seconds before the second look at states."""
+
+FIRST_LOG_PAUSE: Final = 0.005
+"""Seconds before the second look at logs, and at logs that have grown."""
 
 LINGER: Final = 0.1
 """Seconds for which a thread waits for the next subscriber.
@@ -53,11 +57,8 @@ An orchestrator's jobs may follow each other within milliseconds.
 
 _NEVER: Final = float("inf")
 _GOODBYE: Final = 0.2
-_FIRST_LOOK: Final = 0.005
-_LOG_RECHECK: Final = 10.0
-_EMPTY_WAITS: Final = 100
 
-_followers: dict[tuple[int, int, bool], Follower] = {}
+_followers: dict[tuple[int, int, type[_Follower]], _Follower] = {}
 _lock = fork_lock()
 
 
@@ -80,7 +81,8 @@ def watch(
             `Subscription.next` returns the observations.
         patience: the unreachable timeout, in seconds of UNKNOWN, before the last observation.
         unknown_for: seconds of UNKNOWN that were already waited for.
-        poll_interval: longest pause in seconds between two queries, if the scheduler cannot push.
+        poll_interval: longest pause in seconds between two looks, if the scheduler does not report
+            changes.
 
     Raises:
         MalformedAppHandleException: if it is not a handle.
@@ -89,24 +91,30 @@ def watch(
     check_seconds("patience", patience, zero=True)
     app_id = parse_app_handle(handle).app_id
     return _subscribe(
-        scheduler, False, app_id, handle, callback, poll_interval, patience, unknown_for
+        _States, scheduler, app_id, handle, callback, poll_interval, patience, unknown_for
     )
 
 
 def read_logs(
-    scheduler: SchedulerBase, app_id: str, read: Callable[[], bool], *, longest: float = 0.5
+    scheduler: SchedulerBase,
+    app_id: str,
+    read: Callable[[], bool],
+    *,
+    longest: float | None = None,
 ) -> Subscription:
-    """Call ``read`` whenever the logs of a job may have grown, in a thread for the scheduler.
+    """Call ``read`` with growing pauses, in a thread for the scheduler.
 
     ``read`` passes on the new lines and returns whether there were any. ``longest`` is the longest
-    pause in seconds between two calls, if the scheduler does not report growth.
+    pause in seconds between two calls, by default the scheduler's.
     """
-    return _subscribe(scheduler, True, app_id, f"the logs of {app_id}", read, longest)
+    if longest is None:
+        longest = scheduler.log_pause
+    return _subscribe(_Logs, scheduler, app_id, f"the logs of {app_id}", read, longest)
 
 
 def _subscribe(
+    kind: type[_Follower],
     scheduler: SchedulerBase,
-    logs: bool,
     app_id: str,
     handle: str,
     callback: Callable[..., object] | None,
@@ -114,16 +122,17 @@ def _subscribe(
     *counts: Any,
 ) -> Subscription:
     # a follower keeps its scheduler alive, so no other object has its id
-    key = (os.getpid(), id(scheduler), logs)
+    key = (os.getpid(), id(scheduler), kind)
     with _lock:
         follower = _followers.get(key)
         if follower is None:
-            follower = Follower(scheduler, logs, lambda: _followers.pop(key))
+            follower = kind(scheduler, lambda: _followers.pop(key))
             follower.thread.start()  # the new thread waits for the lock
             _followers[key] = follower
-        subscription = Subscription(app_id, handle, callback, longest, follower.wake, *counts)
+        wake = follower.changes.add
+        subscription = Subscription(app_id, handle, callback, longest, wake, *counts)
         follower.subscriptions.append(subscription)
-    follower.wake()
+    wake()
     return subscription
 
 
@@ -136,7 +145,7 @@ def release(scheduler: SchedulerBase | None = None) -> None:
         if scheduler not in (None, each.scheduler):
             continue
         each.linger = 0.0
-        each.wake()
+        each.changes.add()
         is_idle = all(one.closed for one in each.subscriptions)
         if is_idle and each.thread is not threading.current_thread():
             # the wait for a thread whose scheduler hangs is short
@@ -146,8 +155,9 @@ def release(scheduler: SchedulerBase | None = None) -> None:
 def watched() -> int:
     """Return the number of jobs that this process watches."""
     with _lock:
-        mine = [each for key, each in _followers.items() if key[0] == os.getpid() and not key[2]]
-        current = [[each for each in one.subscriptions if not each.closed] for one in mine]
+        mine = [each for key, each in _followers.items() if key[0] == os.getpid()]
+        states = [each for each in mine if isinstance(each, _States)]
+        current = [[each for each in one.subscriptions if not each.closed] for one in states]
         return sum(len({each.app_id for each in some}) for some in current)
 
 
@@ -227,83 +237,76 @@ def _check_time(handle: str, end: float | None) -> None:
         raise TransloadTimeout(f"{handle} has not ended in the time allowed; it goes on")
 
 
-# -- the thread
+# -- the threads
 
 
-class Follower:
-    """Follows the states, or the logs, of the jobs of one scheduler in one thread.
+class _Follower(ABC):
+    """Serves all subscriptions to one scheduler in one thread, which ends soon after the last one.
 
-    The thread ends soon after the last subscription. Then it calls ``ended`` with the lock of all
-    followers.
+    Then it calls ``ended`` with the lock of all followers.
     """
 
-    def __init__(self, scheduler: SchedulerBase, logs: bool, ended: Callable[[], object]) -> None:
+    name: ClassVar[str]
+
+    def __init__(self, scheduler: SchedulerBase, ended: Callable[[], object]) -> None:
         self.scheduler = scheduler
         self.subscriptions: list[Subscription] = []
         self.linger = LINGER
-        name = "transload-logs" if logs else "transload-states"
-        self.thread = threading.Thread(target=self._run, daemon=True, name=name)
-        self._logs = logs
+        self.changes = Changes()
+        self.thread = threading.Thread(target=self._run, daemon=True, name=self.name)
         self._ended = ended
-        self._woken = threading.Event()
-        self._next = _NEVER if logs else 0.0  # when to query all jobs
+
+    @abstractmethod
+    def serve(self, mine: list[Subscription], changed: set[str]) -> float:
+        """Do what is due, and return when to be called again, by the monotonic clock."""
+
+    def close(self) -> None:  # noqa: B027 - nothing to release is the default
+        """Release what the thread holds."""
+
+    def _run(self) -> None:
+        changed: set[str] = set()
+        end = _NEVER
+        while True:
+            with _lock:
+                mine = [each for each in self.subscriptions if not each.closed]
+                self.subscriptions = mine
+                now = time.monotonic()
+                end = _NEVER if mine else min(end, now + self.linger)
+                if now >= end:
+                    self._ended()
+                    break
+            due = self.serve(mine, changed) if mine else end
+            changed = self.changes.wait(max(0.0, min(due - time.monotonic(), RECHECK)))
+        self.close()
+
+
+class _States(_Follower):
+    """Follows the states of jobs."""
+
+    name = "transload-states"
+
+    def __init__(self, scheduler: SchedulerBase, ended: Callable[[], object]) -> None:
+        super().__init__(scheduler, ended)
+        self._next = 0.0  # when to look at all jobs
         self._pause = FIRST_PAUSE
         self._seen: dict[str, tuple[object, ...]] = {}
         self._events = EventThreads()
         self._watch: Watch | None = None
         self._watch_again = 0.0
-        self._empty = 0
         self._members: list[str] = []
 
-    def wake(self) -> None:
-        """Make the thread check its subscriptions."""
-        self._woken.set()
-        watch = self._watch
-        if watch is not None:
-            watch.wake()
-
-    def _run(self) -> None:
-        end = _NEVER
-        while True:
-            self._woken.clear()
-            with _lock:
-                mine = [each for each in self.subscriptions if not each.closed]
-                self.subscriptions = mine
-                if mine:
-                    end = _NEVER
-                else:
-                    end = min(end, time.monotonic() + self.linger)
-                if time.monotonic() >= end:
-                    self._ended()
-                    break
-            if not mine:
-                self._wait(max(0.0, end - time.monotonic()))
-                continue
-            members = list(dict.fromkeys(each.app_id for each in mine))
-            self._update_watch(members)
-            first_due = min(self._next, *(each.due for each in mine))
-            changes = self._wait(max(0.0, first_due - time.monotonic()))
-            self._look(mine, changes)
-        self._close_watch()
-
-    def _look(self, mine: list[Subscription], changes: set[Change]) -> None:
-        """Query the jobs that are due or have changed."""
+    def serve(self, mine: list[Subscription], changed: set[str]) -> float:
+        """Look at the jobs that are due or may have changed."""
+        self._update_watch(list(dict.fromkeys(each.app_id for each in mine)))
         now = time.monotonic()
-        changed = {change.app_id for change in changes}
-        due = []
-        for each in mine:
-            if each.app_id in changed:
-                each.due = min(each.due, each.rest)
-            if now >= each.due or now >= self._next:
-                due.append(each)
-        if due and self._logs:
+        if now >= self._next:
             self._next = _NEVER
-            for each in due:
-                self._read(each)
-        elif due:
-            self._ask({each.app_id for each in due}, mine)
-
-    # -- states
+            due = {each.app_id for each in mine}
+        else:
+            due = {each.app_id for each in mine if each.app_id in changed or now >= each.due}
+        if due:
+            self._ask(due, mine)
+        return min(self._next, *(each.due for each in mine))
 
     def _ask(self, apps: set[str], mine: list[Subscription]) -> None:
         """Query jobs in one request, and report their statuses to their subscribers."""
@@ -321,10 +324,12 @@ class Follower:
         else:
             self._pause = backoff(self._pause, min(each.longest for each in mine))
         pause = self._pause
+        latest = _NEVER
         any_unknown = any(key[0] is AppState.UNKNOWN for key in self._seen.values())
         if self._watch is not None and not any_unknown:
-            pause = RECHECK  # the scheduler reports changes by itself
-        self._next = time.monotonic() + max(pause, SHARE * took)
+            pause = RECHECK
+            latest = self._next  # a job that changes often does not put off the look at all
+        self._next = min(latest, time.monotonic() + max(pause, SHARE * took))
 
     def _report(self, each: Subscription, status: AppStatus | None) -> bool:
         """Offer a status to a subscriber, and return whether it has changed.
@@ -355,7 +360,7 @@ class Follower:
         if tells and status is not None:
             emit(each.handle, status)
         self._offer(each, status, key)
-        self.wake()
+        self.changes.add()
 
     @staticmethod
     def _offer(each: Subscription, status: AppStatus | None, key: tuple[object, ...]) -> None:
@@ -385,78 +390,26 @@ class Follower:
             statuses[app_id] = None if description is None else description.status
         return statuses
 
-    # -- logs
-
-    def _read(self, each: Subscription) -> None:
-        """Let a subscriber read, and set when it reads again."""
-        began = time.monotonic()
-        found = bool(each.call())
-        now = time.monotonic()
-        took = now - began
-        each.rest = now
-        if took > _FIRST_LOOK:
-            # if many replicas write all the time, reading takes at most half of the time
-            each.rest = now + took
-        if found:
-            each.pause = _FIRST_LOOK
-        else:
-            each.pause = backoff(each.pause or _FIRST_LOOK, each.longest)
-        pause = each.pause
-        if self._watch is not None and not found:
-            pause = _LOG_RECHECK  # the scheduler reports when a log has grown
-        each.due = max(each.rest, now + pause)
-
     # -- the scheduler's watch
 
     def _update_watch(self, members: list[str]) -> None:
+        """Have the scheduler report changes of these jobs, if it can."""
         try:
             if self._watch is None and time.monotonic() >= self._watch_again:
                 self._watch_again = _NEVER
-                if self._logs:
-                    self._watch = self.scheduler.watch(logs=True)
-                else:  # a scheduler whose logs cannot be watched need not have the argument
-                    self._watch = self.scheduler.watch()
+                self._watch = self.scheduler.watch(self.changes.add)
                 self._members = []
             if self._watch is not None and members != self._members:
                 self._watch.update(members)
                 self._members = members
         except Exception as exc:
-            self._drop_watch(f"{type(exc).__name__}: {exc}")
+            why = f"{type(exc).__name__}: {exc}"
+            _logger().warning("watch of scheduler %s broke (%s)", self.scheduler.name, why)
+            self.close()
+            self._watch_again = time.monotonic() + RECHECK
 
-    def _wait(self, seconds: float) -> set[Change]:
-        if self._watch is None:
-            self._woken.wait(min(seconds, RECHECK))
-            return set()
-        if self._woken.is_set():
-            seconds = 0.0
-        began = time.monotonic()
-        try:
-            changes = self._watch.wait(min(seconds, RECHECK))
-        except Exception as exc:
-            self._drop_watch(f"{type(exc).__name__}: {exc}")
-            return set()
-        was_short = time.monotonic() - began < seconds / 2
-        if was_short and not changes and not self._woken.is_set():
-            self._empty += 1
-        else:
-            self._empty = 0
-        if self._empty > _EMPTY_WAITS:
-            self._drop_watch("it returns immediately without changes")
-        return changes
-
-    def _drop_watch(self, why: str) -> None:
-        """Stop using the scheduler's broken watch for a while, and query all jobs in its place."""
-        _logger().warning("watch of scheduler %s broke (%s)", self.scheduler.name, why)
-        broken = self._watch
-        self._watch = None
-        self._watch_again = time.monotonic() + RECHECK
-        self._next = 0.0
-        self._empty = 0
-        with contextlib.suppress(Exception):
-            if broken is not None:
-                broken.close()
-
-    def _close_watch(self) -> None:
+    def close(self) -> None:
+        """Close the scheduler's watch."""
         watch = self._watch
         self._watch = None
         if watch is not None:
@@ -466,6 +419,34 @@ class Follower:
                 _logger().exception(
                     "watch of scheduler %s could not be closed", self.scheduler.name
                 )
+
+
+class _Logs(_Follower):
+    """Has those read who follow logs."""
+
+    name = "transload-logs"
+
+    def serve(self, mine: list[Subscription], changed: set[str]) -> float:
+        """Have those read who are due."""
+        for each in mine:
+            if time.monotonic() >= each.due:
+                self._read(each)
+        return min(each.due for each in mine)
+
+    def _read(self, each: Subscription) -> None:
+        """Have one read, and set when it is due again."""
+        began = time.monotonic()
+        computed = time.thread_time()
+        found = bool(each.call())
+        each.cost = time.thread_time() - computed
+        if found:
+            each.pause = FIRST_LOG_PAUSE
+            shared = 0.0
+        else:
+            each.pause = backoff(each.pause or FIRST_LOG_PAUSE, each.longest)
+            shared = SHARE * sum(one.cost for one in self.subscriptions)
+        now = time.monotonic()
+        each.due = now + max(each.pause, now - began, shared)
 
 
 def _news_key(status: AppStatus | None) -> tuple[object, ...]:

@@ -73,7 +73,7 @@ class Subscription:
 
     Args:
         callback: the callback, or None.
-        longest: longest pause in seconds between two queries, if the scheduler does not push.
+        longest: longest pause in seconds between two looks.
         wake: wakes the thread.
         patience: the unreachable timeout, in seconds of UNKNOWN.
         unknown_for: seconds of UNKNOWN that were already waited for.
@@ -98,11 +98,11 @@ class Subscription:
             self.unknown_since = time.monotonic() - unknown_for
         self.closed = False
         self.due = 0.0
-        """The time of the next query, by the monotonic clock."""
-        self.rest = 0.0
-        """The earliest time of the next query, even if the scheduler reports a change."""
+        """The time of the next look, by the monotonic clock."""
         self.pause = 0.0
-        """Seconds of the last pause between two queries."""
+        """Seconds of the last pause between two looks at logs."""
+        self.cost = 0.0
+        """Seconds of the processor that the last look at logs took."""
         self.posted: object = None
         """The key of the latest status that is offered once plugins have heard of it."""
         self._callback: Callable[..., object] = callback or self._put

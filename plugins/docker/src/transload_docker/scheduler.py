@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from transload.errors import (
@@ -34,6 +34,7 @@ from transload.schedulers.api import (
     cancel_each,
 )
 from transload.schedulers.chains import number_in_chain
+from transload.schedulers.patience import backoff
 from transload.specs import (
     AppDef,
     AppState,
@@ -61,12 +62,14 @@ from transload_docker.signs import add_last_reports
 from transload_docker.sizes import folder_size, sizes_of_apps
 from transload_docker.submit import release_checkpoints, submit
 from transload_docker.supervisor import cancel_note
-from transload_docker.watch import EngineWatch, wait_until_ended
+from transload_docker.watch import EngineWatch
 
 if TYPE_CHECKING:
     from transload.schedulers.environments import Packages
 
 _DELETE_S: Final = 30.0
+_FIRST_LOOK_S: Final = 0.05
+_LONGEST_LOOK_S: Final = 1.0
 
 
 class DockerScheduler(SchedulerBase[DockerOptions]):
@@ -286,11 +289,9 @@ class DockerScheduler(SchedulerBase[DockerOptions]):
                 found[number] = self._description(app_id, facts)
         return sorted(found.items(), key=lambda each: each[0])
 
-    def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch on the engine's events, with one thread, or None for logs."""
-        if logs:
-            return None
-        return EngineWatch(self._engine, beside=self._check_supervisor)
+    def watch(self, changed: Callable[[Collection[str]], object]) -> Watch | None:
+        """Return a new watch on the engine's events, with one connection."""
+        return EngineWatch(self._engine, changed, self._check_supervisor)
 
     def _check_supervisor(self, app_ids: Collection[str]) -> Collection[str]:
         """Replace a supervisor that was killed, while somebody waits for these jobs.
@@ -418,16 +419,15 @@ class DockerScheduler(SchedulerBase[DockerOptions]):
         return True
 
     def _await_end(self, app_id: str, grace: float) -> None:
-        watch = EngineWatch(self._engine)
-        try:
-            watch.update([app_id])
-            deadline = time.monotonic() + grace + _DELETE_S
-            if not wait_until_ended(watch, lambda: self._is_over(app_id), deadline):
+        deadline = time.monotonic() + grace + _DELETE_S
+        pause = _FIRST_LOOK_S
+        while not self._is_over(app_id):
+            if time.monotonic() >= deadline:
                 raise SchedulerUnavailable(
                     f"job {app_id} does not end: a container of it cannot be killed"
                 )
-        finally:
-            watch.close()
+            time.sleep(pause)
+            pause = backoff(pause, _LONGEST_LOOK_S)
 
     def _is_over(self, app_id: str) -> bool:
         facts = self._facts(app_id)

@@ -19,6 +19,7 @@ from typing import Final
 
 from transload.errors import SchedulerUnavailable, TransloadError
 from transload.schedulers.cancelling import request_text
+from transload.schedulers.changes import Changes
 from transload_docker import names, notices
 from transload_docker.decide import CANCEL, END, FAILURE, Decision, Renewal, decide
 from transload_docker.engine import Engine, EngineError, in_parallel
@@ -53,14 +54,13 @@ class Supervisor:
         self._due: dict[str, float] = {}  # job id → when to look again (monotonic)
         self._refused: dict[str, int] = {}  # container id → how often the engine would not start it
         self._signs: dict[str, Signs] = {}  # job id → its signs of life
-        self._watch: EngineWatch | None = None
+        self._changes = Changes()
         self.stopped = False
 
     def stop(self) -> None:
         """End soon. Jobs go on, and wait for the next supervisor."""
         self.stopped = True
-        if self._watch is not None:
-            self._watch.wake()
+        self._changes.add()
 
     def has_work(self) -> bool:
         """Tell whether there is a job to look after."""
@@ -69,7 +69,7 @@ class Supervisor:
     def run(self) -> None:
         """Look after jobs until there has been none for a while, or no engine for too long."""
         self.home.sweep_withdrawals()
-        watch = self._watch = EngineWatch(self.engine, everything=True)
+        watch = EngineWatch(self.engine, self._changes.add)
         try:
             self._loop(watch)
         finally:
@@ -106,7 +106,7 @@ class Supervisor:
                 ends = [*(self._due.values() or [quiet_since + self.linger]), *signs, resync]
             else:
                 ends = [now + 1.0]
-            changed = {change.app_id for change in watch.wait(max(0.0, min(ends) - now))}
+            changed = self._changes.wait(max(0.0, min(ends) - now))
 
     def _all(self) -> set[str]:
         """Return the ids of all jobs to look after, and remove what belongs to no job."""

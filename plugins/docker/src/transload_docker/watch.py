@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import math
-import time
+import threading
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable
-from transload.schedulers import Change, FedWatch, Feeder
+from transload.schedulers import Feeder
 from transload_docker import names
 from transload_docker.engine import Engine, EngineError
 
@@ -17,30 +16,29 @@ _BESIDE_S: Final = 1.0
 _EVENTS: Final = ("create", "start", "die", "destroy", "pause", "unpause")
 
 
-class EngineWatch(FedWatch):
-    """Tells which jobs may have changed.
+class EngineWatch:
+    """Reports which jobs may have changed: those that are watched, and others of the engine.
 
     While the engine cannot be reached all watched jobs count as changed once, and once more when it
     is back.
 
     Args:
         engine: the engine.
-        everything: report every job of the engine, watched or not (for a supervisor).
-        beside: is given the watched ids each second while somebody waits, and returns those that
-            have changed in a way that the engine does not tell of.
+        changed: takes the ids of jobs that may have changed.
+        beside: is given the watched ids each second, and returns those that have changed in a way
+            that the engine does not tell of.
     """
 
     def __init__(
         self,
         engine: Engine,
-        everything: bool = False,
+        changed: Callable[[Collection[str]], object],
         beside: Callable[[Collection[str]], Collection[str]] | None = None,
     ) -> None:
-        super().__init__(
-            names.base_name, everything=everything
-        )  # volumes tell no more of a job's id
         self._engine = engine
-        self._beside = beside
+        self._changed = changed
+        self._ids: dict[str, str] = {}  # base name → job id, since volumes tell no more of it
+        self._closed = threading.Event()
         engine.measure()
         self._first: Any = None
         with contextlib.suppress(
@@ -48,35 +46,33 @@ class EngineWatch(FedWatch):
         ):  # opened before anybody looks: nothing falls in between
             self._first = self._open()
         self._feeder = Feeder("transload-docker-watch", self._read)
+        self._looking: threading.Thread | None = None
+        if beside is not None:
+            self._looking = threading.Thread(
+                target=self._look, args=(beside,), daemon=True, name="transload-docker-signs"
+            )
+            self._looking.start()
 
-    def wait(self, timeout: float | None) -> set[Change]:
-        """Return what may have changed.
+    def update(self, app_ids: Collection[str]) -> None:
+        """Replace the set of watched ids."""
+        self._ids = {names.base_name(app_id): app_id for app_id in app_ids}
 
-        Args:
-            timeout: seconds to wait for a change, or None for no limit.
-        """
-        if self._beside is None:
-            return super().wait(timeout)
-        end = math.inf
-        if timeout is not None:
-            end = time.monotonic() + timeout
-        while True:
-            began = time.monotonic()
-            pause = min(_BESIDE_S, end - began)
-            changed = super().wait(max(0.0, pause))
-            is_woken = time.monotonic() - began < pause
-            if changed or is_woken or pause < _BESIDE_S:
-                return changed
-            with self._condition:
-                watched = list(self._ids.values())
-            self.feed_ids(self._beside(watched))
-
-    def end(self) -> None:
-        """End the thread and close the connection."""
+    def close(self) -> None:
+        """End the threads and close the connection."""
+        self._closed.set()
         self._feeder.stop()
+        if self._looking is not None:
+            self._looking.join()
         stream = self._first
         self._first = None
         _shut(stream)  # if the thread never came to read it
+
+    def _look(self, beside: Callable[[Collection[str]], Collection[str]]) -> None:
+        while not self._closed.wait(_BESIDE_S):
+            with contextlib.suppress(Exception):  # asked again a second later
+                found = beside(list(self._ids.values()))
+                if found:
+                    self._changed(found)
 
     def _open(self) -> Any:
         filters = {"type": ["container", "volume"], "event": list(_EVENTS)}
@@ -96,24 +92,24 @@ class EngineWatch(FedWatch):
         try:
             if feeder.opened(stream.close):
                 if again:
-                    self.feed_all()
+                    self._changed(list(self._ids.values()))
                 for event in stream:
                     self._on_event(event)
         finally:
             _shut(stream)
-            self.feed_all()
+            self._changed(list(self._ids.values()))
 
     def _on_event(self, event: dict[str, Any]) -> None:
         actor = event.get("Actor") or {}
         if event.get("Type") == "volume":
-            base = names.app_base_of_volume(actor.get("ID", ""))
-            if base:
-                self.feed(base)
+            app_id = self._ids.get(names.app_base_of_volume(actor.get("ID", "")) or "")
+            if app_id is not None:
+                self._changed([app_id])
             return
         self._engine.doubt(actor.get("ID", ""))
         app_id = (actor.get("Attributes") or {}).get(names.LABEL_APP)
         if app_id is not None:
-            self.feed_ids([app_id])
+            self._changed([app_id])
 
 
 def _shut(stream: Any) -> None:
@@ -123,19 +119,3 @@ def _shut(stream: Any) -> None:
             stream.close()
         with contextlib.suppress(Exception):
             stream._response.close()
-
-
-def wait_until_ended(watch: EngineWatch, is_over: Any, deadline: float) -> bool:
-    """Wait until ``is_over()`` is true, and tell whether it is by ``deadline``.
-
-    Args:
-        watch: what wakes the wait.
-        is_over: tells whether the end has come.
-        deadline: when to give up, by the monotonic clock.
-    """
-    while not is_over():
-        left = deadline - time.monotonic()
-        if left <= 0:
-            return False
-        watch.wait(min(left, 1.0))
-    return True

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -31,6 +31,7 @@ from transload.schedulers.api import (
     cancel_each,
 )
 from transload.schedulers.chains import number_in_chain
+from transload.schedulers.patience import backoff
 from transload.specs import (
     AppDef,
     AppState,
@@ -290,11 +291,9 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
                 found[number] = self._description(app_id, facts)
         return sorted(found.items(), key=lambda each: each[0])
 
-    def watch(self, logs: bool = False) -> Watch | None:
-        """Return a new watch, with a few connections for each namespace, or None for logs."""
-        if logs:
-            return None
-        return ClusterWatch(self._cluster)
+    def watch(self, changed: Callable[[Collection[str]], object]) -> Watch | None:
+        """Return a new watch, with a few connections for each namespace."""
+        return ClusterWatch(self._cluster, changed)
 
     def list(self) -> list[ListAppResponse]:
         """Return the jobs of the namespace that the settings name, newest first.
@@ -414,15 +413,15 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
     def _ended(self, app_id: str, facts: Facts) -> Facts:
         """Wait until a cancelled job has ended, and return its facts."""
         deadline = time.monotonic() + _DELETE_S + states.grace_of(facts.pods)
-        with contextlib.closing(ClusterWatch(self._cluster)) as watch:
-            watch.update([app_id])
-            while time.monotonic() < deadline:
-                watch.wait(1.0)
-                facts = self._lookup.facts(app_id)
-                if facts.kind != plan.APP:
-                    return facts
-                if self._owner.decision(app_id, facts).status.is_terminal():
-                    return facts
+        pause = _FIRST_LOOK_S
+        while time.monotonic() < deadline:
+            time.sleep(pause)
+            pause = backoff(pause, 1.0)
+            facts = self._lookup.facts(app_id)
+            if facts.kind != plan.APP:
+                return facts
+            if self._owner.decision(app_id, facts).status.is_terminal():
+                return facts
         raise SchedulerUnavailable(_does_not_end(app_id))
 
     def expand_user(self, path: str) -> str:

@@ -6,10 +6,11 @@ There is one connection for each kind of object and namespace, for any number of
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from transload.schedulers import FedWatch, Feeder
+from transload.schedulers import Feeder
 from transload_kubernetes import names
 from transload_kubernetes.cluster import MANAGED, Cluster, ClusterError, cut
 
@@ -20,7 +21,7 @@ _FIRST_PAUSE_S: Final = 0.2
 _LONGEST_PAUSE_S: Final = 10.0
 
 
-class ClusterWatch(FedWatch):
+class ClusterWatch:
     """Reports which jobs may have changed.
 
     A broken watch resumes at its last place. If the server no longer knows that place (410), every
@@ -31,20 +32,21 @@ class ClusterWatch(FedWatch):
 
     Args:
         cluster: the cluster.
+        changed: takes the ids of jobs that may have changed.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        super().__init__(names.place)
+    def __init__(self, cluster: Cluster, changed: Callable[[Collection[str]], object]) -> None:
         self._cluster = cluster
+        self._changed = changed
+        self._ids: dict[tuple[str, str], str] = {}  # namespace and base name → job id
+        self._lock = threading.Lock()
         self._namespaces: dict[str, list[Feeder]] = {}
 
     def update(self, app_ids: Collection[str]) -> None:
-        """Replace the set of watched ids. New ids count as changed."""
-        super().update(app_ids)
-        wanted = {names.parse_app_id(app_id)[0] for app_id in app_ids}
-        with self._condition:
-            if self._closed:
-                return
+        """Replace the set of watched ids."""
+        self._ids = {names.place(app_id): app_id for app_id in app_ids}
+        wanted = {namespace for namespace, _ in self._ids}
+        with self._lock:
             gone = [
                 feeder
                 for name in set(self._namespaces) - wanted
@@ -55,14 +57,9 @@ class ClusterWatch(FedWatch):
         for feeder in gone:
             feeder.stop()
 
-    def end(self) -> None:
+    def close(self) -> None:
         """End the threads and close the connections."""
-        with self._condition:
-            namespaces = list(self._namespaces.values())
-            self._namespaces.clear()
-        for feeders in namespaces:
-            for feeder in feeders:
-                feeder.stop()
+        self.update(())
 
     def _feeder(self, kind: str, namespace: str) -> Feeder:
         version = ""
@@ -78,7 +75,7 @@ class ClusterWatch(FedWatch):
                         return
                     found = self._cluster.list(kind, namespace, labels, fields=fields, limit=1)
                     version = str(found["metadata"]["resourceVersion"])
-                    self.seen(namespace, None)
+                    self._all_changed(namespace)
                 response = self._cluster.watch(
                     kind, namespace, version, _SESSION_S, labels=labels, fields=fields
                 )
@@ -111,23 +108,22 @@ class ClusterWatch(FedWatch):
         """Report the job of an object that has changed."""
         if kind == "Event":
             pod = str((item.get("involvedObject") or {}).get("name"))
-            self.feed_all(lambda key: _is_pod_of(pod, namespace, key))
-        else:
-            self.seen(namespace, names.labels_of(item).get(names.LABEL_APP))
-
-    def seen(self, namespace: str, base: str | None) -> None:
-        """Report a change of one job, or (None) of all jobs of a namespace."""
+            of_pod = [
+                app_id
+                for (space, base), app_id in self._ids.items()
+                if space == namespace and pod.startswith(f"{base}-")
+            ]
+            self._changed(of_pod)
+            return
+        base = names.labels_of(item).get(names.LABEL_APP)
         if base is None:
-            self.feed_all(lambda key: isinstance(key, tuple) and key[0] == namespace)
-        else:
-            self.feed((namespace, base))
+            self._all_changed(namespace)
+        elif (namespace, base) in self._ids:
+            self._changed([self._ids[namespace, base]])
 
-
-def _is_pod_of(pod: str, namespace: str, key: object) -> bool:
-    """Tell whether a pod's name begins with the base name of the job with this key."""
-    if not isinstance(key, tuple) or key[0] != namespace:
-        return False
-    return pod.startswith(f"{key[1]}-")
+    def _all_changed(self, namespace: str) -> None:
+        """Report all jobs of a namespace."""
+        self._changed([app_id for (space, _), app_id in self._ids.items() if space == namespace])
 
 
 def _selectors(kind: str) -> tuple[str | None, str | None]:

@@ -6,13 +6,12 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SchedulerUnavailable
 from transload.keeper import layout
-from transload.keeper.logindex import STREAMS
 from transload.keeper.rules import cancelled_for
 from transload.schedulers.api import (
     Submission,
@@ -21,6 +20,7 @@ from transload.schedulers.api import (
 from transload.schedulers.cancelling import asker
 from transload.schedulers.folder import store
 from transload.schedulers.folder.scheduler import FolderScheduler
+from transload.schedulers.patience import backoff
 from transload.specs import AppDef, AppState, AppStatus
 from transload_slurm import commands, packages
 from transload_slurm import diagnose as _diagnose
@@ -36,7 +36,6 @@ from transload_slurm.store import (
     last_line,
     of_slurm,
     remove,
-    roles_of,
     slurm_job,
     state_of,
     write_file,
@@ -48,7 +47,9 @@ if TYPE_CHECKING:
 
 _CANCEL_S: Final = 60.0
 _OVERDUE_S: Final = 60.0
-_LOG_AGE_S: Final = 2.0
+_LOG_AGE_S: Final = 10.0
+_FIRST_LOOK_S: Final = 0.2
+_LONGEST_LOOK_S: Final = 2.0
 _LIFT_S: Final = 2.0
 _HOLD_S: Final = 3
 _DOUBT_S: Final = 10.0
@@ -389,22 +390,13 @@ class Apps(FolderScheduler):
         # a submitter that died before it reached Slurm leaves a folder, but no job
         return self._without_asking(app_id, record) != (None, None)
 
-    def watch(self, logs: bool = False) -> SlurmWatch:
+    def watch(self, changed: Callable[[Collection[str]], object]) -> SlurmWatch:
         """Return a new watch."""
-        return SlurmWatch(self._places, self._words, self._logs if logs else None)
+        return SlurmWatch(self._places, self._words, changed)
 
     def _places(self, app_id: str) -> list[str]:
         folder = layout.app_folder(self.home, app_id)
         return [folder, f"{folder}/slurm.json", layout.state_file(folder)]
-
-    def _logs(self, app_id: str) -> list[str]:
-        record = self._record_or_none(app_id) or {}
-        replicas = [
-            f"{record['logs']}/{role['name']}/{k}"
-            for role in roles_of(record)
-            for k in range(role["num_replicas"])
-        ]
-        return [f"{replica}/{name}" for replica in replicas for name in STREAMS]
 
     def _record_or_none(self, app_id: str) -> dict[str, Any] | None:
         """Return the record of a job, or None if there is none or it cannot be read."""
@@ -605,12 +597,12 @@ class Apps(FolderScheduler):
     def _await_end(self, app_id: str, patience: float) -> None:
         """Wait until a job has ended, or Slurm has forgotten it. The queue may be slow."""
         deadline = time.monotonic() + 2 * patience
-        watch = SlurmWatch(self._places, self._words)
-        watch.update([app_id])
+        pause = _FIRST_LOOK_S
         while not self._is_over(app_id):
             if time.monotonic() >= deadline:
                 raise SchedulerUnavailable(f"job {app_id} does not end{self._doing(app_id)}")
-            watch.wait(1.0)
+            time.sleep(pause)
+            pause = backoff(pause, _LONGEST_LOOK_S)
 
     def _is_over(self, app_id: str) -> bool:
         if store.read_record(self.home, app_id) == {}:

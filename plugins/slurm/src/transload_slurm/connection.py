@@ -44,7 +44,6 @@ class Arguments(TypedDict, total=False):
     last: bool
     listed: str | None
     listener: int
-    logs: bool
     mark: str
     max_size: int | None
     name: str

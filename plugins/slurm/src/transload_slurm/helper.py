@@ -11,6 +11,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Collection
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable, SubmitError, TransloadError
@@ -227,25 +228,21 @@ class Helper:
         except untrusted.RefusedFile as exc:
             return {"refused": exc.reason}
 
-    def do_watch(self, listener: int, app_ids: list[str], logs: bool) -> None:
+    def do_watch(self, listener: int, app_ids: list[str]) -> None:
         """Report changes of these jobs from now on. An empty list ends the watch."""
-        with self._lock:
-            watch = self._watches.get(listener)
-            if watch is None:
-                watch = self._watches[listener] = self._apps.watch(logs)
-                threading.Thread(target=self._tell, args=(listener, watch), daemon=True).start()
-            if not app_ids:
-                del self._watches[listener]
+        watch = self._watches.pop(listener, None)
+        if not app_ids:
+            if watch is not None:
+                watch.close()
+            return
+        if watch is None:
+            watch = self._apps.watch(lambda changed: self._report(listener, changed))
+        self._watches[listener] = watch
         watch.update(app_ids)
 
-    def _tell(self, listener: int, watch: SlurmWatch) -> None:
-        while self._watches.get(listener) is watch:
-            changes = [list(change) for change in watch.wait(_END_S)]
-            if changes:
-                try:
-                    self._channel.send({"listener": listener, "changes": changes})
-                except OSError:
-                    return
+    def _report(self, listener: int, changed: Collection[str]) -> None:
+        with contextlib.suppress(OSError):  # who asked is gone, and this process ends soon
+            self._channel.send({"listener": listener, "changed": list(changed)})
 
 
 def _tools() -> None:

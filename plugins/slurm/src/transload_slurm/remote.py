@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
@@ -17,9 +17,10 @@ from transload.schedulers.api import (
     LogPage,
     LogQuery,
     Submission,
+    Watch,
 )
 from transload.schedulers.cancelling import asker
-from transload.schedulers.feeding import FedWatch, Feeder
+from transload.schedulers.changes import Feeder
 from transload.specs import Workspace
 from transload_slurm import blobs, ssh, wire
 from transload_slurm.connection import THREAD, Connection, InDoubt, Link, shared
@@ -185,9 +186,9 @@ class RemoteApps:
             for number, each in self.connection.call("chain", prefix=prefix)
         ]
 
-    def watch(self, logs: bool = False) -> FedWatch:
-        """Return a new watch, to which the helper tells what changes."""
-        return _RemoteWatch(self.connection, logs)
+    def watch(self, changed: Callable[[Collection[str]], object]) -> Watch:
+        """Return a new watch, of which the helper reports changes."""
+        return _RemoteWatch(self.connection, changed)
 
     def list(self) -> list[ListAppResponse]:
         """Return the user's jobs, newest first."""
@@ -265,27 +266,31 @@ def _bring(link: Link, workspace: Any) -> str | None:
     return str(name)
 
 
-class _RemoteWatch(FedWatch):
-    """A watch that the helper feeds. After every break, all jobs count as changed."""
+class _RemoteWatch:
+    """A watch of which the helper reports changes. After every break, all jobs count as changed."""
 
-    def __init__(self, connection: Connection, logs: bool) -> None:
-        super().__init__()
+    def __init__(
+        self, connection: Connection, changed: Callable[[Collection[str]], object]
+    ) -> None:
         self._connection = connection
-        self._logs = logs
+        self._changed = changed
         self._watched: list[str] = []
         self._at: tuple[Link, int] | None = None
         self._feeder = Feeder(f"{THREAD}-watch", self._keep, longest_pause=15.0)
 
     def update(self, app_ids: Collection[str]) -> None:
         """Replace the set of watched ids."""
-        super().update(app_ids)
         self._watched = list(app_ids)
         at = self._at
         if at is not None:
-            at[0].ask("watch", listener=at[1], app_ids=self._watched, logs=self._logs)
+            at[0].ask("watch", listener=at[1], app_ids=self._watched)
+
+    def close(self) -> None:
+        """End the thread."""
+        self._feeder.stop()
 
     def _keep(self, feeder: Feeder) -> None:
-        """Have the helper tell us, until the connection is lost."""
+        """Have the helper report changes, until the connection is lost."""
         link = self._connection.link()
         key = link.listen(self._heard)
         ended = link.lost
@@ -294,22 +299,17 @@ class _RemoteWatch(FedWatch):
                 return
             self._at = (link, key)
             if self._watched:
-                link.ask("watch", listener=key, app_ids=self._watched, logs=self._logs)
-            self.feed_all()
+                link.ask("watch", listener=key, app_ids=self._watched)
+            self._changed(self._watched)
             while not feeder.stopped and not ended.wait(0.5):
                 pass
         finally:
             self._at = None
 
+    def _heard(self, message: Mapping[str, Any]) -> None:
+        self._changed(message["changed"])
+
     def _leave(self, link: Link, key: int) -> None:
         link.unlisten(key)
         if link.alive:
-            link.ask("watch", listener=key, app_ids=[], logs=self._logs)
-
-    def _heard(self, message: Mapping[str, Any]) -> None:
-        for app_id, kind in message["changes"]:
-            self.feed_ids([app_id], kind)
-
-    def end(self) -> None:
-        """End the thread."""
-        self._feeder.stop()
+            link.ask("watch", listener=key, app_ids=[])

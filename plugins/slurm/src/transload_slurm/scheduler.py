@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from transload.errors import SchedulerUnavailable, SubmitError
@@ -222,9 +222,9 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
         """Return the jobs of a chain, deleted ones too, by one look at the folder (see the base)."""
         return self.apps.chain(prefix)
 
-    def watch(self, logs: bool = False) -> Watch | None:
+    def watch(self, changed: Callable[[Collection[str]], object]) -> Watch | None:
         """Return a new watch."""
-        return self.apps.watch(logs)
+        return self.apps.watch(changed)
 
     def list(self) -> list[ListAppResponse]:
         """Return the user's jobs, of all sessions, newest first."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from transload.runner import log_lines
-from transload.schedulers import Submission
+from transload.schedulers import Changes, Submission
 from transload.schedulers.local import LocalScheduler
 from transload.specs import AppDef, AppStatus, CfgVal, Role, resolve_secret
 
@@ -100,14 +100,15 @@ class Local:
     ) -> AppStatus:
         """Wait, by a watch, until the status is as wanted, by default terminal."""
         deadline = time.monotonic() + timeout
-        watch = self.scheduler.watch()
+        changes = Changes()
+        watch = self.scheduler.watch(changes.add)
         assert watch is not None
         try:
             watch.update([app_id])
             while not until(status := self.status(app_id)):
                 left = deadline - time.monotonic()
                 assert left > 0, f"{app_id} is still {status!r} after {timeout} s"
-                watch.wait(left)
+                changes.wait(left)
             return status
         finally:
             watch.close()

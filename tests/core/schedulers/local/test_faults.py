@@ -17,12 +17,13 @@ import pytest
 
 from transload.errors import AppExists, SpecError, SubmitError
 from transload.keeper import layout, processes
+from transload.schedulers import Changes
 from transload.schedulers.local import LocalScheduler
 from transload.specs import AppState, Notice, Role
 
 CLIENT = """
 import sys, time
-from transload.schedulers import Submission
+from transload.schedulers import Changes, Submission
 from transload.schedulers.local import LocalScheduler
 from transload.specs import AppDef, Role
 scheduler = LocalScheduler("client")
@@ -251,15 +252,17 @@ def test_hundreds_of_apps(local, count: int) -> None:
     local.wait(local.run(local.sh("exit 0")))
     fds = len(os.listdir("/proc/self/fd"))
     apps = {local.run(local.sh("sleep 0.2; exit 0")) for _ in range(count)}
-    watch = local.scheduler.watch()
+    changes = Changes()
+    watch = local.scheduler.watch(changes.add)
     watch.update(apps)
+    changes.add(apps)
     ahead = 4 * 2  # the pipes of keepers that were started ahead
-    assert len(os.listdir("/proc/self/fd")) <= fds + 2 + ahead
+    assert len(os.listdir("/proc/self/fd")) <= fds + 2 + 64 + ahead
     assert threading.active_count() < 10
     left, deadline = set(apps), time.monotonic() + 30
     while left:
         assert time.monotonic() < deadline
-        for app_id in {change.app_id for change in watch.wait(1)} & left:
+        for app_id in changes.wait(1) & left:
             if local.status(app_id).is_terminal():
                 assert local.status(app_id).state is AppState.SUCCEEDED
                 left.discard(app_id)

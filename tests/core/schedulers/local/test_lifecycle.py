@@ -23,7 +23,7 @@ from transload.errors import (
 )
 from transload.keeper import layout
 from transload.runner import Runner
-from transload.schedulers import Change, Stream
+from transload.schedulers import Changes, Stream
 from transload.schedulers.api import LogQuery
 from transload.schedulers.local import LocalScheduler
 from transload.schedulers.local import watch as watch_module
@@ -443,22 +443,20 @@ def test_watch_reports_a_dead_keeper(local) -> None:
     """A watch reports a job whose keeper was killed."""
     app_id = local.run(local.sh("sleep 300"))
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
-    watch = local.scheduler.watch()
+    changes = Changes()
+    watch = local.scheduler.watch(changes.add)
     watch.update([app_id])
-    assert watch.wait(1) == {Change(app_id)}
     os.kill(local.keeper(app_id), 9)
-    assert watch.wait(5) == {Change(app_id)}
+    assert changes.wait(5) == {app_id}
     watch.close()
     assert local.status(app_id).state is AppState.FAILED
 
 
 def test_watch(local) -> None:
-    """A watch tells of changed apps only, can be woken, and returns nothing when time runs out."""
-    import threading
-
-    watch = local.scheduler.watch()
+    """A watch reports the jobs that have changed, and no others."""
+    changes = Changes()
+    watch = local.scheduler.watch(changes.add)
     try:
-        assert watch.wait(0.01) == set()
         fifo = local.home / "go"
         os.mkfifo(fifo)
         app_id = local.run(local.sh(f"read x < {fifo}"))
@@ -466,14 +464,9 @@ def test_watch(local) -> None:
         local.wait(app_id, lambda status: status.state is AppState.RUNNING)
         local.wait(other)
         watch.update([app_id])
-        assert watch.wait(1) == {Change(app_id)}
-        threading.Timer(0.05, watch.wake).start()
-        begin = time.monotonic()
-        while time.monotonic() - begin < 0.9 and not watch.wait(1):
-            break
         fifo.write_text("x\n")
         while not local.status(app_id).is_terminal():
-            assert watch.wait(5) <= {Change(app_id)}
+            assert changes.wait(5) == {app_id}
     finally:
         watch.close()
 
@@ -482,18 +475,19 @@ def test_watch_of_more_jobs_than_descriptors(local, monkeypatch: pytest.MonkeyPa
     """Jobs beyond the few whose keepers are waited for are looked at."""
     apps = [local.run(local.sh("sleep 300")) for _ in range(3)]
     monkeypatch.setattr(watch_module, "_MOST_FDS", 1)
-    watch = local.scheduler.watch()
+    changes = Changes()
+    watch = local.scheduler.watch(changes.add)
     try:
         watch.update(apps)
-        while watch.wait(0.5):
+        while changes.wait(0.5):
             pass
         for app_id in apps:
             os.kill(local.keeper(app_id), 9)
         found: set[str] = set()
         while found < set(apps):
-            changes = watch.wait(10)
-            assert changes
-            found |= {change.app_id for change in changes}
+            reported = changes.wait(10)
+            assert reported
+            found |= reported
     finally:
         watch.close()
     assert {local.status(app_id).state for app_id in apps} == {AppState.FAILED}

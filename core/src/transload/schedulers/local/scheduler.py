@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -83,6 +83,7 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
     notice_signals = frozenset(SIGNALS)
     streams = frozenset({Stream.STDOUT, Stream.STDERR})
     since_until = True
+    log_pause = 0.05
     inherits_env = True
     options = LocalOptions
     connection = LocalConnection
@@ -258,10 +259,10 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
 
     # -- afterwards
 
-    def watch(self, logs: bool = False) -> Watch | None:
+    def watch(self, changed: Callable[[Collection[str]], object]) -> Watch | None:
         """Return a new watch of any number of jobs, or None if no descriptor is free."""
         try:
-            return AppWatch(self.home, logs)
+            return AppWatch(self.home, changed)
         except OSError:
             return None
 

@@ -1,4 +1,4 @@
-"""Watches that threads feed lose nothing, wake only their own, and reopen streams."""
+"""Reports of changes are lost by nobody, and streams of them are opened again."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from typing import Any
 
 import pytest
 
-from transload.schedulers import Change, FedWatch, Feeder, Watch
+from transload.schedulers import Changes, Feeder
 
 pytestmark = pytest.mark.unit
-
-
-def ids(changes: set[Change]) -> set[str]:
-    """Return the apps of changes of state."""
-    return {change.app_id for change in changes if change.kind == "state"}
 
 
 def lives(name: str) -> bool:
@@ -24,83 +19,25 @@ def lives(name: str) -> bool:
     return any(thread.name == name for thread in threading.enumerate())
 
 
-def test_it_is_a_watch() -> None:
-    """What hosts ask for is there."""
-    watch = FedWatch()
-    assert isinstance(watch, Watch)
-    watch.close()
+def test_changes_are_returned_once() -> None:
+    """What several threads report is returned together, once."""
+    changes = Changes()
+    changes.add(["a", "b"])
+    changes.add(["b", "c"])
+    assert changes.wait(0) == {"a", "b", "c"}
+    assert changes.wait(0) == set()
 
 
-def test_new_ids_count_as_changed_and_old_ones_are_forgotten() -> None:
-    """An id is reported once when it is added. What is no longer watched is not reported."""
-    watch = FedWatch()
-    watch.update(["a", "b"])
-    assert ids(watch.wait(0)) == {"a", "b"}
-    watch.update(["b", "c"])
-    watch.feed("a")
-    watch.feed("b")
-    assert ids(watch.wait(0)) == {"b", "c"}
-    assert ids(watch.wait(0)) == set()
-    watch.close()
-
-
-def test_events_name_apps_by_a_key() -> None:
-    """The engine's word for a job leads to its id, and an unknown word is ignored."""
-    watch = FedWatch(lambda app_id: app_id.partition(":")[2])
-    watch.update(["team:x", "team:y"])
-    watch.wait(0)
-    watch.feed("y")
-    watch.feed("z")
-    assert ids(watch.wait(0)) == {"team:y"}
-    watch.feed_all(lambda key: key == "x")
-    assert ids(watch.wait(0)) == {"team:x"}
-    watch.feed_all()
-    assert ids(watch.wait(0)) == {"team:x", "team:y"}
-    watch.close()
-
-
-def test_everything_reports_strangers_too() -> None:
-    """With ``everything`` apps that nobody watches are reported, and kept through an update."""
-    watch = FedWatch(everything=True)
-    watch.feed_ids(["stranger"])
-    watch.update(["a"])
-    assert ids(watch.wait(0)) == {"stranger", "a"}
-    watch.close()
-    other = FedWatch()
-    other.feed_ids(["stranger"])
-    assert ids(other.wait(0)) == set()
-    other.close()
-
-
-@pytest.mark.parametrize("how", ["feed", "wake", "close"])
-def test_a_waiting_thread_is_let_go(how: str, eventually: Any) -> None:
-    """A change, a wake and a close end a wait that has no limit."""
-    watch = FedWatch()
-    watch.update(["a"])
-    watch.wait(0)
+@pytest.mark.parametrize("reported", [set(), {"a"}])
+def test_a_report_ends_a_wait(reported: set[str]) -> None:
+    """A report ends the wait of another thread, without ids too."""
+    changes = Changes()
     found: queue.Queue[set[str]] = queue.Queue()
-    thread = threading.Thread(target=lambda: found.put(watch.wait(None)))
+    thread = threading.Thread(target=lambda: found.put(changes.wait(60)))
     thread.start()
-    {"feed": lambda: watch.feed("a"), "wake": watch.wake, "close": watch.close}[how]()
-    assert ids(found.get(timeout=30)) == ({"a"} if how == "feed" else set())
+    changes.add(reported)
+    assert found.get(timeout=30) == reported
     thread.join(30)
-    watch.close()
-
-
-def test_closing_ends_the_feeders_once() -> None:
-    """The first close alone calls ``end``, and later calls of anything do no harm."""
-    ended = []
-
-    class Mine(FedWatch):
-        def end(self) -> None:
-            ended.append(True)
-
-    watch = Mine()
-    watch.close()
-    watch.close()
-    watch.update(["a"])
-    watch.feed_all()
-    assert ended == [True]
 
 
 def test_a_stream_that_breaks_is_opened_again(eventually: Any) -> None:
