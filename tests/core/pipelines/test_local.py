@@ -92,7 +92,7 @@ async def test_many_at_once(control: ScriptedControl) -> None:
             most = max(most, sum(not name.startswith(others) for name in fresh))
             await asyncio.sleep(0.005)
         assert [each.value("x") for each in await task] == list(range(10))
-        assert 1 <= most <= 2
+        assert 1 <= most <= 3  # for states, for logs, and for the watch of this machine's jobs
     assert [each.lines for each in runs] == [[f"main/0 reported {n}\n"] for n in range(10)]  # type: ignore[attr-defined]
 
 

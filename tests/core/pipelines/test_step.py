@@ -6,7 +6,7 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -352,18 +352,19 @@ class World(SchedulerBase):
 
         return bool(self._call(start))
 
-    def describe(self, app_id: str) -> AppDescription | None:
-        """Return what the next piece of news makes of a job."""
+    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        """Return what the next piece of news makes of each job."""
 
-        def look() -> AppDescription | None:
-            status = self.jobs.get(app_id)
-            if status is not None and status.cancel_requested:
-                self.jobs[app_id] = AppStatus(AppState.CANCELLED)
-            elif status is not None and not status.is_terminal() and self.news:
-                self.jobs[app_id] = self.news.pop(0)
-            return self._described(app_id)
+        def look() -> dict[str, AppDescription | None]:
+            for app_id in app_ids:
+                status = self.jobs.get(app_id)
+                if status is not None and status.cancel_requested:
+                    self.jobs[app_id] = AppStatus(AppState.CANCELLED)
+                elif status is not None and not status.is_terminal() and self.news:
+                    self.jobs[app_id] = self.news.pop(0)
+            return {app_id: self._described(app_id) for app_id in app_ids}
 
-        found: AppDescription | None = self._call(look)
+        found: dict[str, AppDescription | None] = self._call(look)
         return found
 
     def _described(self, app_id: str) -> AppDescription | None:
@@ -384,16 +385,21 @@ class World(SchedulerBase):
         found: Sequence[tuple[int, AppDescription | None]] = self._call(look)
         return found
 
-    def cancel(self, app_id: str) -> bool:
-        """Note that the end of a job was asked for."""
+    def cancel(self, app_ids: Collection[str]) -> set[str]:
+        """Note that the end of each job was asked for."""
 
-        def ask() -> bool:
-            status = self.jobs.get(app_id)
-            if status is not None and not status.is_terminal():
-                self.jobs[app_id] = AppStatus(status.state, cancel_requested=True)
-            return status is not None
+        def ask() -> set[str]:
+            there = set()
+            for app_id in app_ids:
+                status = self.jobs.get(app_id)
+                if status is not None:
+                    there.add(app_id)
+                if status is not None and not status.is_terminal():
+                    self.jobs[app_id] = AppStatus(status.state, cancel_requested=True)
+            return there
 
-        return bool(self._call(ask))
+        found: set[str] = self._call(ask)
+        return found
 
     def list(self) -> list[ListAppResponse]:
         """Return none."""
