@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import TransloadError
+from transload.errors import SchedulerUnavailable, TransloadError
 from transload.runtime import aside_name
 from transload.runtime.tracking import (
     ResultsGone,
@@ -235,6 +235,7 @@ def collect_results(
 
     Raises:
         ResultsGone: if there is nothing any more that could have results.
+        SchedulerUnavailable: if the scheduler does not know just now where they are.
         TrackingError: if one of them cannot be read. The message names it.
         ConfigError: if a tracker cannot be created from its configuration.
     """
@@ -556,7 +557,10 @@ def _check_there(backend: SchedulerBase, description: AppDescription, own: Store
         return
     if description.app is None and not description.tracker_base:
         problem = status.msg or "its record cannot be read"
-        raise ResultsGone(f"the results of {description.app_id} cannot be read: {problem}")
+        text = f"the results of {description.app_id} cannot be read: {problem}"
+        if status.state is AppState.UNKNOWN:  # it may be known again
+            raise SchedulerUnavailable(text)
+        raise ResultsGone(text)
     store = _or_base(own, description)
     is_made = own is not None or _is_made_by_submit(backend, description)
     if store is not None and is_made and store.is_missing():
