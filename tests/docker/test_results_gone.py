@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-
 from transload.errors import SchedulerUnavailable
 from transload.runner import Runner
 from transload.runtime.tracking import ResultsGone
