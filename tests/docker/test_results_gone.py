@@ -52,7 +52,7 @@ def test_a_record_that_is_damaged(runner: Runner, shell: Any, renote: Any) -> No
     handle = ended(runner, shell(REPORTS))
     app_id = parse_app_handle(handle).app_id
     before = renote(app_id, "app", "{")
-    with pytest.raises(SchedulerUnavailable, match=app_id):
+    with pytest.raises((ResultsGone, SchedulerUnavailable), match=app_id):
         runner.results(handle)
     renote(app_id, "app", before)
     assert runner.results(handle).results == {"0": {"loss": 0.5}}
