@@ -75,10 +75,10 @@ def test_built_in_plugin_and_module(module: str, plugin: None, tmp_path: Path) -
     assert all(isinstance(tracker, TrackerBase) for tracker in built)
 
 
-def test_core_registers_its_trackers_as_plugins_do() -> None:
+def test_core_registers_its_trackers_as_plugins_do(tmp_path: Path) -> None:
     """The built-in tracker is found through the hook too."""
     assert "fsspec" in get_plugins().names("trackers")
-    assert get_plugins().get("trackers", "fsspec")("/tmp/x").run_ids() == []
+    assert get_plugins().get("trackers", "fsspec")(str(tmp_path)).run_ids() == []
 
 
 @pytest.mark.parametrize(
