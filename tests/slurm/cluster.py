@@ -252,9 +252,24 @@ class Cluster:
         self.until(lambda: _listens(port), "the controller listens")
         self.until(lambda: "UP" in self.tool("scontrol", "ping"), "the controller answers")
 
-    def start_node(self, node: str) -> None:
-        """Start one slurmd."""
-        self._spawn("slurmd", ["-D", "-f", str(self.conf), "-N", node], key=node)
+    def start_node(self, node: str, without: str = "") -> None:
+        """Start one slurmd, which lacks a plugin of Slurm's, such as ``mpi_pmi2.so``."""
+        conf = self._conf_without(without) if without else self.conf
+        self._spawn("slurmd", ["-D", "-f", str(conf), "-N", node], key=node)
+
+    def _conf_without(self, plugin: str) -> Path:
+        """Write the configuration of a node that lacks a plugin, and return its path."""
+        shown = self.tool("scontrol", "show", "config").splitlines()
+        installed = next(line.split()[-1] for line in shown if line.startswith("PluginDir"))
+        plugins = self.base / "plugins"
+        plugins.mkdir()
+        for path in Path(installed).iterdir():
+            if path.name != plugin:
+                (plugins / path.name).symlink_to(path)
+        conf = self.base / "uneven.conf"
+        lines = [self.conf.read_text(), f"PluginDir={plugins}", "DebugFlags=NO_CONF_HASH"]
+        conf.write_text("\n".join(lines) + "\n")
+        return conf
 
     def stop_controller(self) -> None:
         """End slurmctld as an operator would, so that it saves its state."""

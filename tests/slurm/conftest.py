@@ -128,6 +128,21 @@ def patient_cluster(needs_slurm: None) -> Iterator[object]:
 
 
 @pytest.fixture
+def uneven_cluster(needs_slurm: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """A cluster of the test's own, whose node2 lacks the plugin for PMI that the others have."""
+    made = cluster_module.Cluster(MessageTimeout="3")
+    try:
+        made.start()
+        made.kill("node2")
+        made.start_node("node2", without="mpi_pmi2.so")
+        monkeypatch.setenv("SLURM_CONF", str(made.conf))
+        monkeypatch.setenv("PATH", made.env["PATH"])
+        yield made
+    finally:
+        made.stop()
+
+
+@pytest.fixture
 def cluster(cluster_of_three: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     """Return the cluster, set in the environment of this process.
 

@@ -219,6 +219,22 @@ def test_lost_node_of_a_part(
     assert "a node was lost" in status.msg
 
 
+def test_node_that_cannot_start_its_task(
+    uneven_cluster: Any, slurm_dir: Path, transload_home: Path, shell_app: ShellApp, tmp_path: Path
+) -> None:
+    """A node refuses each task, with its part of MPI missing. After its retry the job is FAILED.
+
+    The controller can be asked all the time, so there is nothing to wait for.
+    """
+    app = shell_app("true", num_replicas=2, max_retries=1)
+    options = {"srun_args": ["--mpi=pmi2"], "sbatch_args": ["--nodelist=node[1-2]"]}
+    with Runner("tests") as runner:
+        status = ended(runner, runner.run(app, "slurm", options), timeout=150)
+    assert status.state is AppState.FAILED, status
+    assert status.num_restarts == 1
+    assert "failed on node node2" in status.msg
+
+
 def test_controller_is_away_and_comes_back(
     runner: Runner, cluster: Any, shell_app: ShellApp, eventually: Eventually, tmp_path: Path
 ) -> None:

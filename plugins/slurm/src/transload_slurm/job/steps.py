@@ -41,6 +41,8 @@ UNREACHABLE = (
 
 The controller may be away, cannot be asked, or refuses for the moment.
 """
+_REFUSED = "task launch for"
+"""What ``srun`` says, in small letters, if Slurm has made the step, and a node does not start its task."""
 _SECRET = "TRANSLOAD_SECRET_"  # noqa: S105 - a prefix of names
 
 
@@ -144,15 +146,16 @@ class Step:
         while self.noise is not None and self.dead_tasks() is not None:
             pass
         said = [line.partition(": error: ")[2] or line for line in self.said.splitlines()]
-        why = next(
+        if self.begun or any(_REFUSED in line.lower() for line in said):
+            return ""
+        return next(
             (line.strip() for line in said if any(word in line.lower() for word in UNREACHABLE)), ""
         )
-        return "" if self.begun else why
 
     def complaint(self) -> str:
         """Return what ``srun`` and Slurm complained of last.
 
-        A complaint about memory goes first.
+        A complaint about memory goes first, and then one about a node that starts no task.
         """
         text = ""
         # newer releases say it there alone
@@ -162,7 +165,8 @@ class Step:
                 text = file.read().decode("utf-8", "replace")[-4000:]
         errors = [found.strip() for found in _ERROR.findall(f"{text}\n{self.said}")]
         memory = [line for line in errors if "memory" in line.lower() or "oom" in line.lower()]
-        return next(reversed(memory or errors), "")[:300]
+        refused = [line for line in errors if _REFUSED in line.lower()]
+        return next(reversed(memory or refused or errors), "")[:300]
 
     def wait(self, timeout: float) -> None:
         """Wait until the tasks are gone, and kill them when the time is over."""
