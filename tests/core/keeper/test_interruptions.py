@@ -233,6 +233,15 @@ def test_a_replica_that_is_done_stays_so_over_segments() -> None:
     assert stage.gang.state == "SUCCEEDED"
 
 
+def test_a_failure_that_a_role_can_do_without_stays_so_over_segments() -> None:
+    """Where replicas are retried one by one, a segment does not start a failed one again."""
+    stage = Stage(role(3, policy="REPLICA", min_replicas=1), segment=100.0)
+    stage.end(0, 1)
+    stage.run_to(150)
+    assert stage.counts() == [(0, 0), (0, 1), (0, 1)]
+    assert stage.gang.replicas[0].attempt.state == "FAILED"
+
+
 @pytest.mark.parametrize("answer", [75, None, -15, 0])
 def test_the_time_limit_is_no_interruption(answer: int | None) -> None:
     """The notice comes before the limit, which ends it for good. Success in time is success."""

@@ -125,3 +125,19 @@ def test_two_processes_that_report(tmp_path: Path) -> None:
     """
     report, _ = said(tmp_path, code)
     assert report["step"] == 199
+
+
+def test_a_forked_child_that_ends_reports_nothing(tmp_path: Path) -> None:
+    """What its parent has not written yet is the parent's alone."""
+    code = """
+        import os, sys
+        progress(step=1)
+        progress(step=2)
+        if not os.fork():
+            sys.exit(0)
+        os.wait()
+        import json
+        assert json.loads(open(os.environ["TRANSLOAD_PROGRESS_FILE"]).read())["step"] == 1
+    """
+    report, err = said(tmp_path, code)
+    assert (report["step"], err) == (2, "")

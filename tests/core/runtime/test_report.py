@@ -273,3 +273,16 @@ def test_an_interruption_keeps_results_and_replaces_steps(
     results = FsspecResultTracker(str(base))["0"]
     assert results == {"loss": 2.5, "once": "yes"}
     assert read_curves(open_store(str(base)))["0"]["loss"] == {1.0: 3.0, 2.0: 2.5}
+
+
+def test_a_report_that_is_too_large_is_left_out(
+    job: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was reported before it and what is reported after it arrives, where little space is."""
+    job()
+    monkeypatch.delenv("TRANSLOAD_TRACKER_BASE")
+    monkeypatch.setenv("TRANSLOAD_RESULT_FILE", str(tmp_path / "file"))
+    report(loss=0.5)
+    report(**{f"text{number}": "x" * 1000 for number in range(5)})
+    report(accuracy=0.9)
+    assert json.loads((tmp_path / "file").read_text())["results"] == {"loss": 0.5, "accuracy": 0.9}

@@ -714,8 +714,12 @@ class Gang:
         return text
 
     def _is_done(self, replica: Replica) -> bool:
-        """Tell whether a replica has succeeded, and is not started again with others."""
-        return self._policy(replica) == "REPLICA" and replica.attempt.state == "SUCCEEDED"
+        """Tell whether a replica has ended for good, and is not started again with others."""
+        if self._policy(replica) != "REPLICA":
+            return False
+        if replica.attempt.state == "FAILED":  # and the role can do without it
+            return not replica.waiting and replica not in self._ended_badly
+        return replica.attempt.state == "SUCCEEDED"
 
     def _judge_failure(self, replica: Replica) -> None:
         """Decide what follows from a failure."""

@@ -95,18 +95,27 @@ class Reports:
         own = "0" if self._writer is None else self._writer.key
         name = own if key is None else check_key(key)
         with self._lock:
-            self._values.setdefault(name, {}).update(results)
-            self._fresh.setdefault(name, {}).update(results)
+            values = self._values.get(name, {})
+            fresh = self._fresh.get(name, {})
+            self._values[name] = {**values, **results}
+            self._fresh[name] = {**fresh, **results}
             if step is not None and self._place.has_steps:
                 if name not in self._steps:
                     self._steps[name] = StepLog(self._place, name)
                 self._steps[name].add(step, results)
             last = self._written.get(name, -math.inf)
             if self._place.at_once or time.monotonic() - last >= _PAUSE_S:
-                self._write(name)
+                try:
+                    self._write(name)
+                except ValueError:  # too much: what was reported before and what comes later still fit
+                    self._values[name] = values
+                    self._fresh[name] = fresh
+                    raise
 
     def flush(self) -> None:
-        """Write what waits, and warn of what cannot be written."""
+        """Write what waits, and warn of what cannot be written. A forked child has nothing to write."""
+        if self.pid != os.getpid():
+            return
         with self._lock:
             for name in sorted(self._fresh):
                 try:
@@ -799,7 +808,9 @@ class ProgressWriter:
                 self._write()
 
     def flush(self) -> None:
-        """Write what waits, and warn of what cannot be written."""
+        """Write what waits, and warn of what cannot be written. A forked child has nothing to write."""
+        if self.pid != os.getpid():
+            return
         with self._lock:
             try:
                 self._write()
@@ -811,12 +822,12 @@ class ProgressWriter:
             return
         # noted before the write, so that one that fails is not tried again at each step
         self._due = time.monotonic() + self._pause
-        self._written = self._line
         if self._path:
             write_file(self._path, self._line)
         else:
             sys.stderr.write(PROGRESS_MARK + self._line.decode())
             sys.stderr.flush()
+        self._written = self._line
 
 
 _progress: ProgressWriter | None = None
