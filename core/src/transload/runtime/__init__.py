@@ -107,7 +107,7 @@ class Reports:
             if self._place.at_once or time.monotonic() - last >= _PAUSE_S:
                 try:
                     self._write(name)
-                except ValueError:  # too much: what was reported before and what comes later still fit
+                except ValueError:  # it is too much, and what comes later may still fit
                     self._values[name] = values
                     self._fresh[name] = fresh
                     raise
