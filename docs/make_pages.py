@@ -29,7 +29,8 @@ sys.path.insert(0, str(HERE))
 from transload.pipelines import StateMap  # noqa: E402
 from transload.plugins import hookspecs  # noqa: E402
 from transload.schedulers import Field, features  # noqa: E402
-from transload.specs import AppState, is_started, is_terminal  # noqa: E402
+from transload.specs import AppState, Options, is_started, is_terminal  # noqa: E402
+from transload.specs.options import OptionFields  # noqa: E402
 
 HOST_PACKAGES = [
     *(
@@ -225,6 +226,12 @@ Written by `docs/make_pages.py` from the schedulers' classes, as `transload info
 does not have is refused by the name of the field before anything is started. Limits of what it has stand on
 its own page.
 """
+ABOUT_OPTIONS = """
+## Options of every scheduler
+
+Options are given by `-c NAME=VALUE`, as `cfg` in Python, or in a [table of the settings](configuration.md). Settings of
+the connection say which cluster it is. They stand in the table `[schedulers.NAME]` alone.
+"""
 
 
 def schedulers() -> str:
@@ -245,9 +252,24 @@ def schedulers() -> str:
         row(f"`{field}`", [field in each["fields"] for each in found.values()])
     for key in [key for key in next(iter(found.values())) if key not in ("fields", "methods")]:
         row(f"`{key}`", [each[key] for each in found.values()])
-    for method in sorted({method for each in found.values() for method in each["methods"]}):
-        row(f"`{method}()`", [method in each["methods"] for each in found.values()])
+    parts += [ABOUT_OPTIONS, *_options(Options)]
+    for name, cls in classes.items():
+        parts += ["", f"## Options of {name}", "", *_options(cls.options, Options)]
+        parts += ["", "Settings of the connection:", "", *_options(cls.connection)]
     return "\n".join(parts) + "\n"
+
+
+def _options(cls: type[OptionFields], common: type[OptionFields] = OptionFields) -> list[str]:
+    """Return the table of the options of a class, without those of `common`."""
+    rows = ["| option | type | default | what it is |", "|---|---|---|---|"]
+    for name, each in cls.table().items():
+        if name in common.table():
+            continue
+        default = "" if each.default in (None, [], {}) else f"`{each.default}`"
+        kind = each.type_name.replace("|", r"\|")
+        help_text = re.sub(r"([<*|])", r"\\\1", each.help)
+        rows.append(f"| `{name}` | `{kind}` | {default} | {help_text} |")
+    return rows
 
 
 # -------------------------------------------------------------------------------------------------------

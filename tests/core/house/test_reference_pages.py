@@ -61,9 +61,9 @@ def test_every_setting_is_on_the_page() -> None:
 
 
 @pytest.mark.parametrize("kind", ["local", "docker", "kubernetes", "slurm"])
-def test_every_option_of_a_scheduler_is_on_its_page(kind: str) -> None:
+def test_every_option_of_a_scheduler_is_on_the_page_of_options(kind: str) -> None:
     """Those that say how jobs run, and those that say which cluster it is."""
-    page = (ROOT / "docs" / "schedulers" / f"{kind}.md").read_text()
+    page = _section((REFERENCE / "schedulers.md").read_text(), f"Options of {kind}")
     with Runner("pages", settings=Settings({}, {})) as runner:
         scheduler = runner.scheduler(kind)
     options = scheduler.options.table().keys() - Options.table().keys()
