@@ -85,6 +85,13 @@ def test_gpus_are_disjoint_within_an_app() -> None:
         request(app, gpu_ids=["a"])
 
 
+def test_a_gpu_that_is_named_twice_is_one() -> None:
+    """No GPU goes to two replicas, however often its id is given."""
+    app = AppDef("test", [role(num_replicas=2, resource=Resource(cpu=-1, gpu=1, memMB=-1))])
+    with pytest.raises(SpecError, match=r"roles\[0\].resource.gpu=1"):
+        request(app, gpu_ids=["a", "a"])
+
+
 def test_mounts() -> None:
     """Bind mounts and volumes become mounts, devices devices."""
     mounts = [

@@ -143,11 +143,12 @@ def convert(
     rank0 = hosts[0][0]
     if network == "host":
         rank0 = "localhost"
-    gpus = Gpus(opts.gpu_ids)
+    gpu_ids = list(dict.fromkeys(opts.gpu_ids))  # each once
+    gpus = Gpus(gpu_ids)
     context = _Context(opts, app_id, own or network or "", rank0, gpus)
     request = DockerRequest(app_id, own, [], [], pull=opts.pull)
     request.timeout = app.timeout
-    request.gpus = list(opts.gpu_ids)
+    request.gpus = gpu_ids
     for index, role in enumerate(app.roles):
         _check_role(role, f"roles[{index}]", opts)
         request.secrets[role.name] = dict(role.secrets)

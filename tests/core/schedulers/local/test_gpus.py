@@ -133,6 +133,9 @@ def test_named_gpus(local, monkeypatch: pytest.MonkeyPatch) -> None:
     """TRANSLOAD_LOCAL_GPUS may name the GPUs, and nonsense in it is refused."""
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "2,5")
     assert seen(local, local.run(holder(local, 2))) == {"2", "5"}
+    monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "2,5,2")
+    with pytest.raises(UnsupportedFeature, match="this machine has 2"):
+        local.run(holder(local, 3))  # one that is named twice is one
     monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "many")
     with pytest.raises(SpecError, match="TRANSLOAD_LOCAL_GPUS"):
         local.run(holder(local, 1))

@@ -437,7 +437,7 @@ def machine_gpus() -> list[str]:
     allowed = os.environ.get("CUDA_VISIBLE_DEVICES", "")
     # in a job they are the job's own
     if text is None and allowed and "TRANSLOAD_APP_ID" not in os.environ:
-        return [each.strip() for each in allowed.split(",")]
+        return list(dict.fromkeys(each.strip() for each in allowed.split(",")))
     if text is None:
         found = [
             name for name in os.listdir("/dev") if name.startswith("nvidia") and name[6:].isdigit()
@@ -448,7 +448,7 @@ def machine_gpus() -> list[str]:
         if not (text.isascii() and text.strip().isdigit()):
             raise SpecError(f"{ENV_GPUS}={text!r}: must be a number of GPUs or a list of their ids")
         ids = [str(i) for i in range(int(text))]
-    return ids
+    return list(dict.fromkeys(ids))  # each once
 
 
 def inherited(environ: Mapping[bytes, bytes], everything: bool) -> dict[str, str]:
