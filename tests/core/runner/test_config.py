@@ -233,3 +233,13 @@ def test_trackers_from_files_and_variables(tmp_path: Path) -> None:
     assert load_settings(str(tmp_path), env).trackers()["fsspec"] == "/other"
     env = {**ENV, "TRANSLOAD_TRACKERS": "fsspec"}
     assert load_settings(str(tmp_path), env).trackers() == {"fsspec": "/runs"}
+
+
+def test_a_setting_of_jobs_is_one_however_it_is_spelled(tmp_path: Path) -> None:
+    """A project's time_limit goes before the time-limit of its user."""
+    config = tmp_path / "home" / ".config" / "transload"
+    config.mkdir(parents=True)
+    (config / "config.toml").write_text('[job]\ntime-limit = "1h"\n')
+    (tmp_path / "transload.toml").write_text('[job]\ntime_limit = "2h"\n')
+    settings = load_settings(str(tmp_path), {"HOME": str(tmp_path / "home")})
+    assert settings.job() == {"time_limit": 7200}

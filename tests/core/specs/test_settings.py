@@ -221,6 +221,10 @@ def test_what_goes_before_what(folder: Path) -> None:
         ("[job]\nrole = 'a'\n", r"job\.role: unknown key"),
         ("[job]\ngpu = 'one'\n", r"transload\.toml: job\.gpu='one': must be a whole number"),
         ("[job]\ntime_limit = 10\n", r"job\.time_limit=10: must have a unit"),
+        (
+            "[job]\ntime_limit = '1h'\ntime-limit = '2h'\n",
+            r"job\.time-limit: sets the same as .*_limit",
+        ),
         ("job = 3\n", "job=3: must be a dict"),
         ("[job.env]\nHF_TOKEN = 'x'\n", "HF_TOKEN in env: looks like a secret"),
         ("[job.secrets]\nHF_TOKEN = 'x'\n", "HF_TOKEN in secrets=.*must be a reference"),

@@ -343,7 +343,8 @@ def _flatten(path: str, table: Any, folder: str) -> list[Setting]:
                 for name, entry in table[key].items()
             }
             _job_settings(of_jobs)
-            found += of_jobs.values()
+            # spelled alike, so that the file with the higher priority counts
+            found += [item._replace(key=item.key.replace("_", "-")) for item in of_jobs.values()]
             continue
         for name, entries in table[key].items():
             if not isinstance(entries, dict):

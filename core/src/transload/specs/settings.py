@@ -360,7 +360,11 @@ def read_table(
     Raises:
         SpecError: for an unknown key, a wrong value, or a secret that is not a reference.
     """
-    keys = {key.replace("-", "_"): key for key in table}
+    keys: dict[str, str] = {}
+    for key in table:
+        other = keys.setdefault(key.replace("-", "_"), key)
+        if other != key:
+            raise SpecError(f"{where(key)}: sets the same as {where(other)}: leave one of them out")
     known = [name.replace("_", "-") for name in SETTINGS if name != "role"]
     for name, key in keys.items():
         if name not in SETTINGS or name == "role":
