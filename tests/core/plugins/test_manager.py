@@ -264,6 +264,11 @@ def test_misspelt_hook_names_the_plugin() -> None:
     found.unregister("tl-g")
     found.unregister("tl-g")
     found.register(module("ok"), "tl-g")
+    same = module("same")
+    found.register(same, "tl-h")
+    with pytest.raises(PluginError, match="plugin 'tl-i'"):
+        found.register(same, "tl-i")
+    assert "tl-i" not in {info.name for info in found.infos()}
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -197,6 +197,8 @@ class Plugins:
         try:
             self._pluggy.register(plugin, name=name)
             self._pluggy.check_pending()
+        except ValueError as exc:  # it is registered under another name
+            raise PluginError(f"plugin {name!r}: {exc}", name, self._infos[name].dist) from exc
         except pluggy.PluginValidationError as exc:
             if self._pluggy.has_plugin(name):
                 self._pluggy.unregister(name=name)
@@ -341,6 +343,8 @@ class Plugins:
             return install_hint(distribution)
         if info.status == "disabled":
             return f"the plugin {info.name!r} is disabled by {DISABLE}"
+        if info.status == "broken":
+            return f"the plugin {info.name!r} is broken"
         return f"the plugin {info.name!r} does not register it"
 
     def _nearest(self, kind: str, name: str, known: Sequence[str]) -> str:
