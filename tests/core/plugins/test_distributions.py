@@ -158,4 +158,4 @@ def test_a_broken_plugin_is_not_said_to_be_missing() -> None:
     """A plugin that cannot be imported is named as broken."""
     plugins = Plugins(entry_points=[("slurm", "no_such_module", "transload-slurm", "1")])
     hint = plugins.hint("schedulers", "slurm")
-    assert hint.startswith("the plugin 'slurm' does not register it (broken plugins")
+    assert hint.startswith("the plugin 'slurm' is broken (broken plugins")
