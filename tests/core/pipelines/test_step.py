@@ -181,6 +181,21 @@ def test_a_poll_says_running_through_an_outage(control: ScriptedControl, runner:
     assert step.collect() is not None
 
 
+def test_a_poll_has_the_last_lines_through_an_outage(
+    control: ScriptedControl, runner: Runner
+) -> None:
+    """A scheduler that is away just after a poll has seen the end takes no line away."""
+    steps = [{"state": "RUNNING", "until": "go"}, {"state": "SUCCEEDED", "lines": ["the end."]}]
+    said: list[str] = []
+    step = step_of(runner, {"steps": steps, "outage_at_end": 0.5}, said)
+    step.start()
+    assert step.look().state is AppState.RUNNING
+    control.open("go")
+    while not step.look().is_terminal():
+        time.sleep(0.02)
+    assert sum(line.endswith(" the end.") for line in said) == 1
+
+
 def test_a_poll_ends_a_job_as_asked(control: ScriptedControl, runner: Runner) -> None:
     """A kill acts at the next look, and the job's end is seen by a later one."""
     step = step_of(runner)

@@ -752,7 +752,8 @@ class Step(ABC):
     def look(self, status: AppStatus | None = None, *, asked: bool = False) -> AppStatus:
         """Look once at the job, hand on new log lines, and return what a poll is to show.
 
-        It never waits. While the state is UNKNOWN for less than the unreachable timeout, that is
+        It waits for one thing only, which is the rest of the log of a job that has ended, for as
+        long as the unreachable timeout lasts. While the state is UNKNOWN for less than the unreachable timeout, that is
         RUNNING. A job that failed is returned like any other, and `collect` raises for it.
 
         Args:
@@ -789,7 +790,7 @@ class Step(ABC):
         if seen.status is None:
             self._stop_watching()  # the job is gone, and its log with it
         elif seen.final and not seen.exhausted:
-            self.logs.finish()
+            self.logs.finish(patience=self.options.patience)
         else:
             self.logs.pump()
 
