@@ -1,4 +1,4 @@
-"""One flow that submits a task for each unit; one server; one event loop waits for all."""
+"""One flow that submits a task for each unit; one server; a thread waits for each."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Host:
         """Run so many; return how many ended well, each with its own result."""
         from prefect import flow
 
-        from transload_prefect import AppTaskRunner, app_task
+        from transload_prefect import app_task
 
         path, engine = Path(__file__).with_name("units.py"), self._engine
 
-        @flow(name="load", task_runner=AppTaskRunner())
+        @flow(name="load")
         def load() -> list[float]:
             unit = app_task(f"{path}:unit", name="unit", scheduler=engine)
             futures = [unit.submit(number=float(k)) for k in range(units)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -20,12 +19,12 @@ FLOW = """
 import asyncio, sys
 from jobs import job
 from prefect import flow, task as ordinary
-from transload_prefect import AppTaskRunner, app_task, run_app
+from transload_prefect import app_task, run_app
 
 gate, how, on_kill = sys.argv[1:4]
 task = app_task(job, component_args={"gate": gate, "lines": 1}, on_kill=on_kill)
 
-@flow(name="plain", log_prints=True, task_runner=AppTaskRunner() if how == "loop" else None)
+@flow(name="plain", log_prints=True)
 def work():
     if how == "call":
         task()
@@ -47,7 +46,7 @@ INSIDE = {
     "flow inside": lambda n: inner(),
 }
 
-@flow(name="plain", task_runner=AppTaskRunner())
+@flow(name="plain")
 async def work_in_a_loop():
     if how == "coroutine":
         await task()
@@ -92,14 +91,13 @@ def _flow_run(host: Any, name: str = "plain") -> dict[str, Any] | None:
         ("call", signal.SIGTERM),
         ("inside", signal.SIGTERM),
         ("map", signal.SIGINT),
-        ("loop", signal.SIGINT),
         *(
             pytest.param(how, signal.SIGINT, marks=pytest.mark.slow)
             for how in ("inside", "coroutine", "coroutines")
         ),
         *(
             pytest.param(how, signal.SIGTERM, marks=pytest.mark.slow)
-            for how in ("coroutine", "loop", "flow inside")
+            for how in ("coroutine", "map", "flow inside")
         ),
     ],
 )
@@ -130,7 +128,7 @@ def test_signals(
     ("how", "end"),
     [
         ("call", signal.SIGINT),
-        ("loop", "interface"),
+        ("map", "interface"),
         pytest.param("map", signal.SIGTERM, marks=pytest.mark.slow),
     ],
 )
@@ -201,31 +199,23 @@ def test_a_time_limit_of_the_flow(
     eventually(lambda: set(_states()) <= {"CANCELLED"}, 30)
 
 
-@pytest.mark.parametrize("loop", [False, True])
-def test_nobody_waits_for_what_was_submitted(
-    host: Any, gate: Path, loop: bool, eventually: Any
-) -> None:
-    """A flow that returns leaves its job with Prefect's runner. `AppTaskRunner` waits for it."""
+def test_nobody_waits_for_what_was_submitted(host: Any, gate: Path, eventually: Any) -> None:
+    """A flow that returns leaves the job that it submitted running."""
     from jobs import job
     from prefect import flow
 
-    from transload_prefect import AppTaskRunner, app_task
+    from transload_prefect import app_task
 
     task = app_task(job, component_args={"gate": str(gate)})
     runner = host_runner("prefect")
-    opening = threading.Timer(1, gate.touch)
 
-    @flow(task_runner=AppTaskRunner() if loop else None)
+    @flow
     def work() -> None:
         task.submit()
         eventually(lambda: [each.state.name for each in runner.list("local")] == ["RUNNING"], 30)
-        if loop:
-            opening.start()
 
     work(return_state=True)
-    assert [each.state.name for each in runner.list("local")] == [
-        "SUCCEEDED" if loop else "RUNNING"
-    ]
+    assert [each.state.name for each in runner.list("local")] == ["RUNNING"]
     gate.touch()
     eventually(lambda: [each.state.name for each in runner.list("local")] == ["SUCCEEDED"], 30)
 

@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from transload_prefect.search import dry_run_search, search_flow
     from transload_prefect.states import STATES
     from transload_prefect.task import AppTask
-    from transload_prefect.task_runner import AppTaskRunner
     from transload_prefect.tasks import app_task, run_app, run_app_async
 
 __version__: Final = "0.1.0"
@@ -20,7 +19,6 @@ __version__: Final = "0.1.0"
 __all__ = [
     "STATES",
     "AppTask",
-    "AppTaskRunner",
     "TransloadCluster",
     "__version__",
     "app_task",
@@ -39,7 +37,6 @@ __getattr__, __dir__, _ = lazy_names(
         "search": "dry_run_search search_flow",
         "states": "STATES",
         "task": "AppTask",
-        "task_runner": "AppTaskRunner",
         "tasks": "app_task run_app run_app_async",
     },
 )

@@ -20,7 +20,6 @@ from transload_prefect.background import background
 from transload_prefect.convert import dry_run_task
 from transload_prefect.states import APP_CANCELLED
 from transload_prefect.task import AppTask
-from transload_prefect.task_runner import AppTaskRunner
 from transload_prefect.tasks import app_task
 from transload_prefect.watch import watch_of
 from transload_search import (
@@ -100,7 +99,7 @@ def search_flow(
         f"Search for the best {goals}: {search.trials} trials, {search.parallelism} at once."
     )
     try:
-        return Flow(run, name=label, **{"task_runner": AppTaskRunner(), **(flow or {})})
+        return Flow(run, name=label, **(flow or {}))
     except TypeError as exc:
         raise ConfigError(f"flow={flow!r}: must hold arguments of prefect.flow: {exc}") from exc
 
