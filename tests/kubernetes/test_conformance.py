@@ -22,6 +22,7 @@ _GONE = "a pod that is cancelled takes its log with it"
 _STAYS = "what is in a claim stays there"
 _UNREAD = "nobody reads the file of a pod's progress"
 _FAILED = "a pod that gets its notice for the time limit has failed, however it ends"
+_NO_STREAM = "kubectl runs no command in a pod that is made up; see the suite on a real cluster"
 
 
 class OnFake(SchedulerSuite):
@@ -37,6 +38,9 @@ class OnFake(SchedulerSuite):
         "test_progress": _UNREAD,
         "test_progress_that_makes_no_sense": _UNREAD,
         "test_what_is_no_progress": _UNREAD,
+        "test_signal_to_one_replica": _NO_STREAM,
+        "test_signal_to_all_replicas": _NO_STREAM,
+        "test_a_command_beside_a_replica": _NO_STREAM,
     }
 
     def make_scheduler(self, folder: Path) -> SchedulerBase:

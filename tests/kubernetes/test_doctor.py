@@ -13,7 +13,7 @@ import yaml
 
 from transload.errors import ConfigError, SchedulerUnavailable
 from transload.runner import Runner
-from transload_kubernetes.diagnose import OBSERVE, QUEUE, SUBMIT
+from transload_kubernetes.diagnose import EXEC, OBSERVE, QUEUE, SUBMIT
 from transload_kubernetes.scheduler import create_scheduler
 
 PAGE = Path(__file__).parents[2] / "docs/schedulers/kubernetes.md"
@@ -125,6 +125,8 @@ def test_the_page_has_the_same_rights() -> None:
         )
         in text
     )
+    rights = yaml.safe_dump(_role("transload-exec", EXEC), sort_keys=False, default_flow_style=None)
+    assert rights in text
 
 
 def _role(name: str, *parts: Any) -> dict[str, Any]:

@@ -120,25 +120,10 @@ class RealCluster:
             name: of the user, by default that of the Role.
         """
         name = name or role
-        rights = (
-            PAGE.read_text().partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
-        )
-        documented = next(
-            each for each in yaml.safe_load_all(rights) if each["metadata"]["name"] == role
-        )
-        documented["metadata"]["name"] = name
-        api = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
         self.ask(
             "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}}
         )
-        self.ask("POST", f"{api}/roles", documented)
-        subject = {"kind": "ServiceAccount", "name": name, "namespace": namespace}
-        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-        self.ask(
-            "POST",
-            f"{api}/rolebindings",
-            {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference},
-        )
+        rules = self.grant(namespace, name, role)
         token = self.ask(
             "POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", {}
         )["status"]["token"]
@@ -150,8 +135,30 @@ class RealCluster:
         current["context"]["user"] = name
         path = folder / name
         path.write_text(yaml.safe_dump(configuration))
-        self._await_rights(namespace, name, documented["rules"][0])
+        self._await_rights(namespace, name, rules[0])
         return path
+
+    def grant(self, namespace: str, account: str, role: str) -> list[dict[str, Any]]:
+        """Give an account one of the documented Roles, and return its rules."""
+        rights = (
+            PAGE.read_text().partition("## Rights")[2].partition("```yaml")[2].partition("```")[0]
+        )
+        documented = next(
+            each for each in yaml.safe_load_all(rights) if each["metadata"]["name"] == role
+        )
+        name = f"{account}-{role}"
+        documented["metadata"]["name"] = name
+        api = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        self.ask("POST", f"{api}/roles", documented)
+        subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+        reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
+        self.ask(
+            "POST",
+            f"{api}/rolebindings",
+            {"metadata": {"name": name}, "subjects": [subject], "roleRef": reference},
+        )
+        rules: list[dict[str, Any]] = documented["rules"]
+        return rules
 
     def _await_rights(self, namespace: str, account: str, rule: dict[str, Any]) -> None:
         """Wait until the server grants what a new Role says."""
@@ -215,6 +222,7 @@ def namespace(
 
     made = cluster.namespace()
     user = cluster.user(made, tmp_path_factory.mktemp("user"), "transload-submit")
+    cluster.grant(made, "transload-submit", "transload-exec")
     monkeypatch.setenv("KUBECONFIG", str(user))
     monkeypatch.setattr(names, "DEFAULT_NAMESPACE", made)
     return made

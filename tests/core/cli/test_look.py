@@ -40,7 +40,8 @@ def test_status(invoke: Any, failed: str) -> None:
     assert row[1:3] == ["FAILED", "3"]
     document = invoke("status", failed, "--json").json
     assert "time_limit" not in document["status"]
-    assert set(document) == {"schema", "handle", "scheduler", "app_id", "state", "status"}
+    job = {"schema", "handle", "scheduler", "app_id", "state", "status"}
+    assert set(document) == {*job, "silent_for"}
     assert document["status"]["roles"][0]["replicas"][1]["exit_code"] == 3
 
 

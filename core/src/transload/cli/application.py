@@ -39,6 +39,8 @@ SECTIONS: Final[dict[str, dict[str, str]]] = {
         "status": "Show the state of a job and its replicas.",
         "log": "Show or follow the logs of a job's replicas.",
         "describe": "Show the definition of a job.",
+        "exec": "Run a command where a replica of a job runs.",
+        "signal": "Send a signal to the replicas of a job.",
         "results": "Show the results of a job.",
         "get": "Copy the files of a job.",
         "put": "Report results from within a job, as NAME=VALUE.",
@@ -63,6 +65,7 @@ _NOT_LISTED: Final = {
 
 _MODULES: Final = {
     **dict.fromkeys(("status", "describe", "wait", "cancel", "delete"), "apps"),
+    **dict.fromkeys(("signal", "exec"), "inside"),
     "get": "results",
     **dict.fromkeys(("info", "config", "completion"), "installed"),
 }
@@ -99,7 +102,7 @@ class Commands(click.Group):
         return command
 
     def get_help(self, ctx: click.Context) -> str:
-        """Return the help of all commands, which fits on a screen of 80 by 24."""
+        """Return the help of all commands, which fits on a screen of 80 by 26."""
         lines = [_USAGE]
         for title, section in SECTIONS.items():
             lines += [f"{title}:", *(f"  {name:<11} {text}" for name, text in section.items())]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError
 from transload.runner import Job, Runner, get_runner, load_settings
@@ -21,7 +21,14 @@ from transload.specs.checks import closest
 if TYPE_CHECKING:
     from transload.schedulers import AppDescription
 
-__all__ = ["description_of", "find_job", "full_handle", "open_runner", "other_clusters"]
+__all__ = [
+    "description_of",
+    "find_job",
+    "full_handle",
+    "open_runner",
+    "other_clusters",
+    "split_handle",
+]
 
 
 SESSION = "transload"
@@ -48,6 +55,30 @@ def full_handle(text: str) -> AppHandle:
     if not text or "/" in text or any(map(str.isspace, text)):
         raise MalformedAppHandleException(text)
     return make_app_handle(load_settings().scheduler, SESSION, text)
+
+
+class Named(NamedTuple):
+    """The parts of the argument HANDLE[/ROLE[/K]]."""
+
+    handle: str
+    role: str | None = None
+    numbers: str | None = None
+
+
+def split_handle(text: str, form: str = "HANDLE[/ROLE[/K,K…]]") -> Named:
+    """Split ``HANDLE/ROLE/K`` into its parts."""
+    scheme, separator, rest = text.partition("://")
+    if separator:
+        session, *parts = rest.split("/")
+        handle = "/".join([f"{scheme}://{session}", *parts[:1]])
+        extra = parts[1:]
+    elif ":/" in text:  # a mistyped handle, not a job id and a role
+        return Named(text)
+    else:
+        handle, *extra = text.split("/")
+    if len(extra) > 2:
+        raise SpecError(f"{text!r}: must be of the form {form}")
+    return Named(handle, *[part or None for part in extra])
 
 
 def find_job(runner: Runner, text: str) -> Job:

@@ -38,7 +38,7 @@ def finalise(home: str, app_id: str, wait: bool = False, why: str = "its keeper 
         elif rebooted:
             reason = "the machine was rebooted while the job ran"
         else:
-            roots = [(int(pid), int(started)) for pid, started in state.get("processes") or ()]
+            roots = [(int(pid), int(started)) for pid, started, *_ in state.get("processes") or ()]
             cookie = str(record.get("cookie") or "")
             stuck = processes.cannot_end(
                 processes.kill(lambda: processes.survivors(cookie, roots), _PATIENCE_S)

@@ -512,7 +512,9 @@ class Keeper:
             state["progress"] = progress
         state["cancel_requested"] = self.cancel_requested
         state["keeper"] = self.keeper
-        state["processes"] = [list(process) for process in self.processes.values()]
+        state["processes"] = [
+            [*process, replica.role, replica.k] for replica, process in self.processes.items()
+        ]
         if self.app.timeout is not None:
             state["time_limit"] = self.app.timeout
         if self.ends_by is not None:

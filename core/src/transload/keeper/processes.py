@@ -133,15 +133,29 @@ def cookie_of(pid: int) -> str | None:
         The cookie, or None if it has none or hides it.
     """
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            data = b"\0" + file.read()
+        return variables_of(pid).get(COOKIE)
     except OSError:
         return None
-    mark = b"\0" + COOKIE.encode() + b"="
-    at = data.find(mark)
-    if at < 0:
-        return None
-    return data[at + len(mark) : data.find(b"\0", at + len(mark))].decode("utf-8", "replace")
+
+
+def variables_of(pid: int) -> dict[str, str]:
+    """Return the variables that a process was started with, as far as it has not overwritten them.
+
+    Raises:
+        OSError: if it is gone, another user's, or the system does not tell.
+    """
+    with open(f"/proc/{pid}/environ", "rb") as file:
+        lines = file.read().decode("utf-8", "surrogateescape").split("\0")
+    pairs = (line.partition("=") for line in lines)
+    return {name: value for name, mark, value in pairs if name and mark}
+
+
+def program_of(pid: int) -> int:
+    """Return the program that a replica's main process runs, which may be uv's child."""
+    if not _is_uv(pid):
+        return pid
+    children = [each for each, (parent, _) in snapshot().items() if parent == pid]
+    return children[0] if len(children) == 1 else pid
 
 
 def send(pid: int, started: int, number: int) -> bool:

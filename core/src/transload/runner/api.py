@@ -34,6 +34,7 @@ from transload.specs.settings import SETTINGS, OverrideOptions, read_settings
 
 if TYPE_CHECKING:
     from datetime import datetime
+    from subprocess import CompletedProcess
 
     from transload.runner.config import Settings
     from transload.runner.results import AppResults
@@ -411,6 +412,24 @@ class Runner:
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
         self.job(app_handle).cancel()
+
+    def signal(
+        self, app_handle: AppHandle, name: str, role: str | None = None, replica: int | None = None
+    ) -> Sequence[tuple[str, int]]:
+        """Send a signal to the replicas of a job that run (see `Job.signal`)."""
+        return self.job(app_handle).signal(name, role, replica)
+
+    def exec(
+        self,
+        app_handle: AppHandle,
+        command: Sequence[str],
+        role: str | None = None,
+        replica: int | None = None,
+        *,
+        capture: bool = False,
+    ) -> CompletedProcess[bytes]:
+        """Run a command where a replica of a job runs (see `Job.exec`)."""
+        return self.job(app_handle).exec(command, role, replica, capture=capture)
 
     def stop(self, app_handle: AppHandle) -> None:
         """Do what `cancel` does. The older name, kept for those who come from TorchX."""

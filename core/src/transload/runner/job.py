@@ -7,7 +7,13 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from transload.errors import AppFailed, AppNotFound, SpecError, TransloadError
+from transload.errors import (
+    AppFailed,
+    AppNotFound,
+    SchedulerUnavailable,
+    SpecError,
+    TransloadError,
+)
 from transload.runner.failures import failure_message
 from transload.runner.logs import LineFilter, LogReader, follow_logs, last_lines
 from transload.runner.logs import tail as tail_of
@@ -16,8 +22,11 @@ from transload.runner.schedulers import Cluster
 from transload.schedulers import follower
 from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
 from transload.specs import AppDef, AppHandle, AppState, AppStatus, parse_app_handle
+from transload.specs.interruptions import signal_name
 
 if TYPE_CHECKING:
+    from subprocess import CompletedProcess
+
     from transload.runner.api import Runner
     from transload.runner.results import AppResults
     from transload.schedulers.api import AppDescription, SchedulerBase
@@ -280,6 +289,70 @@ class Job:
 
         return result_of(self, self.wait(timeout), trust)
 
+    def signal(
+        self, name: str, role: str | None = None, replica: int | None = None
+    ) -> Sequence[tuple[str, int]]:
+        """Send a signal to the main process of each of its replicas that runs.
+
+        Args:
+            name: the signal, such as ``USR1``.
+            role: that role alone.
+            replica: that replica alone.
+
+        Returns:
+            Role and number of those that got it.
+
+        Raises:
+            AppNotFound: if there is no such job.
+            SpecError: for a signal that no program can handle, a replica that does not exist, or if
+                none runs.
+            SchedulerUnavailable: if it was not sent to one of them.
+            UnsupportedFeature: if its scheduler sends none.
+        """
+        chosen = signal_name(name, "signal")
+        running = self._running(role, replica)
+        self.scheduler.signal(self.app_id, running, chosen)
+        return running
+
+    def exec(
+        self,
+        command: Sequence[str],
+        role: str | None = None,
+        replica: int | None = None,
+        *,
+        capture: bool = False,
+        terminal: bool = False,
+    ) -> CompletedProcess[bytes]:
+        """Run a command where its replica runs, with the replica's folder and variables.
+
+        Args:
+            command: the program and its arguments.
+            role: the role. It may be left out where only one replica runs.
+            replica: number of the replica within it, as ``role``.
+            capture: return what it writes, and give it no input. Otherwise it has the streams of
+                this process.
+            terminal: give it a terminal, which this process must have.
+
+        Returns:
+            Its exit code, with its output if that was wanted.
+
+        Raises:
+            AppNotFound: if there is no such job.
+            SpecError: for a replica that does not exist or does not run, or if several run.
+            SchedulerUnavailable: if the scheduler cannot be reached.
+            UnsupportedFeature: if its scheduler runs none.
+        """
+        if not command:
+            raise SpecError("command: must name a program")
+        running = self._running(role, replica)
+        if len(running) > 1:
+            names = ", ".join(f"{name}/{k}" for name, k in running)
+            raise SpecError(f"{self.handle}: name one of its replicas: {names}")
+        made = self.scheduler.exec_command(self.app_id, *running[0], command, terminal=terminal)
+        from transload.runner.commands import run_command  # few need it
+
+        return run_command(made, capture=capture)
+
     def cancel(self) -> None:
         """Ask for its end, without waiting. Nothing happens if it has ended.
 
@@ -329,8 +402,28 @@ class Job:
             raise AppNotFound(self.handle)
         return status
 
+    def _running(self, role: str | None, replica: int | None) -> list[tuple[str, int]]:
+        """Return the chosen replicas that run, of which there is one at least."""
+        description = self.need_description()
+        chosen = self._chosen(replicas_of(description), role, replica)
+        status = description.status
+        states = {(each.role, each.id): each.state for one in status.roles for each in one.replicas}
+        running = [each for each in chosen if states.get(each) is AppState.RUNNING]
+        if running:
+            return running
+        if status.state is AppState.UNKNOWN:
+            raise SchedulerUnavailable(f"{self.handle}: its state is UNKNOWN: {status.msg}")
+        if status.is_terminal():
+            raise SpecError(f"{self.handle}: the job is {status.state.name}, and nothing runs")
+        now = [f"{name}/{k} is {states.get((name, k), status.state).name}" for name, k in chosen]
+        raise SpecError(f"{self.handle}: none of these runs: {', '.join(now)}")
+
     def _replicas(self, role: str | None, replica: int | None) -> list[tuple[str, int]]:
-        found = replicas_of(self.need_description())
+        return self._chosen(replicas_of(self.need_description()), role, replica)
+
+    def _chosen(
+        self, found: list[tuple[str, int]], role: str | None, replica: int | None
+    ) -> list[tuple[str, int]]:
         chosen = [(name, k) for name, k in found if role in (None, name) and replica in (None, k)]
         if not chosen:
             known = ", ".join(f"{name}/{k}" for name, k in found) or "none"

@@ -24,13 +24,14 @@ from transload.errors import (
 from transload.schedulers.api import LogPage, LogQuery, Stream
 from transload.schedulers.follower import read_logs
 from transload.schedulers.patience import backoff, patience_left, patiently
+from transload.specs import AppState
 from transload.specs.checks import LARGEST_INT, check_int
 
 if TYPE_CHECKING:
     from transload.schedulers.api import SchedulerBase
     from transload.specs import AppStatus
 
-__all__ = ["PAGE", "last_lines"]
+__all__ = ["PAGE", "last_lines", "silent_for"]
 
 
 PAGE: Final = 1 << 18
@@ -41,6 +42,7 @@ PAGES_PER_TURN: Final = 16
 
 _FIRST_PAUSE_S: Final = 0.005
 _LONGEST_PAUSE_S: Final = 0.05
+_MOST_LOOKED_AT: Final = 16
 
 
 class LogReader:
@@ -345,6 +347,40 @@ def last_lines(
         else:
             kept.extend(map(drawn, chosen.take(page)))
     return list(kept)
+
+
+def silent_for(
+    scheduler: SchedulerBase, app_id: str, status: AppStatus
+) -> dict[tuple[str, int], float]:
+    """Return for how many seconds each replica that runs has written nothing.
+
+    Only the first 16 are looked at. One whose lines have no times is left out, and so
+    is one whose last line is not finished.
+    """
+    if not scheduler.since_until:
+        return {}
+    streams = scheduler.streams
+    if Stream.COMBINED in streams:
+        streams = frozenset({Stream.COMBINED})
+    now = time.time()
+    running = [
+        replica
+        for role in status.roles
+        for replica in role.replicas
+        if replica.state is AppState.RUNNING and replica.start_time is not None
+    ]
+    found = {}
+    for replica in running[:_MOST_LOOKED_AT]:
+        last = replica.start_time or now
+        pages = [
+            scheduler.log_read(app_id, LogQuery(replica.role, replica.id, stream, last=1))
+            for stream in streams
+        ]
+        for page in pages:
+            last = max([last, *(time for _, time in page.stamps)])
+        if not any(page.unfinished for page in pages):
+            found[(replica.role, replica.id)] = max(0.0, now - last)
+    return found
 
 
 def tail(

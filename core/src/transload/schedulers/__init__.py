@@ -5,6 +5,7 @@ from __future__ import annotations
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
+    ExecCommand,
     Field,
     JobFiles,
     ListAppResponse,
@@ -40,6 +41,7 @@ __all__ = [
     "AppDescription",
     "Changes",
     "CheckpointFolder",
+    "ExecCommand",
     "Feeder",
     "Field",
     "JobFiles",

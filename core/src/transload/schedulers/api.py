@@ -55,6 +55,7 @@ else:
 __all__ = [
     "AppDescription",
     "CheckpointFolder",
+    "ExecCommand",
     "Field",
     "JobFiles",
     "ListAppResponse",
@@ -279,6 +280,23 @@ class CheckpointFolder:
     path: str
     size: int | None = None
     changed: float | None = None
+
+
+@dataclass(frozen=True)
+class ExecCommand:
+    """A command line of this machine that runs a command beside a replica.
+
+    It gets the standard streams of whoever runs it, and has the exit code of the command.
+
+    Args:
+        argv: the program and its arguments.
+        env: its environment. None means that of this process.
+        cwd: its working directory. None means that of this process.
+    """
+
+    argv: Sequence[str]
+    env: Mapping[str, str] | None = field(default=None, repr=False)
+    cwd: str | None = None
 
 
 JobFiles = Literal["mounted", "mounted writable", "in place", "out of reach"]
@@ -555,6 +573,44 @@ class SchedulerBase(ABC, Generic[Opts]):
             growing pauses.
         """
         return None
+
+    def signal(self, app_id: str, replicas: Collection[tuple[str, int]], name: str) -> None:
+        """Send a signal to the main process of each of these replicas, which run.
+
+        Args:
+            app_id: the job.
+            replicas: role and number of each.
+            name: one of `transload.specs.interruptions.SIGNALS`.
+
+        Raises:
+            SpecError: if one does not run any more.
+            SchedulerUnavailable: if one did not get it, because the engine refused or is away.
+            UnsupportedFeature: if this scheduler sends none, which is the default.
+        """
+        raise UnsupportedFeature(f"scheduler {self.name!r} sends no signals to replicas", "signal")
+
+    def exec_command(
+        self, app_id: str, role: str, k: int, command: Sequence[str], *, terminal: bool
+    ) -> ExecCommand:
+        """Return how to run a command where a replica runs, with its folder and variables.
+
+        Nobody gets in whom the engine does not let in.
+
+        Args:
+            app_id: the job.
+            role: name of the role.
+            k: number of the replica within it.
+            command: the program and its arguments.
+            terminal: the command gets a terminal, since whoever runs it has one.
+
+        Raises:
+            SpecError: if the replica does not run any more.
+            SchedulerUnavailable: if the engine is away.
+            UnsupportedFeature: if this scheduler runs none, which is the default.
+        """
+        raise UnsupportedFeature(
+            f"scheduler {self.name!r} runs no commands beside replicas", "exec_command"
+        )
 
     def delete(self, app_id: str) -> bool:
         """Delete a job, after ending it. The record of an id that the caller gave stays.

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
@@ -23,6 +24,7 @@ from transload.schedulers import OpenReadings
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
+    ExecCommand,
     JobFiles,
     ListAppResponse,
     LogPage,
@@ -32,6 +34,7 @@ from transload.schedulers.api import (
     Visibility,
     Watch,
     cancel_each,
+    check_replica,
 )
 from transload.schedulers.chains import number_in_chain
 from transload.schedulers.patience import backoff
@@ -361,6 +364,43 @@ class DockerScheduler(SchedulerBase[DockerOptions]):
             each for each in facts.containers if is_alive(each) and facts.notice_to(each) is None
         ]
         notices.send(self._engine, plan, alive, END, self._home.owner)
+
+    def signal(self, app_id: str, replicas: Collection[tuple[str, int]], name: str) -> None:
+        """Send a signal to the main processes of replicas' containers."""
+        for container in [self._running(app_id, *each) for each in replicas]:
+            try:
+                self._engine.signal(container.id, f"SIG{name}")
+            except EngineError as exc:
+                raise SchedulerUnavailable(f"{container.name}: no signal was sent: {exc}") from exc
+
+    def exec_command(
+        self, app_id: str, role: str, k: int, command: Sequence[str], *, terminal: bool
+    ) -> ExecCommand:
+        """Return how Docker's own client runs a command in a replica's container.
+
+        Raises:
+            SchedulerUnavailable: if the client is not installed here, or there is no engine.
+        """
+        container = self._running(app_id, role, k)
+        client = shutil.which("docker")
+        if client is None:
+            raise SchedulerUnavailable("docker is not installed here: `exec` needs that program")
+        options = ["--interactive", "--tty"] if terminal else ["--interactive"]
+        return ExecCommand(
+            [client, "--host", self._engine.url, "exec", *options, container.id, *command]
+        )
+
+    def _running(self, app_id: str, role: str, k: int) -> Container:
+        """Return the container in which a replica runs."""
+        facts = self._facts(app_id)
+        if facts.plan is None:
+            raise AppNotFound(app_id)
+        sizes = {each.name: each.num_replicas for each in facts.plan.roles}
+        check_replica(app_id, sizes, role, k)
+        for each in facts.containers:
+            if (each.role, each.replica, each.status) == (role, k, "running"):
+                return each
+        raise SpecError(f"{role}/{k}: it does not run (any more)")
 
     def _end_unread(self, facts: Facts) -> None:
         """Send SIGTERM to the containers of a job whose record cannot be read."""

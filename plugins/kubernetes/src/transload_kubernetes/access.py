@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -59,6 +60,25 @@ class Configuration:
             return f"{context} of a configuration that was given as text"
         path = self._kubeconfig or os.environ.get("KUBECONFIG")
         return f"{context} of {path or f'{_FILE}, or inside of a cluster'}"
+
+    def kubectl(self) -> list[str]:
+        """Return the beginning of kubectl's command line for the same cluster.
+
+        Raises:
+            SchedulerUnavailable: if kubectl is not installed here.
+            ConfigError: if the configuration is no file, which kubectl needs.
+        """
+        program = shutil.which("kubectl")
+        if program is None:
+            raise SchedulerUnavailable("kubectl is not installed here: this needs that program")
+        if self._is_text:
+            raise ConfigError(f"{self.location}: kubectl needs a file (kubeconfig = PATH)")
+        words = [program]
+        if self._kubeconfig:
+            words += ["--kubeconfig", os.path.expanduser(self._kubeconfig)]
+        if self._context:
+            words += ["--context", self._context]
+        return words
 
     @property
     def namespace(self) -> str:

@@ -112,6 +112,10 @@ class Cluster:
         except OSError:
             return names.DEFAULT_NAMESPACE
 
+    def kubectl(self) -> list[str]:
+        """Return the beginning of kubectl's command line (see `Configuration.kubectl`)."""
+        return self._configuration.kubectl()
+
     @property
     def url(self) -> str:
         """Address of the API server."""

@@ -34,6 +34,8 @@ SUBMIT: Final[Rights] = {
     (JOBSET_API[0], "jobsets"): ("create", "get", "patch", "delete"),
 }
 """More rights, to submit, cancel and delete jobs, and to reconcile them while waiting."""
+EXEC: Final[Rights] = {("", "pods"): ("get",), ("", "pods/exec"): ("get", "create")}
+"""More rights, to run commands in pods and to send them signals."""
 
 
 def diagnose(cluster: Cluster, namespace: str) -> list[Check]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ from transload.errors import (
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
+    ExecCommand,
     ListAppResponse,
     LogPage,
     LogQuery,
@@ -29,6 +31,7 @@ from transload.schedulers.api import (
     Submission,
     Watch,
     cancel_each,
+    check_replica,
 )
 from transload.schedulers.chains import number_in_chain
 from transload.schedulers.patience import backoff
@@ -73,6 +76,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("transload.kubernetes")
 _DELETE_S: Final = 70.0
 _FIRST_LOOK_S: Final = 0.1
+_SIGNAL_S: Final = 30.0
+_SIGNAL: Final = """
+main=
+for process in /proc/[0-9]*; do
+    [ "$process/ns/mnt" -ef /proc/self/ns/mnt ] || continue
+    pid=${{process#/proc/}}
+    if [ -z "$main" ] || [ "$pid" -lt "$main" ]; then main=$pid; fi
+done
+kill -{name} "$main"
+"""
+"""Signals the first process of a container, which is not always 1: a pod's containers may share pids."""
 _LOOKED_S: Final = 1.0  # readers of logs share the facts of a job for this long
 
 
@@ -370,6 +384,49 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
             SchedulerUnavailable: if one could not be asked to end.
         """
         return cancel_each(app_ids, self._owner.cancel)
+
+    def signal(self, app_id: str, replicas: Collection[tuple[str, int]], name: str) -> None:
+        """Send a signal to the main processes of replicas' containers, by their own shells.
+
+        Raises:
+            SchedulerUnavailable: if an image has no shell, or the cluster refuses.
+        """
+        words = ["sh", "-c", _SIGNAL.format(name=name)]
+        for role, k in replicas:
+            made = self.exec_command(app_id, role, k, words, terminal=False)
+            try:
+                done = subprocess.run(
+                    made.argv,
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    timeout=_SIGNAL_S,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired as exc:
+                raise SchedulerUnavailable(f"{role}/{k}: kubectl did not answer in time") from exc
+            if done.returncode:
+                said = " ".join(done.stderr.decode("utf-8", "replace").split())
+                raise SchedulerUnavailable(f"{role}/{k}: the signal was not sent: {said}")
+
+    def exec_command(
+        self, app_id: str, role: str, k: int, command: Sequence[str], *, terminal: bool
+    ) -> ExecCommand:
+        """Return how kubectl runs a command in a replica's container."""
+        facts = self._facts(app_id)
+        if facts.plan is None:
+            raise AppNotFound(app_id)
+        check_replica(app_id, {each.name: each.replicas for each in facts.plan.roles}, role, k)
+        running = [
+            pod
+            for pod in replica_pods(facts, role, k)
+            if states.program(pod, "running") and not pod["metadata"].get("deletionTimestamp")
+        ]
+        if not running:
+            raise SpecError(f"{role}/{k}: it does not run (any more)")
+        meta = running[-1]["metadata"]
+        where = ["--namespace", meta["namespace"], meta["name"], "--container", names.MAIN]
+        options = ["--stdin", "--tty"] if terminal else ["--stdin"]
+        return ExecCommand([*self._cluster.kubectl(), "exec", *options, *where, "--", *command])
 
     def delete(self, app_id: str) -> bool:
         """Delete a job, after ending it if it runs.

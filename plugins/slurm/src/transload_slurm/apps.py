@@ -14,20 +14,23 @@ from transload.errors import SchedulerUnavailable
 from transload.keeper import layout
 from transload.keeper.rules import cancelled_for
 from transload.schedulers.api import (
+    ExecCommand,
     Submission,
     cancel_each,
+    check_replica,
 )
 from transload.schedulers.cancelling import asker
 from transload.schedulers.folder import store
 from transload.schedulers.folder.scheduler import FolderScheduler
 from transload.schedulers.patience import backoff
-from transload.specs import AppDef, AppState, AppStatus
+from transload.specs import AppDef, AppState, AppStatus, SpecError
 from transload_slurm import commands, packages
 from transload_slurm import diagnose as _diagnose
 from transload_slurm import submission as submitting
 from transload_slurm.blobs import Blobs
 from transload_slurm.convert import COMMENT, SlurmRequest, comment_of, convert
 from transload_slurm.decide import FORGOTTEN, decide, is_unreported, written_end
+from transload_slurm.inside import RunningRole
 from transload_slurm.jobs import Job, Jobs, seconds_until
 from transload_slurm.states import PUT_BACK, clean, ended, to_state
 from transload_slurm.store import (
@@ -36,6 +39,7 @@ from transload_slurm.store import (
     last_line,
     of_slurm,
     remove,
+    roles_of,
     slurm_job,
     state_of,
     write_file,
@@ -493,6 +497,33 @@ class Apps(FolderScheduler):
         commands.run(["scancel", "--state=PENDING", job_id], _CANCEL_S)
         # the batch script alone gets it: its supervisor looks for the file
         return commands.run(["scancel", "--batch", "--signal=CONT", job_id], _CANCEL_S)
+
+    def signal(self, app_id: str, replicas: Collection[tuple[str, int]], name: str) -> None:
+        """Send a signal to the main processes of replicas, by one step for each role."""
+        by_role: dict[str, list[int]] = {}
+        for role, k in replicas:
+            by_role.setdefault(role, []).append(k)
+        for role, numbers in by_role.items():
+            self._running(app_id, role, max(numbers)).signal(numbers, name)
+
+    def exec_command(
+        self, app_id: str, role: str, k: int, command: Sequence[str], *, terminal: bool
+    ) -> ExecCommand:
+        """Return how to run a command where a replica runs."""
+        argv = self._running(app_id, role, k).command(k, command, terminal=terminal)
+        return ExecCommand(argv, commands.environment(os.environ))
+
+    def _running(self, app_id: str, role: str, k: int) -> RunningRole:
+        """Return the role of a replica of a job that runs."""
+        record = self._readable(app_id)
+        sizes = {each["name"]: each["num_replicas"] for each in roles_of(record)}
+        check_replica(app_id, sizes, role, k)
+        job_id = self.slurm_job(app_id)
+        if job_id is None or self.has_ended(app_id):
+            raise SpecError(f"{role}/{k}: it does not run (any more)")
+        group = list(sizes).index(role) if len(sizes) > 1 else None
+        python = str((record.get("cfg") or {}).get("python") or "python3")
+        return RunningRole(job_id, group, python, app_id, role)
 
     def _may_run(self, app_id: str) -> bool:
         """Tell whether replicas may run now. Their supervisor writes a moment later that they do."""

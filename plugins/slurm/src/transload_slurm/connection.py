@@ -41,6 +41,7 @@ class Arguments(TypedDict, total=False):
     dry_run: bool
     entries: Sequence[Any]
     folder: str
+    k: int
     last: bool
     listed: str | None
     listener: int
@@ -54,10 +55,13 @@ class Arguments(TypedDict, total=False):
     path: str
     prefix: str
     query: Message
+    replicas: Sequence[Any]
     request: Message
+    role: str
     size: int
     start: str
     submission: Message
+    terminal: bool
     until: float
     upload: str
     variables: dict[str, str]

@@ -156,6 +156,16 @@ class Helper:
         with cancelling_for(who):
             return sorted(self._apps.cancel(app_ids))
 
+    def do_signal(self, app_id: str, replicas: list[Any], name: str) -> None:
+        """Send a signal to replicas."""
+        self._apps.signal(app_id, [(role, k) for role, k in replicas], name)
+
+    def do_exec_command(
+        self, app_id: str, role: str, k: int, words: list[str], terminal: bool
+    ) -> list[str]:
+        """Return the command line that runs a command where a replica runs."""
+        return list(self._apps.exec_command(app_id, role, k, words, terminal=terminal).argv)
+
     def do_delete(self, app_id: str) -> bool:
         """Delete a job."""
         return self._apps.delete(app_id)

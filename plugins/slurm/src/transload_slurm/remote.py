@@ -13,6 +13,7 @@ from transload.runtime.tracking import local_path
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
+    ExecCommand,
     ListAppResponse,
     LogPage,
     LogQuery,
@@ -33,6 +34,7 @@ _AGAIN_S: Final = 60.0
 _SOON_S: Final = 2.0
 _WITHDRAW_S: Final = 10.0
 _DELETE_S: Final = 200.0
+_INSIDE_S: Final = 150.0
 _AHEAD: Final = 16
 _PREFETCH_S: Final = 1800.0
 
@@ -197,6 +199,26 @@ class RemoteApps:
     def cancel(self, app_ids: Collection[str]) -> set[str]:
         """Ask for the end of jobs."""
         return set(self.connection.call("cancel", app_ids=list(app_ids), who=asker()))
+
+    def signal(self, app_id: str, replicas: Collection[tuple[str, int]], name: str) -> None:
+        """Send a signal to the main processes of replicas."""
+        chosen = [list(each) for each in replicas]
+        self.connection.call("signal", _INSIDE_S, app_id=app_id, replicas=chosen, name=name)
+
+    def exec_command(
+        self, app_id: str, role: str, k: int, command: Sequence[str], *, terminal: bool
+    ) -> ExecCommand:
+        """Return how ssh runs a command where a replica runs."""
+        there = self.connection.call(
+            "exec_command",
+            _INSIDE_S,
+            app_id=app_id,
+            role=role,
+            k=k,
+            words=list(command),
+            terminal=terminal,
+        )
+        return ExecCommand(ssh.run(self.connection.host, there, terminal=terminal))
 
     def delete(self, app_id: str) -> bool:
         """Delete a job, which is ended first if it runs."""

@@ -12,6 +12,7 @@ from transload.runtime.tracking import LocalStore, Store
 from transload.schedulers.api import (
     AppDescription,
     CheckpointFolder,
+    ExecCommand,
     JobFiles,
     ListAppResponse,
     LogPage,
@@ -233,6 +234,16 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
     def cancel(self, app_ids: Collection[str]) -> set[str]:
         """Ask Slurm to end jobs, as `Apps.cancel` does."""
         return self.apps.cancel(app_ids)
+
+    def signal(self, app_id: str, replicas: Collection[tuple[str, int]], name: str) -> None:
+        """Send a signal to the main processes of replicas, by a step for each role."""
+        self.apps.signal(app_id, replicas, name)
+
+    def exec_command(
+        self, app_id: str, role: str, k: int, command: Sequence[str], *, terminal: bool
+    ) -> ExecCommand:
+        """Return how to run a command on a replica's node, by a step of its Slurm job."""
+        return self.apps.exec_command(app_id, role, k, command, terminal=terminal)
 
     def delete(self, app_id: str) -> bool:
         """Delete a job, as `Apps.delete` does."""

@@ -13,6 +13,7 @@ import hashlib
 import os
 import re
 import shlex
+from collections.abc import Sequence
 from typing import Final
 
 from transload.errors import ConfigError, SchedulerUnavailable
@@ -28,14 +29,12 @@ _OPTIONS: Final = (
     "ConnectTimeout=15",
     "ServerAliveInterval=5",
     "ServerAliveCountMax=4",
-    "ControlMaster=auto",
-    "ControlPersist=60",
     "ClearAllForwardings=yes",
     "PermitLocalCommand=no",
-    "RequestTTY=no",
     "EscapeChar=none",
     "LogLevel=ERROR",
 )
+_SHARED: Final = (*_OPTIONS, "ControlMaster=auto", "ControlPersist=60", "RequestTTY=no")
 _LONGEST: Final = 80  # a socket's path has 107 bytes, of which ssh takes 17 for a name of its own
 _BAD: Final = re.compile(r"[\s\x00-\x1f\x7f]")
 _FOR_GOOD: Final = (
@@ -187,8 +186,18 @@ def command(host: str, socket: str, python: str, root: str) -> list[str]:
     ).encode()
     # nothing that any login shell takes for its own
     code = f"import base64;exec(base64.b64decode('{base64.b64encode(boot).decode()}'))"
-    options = [word for option in (*_OPTIONS, f"ControlPath={socket}") for word in ("-o", option)]
+    options = _words((*_SHARED, f"ControlPath={socket}"))
     return ["ssh", "-T", *options, "--", host, f'exec {_quoted(python)} -I -S -c "{code}"']
+
+
+def run(host: str, argv: Sequence[str], *, terminal: bool) -> list[str]:
+    """Return the command that runs a command on a login node, by a connection of its own."""
+    how = "-tt" if terminal else "-T"
+    return ["ssh", how, *_words(_OPTIONS), "--", host, f"exec {shlex.join(argv)}"]
+
+
+def _words(options: Sequence[str]) -> list[str]:
+    return [word for option in options for word in ("-o", option)]
 
 
 def _quoted(path: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from transload_testing.scheduler_apps import AppTests
 from transload_testing.scheduler_identity import IdentityTests
+from transload_testing.scheduler_inside import InsideTests
 from transload_testing.scheduler_interruptions import InterruptionTests
 from transload_testing.scheduler_logs import LogTests
 from transload_testing.scheduler_refusals import RefusalTests
@@ -25,7 +26,9 @@ __all__ = [
 ]
 
 
-class SchedulerConformance(AppTests, IdentityTests, InterruptionTests, LogTests, RefusalTests):
+class SchedulerConformance(
+    AppTests, IdentityTests, InsideTests, InterruptionTests, LogTests, RefusalTests
+):
     """The rules for every scheduler.
 
     Subclass it, and override ``make_scheduler``, ``image``, ``cfg``.

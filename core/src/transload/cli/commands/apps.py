@@ -43,9 +43,10 @@ from transload.cli.show import (
     time_text,
 )
 from transload.cli.wait import AppWait
-from transload.errors import AppNotFound, SchedulerUnavailable, SpecError
+from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, TransloadError
 from transload.keeper.failures import error_line
 from transload.plugins import get_plugins
+from transload.runner.logs import silent_for
 from transload.specs import (
     NONE,
     AppStatus,
@@ -59,13 +60,14 @@ from transload.specs.own_programs import shown_command
 from transload.specs.text import duration_text, parse_size, size_text, usage_texts
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from transload.runner import Job, Runner
     from transload.schedulers import AppDescription, CheckpointFolder, SchedulerBase
     from transload.specs import ReplicaStatus, Role, RoleStatus
 
 _LONGEST_ENGINE: Final = 200  # characters for a person
+_SILENT_S: Final = 60.0  # from which on it is shown that a replica writes nothing
 
 
 @click.command()
@@ -89,10 +91,34 @@ def status(handle: str, roles: tuple[str, ...], as_json: bool) -> None:
         found = status_of(job)
         if roles:
             found.roles = _chosen(found, roles)
-        if as_json:
-            emit_json(app_json(job.handle, found))
-        else:
-            _show_status(job.handle, found)
+        silent = _silent_for(job, found)
+        if not as_json:
+            _show_status(job.handle, found, silent)
+            return
+        shown = app_json(job.handle, found)
+        shown["silent_for"] = {f"{role}/{k}": round(s, 1) for (role, k), s in silent.items()}
+        emit_json(shown)
+
+
+def _silent_for(job: Job, status: AppStatus) -> Mapping[tuple[str, int], float]:
+    """Return for how long replicas have written nothing, or {} where their logs cannot be read."""
+    try:
+        return silent_for(job.scheduler, job.app_id, status)
+    except TransloadError:
+        return {}
+
+
+def _silence_text(silent: Mapping[tuple[str, int], float]) -> str:
+    """Return which replicas have written nothing for a minute or more, the longest first."""
+    long = sorted((-seconds, name) for name, seconds in silent.items() if seconds >= _SILENT_S)
+    if not long:
+        return ""
+    if len(long) == len(silent):
+        return f"for {duration_text(-long[-1][0])}"
+    named = [f"{role}/{k} for {duration_text(-seconds)}" for seconds, (role, k) in long[:3]]
+    if len(long) > 3:
+        named.append(f"{len(long) - 3} more")
+    return ", ".join(named)
 
 
 def _chosen(status: AppStatus, roles: tuple[str, ...]) -> list[RoleStatus]:
@@ -103,7 +129,7 @@ def _chosen(status: AppStatus, roles: tuple[str, ...]) -> list[RoleStatus]:
     return [role for role in status.roles if role.role in roles]
 
 
-def _show_status(handle: str, status: AppStatus) -> None:
+def _show_status(handle: str, status: AppStatus, silent: Mapping[tuple[str, int], float]) -> None:
     error = ""
     if status.structured_error_msg != NONE:
         error = error_line(status.structured_error_msg)
@@ -119,6 +145,7 @@ def _show_status(handle: str, status: AppStatus) -> None:
         ("limit", limit_text(status)),
         ("segment", segment_text(status)),
         ("progress", progress_text(status, bar)),
+        ("no output", _silence_text(silent)),
         ("warning", status.late_for_limit(time.time())),
         ("restarts", str(status.num_restarts or "")),
         ("interruptions", interruptions_text(status)),

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import MAXYEAR, UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from transload.cli.options import WholeNumber, handle_argument, json_option
 from transload.cli.output import note
 from transload.cli.screen import Screen, open_screen
-from transload.cli.session import description_of, find_job, open_runner
+from transload.cli.session import description_of, find_job, open_runner, split_handle
 from transload.cli.show import ReplicaLog
 from transload.errors import SpecError, TransloadError, UnsupportedFeature
 from transload.runner.logs import LineFilter, LogReader, follow_logs
@@ -71,7 +71,7 @@ def log(
     Ctrl-C leaves, and the job goes on. With --json, each line of output is a JSON object.
     """
     with open_runner() as runner:
-        named = _split(handle)
+        named = split_handle(handle)
         job = find_job(runner, named.handle)
         LineFilter(regex)  # refuses a text that is not a regular expression
         wanted_lines = _Lines(
@@ -97,14 +97,6 @@ def log(
         _show(job, replicas, wanted_lines, screen, follow=follow)
 
 
-class _Named(NamedTuple):
-    """The parts of the argument HANDLE[/ROLE[/K,K…]]."""
-
-    handle: str
-    role: str | None = None
-    numbers: str | None = None
-
-
 @dataclass(frozen=True)
 class _Lines:
     """The wanted lines. Times are in seconds since the epoch."""
@@ -118,22 +110,6 @@ class _Lines:
     def is_empty_span(self) -> bool:
         """Tell whether the time span is empty."""
         return self.since is not None and self.until is not None and self.since >= self.until
-
-
-def _split(text: str) -> _Named:
-    """Split ``HANDLE/ROLE/K,K`` into its parts."""
-    scheme, separator, rest = text.partition("://")
-    if separator:
-        session, *parts = rest.split("/")
-        handle = "/".join([f"{scheme}://{session}", *parts[:1]])
-        extra = parts[1:]
-    elif ":/" in text:  # a mistyped handle, not a job id and a role
-        return _Named(text)
-    else:
-        handle, *extra = text.split("/")
-    if len(extra) > 2:
-        raise SpecError(f"{text!r}: must be of the form HANDLE[/ROLE[/K,K…]]")
-    return _Named(handle, *[part or None for part in extra])
 
 
 def parse_when(text: str, what: str, now: datetime | None = None) -> datetime:

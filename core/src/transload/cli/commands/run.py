@@ -182,6 +182,11 @@ class _Options:
     context_settings={"allow_interspersed_args": False},
     options_metavar="[OPTIONS]",
 )
+@click.option(
+    "--app-id",
+    metavar="ID",
+    help="Safe to repeat: if an equal job has this id, wait for that one and start none.",
+)
 @scheduler_option("Where to run it; default: the configured one, else local.")
 @click.option(
     "-c",
@@ -192,11 +197,6 @@ class _Options:
     multiple=True,
     metavar="K=V,…",
     help="Options of the scheduler; `transload info SCHEDULER` lists them.",
-)
-@click.option(
-    "--app-id",
-    metavar="ID",
-    help="Safe to repeat: if an equal job has this id, wait for that one and start none.",
 )
 @job_options(without=("checkpoints",))
 @click.option(

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal as signals
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppExists, SchedulerUnavailable, SubmitError
+from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, SubmitError
 from transload.keeper import creation, ending, layout, processes
 from transload.schedulers import environments
 from transload.schedulers.api import (
+    ExecCommand,
     JobFiles,
     Stream,
     Submission,
     Watch,
     cancel_each,
+    check_replica,
 )
 from transload.schedulers.cancelling import asker
 from transload.schedulers.folder import home, store
@@ -284,6 +287,42 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
         if not processes.notify(self.home, app_id, processes.CANCEL):
             states.true_state(self.home, app_id)  # ends a job whose keeper is gone
         return True
+
+    def signal(self, app_id: str, replicas: Collection[tuple[str, int]], name: str) -> None:
+        """Send a signal to the main processes of replicas."""
+        for role, k in replicas:
+            pid, started = self._main_process(app_id, role, k)
+            if not processes.send(pid, started, getattr(signals, f"SIG{name}")):
+                raise SchedulerUnavailable(f"{role}/{k}: its process {pid} cannot be signalled")
+
+    def exec_command(
+        self, app_id: str, role: str, k: int, command: Sequence[str], *, terminal: bool
+    ) -> ExecCommand:
+        """Return a command with the folder and the variables that a replica has."""
+        pid, _ = self._main_process(app_id, role, k)
+        program = processes.program_of(pid)
+        try:
+            env = processes.variables_of(program)
+            folder = os.readlink(f"/proc/{program}/cwd")
+        except OSError as exc:
+            raise SchedulerUnavailable(
+                f"{role}/{k}: its process {program} cannot be looked into: {exc.strerror}"
+            ) from exc
+        return ExecCommand(command, env, folder)
+
+    def _main_process(self, app_id: str, role: str, k: int) -> tuple[int, int]:
+        """Return the pid and the start time of a replica's main process."""
+        state = states.true_state(self.home, app_id)
+        record = store.read_record(self.home, app_id)
+        if state is None or not record:
+            raise AppNotFound(app_id)
+        sizes = {each["name"]: each.get("num_replicas", 1) for each in record["app"]["roles"]}
+        check_replica(app_id, sizes, role, k)
+        wanted = [list(sizes).index(role), k]
+        for pid, started, *which in state.get("processes") or ():
+            if which == wanted:
+                return int(pid), int(started)
+        raise SpecError(f"{role}/{k}: it does not run (any more)")
 
     def statuses(self, app_ids: Collection[str]) -> dict[str, AppStatus | None]:
         """Return how jobs are doing. The end of one whose keeper is gone is written first.
