@@ -16,11 +16,13 @@ from transload import Job
 from transload.errors import AppFailed, SpecError
 from transload.runner import Runner
 from transload.specs import (
+    AppDef,
     AppState,
     BindMount,
     DeviceMount,
     JobMount,
     Resource,
+    Role,
     VolumeMount,
     macros,
     parse_app_handle,
@@ -277,6 +279,41 @@ def test_gpus_are_disjoint_between_apps(
     assert given(runner.run(shell(show, replicas=2, resource=wants[1]), "docker")) == "1"
     with pytest.raises(SubmitError, match="wants 1 GPUs, and 0 of 1 are free"):
         runner.run(shell(show, resource=wants[1]), "docker", {"gpu_ids": ["0"]})
+
+
+@pytest.mark.usefixtures("gpus")
+def test_gpus_are_shared_with_local_jobs(
+    engine: Any, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU is a local job's or a container's, and passes from one to the other at an end."""
+    from transload.errors import SubmitError
+
+    monkeypatch.setenv("TRANSLOAD_LOCAL_GPUS", "2")
+    want = Resource(cpu=-1, gpu=1, memMB=-1)
+    role = Role("main", "", entrypoint="sleep", args=["100"], resource=want)
+    with Runner("tests") as both:
+        try:
+            local = both.run(AppDef("mine", [role]), "local")
+            eventually(lambda: both.status(local).state is AppState.RUNNING)
+            show = shell('echo "$NVIDIA_VISIBLE_DEVICES"; exec sleep 100', resource=want)
+            boxed = both.run(show, "docker")
+            assert eventually(lambda: lines(both, boxed))[0].strip() == "1"
+            with pytest.raises(SubmitError, match="0 of 2 are free") as caught:
+                both.run(shell("true", resource=want), "docker")
+            assert parse_app_handle(local).app_id in str(caught.value)
+            waiting = both.run(AppDef("waits", [role]), "local")
+            name = parse_app_handle(boxed).app_id
+            eventually(lambda: f"{name} has 1" in both.status(waiting).msg)
+            both.cancel(boxed)
+            eventually(lambda: both.status(waiting).state is AppState.RUNNING, 30)
+            both.cancel(local)
+            both.wait(local, timeout=30)
+            last = both.run(show, "docker")
+            assert eventually(lambda: lines(both, last))[0].strip() == "0"
+        finally:
+            for scheduler in ("local", "docker"):
+                for row in both.list(scheduler):
+                    both.delete(row.app_handle)
 
 
 _SUBMITS = """

@@ -47,7 +47,8 @@ def finalise(home: str, app_id: str, wait: bool = False, why: str = "its keeper 
         _write_failed(folder, state, reason)
     finally:
         os.close(lock)
-    gpus.release(home, app_id)
+    if record is not None and record.get("gpus"):
+        gpus.release(str(record["gpus"]), folder)
     return True
 
 

@@ -1,7 +1,10 @@
-"""Note which job has which GPU, in one table for all local jobs of the user.
+"""Note which job has which GPU of this machine, in one table for all jobs of the user.
 
-GPUs are given in the order of the requests. Each job in the table is there only as long as its
-keeper lives, so that a killed keeper frees what it had.
+GPUs are given in the order of the requests. A job with a keeper is in the table only as long as its
+keeper lives, so that a killed keeper frees what it had. Jobs of an engine, such as Docker's, are
+there until somebody who has asked the engine takes them out.
+
+A job's key in the table is a folder, whose last part is its id.
 """
 
 from __future__ import annotations
@@ -12,7 +15,9 @@ from . import layout, processes
 
 TYPE_CHECKING = False  # typing itself would cost each keeper its speed
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import IO, Any
+
+__all__ = ["Table"]
 
 
 _PATIENCE_S = 1.0
@@ -21,22 +26,63 @@ KFD = "/sys/class/kfd/kfd"
 """The folder in which AMD's driver lists its GPUs."""
 
 
-def _read(home: str, own: str) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the GPUs of each job, and the jobs that wait, in order.
+class Table:
+    """The table, which its owner may change as long as it holds the lock.
 
-    A job whose keeper is gone is left out.
+    Args:
+        folder: the folder of the table.
+        patience: seconds to wait for the lock.
+
+    Attributes:
+        kept: GPUs of each job that has a keeper.
+        engines: GPUs of each job that an engine runs.
+        waiting: the jobs with keepers that wait, in order.
+
+    Raises:
+        TimeoutError: if somebody else holds the lock for longer.
     """
-    table: Any = layout.read_json(f"{home}/gpus.json") or {}
-    apps = {*(table.get("held") or ()), *(table.get("waiting") or ())}
-    there = {app for app in apps if app == own or layout.is_kept(layout.app_folder(home, app))}
-    held = {app: list(ids) for app, ids in (table.get("held") or {}).items() if app in there}
-    return held, [app for app in table.get("waiting") or () if app in there]
+
+    def __init__(self, folder: str, patience: float = _PATIENCE_S) -> None:
+        self._path = f"{folder}/gpus.json"
+        layout.make_folders(folder)
+        self._lock: IO[bytes] = layout.locked(f"{folder}/gpus.lock", patience)
+        found: Any = layout.read_json(self._path) or {}
+        self.kept = _lists(found.get("kept"))
+        self.engines = _lists(found.get("engines"))
+        self.waiting: list[str] = [str(job) for job in found.get("waiting") or ()]
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._lock.close()
+
+    def forget_dead(self, own: str = "") -> None:
+        """Take out the jobs whose keeper is gone. One's own may not be there yet."""
+        self.kept = {
+            job: ids for job, ids in self.kept.items() if job == own or layout.is_kept(job)
+        }
+        self.waiting = [job for job in self.waiting if job == own or layout.is_kept(job)]
+
+    def holders(self, but: str = "") -> dict[str, str]:
+        """Return the job that has a GPU, by the GPU. The GPUs of one job can be left out."""
+        every = {**self.engines, **self.kept}
+        return {gpu: job for job, ids in every.items() if job != but for gpu in ids}
+
+    def write(self) -> None:
+        """Write the table."""
+        table = {"kept": self.kept, "engines": self.engines, "waiting": self.waiting}
+        layout.write_file(self._path, layout.dumps({"schema": 1, **table}))
+
+    def wake(self) -> None:
+        """Have the job that waits first look again."""
+        for job in self.waiting[:1]:
+            home = os.path.dirname(os.path.dirname(job))
+            processes.notify(home, os.path.basename(job), processes.LOOK)
 
 
-def _write(home: str, held: dict[str, list[str]], waiting: list[str]) -> None:
-    layout.write_file(
-        f"{home}/gpus.json", layout.dumps({"schema": 1, "held": held, "waiting": waiting})
-    )
+def _lists(value: Any) -> dict[str, list[str]]:
+    return {str(job): [str(gpu) for gpu in ids] for job, ids in (value or {}).items()}
 
 
 class Grant:
@@ -53,7 +99,7 @@ class Grant:
         self.why = why
 
 
-def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) -> Grant:
+def acquire(folder: str, job: str, wanted: int, machine: list[str], path: str) -> Grant:
     """Give a job ``wanted`` of the machine's GPUs, or a place in the queue.
 
     Those on which some other process computes are not free. ``path`` is the PATH on which the
@@ -61,36 +107,35 @@ def acquire(home: str, app_id: str, wanted: int, machine: list[str], path: str) 
     """
     used = in_use(path)
     try:
-        table = layout.locked(f"{home}/gpus.lock", _PATIENCE_S)
+        table = Table(folder)
     except TimeoutError:  # a job may hold the lock, and must not keep others waiting
-        return Grant(None, f"{home}/gpus.lock is held by another process")
+        return Grant(None, f"{folder}/gpus.lock is held by another process")
     with table:
-        held, waiting = _read(home, app_id)
-        taken = {gpu for app, ids in held.items() if app != app_id for gpu in ids} | used
+        table.forget_dead(job)
+        taken = {*table.holders(but=job), *used}
         free = [gpu for gpu in machine if gpu not in taken]
-        if waiting[:1] not in ([], [app_id]) or len(free) < wanted:
-            if app_id not in waiting:
-                waiting.append(app_id)
-            _write(home, held, waiting)
-            before = waiting.index(app_id)
-            return Grant(None, _holders(held, machine, used, before))
-        held[app_id] = free[:wanted]
-        if app_id in waiting:
-            waiting.remove(app_id)
-        _write(home, held, waiting)
-    _wake(home, waiting)  # what is still free may be enough for the next one
-    return Grant(held[app_id])
+        if table.waiting[:1] not in ([], [job]) or len(free) < wanted:
+            if job not in table.waiting:
+                table.waiting.append(job)
+            table.write()
+            return Grant(None, _holders(table, machine, used, table.waiting.index(job)))
+        table.kept[job] = free[:wanted]
+        if job in table.waiting:
+            table.waiting.remove(job)
+        table.write()
+    table.wake()  # what is still free may be enough for the next one
+    return Grant(table.kept[job])
 
 
-def _holders(held: dict[str, list[str]], machine: list[str], used: set[str], before: int) -> str:
+def _holders(table: Table, machine: list[str], used: set[str], before: int) -> str:
     """Return the holders of the machine's GPUs, and how many jobs wait before this one, as text."""
     parts = []
     taken: set[str] = set()
-    for app, ids in held.items():
+    for job, ids in [*table.kept.items(), *table.engines.items()]:
         mine = [gpu for gpu in ids if gpu in machine]
         taken.update(mine)
         if mine:
-            parts.append(f"{app} has {', '.join(mine)}")
+            parts.append(f"{os.path.basename(job)} has {', '.join(mine)}")
     foreign = [gpu for gpu in machine if gpu in used and gpu not in taken]
     if foreign:
         parts.append(f"a process outside of transload computes on {', '.join(foreign)}")
@@ -163,24 +208,17 @@ def _content(path: str) -> str:
         return ""
 
 
-def release(home: str, app_id: str) -> None:
-    """Take a job out of the table and the queue, and wake the one that waits first.
+def release(folder: str, job: str) -> None:
+    """Take a job with a keeper out of the table and the queue, and wake the one that waits first.
 
     Raises:
         OSError: if that cannot be done. What a job holds is free anyway once its keeper is
             gone.
     """
-    if not os.path.exists(f"{home}/gpus.json"):
-        return
-    with layout.locked(f"{home}/gpus.lock", _PATIENCE_S):
-        held, waiting = _read(home, app_id)
-        held.pop(app_id, None)
-        if app_id in waiting:
-            waiting.remove(app_id)
-        _write(home, held, waiting)
-    _wake(home, waiting)
-
-
-def _wake(home: str, waiting: list[str]) -> None:
-    for app_id in waiting[:1]:
-        processes.notify(home, app_id, processes.LOOK)
+    with Table(folder) as table:
+        table.forget_dead()
+        table.kept.pop(job, None)
+        if job in table.waiting:
+            table.waiting.remove(job)
+        table.write()
+    table.wake()

@@ -61,6 +61,7 @@ class Keeper:
         self.by_pid: dict[int, Replica] = {}
         self.processes: dict[Replica, tuple[int, int]] = {}  # its pid and start time
         self.gpus: dict[Replica, list[str]] = {}
+        self.gpu_table = str(request["record"].get("gpus") or "")  # its folder
         self.ends_by: float | None = None  # seconds since the epoch
         self.began_at: dict[Replica, int] = {}  # where in its stderr the latest attempt begins
         self.wake = wake
@@ -131,7 +132,7 @@ class Keeper:
 
         wanted = sum(role["gpu"] * len(role["replicas"]) for role in self.app.roles)
         path = self.base_env.get("PATH", os.defpath)
-        grant = gpus.acquire(self.home, self.app_id, wanted, machine, path)
+        grant = gpus.acquire(self.gpu_table, self.folder, wanted, machine, path)
         ids = grant.ids
         self.waiting_for_gpus = ids is None
         if ids is None:
@@ -576,7 +577,7 @@ class Keeper:
         from . import gpus
 
         try:
-            gpus.release(self.home, self.app_id)
+            gpus.release(self.gpu_table, self.folder)
         except OSError as exc:
             self._log(f"its GPUs are given back when this process is gone: {exc}\n")
 

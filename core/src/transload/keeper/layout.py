@@ -11,7 +11,6 @@
                   results/      default tracker base
     apps/.<token>               a job that is being made, until it is renamed to its id
     gone/<app_id>               kept by delete and prune for ids that the caller chose
-    gpus.json, gpus.lock        which job has which GPU
     checkpoints/<name>/<role>/  of the jobs whose records have that name, kept as long as one has;
                                 made and removed under checkpoints.lock
     keepers.log                 what keepers said that ended by an error of their own

@@ -1,14 +1,21 @@
-"""Choose the GPUs of a job, among those that no unfinished job holds, whoever submitted it."""
+"""Choose the GPUs of a job, among those that no unfinished job holds, whoever submitted it.
+
+On an engine of this machine, the table of `transload.keeper.gpus` is shared with local jobs. What
+holds for jobs of the engine is what the engine says. The table repeats it for those who cannot ask.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import os
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from transload.errors import SubmitError, UnsupportedFeature
+from transload.errors import SchedulerUnavailable, SubmitError, UnsupportedFeature
+from transload.keeper import gpus
+from transload.schedulers.local.convert import gpu_table, machine_gpus
 from transload_docker import names
 from transload_docker.decide import decide
 from transload_docker.plan import Facts
@@ -18,6 +25,8 @@ if TYPE_CHECKING:
     from transload_docker.engine import Engine
     from transload_docker.home import Home
 
+_PATIENCE_S: Final = 120.0
+
 
 @contextlib.contextmanager
 def assigned(engine: Engine, home: Home, request: DockerRequest) -> Iterator[None]:
@@ -26,16 +35,62 @@ def assigned(engine: Engine, home: Home, request: DockerRequest) -> Iterator[Non
     Raises:
         UnsupportedFeature: if it wants more than there are.
         SubmitError: if too few are free now.
+        SchedulerUnavailable: if other submits take too long.
     """
     wanting = [container for container in request.containers if _wanted(container)]
     if not wanting:
         yield
         return
-    with home.lock(request.app_id, name="gpus.lock"):
-        free = _free(engine, home, request, sum(_wanted(container) for container in wanting))
+    home.ensure()
+    with _table(engine, home) as table:
+        _take_over(table, engine, home)
+        free = _free(table, engine, home, request, sum(map(_wanted, wanting)))
+        given = []
         for container in wanting:
-            _assign(container, [free.pop(0) for _ in range(_wanted(container))])
+            ids = [free.pop(0) for _ in range(_wanted(container))]
+            _assign(container, ids)
+            given += ids
         yield
+        table.engines[f"{home.folder}/{request.app_id}"] = given
+        table.write()
+
+
+def settle(engine: Engine, home: Home) -> None:
+    """Give back what jobs had that have ended, so that others on this machine may have it."""
+    if not os.path.exists(f"{_folder(engine, home)}/gpus.json"):
+        return  # no job has asked for any yet
+    with _table(engine, home) as table:
+        if any(job.startswith(f"{home.folder}/") for job in table.engines):
+            _take_over(table, engine, home)
+            table.write()
+            table.wake()
+
+
+def _folder(engine: Engine, home: Home) -> str:
+    """Return the folder of the table, which is one of its own for an engine of another machine."""
+    if engine.reach == "host":
+        return gpu_table()
+    return home.folder
+
+
+def _table(engine: Engine, home: Home) -> gpus.Table:
+    folder = _folder(engine, home)
+    try:
+        return gpus.Table(folder, _PATIENCE_S)
+    except TimeoutError as exc:
+        raise SchedulerUnavailable(f"{folder}/gpus.lock is held by another process") from exc
+
+
+def _take_over(table: gpus.Table, engine: Engine, home: Home) -> None:
+    """Note in the table what the engine says of its unfinished jobs."""
+    others = {
+        job: ids for job, ids in table.engines.items() if not job.startswith(f"{home.folder}/")
+    }
+    mine: dict[str, list[str]] = {}
+    for gpu, app_id in _held(engine).items():
+        mine.setdefault(f"{home.folder}/{app_id}", []).append(gpu)
+    table.engines = {**others, **mine}
+    table.forget_dead()
 
 
 def _wanted(container: ContainerRequest) -> int:
@@ -52,9 +107,11 @@ def _assign(container: ContainerRequest, ids: list[str]) -> None:
             device["DeviceIDs"] = ids
 
 
-def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> list[str]:
+def _free(
+    table: gpus.Table, engine: Engine, home: Home, request: DockerRequest, wanted: int
+) -> list[str]:
     """Return so many GPUs that nobody holds, those of low numbers first."""
-    held = _held(engine)
+    held = table.holders()
     known = request.gpus or _of_this_machine(engine)
     if not known:  # nobody here knows how many there are: the engine refuses one that is not there
         numbers = (str(number) for number in itertools.count())
@@ -69,7 +126,7 @@ def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> li
     free = [each for each in known if each not in held]
     if wanted > len(free):
         home.ensure_supervisor()  # it clears what a submit that was killed still holds
-        holders = sorted({held[each] for each in known if each in held})
+        holders = sorted({os.path.basename(held[each]) for each in known if each in held})
         raise SubmitError(
             f"job {request.app_id} was not started: it wants {wanted} GPUs, and {len(free)} of "
             f"{len(known)} are free; the others are held by {', '.join(holders)}",
@@ -79,8 +136,6 @@ def _free(engine: Engine, home: Home, request: DockerRequest, wanted: int) -> li
 
 
 def _of_this_machine(engine: Engine) -> list[str]:
-    from transload.schedulers.local.convert import machine_gpus
-
     if engine.reach != "host":
         return []
     return machine_gpus()

@@ -23,6 +23,7 @@ from transload.schedulers.changes import Changes
 from transload_docker import names, notices
 from transload_docker.decide import CANCEL, END, FAILURE, Decision, Renewal, decide
 from transload_docker.engine import Engine, EngineError, in_parallel
+from transload_docker.gpus import settle
 from transload_docker.home import Home
 from transload_docker.plan import DELETED, ENDED, STOP, Container, Facts, Plan
 from transload_docker.signs import Signs
@@ -115,6 +116,7 @@ class Supervisor:
         for app_id in self._unclaimed(notes):
             with contextlib.suppress(EngineError):  # the next round tries again
                 self._clear(app_id)
+        settle(self.engine, self.home)
         for app_id in set(self._due) - found:
             self._forget(app_id)
         return found
@@ -259,6 +261,7 @@ class Supervisor:
                 with contextlib.suppress(EngineError):
                     self.engine.remove_network(plan.network)
             self.engine.note(app_id, ENDED, decision.status.to_json(), plan.uid)
+            settle(self.engine, self.home)
 
     def _renew(self, facts: Facts, plan: Plan, renewals: Sequence[Renewal]) -> None:
         if renewals:

@@ -148,8 +148,8 @@ def test_trouble_after_the_end_does_not_change_it(local) -> None:
     app_id = local.run(role)
     local.wait(app_id, lambda status: status.state is AppState.RUNNING)
     keeper = local.keeper(app_id)
-    os.unlink(local.home / "local" / "gpus.lock")
-    os.mkdir(local.home / "local" / "gpus.lock")
+    os.unlink(local.home / "gpus" / "gpus.lock")
+    os.mkdir(local.home / "gpus" / "gpus.lock")
     (local.home / "go").write_text("x\n")
     local.wait(app_id)
     deadline = time.monotonic() + 30

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from transload.errors import UnsupportedFeature
 from transload.keeper import gpus, kernel, layout
 from transload.schedulers.api import Submission
+from transload.schedulers.folder.home import local_home
 from transload.specs import AppDef, Role, SpecError, looks_secret, masked_env
 from transload.specs.job_variables import of_other_jobs
 from transload.specs.macro_values import substitute
@@ -24,7 +25,7 @@ from transload.specs.own_programs import shown_command
 if TYPE_CHECKING:
     from transload.schedulers.local.options import LocalOptions
 
-__all__ = ["inherited", "machine_gpus", "refuse_windows_script"]
+__all__ = ["gpu_table", "inherited", "machine_gpus", "refuse_windows_script"]
 
 
 RANK0_ENV: Final = "TRANSLOAD_RANK0_HOST"
@@ -385,6 +386,8 @@ def _record(
         more["checkpoints"] = submission.checkpoints
     if submission.asked:
         more["asked"] = dict(submission.asked)
+    if request.assign_gpus:
+        more["gpus"] = gpu_table()
     return {
         "schema": layout.SCHEMA,
         "app_id": app_id,
@@ -423,6 +426,11 @@ def _gpus(request: LocalRequest) -> list[str] | None:
             path,
         )
     return machine
+
+
+def gpu_table() -> str:
+    """Return the folder of the table of this machine's GPUs, one for all schedulers of the user."""
+    return local_home("gpus")
 
 
 def machine_gpus() -> list[str]:
