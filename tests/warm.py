@@ -32,7 +32,7 @@ IMPORTED = {
         "ax.orchestration.orchestrator",
         "ax.storage.sqa_store.db",
     ),
-    "kfp": ("transload_kfp.adapter", "transload_kfp.launch_spec"),
+    "kfp": ("transload_kfp.launcher", "transload_kfp.component", "transload_kfp.task"),
     "prefect": ("transload_prefect.adapter", "transload_prefect.watch"),
     "local": ("transload.schedulers.local",),
     "docker": ("transload_docker.scheduler", "docker"),

@@ -1,19 +1,47 @@
-"""Do for the conformance suite what a task does around one launcher, in a child process."""
+"""Do for the conformance suite what a pod does around one launcher, in a child process."""
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
 from transload.errors import TransloadError
+from transload.pipelines import Launch
 from transload.specs import AppState
+from transload_kfp import EXIT_CANCELLED, EXIT_UNKNOWN, STATES, inline, launcher_from_app, task
+from transload_kfp.run_watch import RunWatch
 from transload_testing.adapter_driver import ChildJob
+
+MISCONFIGURED = 2
+ENDS = {
+    0: AppState.SUCCEEDED,
+    EXIT_CANCELLED: AppState.CANCELLED,
+    EXIT_UNKNOWN: AppState.UNKNOWN,
+}
+
+
+class Log(io.TextIOBase):
+    """The task's stdout or stderr."""
+
+    def __init__(self, child: ChildJob) -> None:
+        self._child = child
+        self._begun = ""
+
+    def write(self, text: str) -> int:
+        """Report whole lines."""
+        *lines, self._begun = (self._begun + text).split("\n")
+        for line in lines:
+            self._child.log(line)
+        return len(text)
 
 
 def run(child: ChildJob) -> None:
-    """Run one launcher as its task would, and report how it ended."""
-    from transload_kfp import adapter
-    from transload_kfp.adapter import launcher_driver, task_failed
-    from transload_kfp.launch_spec import LaunchSpec
-    from transload_kfp.run_watch import RunWatch
-    from transload_kfp.states import EXIT_CANCELLED, EXIT_UNKNOWN, STATES
+    """Run the command of a launcher's container, and report how it ended."""
 
     class Run(RunWatch):
         """A run whose Workflow says what the suite has asked for."""
@@ -21,25 +49,53 @@ def run(child: ChildJob) -> None:
         def ended_by_now(self, seconds: float) -> bool:
             return child.asked()
 
-    adapter.say = child.log
-    adapter.RunWatch = Run
+    task.RunWatch = Run
+    sys.stdout = sys.stderr = Log(child)
+    folder = Path(tempfile.mkdtemp(dir=os.path.dirname(child.report)))
+    inline.TERMINATION_LOG = str(folder / "termination-log")
+    (folder / "termination-log").touch()
     job = child.job
-    ends = {EXIT_CANCELLED: AppState.CANCELLED, EXIT_UNKNOWN: AppState.UNKNOWN}
     try:
-        spec = LaunchSpec(child.launch, dict(job.options))
-        # a person who runs it again makes a new run
-        context = {"job_id": job.namespace, "job_name": job.generation, "task_name": job.name}
-        _, driver = launcher_driver(
-            context,
-            LaunchSpec.decode(spec.encode()),
-            {},
-            sink=lambda role, k, stream, line: child.log(f"{role}/{k} {line}"),
-        )
-        child.on_kill(driver.kill)
-        results = driver.run()
+        made = launcher_from_app(Launch(**child.launch), image="launcher:1", **job.options)
     except TransloadError as exc:
-        state = ends.get(task_failed(exc).code, AppState.FAILED)
-        again = LaunchSpec(child.launch, dict(job.options)).execution_options().host_may_retry(exc)
-        child.finish(STATES[state], error=exc, retryable=again)
-    else:
-        child.finish(STATES[AppState.SUCCEEDED], results=results.to_dict())
+        child.finish(STATES[AppState.FAILED], error=exc, retryable=False)
+        return
+    code = task.main(words_of(made, job, folder))
+    state = ENDS.get(code, AppState.FAILED)
+    said = (folder / "termination-log").read_text()
+    final = code in (MISCONFIGURED, EXIT_CANCELLED) or job.options.get("retries_by") == "scheduler"
+    results = None if code else found_in(folder)
+    child.finish(STATES[state], results, said, retryable=not final)
+
+
+def words_of(made: Any, job: Any, folder: Path) -> list[str]:
+    """Return the words of the container's command, as a backend fills them in."""
+    inputs = {
+        "transload_job_id": job.namespace,
+        "transload_job_name": job.generation,  # a person who runs it again makes a new run
+        "transload_task_name": job.name,
+        "transload_path": "",
+    }
+    container = made.component_spec.implementation.container
+    names = ("results", "metrics")
+    artifacts = {name: {"artifacts": [{"uri": str(folder / name)}]} for name in names}
+    outputs = {"outputFile": str(folder / "output.json"), "artifacts": artifacts}
+    request = {"inputs": {"parameterValues": inputs}, "outputs": outputs}
+    paths = [str(folder / name) for name in names]
+    return [*container.command[3:], json.dumps(request), *paths]
+
+
+def found_in(folder: Path) -> dict[str, Any]:
+    """Return the results that a component's artifacts have."""
+    reported = {
+        path.stem: json.loads(path.read_text())["results"]
+        for path in (folder / "results").glob("*.json")
+    }
+    output = json.loads((folder / "output.json").read_text())
+    (artifact,) = output["artifacts"]["results"]["artifacts"]
+    places = artifact["metadata"].get("transload_files", {})
+    return {
+        "results": reported,
+        "artifacts": {name: {"path": place} for name, place in places.items()},
+        "looked_in": [str(folder)],
+    }

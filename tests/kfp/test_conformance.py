@@ -13,8 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from warm import Warm, warm_up
 
-from transload_kfp.node import NODE
 from transload_kfp.states import STATES
+from transload_kfp.step import NODE
 from transload_testing import AdapterConformance
 
 
@@ -48,7 +48,6 @@ class TestKfp(AdapterConformance):
             "a task keeps nothing of its own between two tries: what left no record never was"
         ),
         "test_restart_while_being_cancelled": "what somebody cancelled stays cancelled when the pod is started again",
-        "test_logs_go_on_after_a_crash": "each try has a log of its own, which begins at the beginning",
     }
 
     def make_driver(self, folder: Path, environment: Mapping[str, str]) -> KfpDriver:

@@ -33,11 +33,11 @@ from transload.specs import (
 )
 from transload_kfp import (
     TaskSettings,
+    adapter,
     component_from_app,
     component_spec_from_app,
     launcher_from_app,
 )
-from transload_kfp.adapter import KfpAdapter
 from transload_kfp.convert import inline_source
 from transload_kfp.inline import text_of
 from transload_kfp.launch_spec import LaunchSpec
@@ -726,7 +726,7 @@ def test_what_only_a_submit_can_have(more: dict[str, Any], field: str) -> None:
     with pytest.raises(UnsupportedFeature, match="launcher_from_app") as caught:
         component_from_app(Launch.of(app, **more))
     assert caught.value.field == f"launch.{field}"
-    made = KfpAdapter().convert(app, launch=more, image="launcher:1")
+    made = adapter.convert(app, launch=more, image="launcher:1")
     assert "transload_kfp" in made.component_spec.implementation.container.command
     component_from_app(Launch.of(app, environment="none"))
 
@@ -737,7 +737,7 @@ def test_a_time_limit_does_not_hold_for_retries(tmp_path: Path) -> None:
     A limit that is a setting holds for each try.
     """
     app = AppDef("a", [Role("r", "i", entrypoint="x")], timeout=5)
-    for convert in (component_from_app, KfpAdapter().dry_run):
+    for convert in (component_from_app, adapter.show):
         with pytest.raises(UnsupportedFeature, match="launcher_from_app") as caught:
             convert(app, retries=3)
         assert caught.value.field == "timeout"

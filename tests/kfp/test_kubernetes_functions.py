@@ -16,7 +16,7 @@ from kfp import dsl, kubernetes
 from test_convert import compiled
 
 from transload_kfp import component_from_app, launcher_from_app
-from transload_kfp.node import NODE
+from transload_kfp.step import NODE
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "add_ephemeral_volume": {

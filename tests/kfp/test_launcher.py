@@ -25,11 +25,10 @@ from transload.runner import Runner
 from transload.schedulers.local.scheduler import LocalScheduler
 from transload.specs import AppDef, AppState, Role
 from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app, search_pipeline
-from transload_kfp.adapter import TaskFailed, identity_of, launcher_driver
 from transload_kfp.fields import field_at
 from transload_kfp.launch_spec import LaunchSpec
-from transload_kfp.node import NODE
-from transload_kfp.task import launch_in_component, main, run_task
+from transload_kfp.step import NODE, TaskFailed, identity_of
+from transload_kfp.task import launch_in_component, main, run_task, step_of
 from transload_search import Objective, Parameter, Search
 
 pytestmark = [
@@ -496,23 +495,22 @@ def test_a_spec_of_another_version(word: str, capfd: pytest.CaptureFixture[str])
 
 
 @pytest.mark.parametrize(
-    ("node", "answered"),
+    ("node", "before"),
     [
-        ("", False),
-        ("files-zbwdn(0).root(0).sh(0).executor(0)", False),
-        ("files-zbwdn(0).root(0).sh(0).executor(2)", True),
-        ("files-zbwdn(0).root(0).sh(1).executor(0)", True),
+        ("", 0),
+        ("files-zbwdn(0).root(0).sh(0).executor(0)", 0),
+        ("files-zbwdn(0).root(0).sh(0).executor(2)", 2),
+        ("files-zbwdn(0).root(0).sh(1).executor(0)", 1),
     ],
 )
 def test_a_try_after_the_first(
-    monkeypatch: pytest.MonkeyPatch, in_process: None, node: str, answered: bool
+    monkeypatch: pytest.MonkeyPatch, in_process: None, node: str, before: int
 ) -> None:
     """A backend that counts tries has seen an earlier loss, which is not reported again."""
     monkeypatch.setenv(NODE, node)
     made = launcher_from_app(launched.failing, scheduler="local", image=IMAGE)
     spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-    _, driver = launcher_driver({}, spec, {})
-    assert driver.options.loss_already_reported is answered
+    assert step_of({}, spec, {}).tried == before
 
 
 def test_who_asked_is_kept_with_the_job(
@@ -1044,7 +1042,7 @@ def test_dry_run_is_of_the_same_runner(
         seen.append((host, more))
         return host_runner(host, **more)
 
-    monkeypatch.setattr("transload_kfp.adapter.host_runner", recorded)
+    monkeypatch.setattr("transload_kfp.step.host_runner", recorded)
     dry_run_launcher(
         launched.group, scheduler="local", arguments={"image": "/tmp"}, inherit_env=inherit
     )

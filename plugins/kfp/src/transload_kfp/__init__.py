@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Final
 from transload.plugins.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from transload_kfp.adapter import *
     from transload_kfp.component import *
     from transload_kfp.convert import *
     from transload_kfp.launcher import *
@@ -22,7 +21,6 @@ __version__: Final = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "adapter": "KfpAdapter",
         "component": "AppComponent pipeline_from_component pipeline_text",
         "convert": "component_from_app component_spec_from_app dry_run_component",
         "launcher": "dry_run_launcher launcher_from_app",

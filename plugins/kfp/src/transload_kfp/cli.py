@@ -121,9 +121,8 @@ def compile(  # noqa: A001
         click.echo(str(exc))
         return 0
     launch = launch.with_overrides(job_settings(ctx))
-    from transload_kfp.adapter import KfpAdapter
+    from transload_kfp.adapter import convert, show
 
-    adapter = KfpAdapter()
     given: dict[str, Any] = {"inputs": _inputs(inputs), "results": _results(results)}
     if launcher:
         given["launcher"] = True
@@ -134,11 +133,11 @@ def compile(  # noqa: A001
         given["image"] = image
         given["environment"] = environment
     if dry_run:
-        click.echo(adapter.dry_run(launch, **given))
+        click.echo(show(launch, **given))
         return 0
     from transload_kfp.component import pipeline_from_component, pipeline_text
 
-    component = adapter.convert(launch, **given)
+    component = convert(launch, **given)
     text = pipeline_text(pipeline_from_component(component, name))
     if output is None or output == "-":
         click.echo(text, nl=False)

@@ -23,12 +23,12 @@ from kfp.dsl.pipeline_context import Pipeline
 from kfp.dsl.utils import sanitize_component_name, sanitize_executor_label
 
 from transload.errors import SpecError
-from transload_kfp.launch_spec import EACH_TASK, KEY
+from transload_kfp.launch_spec import KEY
 from transload_kfp.loops import is_equal_in_a_loop
 from transload_kfp.names import component_name
-from transload_kfp.node import FIELD, NODE
 from transload_kfp.ports import read_as_placeholder
 from transload_kfp.settings import TaskSettings
+from transload_kfp.step import EACH_TASK, NODE, NODE_FIELD
 
 PLACEHOLDERS: Final = {
     "transload_job_id": dsl.PIPELINE_JOB_ID_PLACEHOLDER,
@@ -113,7 +113,7 @@ class AppComponent(BaseComponent):
         if self.identity:
             task.set_caching_options(False)  # what a run knows of itself is never the same again
         if KEY in self._component_inputs:
-            kubernetes.use_field_path_as_env(task, NODE, FIELD)
+            kubernetes.use_field_path_as_env(task, NODE, NODE_FIELD)
         return self.settings.apply(task)
 
     @property

@@ -36,8 +36,6 @@ IDENTITY: Final = (
     "transload_path",
 )
 KEY: Final = "transload_key"
-EACH_TASK: Final = "each task"
-"""The key of tasks that only their place in the run tells apart."""
 PARENT: Final = "parent_run_id"
 
 

@@ -254,7 +254,7 @@ def _planned(
         ports, paths = _field_ports(launch.build(), inputs)
         _refuse_unseen_artifacts(ports, scheduler, where_to)
     else:
-        component = as_component(found_here(launch.component))
+        component = as_component(found_here(launch.component, launch.folder))
         ports = _argument_ports(component, launch.args, inputs)
     outputs = []
     if not dry_run:
@@ -337,7 +337,7 @@ def dry_run_launcher(
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong option.
     """
-    from transload_kfp.adapter import check_files, launcher_driver
+    from transload_kfp.task import step_of
 
     given: dict[str, Any] = dict(options)
     for name in ("name", "form", "image", "packages", "dry_run"):
@@ -349,9 +349,7 @@ def dry_run_launcher(
     if missing:
         shown = f"the job is built when the pipeline runs: {', '.join(missing)} must be given"
     else:
-        _, driver = launcher_driver({"job_id": "dry-run"}, spec, values)
-        check_files(spec, driver)
-        shown = driver.dry_run()
+        shown = repr(step_of({"job_id": "dry-run"}, spec, values).plan())
     # without values, which may be secret
     lines = [
         f"input {port.name}: {port.type}{' (required)' * (port.name in missing)}"

@@ -149,11 +149,16 @@ def make_plan(
     )
 
 
-def found_here(source: Any) -> Any:
-    """Return a component's name. A relative path in it is looked for beside the pipeline's file."""
+def found_here(source: Any, folder: str | None = None) -> Any:
+    """Return a component's name. A relative path in it is looked for beside the pipeline's file.
+
+    Args:
+        source: a component, or what is none.
+        folder: in place of that of the pipeline's file.
+    """
     if not isinstance(source, str) or not source.partition(":")[0].endswith(".py"):
         return source
-    path = os.path.join(caller_folder("transload_kfp") or "", source)
+    path = os.path.join(folder or caller_folder("transload_kfp") or "", source)
     file = path.rpartition(".py")[0] + ".py"
     return path if os.path.exists(file) else source
 

@@ -9,7 +9,7 @@ from transload.plugins.hookspecs import Register
 @hookimpl
 def transload_adapters(register: Register) -> None:
     """Register the adapter."""
-    register("kfp", "transload_kfp.adapter:KfpAdapter")
+    register("kfp", "transload_kfp.adapter:adapter")
 
 
 @hookimpl

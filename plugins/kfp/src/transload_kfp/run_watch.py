@@ -11,14 +11,14 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 if TYPE_CHECKING:
-    from http.client import HTTPResponse, HTTPSConnection
+    from http.client import HTTPResponse
 
 ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 """The folder with the name, token and certificate of a pod's own account."""
@@ -44,13 +44,12 @@ class RunWatch:
     def __init__(self, run_id: str = "") -> None:
         self.ended: bool | None = None
         self._run_id = run_id
-        self._account = ACCOUNT
         self._answered = threading.Event()
         self._on_end: Callable[[], object] | None = None
 
     def start(self, on_end: Callable[[], object]) -> None:
         """Begin to watch, in a thread. ``on_end`` is called there when a person ends the run."""
-        in_a_pod = os.environ.get("KUBERNETES_SERVICE_HOST") and os.path.isdir(self._account)
+        in_a_pod = os.environ.get("KUBERNETES_SERVICE_HOST") and os.path.isdir(ACCOUNT)
         if not in_a_pod or not self._run_id:
             self._answered.set()
             return
@@ -68,22 +67,16 @@ class RunWatch:
 
     def limit_passed(self) -> bool:
         """Tell whether the time limit of this task's pod has passed. If not known, it has not."""
-        name = os.environ.get("KFP_POD_NAME")
-        if not name:
-            return False
         from http.client import HTTPException
 
         try:
-            pod = self._pod(name)
-        except (OSError, ValueError, HTTPException):
+            with _get("/api/v1", f"pods/{os.environ['KFP_POD_NAME']}", _CONNECT_S) as response:
+                pod = json.load(response)
+            limit = pod["spec"]["activeDeadlineSeconds"]
+            began = datetime.fromisoformat(pod["status"]["startTime"])
+        except (OSError, ValueError, LookupError, HTTPException):
             return False
-        limit = pod.get("spec", {}).get("activeDeadlineSeconds")
-        began = pod.get("status", {}).get("startTime")
-        if limit is None or began is None:
-            return False
-        return (datetime.now(UTC) - datetime.fromisoformat(began)).total_seconds() >= limit
-
-    # -- the thread
+        return (datetime.now(UTC) - began).total_seconds() >= limit
 
     def _watch(self) -> None:
         # takes a while, and the main thread has no need of it
@@ -107,61 +100,48 @@ class RunWatch:
             "watch": "true",
             "timeoutSeconds": _WATCH_S,
         }
-        path = f"/apis/argoproj.io/v1alpha1/namespaces/{self._read('namespace')}/workflows"
-        with closing(self._connection(_WATCH_S + _CONNECT_S)) as connection:
-            response = self._get(connection, f"{path}?{urlencode(query)}")
+        workflows = f"workflows?{urlencode(query)}"
+        with _get("/apis/argoproj.io/v1alpha1", workflows, _WATCH_S + _CONNECT_S) as response:
             if response.status in _REFUSED and self.ended is None:
                 return False
-            if response.status != 200:
-                raise OSError(f"HTTP {response.status}")
             for line in response:
-                self._note(json.loads(line))
+                event = json.loads(line)
+                workflow = event["object"]
+                self.ended = event["type"] == "DELETED" or _is_ended_by_a_person(workflow["spec"])
+                self._answered.set()
+                if self.ended and self._on_end is not None:
+                    self._on_end()
         return True
 
-    def _note(self, event: Mapping[str, Any]) -> None:
-        if event["type"] == "ERROR":
-            raise OSError(f"watch: {event['object']}")
-        self.ended = event["type"] == "DELETED" or ended_by_a_person(event["object"])
-        self._answered.set()
-        if self.ended and self._on_end is not None:
-            self._on_end()
 
-    # -- requests
-
-    def _pod(self, name: str) -> dict[str, Any]:
-        path = f"/api/v1/namespaces/{self._read('namespace')}/pods/{name}"
-        with closing(self._connection(_CONNECT_S)) as connection:
-            response = self._get(connection, path)
-            if response.status != 200:
-                raise OSError(f"HTTP {response.status}")
-            pod: dict[str, Any] = json.load(response)
-            return pod
-
-    def _connection(self, seconds: float) -> HTTPSConnection:
-        import ssl
-        from http.client import HTTPSConnection
-
-        trusted = ssl.create_default_context(cafile=os.path.join(self._account, "ca.crt"))
-        host = os.environ["KUBERNETES_SERVICE_HOST"]
-        port = int(os.environ.get("KUBERNETES_SERVICE_PORT") or 443)
-        return HTTPSConnection(host, port, timeout=seconds, context=trusted)
-
-    def _get(self, connection: HTTPSConnection, path: str) -> HTTPResponse:
-        # the token is read each time, since the cluster exchanges it
-        headers = {"Authorization": f"Bearer {self._read('token')}", "Accept": "application/json"}
-        connection.request("GET", path, headers=headers)
-        return connection.getresponse()
-
-    def _read(self, name: str) -> str:
-        with open(os.path.join(self._account, name), encoding="ascii") as file:
-            return file.read().strip()
-
-
-def ended_by_a_person(workflow: Mapping[str, Any]) -> bool:
+def _is_ended_by_a_person(spec: dict[str, Any]) -> bool:
     """Tell whether a person ended the run of a Workflow.
 
     Kubeflow Pipelines sets its limit to zero then. Argo's own ``stop`` and ``terminate`` set
     ``shutdown``.
     """
-    spec = workflow.get("spec", {})
     return spec.get("activeDeadlineSeconds") == 0 or bool(spec.get("shutdown"))
+
+
+@contextmanager
+def _get(api: str, what: str, seconds: float) -> Iterator[HTTPResponse]:
+    """Ask the cluster around this pod for something of the pod's namespace."""
+    import ssl
+    from http.client import HTTPSConnection
+
+    trusted = ssl.create_default_context(cafile=os.path.join(ACCOUNT, "ca.crt"))
+    host = os.environ["KUBERNETES_SERVICE_HOST"]
+    port = int(os.environ.get("KUBERNETES_SERVICE_PORT") or 443)
+    connection = HTTPSConnection(host, port, timeout=seconds, context=trusted)
+    try:
+        # the token is read each time, since the cluster exchanges it
+        headers = {"Authorization": f"Bearer {_read('token')}", "Accept": "application/json"}
+        connection.request("GET", f"{api}/namespaces/{_read('namespace')}/{what}", headers=headers)
+        yield connection.getresponse()
+    finally:
+        connection.close()
+
+
+def _read(name: str) -> str:
+    with open(os.path.join(ACCOUNT, name), encoding="ascii") as file:
+        return file.read().strip()

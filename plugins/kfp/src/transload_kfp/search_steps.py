@@ -19,23 +19,16 @@ from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError, TransloadError
 from transload.pipelines import Ending, ExecutionOptions
-from transload_kfp.adapter import (
-    ADAPTER,
-    TaskContext,
-    TaskFailed,
-    end_asked_for,
-    failing_the_task,
-    log_line,
-    runner_of,
-)
 from transload_kfp.inline import say
 from transload_kfp.run_watch import RunWatch
 from transload_kfp.states import ENDINGS
+from transload_kfp.step import KfpStep, TaskFailed, end_asked_for, failing_the_task, runner_of
 from transload_search import Search, SearchLedger, run_search_async, stopped_early
 from transload_search.check import check_early
 
 if TYPE_CHECKING:
     from transload.pipelines import LogSink
+    from transload.schedulers.api import Stream
     from transload_search import SearchTrial
 
 NOTHING = "none"
@@ -112,22 +105,23 @@ class Steps:
 
     def _run_job(self, trial: SearchTrial) -> None:
         """Run a trial's job to its end, and note its objective or why it has none."""
-        task = TaskContext(
+        step = KfpStep(
             self.ledger.identity(trial.index),
+            self.ledger.launch(trial),
+            self._options,
             cluster=self._cluster,
             inherit_env=self._inherit_env,
-            context_args=self.ledger.known(trial.index),
             run=self._run,
+            arguments=self.ledger.known(trial.index),
         )
-        driver = ADAPTER.driver(task, self.ledger.launch(trial), self._options)
-        with ADAPTER.cancel_on_exit(task, driver):
+        with step.ending_with_its_task():
             try:
-                with stopped_early(self.ledger, trial.index, driver.cancel):
-                    results = driver.run()
+                with stopped_early(self.ledger, trial.index, step.cancel):
+                    results = step.run()
             except TransloadError as exc:
-                if driver.killed:  # the end of the task, not of the trial
+                if step.killed:  # the end of the task, not of the trial
                     raise
-                if not self.ledger.observe_error(trial.index, exc, driver.handle or ""):
+                if not self.ledger.observe_error(trial.index, exc, step.handle or ""):
                     raise
             else:
                 self.ledger.observe(trial.index, results)
@@ -211,6 +205,7 @@ def ending(step: Callable[[], Any]) -> Any:
 
 
 def _sink_of(trial: SearchTrial) -> LogSink:
-    return lambda role, replica, stream, line: log_line(
-        f"trial {trial.index} {role}", replica, stream, line
-    )
+    def hand_on(role: str, replica: int, stream: Stream, line: str) -> None:
+        print(f"trial {trial.index} {role}/{replica} {line.rstrip()}", flush=True)  # noqa: T201
+
+    return hand_on

@@ -10,27 +10,74 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from glob import escape
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from transload.errors import SpecError
 from transload.pipelines import json_safe
+from transload.runner import Job
 from transload.runtime.tracking import FsspecResultTracker
-from transload_kfp.adapter import (
-    ADAPTER,
-    TaskFailed,
-    check_files,
-    failing_the_task,
-    launcher_driver,
-)
 from transload_kfp.inline import artifacts_of, empty, hand_over, metrics_of, report
 from transload_kfp.launch_spec import IDENTITY, KEY, PARENT, LaunchSpec
+from transload_kfp.run_watch import RunWatch
+from transload_kfp.step import (
+    NODE,
+    KfpStep,
+    TaskFailed,
+    failing_the_task,
+    identity_of,
+    place_of,
+    tries_of,
+)
 
 if TYPE_CHECKING:
-    from transload.pipelines import Driver
     from transload.runner import AppResults
     from transload_kfp.ports import OutputPort
+
+
+def step_of(context: Mapping[str, str], spec: LaunchSpec, arguments: Mapping[str, Any]) -> KfpStep:
+    """Return the job of a launcher's task.
+
+    Args:
+        context: see `transload_kfp.step.identity_of`. Its ``parent`` is the handle of the job that
+            this one derives from.
+        spec: what the component carries.
+        arguments: value of each input, or None if it was not given.
+
+    Raises:
+        SpecError: for a wrong argument, or a file among the results for which the job has no
+            folder. That would be noticed only after its end.
+    """
+    node = os.environ.get(NODE, "")  # empty where no backend says it
+    launch = spec.launch_with(arguments)
+    if context.get("parent"):
+        launch = replace(launch, parent_run_id=context["parent"])
+    words = {
+        "run": context.get("job_id"),
+        "run_name": context.get("job_name"),
+        "node": place_of(node),
+        "key": context.get("key"),
+        "task": context.get("task_name") or launch.name,
+    }
+    step = KfpStep(
+        identity_of({"node": node, **context}, launch.name, arguments),
+        launch,
+        spec.execution_options(),
+        cluster=spec.cluster,
+        inherit_env=spec.inherit_env,
+        run=RunWatch(context.get("job_id", "")),
+        words={name: word for name, word in words.items() if word},
+        tries=tries_of(node),
+    )
+    files = [port.source for port in spec.outputs if port.is_artifact]
+    if files and step.plan().tracker_base is None:
+        raise SpecError(
+            f"results[{files[0]!r}]: a file, and this scheduler gives the job no folder for files: "
+            "give tracker_base='s3://…'"
+        )
+    return step
 
 
 def run_task(
@@ -44,27 +91,27 @@ def run_task(
     Args:
         spec: what the component carries.
         arguments: value of each input, or None if it was not given.
-        context: see `transload_kfp.adapter.identity_of`.
+        context: see `transload_kfp.step.identity_of`.
         made: artifacts that come out, with ``path`` and ``metadata``, by name.
 
     Raises:
         TaskFailed: with the exit code.
     """
     with failing_the_task():
-        task, driver = launcher_driver(context, spec, arguments)
+        step = step_of(context, spec, arguments)
         if spec.dry_run:
             empty(made["results"].path)
-            print(driver.dry_run(), flush=True)  # noqa: T201
+            print(repr(step.plan()), flush=True)  # noqa: T201
             return {}
-        check_files(spec, driver)
-    with ADAPTER.guard(task, driver):
-        results = driver.run()
+        with step.ending_with_its_task():
+            results = step.run()
+    job = Job(str(step.handle), step.runner)
     files = [port for port in spec.outputs if port.is_artifact]
     with failing_the_task(ended_well=True):
         values = spec.output_values(results)
-        _write_artifacts(driver, results, made)
-        _fetch_files(driver, results, files, made)
-    values = {"handle": driver.handle, **values}
+        _write_artifacts(job, results, made)
+        _fetch_files(job, results, files, made)
+    values = {"handle": step.handle, **values}
     return {name: _safe(value) for name, value in values.items()}
 
 
@@ -73,15 +120,15 @@ def _safe(value: Any) -> Any:
     return json_safe(value) if isinstance(value, str) else value
 
 
-def _write_artifacts(driver: Driver, results: AppResults, made: Mapping[str, Any]) -> None:
+def _write_artifacts(job: Job, results: AppResults, made: Mapping[str, Any]) -> None:
     """Make the results artifact a tracker base with what the job reported.
 
     A downstream job then reads it by key.
     """
     folder = made["results"].path
     empty(folder)
-    made["results"].metadata["transload_handle"] = driver.handle
-    link = driver.link()
+    made["results"].metadata["transload_handle"] = job.handle
+    link = job.page()
     if link:
         made["results"].metadata["transload_link"] = link
     metrics = metrics_of(results.results)
@@ -92,7 +139,7 @@ def _write_artifacts(driver: Driver, results: AppResults, made: Mapping[str, Any
 
 
 def _fetch_files(
-    driver: Driver, results: AppResults, ports: Sequence[OutputPort], made: Mapping[str, Any]
+    job: Job, results: AppResults, ports: Sequence[OutputPort], made: Mapping[str, Any]
 ) -> None:
     """Copy the files that were declared into their artifacts.
 
@@ -101,14 +148,13 @@ def _fetch_files(
     places = {name: str(each["path"]) for name, each in results.artifacts.items()}
     if places:
         made["results"].metadata["transload_files"] = json_safe(places)
-    handle = driver.handle or ""
     for port in ports:
         path = made[port.name].path
         with tempfile.TemporaryDirectory(
             dir=os.path.dirname(path)
         ) as folder:  # moved from there, not copied again
             for pattern in (escape(port.source), f"{escape(port.source)}/*"):
-                driver.runner.job(handle).fetch(pattern, folder)
+                job.fetch(pattern, folder)
             try:
                 made[port.name].metadata.update(hand_over(folder, port.source, port.type, path))
             except LookupError as exc:
