@@ -30,7 +30,6 @@ def main(argv: list[str]) -> int:
         "utils.sh",
         name="transload-launcher",
         scheduler="kubernetes",
-        form="python",
         packages=[f"{name}=={version}" for name in DISTRIBUTIONS],
     )
     Path(path).write_text(pipeline_text(launcher), encoding="utf-8")

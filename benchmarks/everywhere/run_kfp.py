@@ -23,7 +23,7 @@ import sys
 from kfp import dsl, local
 from transload_kfp import launcher_from_app
 folder, engine, component, name = sys.argv[1:]
-short = launcher_from_app(component, name=name, scheduler=engine, form="python", image="python:3.11")
+short = launcher_from_app(component, name=name, scheduler=engine, image="python:3.11")
 @dsl.pipeline(name="short")
 def pipeline():
     short().set_retry(1)

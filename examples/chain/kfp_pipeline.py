@@ -24,7 +24,7 @@ def make_chain(scheduler: str = "local", **launcher: Any) -> Any:
 
     Args:
         scheduler: where the jobs run.
-        launcher: form and image of the launchers.
+        launcher: image of the launchers.
     """
     planning = launcher_from_app(
         f"{JOBS}:plan",
@@ -57,7 +57,7 @@ def main(place: str) -> None:
     os.environ.setdefault("TRANSLOAD_TRACKERS", "fsspec")
     os.environ.setdefault("TRANSLOAD_TRACKER_FSSPEC_CONFIG", str(runs))
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(folder / "pipelines"))
-    handle = make_chain(form="python", image="python:3.11")(folder=str(folder)).outputs["Output"]
+    handle = make_chain(image="python:3.11")(folder=str(folder)).outputs["Output"]
     (folder / "lineage.svg").write_text(
         lineage_svg(FsspecTracker(None, str(runs)).lineage(handle)), encoding="utf-8"
     )

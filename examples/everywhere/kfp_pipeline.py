@@ -15,7 +15,7 @@ def make_pipeline(scheduler: str = "local", **launcher: Any) -> Any:
 
     Args:
         scheduler: where the job runs.
-        launcher: form and image of the launcher.
+        launcher: image of the launcher.
     """
     digits = launcher_from_app(
         COMPONENT,
@@ -36,7 +36,7 @@ def make_pipeline(scheduler: str = "local", **launcher: Any) -> Any:
 def run_here(folder: str, scheduler: str = "local") -> dsl.PipelineTask:
     """Run the pipeline by KFP's local runner, without a cluster; return its task."""
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=folder)
-    task: dsl.PipelineTask = make_pipeline(scheduler, form="python", image="python:3.11")()
+    task: dsl.PipelineTask = make_pipeline(scheduler, image="python:3.11")()
     return task
 
 

@@ -14,6 +14,7 @@ from transload.errors import TransloadError
 from transload.pipelines import Launch
 from transload.specs import AppState
 from transload_kfp import EXIT_CANCELLED, EXIT_UNKNOWN, STATES, inline, launcher_from_app, task
+from transload_kfp.__main__ import main
 from transload_kfp.run_watch import RunWatch
 from transload_testing.adapter_driver import ChildJob
 
@@ -60,7 +61,11 @@ def run(child: ChildJob) -> None:
     except TransloadError as exc:
         child.finish(STATES[AppState.FAILED], error=exc, retryable=False)
         return
-    code = task.main(words_of(made, job, folder))
+    try:
+        code = 0
+        main(words_of(made, job, folder))
+    except SystemExit as exc:
+        code = int(exc.code or 0)
     state = ENDS.get(code, AppState.FAILED)
     said = (folder / "termination-log").read_text()
     final = code in (MISCONFIGURED, EXIT_CANCELLED) or job.options.get("retries_by") == "scheduler"

@@ -13,7 +13,7 @@ from transload.errors import SpecError
 from transload.pipelines import host_runner
 from transload_kfp import launcher_from_app
 
-PYTHON: dict[str, Any] = {"form": "python", "image": "python:3.11", "scheduler": "local"}
+HERE: dict[str, Any] = {"image": "python:3.11", "scheduler": "local"}
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_a_loaded_launcher_runs(subprocess_kfp: Path, tmp_path: Path) -> None:
     Each run of it is a job, and so is each key.
     """
     settled = {"image": "/tmp", "words": ["one"], "replicas": 1}
-    made = launcher_from_app(launched.group, component_args=settled, results={"who": str}, **PYTHON)
+    made = launcher_from_app(launched.group, component_args=settled, results={"who": str}, **HERE)
     loaded = _loaded(made, tmp_path)
 
     @dsl.pipeline(name="p")
@@ -59,14 +59,11 @@ def test_a_loaded_launcher_runs(subprocess_kfp: Path, tmp_path: Path) -> None:
     assert _apps() == 4, "another run is another job"
 
 
-@pytest.mark.parametrize("form", ["python", "container"])
-def test_the_interface_of_a_loaded_launcher(form: str, tmp_path: Path) -> None:
+def test_the_interface_of_a_loaded_launcher(tmp_path: Path) -> None:
     """Inputs and outputs are those of the launcher, without what only a pipeline's compiler fills
     in.
     """
-    made = launcher_from_app(
-        launched.group, results={"left/who": str}, form=form, image="python:3.11"
-    )
+    made = launcher_from_app(launched.group, results={"left/who": str}, image="python:3.11")
     loaded = _loaded(made, tmp_path)
     assert {name: each.optional for name, each in loaded.component_spec.inputs.items()} == {
         "image": False,
@@ -148,7 +145,7 @@ def test_equal_jobs_of_a_loop_without_a_backend(
     subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """KFP's local runner tells no such tasks apart, so they are refused before anything runs."""
-    made = launcher_from_app(launched.failing, component_args={"code": 0}, **PYTHON)
+    made = launcher_from_app(launched.failing, component_args={"code": 0}, **HERE)
 
     @dsl.pipeline(name="p")
     def pipeline() -> None:

@@ -15,10 +15,10 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kfp import compiler, components, dsl
+from kfp import compiler, components, dsl, kubernetes
 from kfp.dsl.types.type_utils import InconsistentTypeException
 
-from transload.errors import ConfigError, SpecError, UnsupportedFeature
+from transload.errors import SpecError, UnsupportedFeature
 from transload.pipelines import Launch
 from transload.specs import (
     AppDef,
@@ -32,10 +32,8 @@ from transload.specs import (
     macros,
 )
 from transload_kfp import (
-    TaskSettings,
     adapter,
     component_from_app,
-    component_spec_from_app,
     launcher_from_app,
 )
 from transload_kfp.convert import inline_source
@@ -90,8 +88,8 @@ def same_as_golden(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", GOLDENS)
 def test_component_yaml(name: str) -> None:
     """The component YAML is the reviewed one, and the same whenever it is made."""
-    text = component_spec_from_app(**GOLDENS[name])
-    assert text == component_spec_from_app(**GOLDENS[name])
+    text = component_from_app(**GOLDENS[name]).dry_run()
+    assert text == component_from_app(**GOLDENS[name]).dry_run()
     same_as_golden(name, text)
 
 
@@ -99,7 +97,7 @@ def test_component_yaml(name: str) -> None:
 def test_function_and_yaml_agree(name: str, tmp_path: Path) -> None:
     """The component object is what KFP loads from the YAML."""
     made = component_from_app(**GOLDENS[name])
-    loaded = components.load_component_from_text(component_spec_from_app(**GOLDENS[name]))
+    loaded = components.load_component_from_text(made.dry_run())
     first, _ = compiled(made, tmp_path / "a.yaml")
     second, _ = compiled(loaded, tmp_path / "b.yaml")
     assert made.component_spec == loaded.component_spec
@@ -207,7 +205,7 @@ def test_a_file_beside_the_pipeline(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     assert defines_pipeline.made.component_spec.inputs["lr"].type == "Float"
     spec = LaunchSpec.decode(
-        defines_pipeline.launcher.component_spec.implementation.container.command[3]
+        defines_pipeline.launcher.component_spec.implementation.container.command[4]
     )
     assert (
         spec.launch["component"] == "jobs_beside.py:train"
@@ -338,9 +336,8 @@ def test_a_default_that_is_no_finite_number() -> None:
     assert component_from_app(apps.endless).component_spec.implementation.container.args[0] == "inf"
     with pytest.raises(SpecError, match=r"inputs\['x'\]=inf: .*finite"):
         component_from_app(apps.endless, inputs={"x": ("args[0]", float)})
-    for form in ("container", "python"):
-        spec = launcher_from_app(apps.endless, form=form, image="python:3.11").component_spec
-        assert (spec.inputs["limit"].default, spec.inputs["limit"].optional) == (None, True)
+    spec = launcher_from_app(apps.endless, image="python:3.11").component_spec
+    assert (spec.inputs["limit"].default, spec.inputs["limit"].optional) == (None, True)
 
 
 KINDS = (
@@ -532,7 +529,7 @@ def test_encoded_arguments_survive(text: str) -> None:
 def test_odd_arguments_are_written_exactly(text: str) -> None:
     """A text without meaning for KFP stands in the YAML as it is."""
     loaded = components.load_component_from_text(
-        component_spec_from_app(apps.bare(args=["x", text, "y"]))
+        component_from_app(apps.bare(args=["x", text, "y"])).dry_run()
     )
     assert loaded.component_spec.implementation.container.args == ["x", text, "y"]
 
@@ -561,7 +558,7 @@ def test_any_text_survives_or_is_refused(words: list[str]) -> None:
 
 def made_args(app: AppDef, **more: Any) -> tuple[list[str], list[str]]:
     """Return command and arguments of an app's component, as read from its YAML."""
-    loaded = components.load_component_from_text(component_spec_from_app(app, **more))
+    loaded = components.load_component_from_text(component_from_app(app, **more).dry_run())
     container = loaded.component_spec.implementation.container
     return container.command, container.args
 
@@ -573,9 +570,6 @@ def test_a_cluster_would_expand_its_own_variables() -> None:
         component_from_app(AppDef("a", [role]))
     role.env = {"C": "1"}
     component_from_app(AppDef("a", [role]))
-    for more in ({"env": {"B": "1"}}, {"secrets": {"A": ("s", "k")}}):
-        with pytest.raises(UnsupportedFeature, match=r"args\[0\]"):
-            component_from_app(AppDef("a", [role]), **more)
     role.secrets = {"B": "k8s:s/k"}
     with pytest.raises(UnsupportedFeature, match=r"args\[0\]"):
         component_from_app(AppDef("a", [role]))
@@ -731,20 +725,6 @@ def test_what_only_a_submit_can_have(more: dict[str, Any], field: str) -> None:
     component_from_app(Launch.of(app, environment="none"))
 
 
-def test_a_time_limit_does_not_hold_for_retries(tmp_path: Path) -> None:
-    """Retries by a setting are refused with a time limit, as the role's are.
-
-    A limit that is a setting holds for each try.
-    """
-    app = AppDef("a", [Role("r", "i", entrypoint="x")], timeout=5)
-    for convert in (component_from_app, adapter.show):
-        with pytest.raises(UnsupportedFeature, match="launcher_from_app") as caught:
-            convert(app, retries=3)
-        assert caught.value.field == "timeout"
-    assert component_from_app(app, retries=0).settings.timeout == 5
-    assert component_from_app(app, retries=3, timeout=7).settings.timeout == 7
-
-
 @pytest.mark.parametrize("image", ["", "/folder", "./folder", "<MISSING>"])
 def test_a_folder_is_no_image(image: str) -> None:
     """A local folder cannot be run by a cluster."""
@@ -759,19 +739,14 @@ def test_settings_reach_the_task(tmp_path: Path) -> None:
     """Resources, retries, mounts, secrets, labels, placement, caching and the name are the
     task's.
     """
-    made = component_from_app(
-        apps.full(),
-        retries=2,
-        backoff=30,
-        caching=False,
-        display_name="Full!",
-        env={"MORE": "1"},
-        labels={"x": "y"},
-    )
+    made = component_from_app(apps.full())
 
     @dsl.pipeline(name="p")
     def pipeline():
-        made()
+        task = made()
+        task.set_retry(2, backoff_duration="30s").set_caching_options(False)
+        task.set_display_name("Full!").set_env_variable("MORE", "1")
+        kubernetes.add_pod_label(task, "x", "y")
 
     spec, platform = compiled(pipeline, tmp_path / "p.yaml")
     container = spec["deploymentSpec"]["executors"]["exec-full"]["container"]
@@ -811,50 +786,17 @@ def test_time_limit(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_settings", "words"),
-    [
-        ({"retry": 1}, "retries"),
-        ({"retries": -1}, "retries=-1"),
-        ({"labels": {"a b": "c"}}, "labels"),
-        ({"labels": {"a": "c d"}}, "labels"),
-        ({"env": {"A": 1}}, "env"),
-        ({"env": [1]}, r"env=\[1\]: must be a mapping"),
-        ({"labels": [("a", "b")]}, "labels=.*mapping"),
-        ({"timeout": -5}, "timeout=-5"),
-        ({"timeout": 0}, "timeout=0"),
-        ({"cpu": "2"}, "cpu='2'"),
-        ({"cpu": float("nan")}, "cpu=nan"),
-        ({"mem_mb": 1.5}, "mem_mb=1.5"),
-        ({"cpu": -5}, "cpu=-5"),
-        ({"mem_mb": -2}, "mem_mb=-2"),
-        ({"accelerators": {"a": 1, "b": 1}}, "only one kind"),
-        ({"accelerators": {"a": "1"}}, "accelerators"),
-        (
-            {"tolerations": [{"key": "x", "tolerationSeconds": 3}]},
-            r"tolerations\[0\].*'tolerationSeconds'",
-        ),
-        ({"tolerations": {"key": "x"}}, "tolerations=.*list"),
-        ({"tolerations": ["x"]}, r"tolerations\[0\]"),
-        ({"secrets": {"A": "k8s:s/k"}}, r"secrets\['A'\]='k8s:s/k'"),
-        ({"annotations": {"a": 1}}, r"annotations\['a'\]=1"),
-        ({"claims": {"/a": None}}, r"claims\['/a'\]=None"),
-        ({"caching": "no"}, "caching='no'"),
-        ({"backoff": "x"}, "backoff='x'"),
-        ({"backoff_factor": 0.5}, "backoff_factor=0.5"),
-        ({"display_name": 3}, "display_name=3"),
-        ({"env": {"A": "x {{$.pipeline_job_name}}"}}, r"env\['A'\].*placeholder"),
-        ({"env": {"A": '{"Concat": ["a", "b"]}'}}, r"env\['A'\].*placeholder"),
-    ],
-)
-def test_refused_settings(given_settings: dict[str, Any], words: str) -> None:
-    """A wrong setting is refused by name before anything is compiled."""
-    with pytest.raises(ConfigError, match=words):
-        component_from_app(apps.bare(), **given_settings)
-
-
-@pytest.mark.parametrize(
     "metadata",
-    [{"kfp.label": {}}, {"kfp.labels": []}, {"kfp.tolerations": {}}, {"kfp.node_selector": "x"}],
+    [
+        {"kfp.label": {}},
+        {"kfp.labels": []},
+        {"kfp.labels": {"a b": "c"}},
+        {"kfp.labels": {"a": "c d"}},
+        {"kfp.tolerations": {}},
+        {"kfp.tolerations": ["x"]},
+        {"kfp.tolerations": [{"key": "x", "tolerationSeconds": 3}]},
+        {"kfp.node_selector": "x"},
+    ],
 )
 def test_refused_metadata(metadata: dict[str, Any]) -> None:
     """Metadata that is meant for this adapter and makes no sense is refused by name."""
@@ -873,11 +815,6 @@ def test_an_id_of_run_time_in_metadata_is_refused() -> None:
         (key,) = metadata
         assert caught.value.field == f"roles[0].metadata[{key!r}]"
     component_from_app(app_with(metadata={"docker.container": {"id": "${app_id}"}}))
-
-
-def test_settings_of_nothing() -> None:
-    """Settings that are not given change nothing."""
-    assert TaskSettings().updated(cpu=None) == TaskSettings()
 
 
 def test_original_names_in_calls(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Run:
         container = made.component_spec.implementation.container
         request = executor_input(self.folder / "out")
         request["inputs"]["parameterValues"]["transload_job_id"] = self.run_id
-        words = [self.account, container.command[3], json.dumps(request)]
+        words = [self.account, *container.command[3:], json.dumps(request)]
         words += [str(self.folder / "out" / name) for name in ("results", "metrics")]
         return [sys.executable, "-c", LAUNCHER, *words]
 
@@ -360,12 +360,14 @@ SEARCH = """
 import sys
 from transload_kfp import run_watch
 run_watch.ACCOUNT = sys.argv[1]
-from transload_kfp.search_steps import Steps, ending
+from transload_kfp.search_steps import Steps
+from transload_kfp.step import failing_the_task
 steps = Steps(*sys.argv[3:])
-if sys.argv[2] == "all":
-    ending(steps.run_all)
-else:
-    ending(lambda: steps.run_trial(0, steps.suggest(0)[0]))
+with failing_the_task():
+    if sys.argv[2] == "all":
+        steps.run_all()
+    else:
+        steps.run_trial(0, steps.suggest(0)[0])
 """
 
 

@@ -50,16 +50,13 @@ def test_no_image_is_refused_when_compiling(monkeypatch: pytest.MonkeyPatch) -> 
             search, "s3://bucket/searches"
         ),
         "image: must be given .transload-kfp is not in packages=.'pandas'": lambda: (
-            launcher_from_app(_app(), form="python", packages=["pandas"])
+            launcher_from_app(_app(), packages=["pandas"])
         ),
         "image: must be given .transload-kfp is not in packages=.'transload'": lambda: (
-            launcher_from_app(_app(), form="python", packages=["transload"])
+            launcher_from_app(_app(), packages=["transload"])
         ),
         "image: must be given .transload-search is not in": lambda: search_pipeline(
             search, "s3://bucket/searches", packages=["transload-kfp"]
-        ),
-        "packages=.'transload-kfp'.*form='python'": lambda: launcher_from_app(
-            _app(), image="launcher:1", packages=["transload-kfp"]
         ),
     }
     for message, make in refused.items():
@@ -85,7 +82,7 @@ def test_packages_make_an_image(packages: list[str], monkeypatch: pytest.MonkeyP
     )
     for image, wanted in {None: "python:3.11-slim", "mine:1": "mine:1"}.items():
         found: list[Any] = [
-            launcher_from_app(_app(), form="python", packages=packages, image=image),
+            launcher_from_app(_app(), packages=packages, image=image),
             search_component(search, "s3://bucket/searches", packages=packages, image=image),
         ]
         assert [each.component_spec.implementation.container.image for each in found] == [

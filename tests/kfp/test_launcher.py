@@ -15,27 +15,26 @@ from typing import Any
 
 import launched
 import pytest
-from kfp import components, dsl, local
+from kfp import compiler, components, dsl, kubernetes, local
 from test_convert import compiled
 
-from transload import cli
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import Launch, app_id_of, host_runner
 from transload.runner import Runner
 from transload.schedulers.local.scheduler import LocalScheduler
 from transload.specs import AppDef, AppState, Role
-from transload_kfp import EXIT_CANCELLED, dry_run_launcher, launcher_from_app, search_pipeline
+from transload_kfp import EXIT_CANCELLED, launcher_from_app, search_pipeline
+from transload_kfp.__main__ import main
 from transload_kfp.fields import field_at
 from transload_kfp.launch_spec import LaunchSpec
 from transload_kfp.step import NODE, TaskFailed, identity_of
-from transload_kfp.task import launch_in_component, main, run_task, step_of
+from transload_kfp.task import run_task, step_of
 from transload_search import Objective, Parameter, Search
 
 pytestmark = [
     pytest.mark.timeout(300),
     pytest.mark.filterwarnings("ignore:.*no effect in the current local runner:UserWarning"),
 ]
-PYTHON: dict[str, Any] = {"form": "python", "image": "python:3.11"}
 IMAGE = "launcher:1"
 
 
@@ -70,14 +69,12 @@ def test_two_roles_of_two_locally(subprocess_kfp: Path, capfd: pytest.CaptureFix
         name="decide",
         component_args={"image": "/tmp", "words": ["one"], "replicas": 1},
         results={"size": int},
-        **PYTHON,
     )
     made = launcher_from_app(
         launched.group,
         scheduler="local",
         component_args={"image": "/tmp"},
         results={"left-1/who": str, "right-0/size": int},
-        **PYTHON,
     )
 
     @dsl.pipeline(name="p")
@@ -127,14 +124,12 @@ def test_two_roles_of_two_by_docker(
         scheduler="local",
         component_args={"cpu": 0.25},
         results={"image": str, "cpu": float},
-        **PYTHON,
     )
     made = launcher_from_app(
         launched.group,
         scheduler="docker",
         results={"left-1/who": str, "right-0/size": int},
         inherit_env=True,
-        **PYTHON,
     )
 
     @dsl.pipeline(name="p")
@@ -185,15 +180,18 @@ def test_container_form(docker_kfp: Path, image: str, capfd: pytest.CaptureFixtu
 def test_a_command_with_settings_is_compiled_and_runs(
     docker_kfp: Path, image: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """What the command line compiles runs with a variable, two replicas and a retry."""
+    """A launcher alone is a pipeline, and runs with a variable, two replicas and a retry."""
     file = tmp_path / "pipeline.yaml"
     script = 'echo "$WORD from $TRANSLOAD_REPLICA_ID"; test "$TRANSLOAD_RETRY" = 1'
-    words = ["kfp", "compile", "-o", str(file), "--launcher", "-s", "local", "--image", image]
-    words += ["--env", "WORD=hello", "--replicas", "2", "--retries", "1", "--retry-delay", "0s"]
-    words += ["--name", "greetings", "--job-name", "greet"]
-    assert cli.main([*words, "--", "sh", "-c", script]) == 0
-    pipeline = components.load_component_from_file(str(file))
-    pipeline()
+    made = launcher_from_app(
+        command=["sh", "-c", script],
+        scheduler="local",
+        image=image,
+        name="greet",
+        overrides={"env": {"WORD": "hello"}, "replicas": 2, "retries": 1, "retry_delay": "0s"},
+    )
+    compiler.Compiler().compile(made, str(file))
+    components.load_component_from_file(str(file))()
     shown = capfd.readouterr().out
     for k in range(2):
         assert shown.count(f"main/{k} hello from {k}") == 2
@@ -203,7 +201,7 @@ def test_a_command_with_settings_is_compiled_and_runs(
 
 def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """A failed job fails the run, and the task's log has replica, exit code and last lines."""
-    made = launcher_from_app(launched.failing, **PYTHON)
+    made = launcher_from_app(launched.failing)
 
     @dsl.pipeline(name="p")
     def pipeline():
@@ -218,12 +216,10 @@ def test_failure_is_said(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]
 
 
 def test_any_names_of_arguments(subprocess_kfp: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Neither an app's name nor its arguments' can meet names that the Python form has for
-    itself.
-    """
+    """An app and its arguments may be called as nothing in Python can be."""
     settled = {"mode": launched.Mode.FAST, "path": Path("/q")}
     made = launcher_from_app(
-        launched.odd_names, name="class", scheduler="local", component_args=settled, **PYTHON
+        launched.odd_names, name="class", scheduler="local", component_args=settled
     )
 
     @dsl.pipeline(name="p")
@@ -242,10 +238,10 @@ import os, signal, sys
 from transload_kfp import sigterm
 sigterm.note_from_now_on()
 os.kill(os.getpid(), signal.SIGTERM)
-from transload_kfp.task import main
-raise SystemExit(main(sys.argv[1:]))
+from transload_kfp.__main__ import main
+main(sys.argv[1:])
 """
-"""What the container form does, with a SIGTERM just before the launcher is imported."""
+"""What the container does, with a SIGTERM just before the launcher is imported."""
 
 
 RECORDED = Path(__file__).parent / "recorded"
@@ -263,35 +259,20 @@ def executor_input(folder: Path) -> dict[str, Any]:
 
 
 def start(
-    tmp_path: Path, source: Any, form: str = "container", *, early: bool = False, **options: Any
+    tmp_path: Path, source: Any, *, early: bool = False, **options: Any
 ) -> subprocess.Popen[str]:
-    """Start the process of a form as a container would, with KFP's executor input."""
-    args = {"folder": str(tmp_path)}
-    results = options.pop("results", None)
+    """Start the process of a launcher's container, with KFP's executor input."""
     made = launcher_from_app(
         source,
-        component_args=args,
+        component_args={"folder": str(tmp_path)},
         scheduler="local",
-        results=results,
-        form=form,
         image="python:3.11",
         **options,
     )
     container = made.component_spec.implementation.container
-    request = executor_input(tmp_path / "out")
-    if form == "container":
-        program = ["-c", EARLY] if early else container.command[1:3]
-        words = [*program, container.command[3], json.dumps(request)]
-        words += [str(tmp_path / "out" / name) for name in ("results", "metrics")]
-    else:  # what KFP's shell command ends in. Whether a signal passes through a shell is the shell's affair
-        (tmp_path / "component.py").write_text(container.command[-1])
-        words = [
-            "-m",
-            "kfp.dsl.executor_main",
-            "--component_module_path",
-            str(tmp_path / "component.py"),
-        ]
-        words += [json.dumps(request) if word == "{{$}}" else word for word in container.args]
+    program = ["-c", EARLY] if early else container.command[1:3]
+    words = [*program, *container.command[3:], json.dumps(executor_input(tmp_path / "out"))]
+    words += [str(tmp_path / "out" / name) for name in ("results", "metrics")]
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
     }
@@ -304,13 +285,10 @@ def start(
     )
 
 
-@pytest.mark.parametrize("form", ["container", "python"])
-def test_outputs_that_no_component_declares(
-    tmp_path: Path, transload_home: Path, form: str
-) -> None:
+def test_outputs_that_no_component_declares(tmp_path: Path, transload_home: Path) -> None:
     """A backend that publishes logs lists an output of its own, which is left alone."""
     (tmp_path / "go").touch()
-    process = start(tmp_path, launched.once, form, results={"done": int})
+    process = start(tmp_path, launched.once, results={"done": int})
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     output = json.loads((tmp_path / "out" / "executor_output.json").read_text())
@@ -401,16 +379,13 @@ def test_sigterm_before_the_launcher_is_ready(
     assert ended is not None and ended.state is AppState.CANCELLED
 
 
-@pytest.mark.parametrize("form", ["container", "python"])
-def test_started_again_is_one_job(
-    tmp_path: Path, transload_home: Path, eventually: Any, form: str
-) -> None:
+def test_started_again_is_one_job(tmp_path: Path, transload_home: Path, eventually: Any) -> None:
     """A launcher that is killed finds its one job again."""
-    process = start(tmp_path, launched.once, form, results={"done": int})
+    process = start(tmp_path, launched.once, results={"done": int})
     eventually(lambda: starts(tmp_path) == 1, 60)
     process.kill()
     process.communicate(timeout=60)
-    again = start(tmp_path, launched.once, form, results={"done": int})
+    again = start(tmp_path, launched.once, results={"done": int})
     assert again.stderr is not None
     while "attached to local://" not in (line := again.stderr.readline()):
         assert line, "it ended without a word of what it found"
@@ -432,7 +407,7 @@ def test_checkpoints_of_another_job() -> None:
     """A launcher carries the handle of the job whose checkpoints its own begins with."""
     launch = Launch(component=launched.failing, checkpoints="slurm@lab://transload/before")
     made = launcher_from_app(launch, image=IMAGE)
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
     assert spec.launch_with({"code": 2}).checkpoints == "slurm@lab://transload/before"
 
 
@@ -445,7 +420,7 @@ def test_a_result_of_another_type(
     text = 'mkdir -p "$TRANSLOAD_TRACKER_BASE"; ' + text
     app = AppDef("odd", [Role("main", str(tmp_path), entrypoint="sh", args=["-c", text])])
     made = launcher_from_app(app, scheduler="local", image=IMAGE, results={"n": int})
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
     with pytest.raises(TaskFailed) as caught:
         run_task(spec, {}, {"job_id": "1", "job_name": "n", "task_name": "t"}, {})
     assert caught.value.code == 70
@@ -487,11 +462,11 @@ def test_a_result_of_any_size(tmp_path: Path, transload_home: Path) -> None:
 @pytest.mark.parametrize("word", ["nonsense", "e30="])
 def test_a_spec_of_another_version(word: str, capfd: pytest.CaptureFixture[str]) -> None:
     """What the launcher cannot read is one line, and exit code 2."""
-    assert main([word, "{}", "folder"]) == 2
-    with pytest.raises(TaskFailed):
-        launch_in_component(word, {}, {}, {})
+    with pytest.raises(TaskFailed) as caught:
+        main(["launch", word, "kfp", "{}", "folder"])
+    assert caught.value.code == 2
     said = capfd.readouterr().err
-    assert said.count("[transload] launcher: not a spec") == said.count("\n") == 2
+    assert said.count("[transload] launcher: not a spec") == said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -509,7 +484,7 @@ def test_a_try_after_the_first(
     """A backend that counts tries has seen an earlier loss, which is not reported again."""
     monkeypatch.setenv(NODE, node)
     made = launcher_from_app(launched.failing, scheduler="local", image=IMAGE)
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
     assert step_of({}, spec, {}).tried == before
 
 
@@ -517,9 +492,9 @@ def test_who_asked_is_kept_with_the_job(
     monkeypatch: pytest.MonkeyPatch, in_process: None, tmp_path: Path
 ) -> None:
     """A job leads to the run and the node of its task."""
-    monkeypatch.setenv(NODE, "files-zbwdn(0).root(0).sh(0).executor(1)")
+    monkeypatch.setenv(NODE, "files-zbwdn(0).root(0).sh(0).executor(0)")
     made = launcher_from_app(command=["true"], scheduler="local", image=IMAGE)
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
     context = {"job_id": "1234", "job_name": "files-zbwdn", "task_name": "sh"}
     run_task(spec, {}, context, made_in(tmp_path, "results", "metrics"))
     runner = host_runner("kfp")
@@ -530,7 +505,7 @@ def test_who_asked_is_kept_with_the_job(
         "run_name": "files-zbwdn",
         "node": "root.sh.executor",
         "task": "sh",
-        "tries": [0, 0, 0, 1],
+        "tries": [0, 0, 0, 0],
     }
 
 
@@ -550,11 +525,12 @@ def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixtur
         "batch_size": ("Integer", 4),
         "lr": ("Float", 0.1),
     }
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
     artifacts = made_in(tmp_path, "results", "metrics")
     run_task(spec, {"batch_size": 8.0, "lr": 0.5}, {"job_id": "1"}, artifacts)
     assert "main/0 got --batch-size 8 --lr=0.5" in capfd.readouterr().out
-    assert "role main" in dry_run_launcher(command=command, scheduler="local")
+    made = launcher_from_app(command=command, scheduler="local", image=IMAGE)
+    assert "role main" in made.dry_run()
     needs: dict[str, Any] = {"image": "img", "gpu": 1, "mem": "8G", "retries": 2}
     made = launcher_from_app(
         command=command,
@@ -562,7 +538,7 @@ def test_a_command(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixtur
         inputs={"gpus": "resource.gpu"},
         image=IMAGE,
     )
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
     role = spec.launch_with({"gpus": 3}).build().roles[0]
     assert (role.image, role.resource.memMB, role.max_retries) == ("img", 8192, 2)
     assert role.resource.gpu == 3
@@ -584,12 +560,11 @@ made.mkdir(parents=True, exist_ok=True)
 """
 
 
-@pytest.mark.parametrize("form", ["container", "python"])
-def test_files_become_artifacts(subprocess_kfp: Path, tmp_path: Path, form: str) -> None:
+def test_files_become_artifacts(subprocess_kfp: Path, tmp_path: Path) -> None:
     """Files of the class that ``results`` declares are artifacts. Others are only noted."""
     kinds = {"model": dsl.Model, "numbers.json": dsl.Metrics}
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint=sys.executable, args=["-c", FILES])])
-    made = launcher_from_app(app, scheduler="local", results=kinds, form=form, image="python:3.11")
+    made = launcher_from_app(app, scheduler="local", results=kinds)
     assert {
         name: each.type
         for name, each in made.component_spec.outputs.items()
@@ -598,37 +573,27 @@ def test_files_become_artifacts(subprocess_kfp: Path, tmp_path: Path, form: str)
         "model": "system.Model@0.0.1",
         "numbers": "system.Metrics@0.0.1",
     }
-    if form == "python":
 
-        @dsl.pipeline(name="p")
-        def pipeline():
-            made()
+    @dsl.pipeline(name="p")
+    def pipeline():
+        made()
 
-        pipeline()
-        (folder,) = subprocess_kfp.iterdir()
-        output = json.loads((folder / "a" / "executor_output.json").read_text())["artifacts"]
-        metadata = {name: each["artifacts"][0]["metadata"] for name, each in output.items()}
-        place = folder / "a" / "model"
-    else:
-        spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-        artifacts = made_in(tmp_path / "made", *spec.made_artifacts)
-        run_task(spec, {}, {"job_id": "1"}, artifacts)
-        metadata = {name: each.metadata for name, each in artifacts.items()}
-        place = tmp_path / "made" / "model"
-    assert (place / "w").read_text() == "weights"
+    pipeline()
+    (folder,) = subprocess_kfp.iterdir()
+    output = json.loads((folder / "a" / "executor_output.json").read_text())["artifacts"]
+    metadata = {name: each["artifacts"][0]["metadata"] for name, each in output.items()}
+    assert (folder / "a" / "model" / "w").read_text() == "weights"
     assert metadata["numbers"] == {"loss": 0.5}
     assert sorted(metadata["results"]["transload_files"]) == [
         "model/w",
         "numbers.json",
         "page.html",
     ]
-    host_runner("kfp").close()
 
 
-@pytest.mark.parametrize("form", ["container", "python"])
-def test_names_and_texts_that_no_json_has(tmp_path: Path, transload_home: Path, form: str) -> None:
+def test_names_and_texts_that_no_json_has(tmp_path: Path, transload_home: Path) -> None:
     """A success stays one where the job's files, lines and results have other bytes than UTF-8."""
-    process = start(tmp_path, launched.odd_bytes, form, results={"text": str})
+    process = start(tmp_path, launched.odd_bytes, results={"text": str})
     _, said = process.communicate(timeout=60)
     assert process.returncode == 0, said
     text = (tmp_path / "out" / "executor_output.json").read_text()
@@ -650,14 +615,14 @@ def test_a_file_that_could_not_come_back(
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
     wanted = {"model.pt": dsl.Model}
     words = r"results\['model.pt'\]: a file.*give tracker_base="
+    here: dict[str, Any] = {"scheduler": "local", "image": IMAGE}
     with pytest.raises(SpecError, match=words):
-        dry_run_launcher(app, scheduler="local", results=wanted)
-    assert "model" in dry_run_launcher(
-        app, scheduler="local", results=wanted, tracker_base=str(tmp_path)
-    )
-    assert "loss" in dry_run_launcher(app, scheduler="local", results={"loss": float})
+        launcher_from_app(app, results=wanted, **here).dry_run()
+    made = launcher_from_app(app, results=wanted, tracker_base=str(tmp_path), **here)
+    assert "model" in made.dry_run()
+    assert "loss" in launcher_from_app(app, results={"loss": float}, **here).dry_run()
     made = launcher_from_app(app, scheduler="local", results=wanted, image=IMAGE)
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
     artifacts = made_in(tmp_path / "made", *spec.made_artifacts)
     with pytest.raises(TaskFailed) as caught:
         run_task(spec, {}, {"job_id": "1"}, artifacts)
@@ -666,18 +631,10 @@ def test_a_file_that_could_not_come_back(
     assert host_runner("kfp").list("local") == []
 
 
-def test_kfp_runner_for_python_alone_says_the_form(subprocess_kfp: Path) -> None:
-    """Where the runner that takes no containers was chosen, a launcher says which form to give.
-
-    With an image, which may be for a backend, it says so when it is run. That form asks for none.
-    """
+def test_kfp_runner_for_python_alone(subprocess_kfp: Path) -> None:
+    """Where the runner that takes no containers was chosen, a launcher needs no image."""
     app = AppDef("a", [Role("main", "", entrypoint="true")])
-    with pytest.raises(ConfigError, match="form='python'"):
-        launcher_from_app(app, scheduler="local")
-    with pytest.raises(RuntimeError, match="SubprocessRunner") as caught:
-        launcher_from_app(app, scheduler="local", image="my-python:1")()
-    assert "form='python'" in " ".join(caught.value.__notes__)
-    launcher_from_app(app, scheduler="local", form="python")()
+    launcher_from_app(app, scheduler="local")()
     assert any("transload_handle" in file.read_text() for file in subprocess_kfp.rglob("*.json"))
 
 
@@ -689,7 +646,7 @@ def test_a_file_that_was_not_made(
     spec = LaunchSpec.decode(
         launcher_from_app(
             app, scheduler="local", results={"model.pt": dsl.Model}, image=IMAGE
-        ).component_spec.implementation.container.command[3]
+        ).component_spec.implementation.container.command[4]
     )
     artifacts = made_in(tmp_path / "made", *spec.made_artifacts)
     with pytest.raises(TaskFailed) as caught:
@@ -710,11 +667,11 @@ def test_a_cluster_travels_with_the_component(
     """A component carries a cluster that no settings file has. Its pod has the secret."""
     cluster = {"name": "lab", "kind": "local", "secrets": {"state_folder": "k8s:places/lab"}}
     app = AppDef("a", [Role("main", str(tmp_path), entrypoint="true")])
-    made = launcher_from_app(app, cluster=cluster, secrets={"MORE": ("s", "k")}, image=IMAGE)
+    made = launcher_from_app(app, cluster=cluster, image=IMAGE)
 
     @dsl.pipeline(name="p")
     def pipeline():
-        made()
+        kubernetes.use_secret_as_env(made(), "s", {"k": "MORE"})
 
     _, platform = compiled(pipeline, tmp_path / "p.yaml")
     pod = platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-a"]
@@ -723,7 +680,7 @@ def test_a_cluster_travels_with_the_component(
         for each in pod["secretAsEnv"]
     }
     assert variables == {"MORE": "k", "TRANSLOAD_CLUSTER_STATE_FOLDER": "lab"}
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
     monkeypatch.setenv("TRANSLOAD_CLUSTER_STATE_FOLDER", str(tmp_path / "state"))
     artifacts = made_in(tmp_path, "results", "metrics")
     handle = run_task(spec, {}, {"job_id": "1"}, artifacts)["handle"]
@@ -790,12 +747,9 @@ def test_calls_and_loops_are_told_apart(tmp_path: Path) -> None:
 # -- forms, inputs, dry-run
 
 
-@pytest.mark.parametrize("form", ["python", "container"])
-def test_both_forms_have_one_interface(form: str, tmp_path: Path) -> None:
-    """Inputs and outputs do not depend on the form, and both compile to valid pipelines."""
-    made = launcher_from_app(
-        launched.group, results={"left/who": str}, form=form, image="python:3.11", retries=2
-    )
+def test_the_interface(tmp_path: Path) -> None:
+    """Arguments are inputs, results are outputs, and KFP's own calls set the task."""
+    made = launcher_from_app(launched.group, results={"left/who": str}, image="python:3.11")
     spec = made.component_spec
     assert {name: (each.type, each.optional) for name, each in spec.inputs.items()} == {
         "image": ("String", False),
@@ -813,7 +767,7 @@ def test_both_forms_have_one_interface(form: str, tmp_path: Path) -> None:
 
     @dsl.pipeline(name="p")
     def pipeline(image: str = "x"):
-        made(image=image, words=["a"])
+        made(image=image, words=["a"]).set_retry(2)
 
     compiled_spec, _ = compiled(pipeline, tmp_path / "p.yaml")
     (task,) = compiled_spec["root"]["dag"]["tasks"].values()
@@ -826,7 +780,7 @@ def test_arguments_reach_the_app() -> None:
     What was not given keeps its default.
     """
     made = launcher_from_app(launched.group, component_args={"cpu": 0.5}, image=IMAGE)
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
+    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[4])
     app = spec.launch_with({"image": "i", "replicas": 3.0, "words": ["a", "b"]}).build()
     assert [(role.name, role.num_replicas, role.resource.cpu) for role in app.roles] == [
         ("a", 3, 0.5),
@@ -914,19 +868,20 @@ def test_a_run_option_of_a_scheduler_that_is_not_here() -> None:
 def test_a_value_that_no_field_has(path: str, value: Any) -> None:
     """A number that is none, or not whole, is refused by its field and never cut."""
     app = AppDef("x", [Role("main", "i", entrypoint="run")])
+    made = launcher_from_app(app, scheduler="local", inputs={"it": path}, image=IMAGE)
     with pytest.raises(SpecError, match=f"'{path}'.*{value}"):
-        dry_run_launcher(app, scheduler="local", inputs={"it": path}, arguments={"it": value})
+        made.dry_run(it=value)
 
 
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"form": "other"}, ConfigError, "form"),
         ({"on_kill": "pause"}, ConfigError, "on_kill"),
         ({"component_args": {"nothing": 1}}, SpecError, "'nothing'"),
         ({"inputs": []}, SpecError, "missing: image"),
         ({"results": {"handle": str}}, SpecError, "handle"),
-        ({"retry": 3}, ConfigError, "retries"),
+        ({"retrys_by": 3}, ConfigError, "retries_by"),
+        ({"retries": 3}, ConfigError, r"overrides=\{'retries': 3\}.*task.set_retry"),
         ({"overrides": {"gpus": 2}}, SpecError, "gpus: no setting of a job: did you mean 'gpu'"),
         ({"overrides": {"gpu": -2}}, SpecError, "gpu=-2: must be 0 or more"),
         (
@@ -1007,24 +962,19 @@ def test_a_function_that_cannot_be_found_again() -> None:
         launcher_from_app(inner)
 
 
-def test_dry_run(in_process: None, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """A dry-run shows what would be submitted, from here and from inside a task, and submits
-    nothing.
+def test_dry_run(in_process: None) -> None:
+    """A dry-run shows what would be submitted, and submits nothing.
+
+    While a required argument is open, it shows what goes in and out.
     """
-    shown = dry_run_launcher(
-        launched.group, scheduler="local", arguments={"image": "/tmp", "replicas": 3}
-    )
-    with pytest.raises(ConfigError, match="retries"):
-        dry_run_launcher(launched.group, retry=1)
-    assert "role left: 3 replica" in shown and "right-2" not in shown.splitlines()[0]
-    settled = {"folder": str(tmp_path)}
     made = launcher_from_app(
-        launched.waiting, component_args=settled, scheduler="local", image=IMAGE, dry_run=True
+        launched.group, scheduler="local", results={"left-1/who": str}, image=IMAGE
     )
-    assert set(made.component_spec.outputs) == {"results", "metrics"}
-    spec = LaunchSpec.decode(made.component_spec.implementation.container.command[3])
-    assert run_task(spec, {}, {"job_id": "1"}, made_in(tmp_path, "results")) == {}
-    assert "role main" in capfd.readouterr().out
+    shown = made.dry_run(image="/tmp", replicas=3)
+    assert "role left: 3 replica" in shown and "right-2" not in shown.splitlines()[0]
+    shown = made.dry_run()
+    assert "image must be given" in shown
+    assert "input image: String (required)" in shown and "output left_1_who: String" in shown
     with Runner("test") as runner:
         assert runner.list("local") == []
 
@@ -1043,15 +993,14 @@ def test_dry_run_is_of_the_same_runner(
         return host_runner(host, **more)
 
     monkeypatch.setattr("transload_kfp.step.host_runner", recorded)
-    dry_run_launcher(
-        launched.group, scheduler="local", arguments={"image": "/tmp"}, inherit_env=inherit
-    )
+    made = launcher_from_app(command=["true"], scheduler="local", inherit_env=inherit, image=IMAGE)
+    made.dry_run()
     assert seen == [("kfp", {"inherit_env": inherit, "clusters": []})]
     host_runner("kfp", inherit_env=inherit).close()
 
 
 def test_the_launcher_needs_no_kfp() -> None:
-    """The container form imports no KFP at run time, so that its image need not have it."""
+    """A launcher imports no KFP at run time, so that its image need not have it."""
     code = "import sys, transload_kfp.task, transload_kfp.search_steps; print('kfp' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout == "False\n"

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import search_jobs
-from kfp import dsl, local
+from kfp import dsl, kubernetes, local
 from test_convert import compiled
 
 from transload.errors import ConfigError, SpecError
@@ -100,7 +100,10 @@ def test_all_in_one_task(run_kfp: Path, tmp_path: Path) -> None:
 def test_compiled(tmp_path: Path) -> None:
     """Compiling lays out the rounds, each as a suggestion, a bounded loop and a summary."""
     made = search_pipeline(
-        search(tmp_path, trials=5), "s3://bucket/searches", image=IMAGE, retries=2
+        search(tmp_path, trials=5),
+        "s3://bucket/searches",
+        image=IMAGE,
+        each_task=lambda task: task.set_retry(2),
     )
     spec, _ = compiled(made, tmp_path / "p.yaml")
     tasks = spec["root"]["dag"]["tasks"]
@@ -115,22 +118,24 @@ def test_compiled(tmp_path: Path) -> None:
     )
 
 
+def needs(task: dsl.PipelineTask) -> None:
+    """Set what a task of a search needs."""
+    task.set_cpu_request("500m")
+    kubernetes.use_secret_as_env(task, "s3", {"key": "AWS_SECRET_ACCESS_KEY"})
+    kubernetes.add_node_selector(task, "pool", "small")
+
+
 @pytest.mark.parametrize("form", [search_pipeline, search_component])
-def test_every_task_has_the_settings(form: Any, tmp_path: Path) -> None:
-    """Tasks of a search have the settings of a component's, as secrets, placement, resources."""
-    made = form(
-        search(tmp_path),
-        "s3://bucket/searches",
-        image=IMAGE,
-        secrets={"AWS_SECRET_ACCESS_KEY": ("s3", "key")},
-        node_selector={"pool": "small"},
-        cpu=0.5,
-        patience=60,
-    )
+def test_every_task_has_what_is_set(form: Any, tmp_path: Path) -> None:
+    """KFP's own calls set secrets, placement and resources of each task of a search."""
+    more = {"each_task": needs} if form is search_pipeline else {}
+    made = form(search(tmp_path), "s3://bucket/searches", image=IMAGE, patience=60, **more)
 
     @dsl.pipeline(name="p")
     def pipeline():
-        made()
+        task = made()
+        if form is search_component:
+            needs(task)
 
     spec, platform = compiled(pipeline, tmp_path / "p.yaml")
     executors = spec["deploymentSpec"]["executors"]
@@ -144,21 +149,15 @@ def test_every_task_has_the_settings(form: Any, tmp_path: Path) -> None:
         ]
 
 
-@pytest.mark.parametrize(
-    ("given", "names", "cached"),
-    [
-        ({}, {"round 0: suggest", "round 0: trial", "round 0: observe"}, False),
-        ({"display_name": "tune"}, {"tune"}, False),
-        ({"caching": True}, {"round 0: suggest", "round 0: trial", "round 0: observe"}, True),
-    ],
-)
-def test_names_and_caching(
-    given: dict[str, Any], names: set[str], cached: bool, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("cached", [False, True])
+def test_names_and_caching(cached: bool, tmp_path: Path) -> None:
     """The tasks of a search have names of their own, and are never taken from the cache, unless the
     user says so.
     """
-    made = search_pipeline(search(tmp_path, trials=2), "s3://bucket/searches", image=IMAGE, **given)
+    more: dict[str, Any] = {}
+    if cached:
+        more["each_task"] = lambda task: task.set_caching_options(True)
+    made = search_pipeline(search(tmp_path, trials=2), "s3://bucket/searches", image=IMAGE, **more)
     spec, _ = compiled(made, tmp_path / "p.yaml")
     loops = [each["dag"]["tasks"] for each in spec["components"].values() if "dag" in each]
     tasks = [
@@ -167,6 +166,7 @@ def test_names_and_caching(
         for task in each.values()
         if "parameterIterator" not in task
     ]
+    names = {"round 0: suggest", "round 0: trial", "round 0: observe"}
     assert {task["taskInfo"]["name"] for task in tasks} == names
     assert [task["cachingOptions"].get("enableCache", False) for task in tasks] == [cached] * 3
 
@@ -182,7 +182,9 @@ def test_a_cluster_of_a_search(tmp_path: Path, transload_home: Path) -> None:
         search(tmp_path, trials=1), str(tmp_path / "base"), image=IMAGE, cluster=cluster
     )
     try:
-        steps = Steps(made.constants["search"], str(tmp_path / "base"))
+        steps = Steps(
+            made.component_spec.implementation.container.command[4], str(tmp_path / "base")
+        )
         assert steps.run_trial(0, steps.suggest(0)[0])["handle"].startswith("lab://kfp/")
     finally:
         host_runner("kfp").close()
@@ -202,7 +204,9 @@ def test_variables_of_a_search(
     )
     made = search_component(given, str(tmp_path / "base"), image=IMAGE, pass_env=["SEARCH_TEST_*"])
     try:
-        steps = Steps(made.constants["search"], str(tmp_path / "base"))
+        steps = Steps(
+            made.component_spec.implementation.container.command[4], str(tmp_path / "base")
+        )
         assert steps.run_trial(0, steps.suggest(0)[0])["value"] == 0.5
     finally:
         host_runner("kfp").close()
@@ -225,12 +229,10 @@ def test_refusals(tmp_path: Path) -> None:
         search_pipeline(closure, "base")
     with pytest.raises(ConfigError, match="on_kill"):
         search_pipeline(search(tmp_path), "base", on_kill="pause")
-    with pytest.raises(ConfigError, match="retries"):
-        search_component(search(tmp_path), "base", retry=2)
-    with pytest.raises(ConfigError, match="retries=-1"):
-        search_pipeline(search(tmp_path), "base", retries=-1)
+    with pytest.raises(ConfigError, match="retries_by"):
+        search_component(search(tmp_path), "base", retrys_by="host")
     for convert in (get_adapter("kfp").convert, get_adapter("kfp").dry_run):
-        with pytest.raises(ConfigError, match="retries"):
-            convert(search(tmp_path), tracker_base="base", retry=2)
+        with pytest.raises(ConfigError, match="retries_by"):
+            convert(search(tmp_path), tracker_base="base", retrys_by="host")
         with pytest.raises(ConfigError, match="needs tracker_base"):
             convert(search(tmp_path))

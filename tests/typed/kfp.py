@@ -6,7 +6,6 @@ from transload.specs import AppDef
 from transload_kfp import (
     AppComponent,
     component_from_app,
-    component_spec_from_app,
     launcher_from_app,
 )
 
@@ -18,4 +17,4 @@ def component(lr: float = 0.1) -> AppDef:
 
 one: AppComponent = component_from_app(component, inputs={"lr": float}, results={"accuracy": float})
 many: AppComponent = launcher_from_app(component, scheduler="kubernetes", image="launcher:1")
-text: str = component_spec_from_app(component)
+text: str = one.dry_run()

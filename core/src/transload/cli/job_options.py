@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 import click
@@ -38,21 +37,17 @@ _PARTS: Final = {
 """Setting → the option beside its own that makes a part of it."""
 
 
-def job_options(
-    spelled: Mapping[str, str] = MappingProxyType({}), without: Collection[str] = ()
-) -> Callable[[F], F]:
+def job_options(*, without: Collection[str] = ()) -> Callable[[F], F]:
     """Add the settings of a job to a command, as options. `job_settings` returns what was typed.
 
     Args:
-        spelled: setting → the option that the user types, where another one has its name.
         without: settings for which the command has an option in a form of its own.
     """
 
     def add(function: F) -> F:
         for name, setting in reversed(_shown()):
             if name not in without:
-                flag = spelled.get(name, setting.option(name))
-                function = _option(name, setting, flag)(function)
+                function = _option(name, setting, setting.option(name))(function)
         return function
 
     return add

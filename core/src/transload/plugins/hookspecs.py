@@ -131,7 +131,7 @@ def transload_cli_commands(register: Register) -> None:
     Called by ``transload`` when a command is looked up that is not built in, and for ``--help``.
 
     Args:
-        register: ``register("kfp", "transload_kfp.cli:command")``. The thing is a
+        register: ``register("search", "transload_search.cli:command")``. The thing is a
             ``click.Command``, or a string that names one, which keeps the start of the command line
             fast.
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
     from transload_kfp.convert import *
     from transload_kfp.launcher import *
     from transload_kfp.search import *
-    from transload_kfp.settings import *
     from transload_kfp.states import *
 
 __version__: Final = "0.1.0"
@@ -22,10 +21,9 @@ __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
         "component": "AppComponent pipeline_from_component pipeline_text",
-        "convert": "component_from_app component_spec_from_app dry_run_component",
-        "launcher": "dry_run_launcher launcher_from_app",
+        "convert": "component_from_app",
+        "launcher": "launcher_from_app",
         "search": "search_component search_pipeline",
-        "settings": "TaskSettings",
         "states": "EXIT_CANCELLED EXIT_UNKNOWN FINAL_STATES STATES",
     },
 )

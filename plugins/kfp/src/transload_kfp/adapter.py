@@ -50,8 +50,9 @@ def show(source: Any, **host_options: Any) -> str:
         return transload_kfp.pipeline_text(_search_pipeline(source, host_options))
     source, launches = _launched(source, host_options)
     if launches:
-        return transload_kfp.dry_run_launcher(source, **host_options)
-    return transload_kfp.dry_run_component(source, **host_options)
+        host_options.setdefault("image", "launcher")  # which is not of what it submits
+        return transload_kfp.launcher_from_app(source, **host_options).dry_run()
+    return transload_kfp.component_from_app(source, **host_options).dry_run()
 
 
 def adapter() -> Adapter:

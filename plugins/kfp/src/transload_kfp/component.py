@@ -8,26 +8,25 @@ from __future__ import annotations
 
 import hashlib
 import inspect
-import linecache
+import json
 import tempfile
-import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Final, Optional
+from typing import Any, Final, NamedTuple, Optional
 
 from kfp import compiler, dsl, kubernetes
 from kfp.dsl import structures
 from kfp.dsl.base_component import BaseComponent
 from kfp.dsl.pipeline_context import Pipeline
-from kfp.dsl.utils import sanitize_component_name, sanitize_executor_label
 
 from transload.errors import SpecError
+from transload_kfp.convert import shown_component
 from transload_kfp.launch_spec import KEY
 from transload_kfp.loops import is_equal_in_a_loop
 from transload_kfp.names import component_name
-from transload_kfp.ports import read_as_placeholder
-from transload_kfp.settings import TaskSettings
+from transload_kfp.ports import KFP_TYPES, read_as_placeholder
 from transload_kfp.step import EACH_TASK, NODE, NODE_FIELD
 
 PLACEHOLDERS: Final = {
@@ -41,34 +40,38 @@ PLACEHOLDERS: Final = {
 class AppComponent(BaseComponent):
     """A component made from a job, or a search.
 
-    Call it in a pipeline function, with the job's own argument names.
+    Call it in a pipeline function, with the job's own argument names. KFP's own calls on the task
+    that it returns set all else: ``task.set_retry(3)``, ``kubernetes.add_toleration(task, …)``.
 
     Args:
-        component_spec: the component as KFP has it, or as the content of component YAML.
+        content: the component as component YAML has it.
         ports: name of the input of each argument.
         identity: inputs that take what KFP knows of the task.
-        settings: of each task.
+        prepare: called with each task.
         constants: value of each input, unless the call gives another.
+        show: returns what `dry_run` does, from the arguments. None means the component as YAML.
     """
 
     def __init__(
         self,
-        component_spec: structures.ComponentSpec | Mapping[str, Any],
+        content: Mapping[str, Any],
         ports: Mapping[str, str],
         identity: Sequence[str],
-        settings: TaskSettings,
+        prepare: Callable[[dsl.PipelineTask], object],
         constants: Mapping[str, Any] | None = None,
+        show: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
-        if isinstance(
-            component_spec, Mapping
-        ):  # to write and read it as YAML takes four times as long as all the rest
-            read: Any = SimpleNamespace(to_dict=lambda content=component_spec: content)
-            component_spec = structures.ComponentSpec.from_v1_component_spec(read)
-        super().__init__(component_spec=component_spec)
+        # to write and read it as YAML takes four times as long as all the rest
+        read: Any = SimpleNamespace(to_dict=lambda: content)
+        super().__init__(component_spec=structures.ComponentSpec.from_v1_component_spec(read))
         self.ports = dict(ports)
         self.identity = list(identity)
-        self.settings = settings
         self.constants = dict(constants or {})
+        self._content = content
+        self._prepare = prepare
+        self._show = show
+        program = json.dumps(content["implementation"], sort_keys=True)
+        self._digest = hashlib.sha256(program.encode()).hexdigest()[:16]
 
     def __call__(self, *args: Any, **arguments: Any) -> dsl.PipelineTask:
         """Return a task.
@@ -98,49 +101,59 @@ class AppComponent(BaseComponent):
                 )
             named[KEY] = EACH_TASK
         for name in self.identity:
-            named.setdefault(name, PLACEHOLDERS.get(name) or self._key())
-        try:
-            task = super().__call__(*args, **named)
-        except RuntimeError as exc:
-            if "SubprocessRunner only supports" in str(exc):
-                exc.add_note(
-                    "A launcher runs there with launcher_from_app(…, form='python'). The container "
-                    "of a job runs with kfp.local.DockerRunner()."
-                )
-            raise
+            named.setdefault(name, PLACEHOLDERS.get(name) or self._path())
+        task = super().__call__(*args, **named)
         if Pipeline.get_default_pipeline() is None:
             return task  # it has run already, with kfp.local
         if self.identity:
             task.set_caching_options(False)  # what a run knows of itself is never the same again
         if KEY in self._component_inputs:
             kubernetes.use_field_path_as_env(task, NODE, NODE_FIELD)
-        return self.settings.apply(task)
+        self._prepare(task)
+        return task
+
+    def dry_run(self, **arguments: Any) -> str:
+        """Return what would run, as text for a person. Nothing outside of this process is touched.
+
+        Of a launcher it is the request that it would submit, and what goes in and out. While an
+        input without a default is open, the job cannot be built, and the latter is all there is.
+        Of another component it is its YAML, in which values that look secret are masked.
+
+        Args:
+            arguments: value of each argument.
+
+        Raises:
+            SpecError: for a wrong argument.
+            ConfigError: for an unknown scheduler or option.
+        """
+        if self._show is None:
+            return shown_component(self._content)
+        return self._show(arguments)
+
+    def _path(self) -> str:
+        """Return what tells this call from others in the pipeline, made when compiling."""
+        pipeline = Pipeline.get_default_pipeline()
+        if pipeline is None:
+            return self._digest
+        return f"{pipeline.name}/{len(pipeline.tasks)}/{self._digest}"
+
+    @cached_property
+    def _alone(self) -> Any:
+        """A pipeline of a task of this component, of which a compiler writes more than its inputs.
+
+        KFP takes a pipeline for the component in it if both have one name.
+        """
+        return pipeline_from_component(self, f"run-{self.name}")
 
     @property
     def pipeline_spec(self) -> Any:
-        """The component as a separate pipeline, as a compiler writes it.
+        """The component as a compiler writes it. Whoever loads it need not know of identity."""
+        return self._alone.pipeline_spec if self.identity else super().pipeline_spec
 
-        Whoever loads it need not know of identity. KFP takes a pipeline for the component in it,
-        with all its inputs, if both have one name.
-        """
-        spec = super().pipeline_spec
-        if not self.identity:
-            return spec
-        program = spec.deployment_spec.SerializeToString(deterministic=True)
-        path = f"{self.name}/{hashlib.sha256(program).hexdigest()[:16]}"
-        for task in spec.root.dag.tasks.values():
-            for name in self.identity:
-                del spec.root.input_definitions.parameters[name]
-                value = PLACEHOLDERS.get(name, path)
-                task.inputs.parameters[name].runtime_value.constant.string_value = value
-            task.caching_options.Clear()
-            _rename_component(spec, task, f"{self.name}-task")
-        return spec
-
-    def _key(self) -> str:
-        """Return what tells this call from others in the pipeline, made when compiling."""
-        pipeline = Pipeline.get_default_pipeline()
-        return "" if pipeline is None else f"{pipeline.name}/{len(pipeline.tasks)}"
+    @property
+    def platform_spec(self) -> Any:
+        """What a compiler writes of the pod."""
+        return self._alone.platform_spec if self.identity else super().platform_spec
 
     def execute(self, **kwargs: Any) -> Any:
         """Refuse, since a job runs as a container.
@@ -148,99 +161,57 @@ class AppComponent(BaseComponent):
         Raises:
             NotImplementedError: always.
         """
-        raise NotImplementedError
+        raise NotImplementedError("a job runs as a container: call the component in a pipeline")
 
 
-def _rename_component(spec: Any, task: Any, name: str) -> None:
-    """Give the component of a task another name in a compiled pipeline."""
-    before = task.component_ref.name
-    after = sanitize_component_name(name)
-    spec.components[after].CopyFrom(spec.components[before])
-    del spec.components[before]
-    executors = spec.deployment_spec["executors"]
-    label = sanitize_executor_label(name)
-    executors[label] = executors[spec.components[after].executor_label]
-    del executors[spec.components[after].executor_label]
-    spec.components[after].executor_label = label
-    task.component_ref.name = after
-
-
-def python_component(source: str, function: str, image: str, packages: Sequence[str] = ()) -> Any:
-    """Return a lightweight Python component.
-
-    KFP takes a function's source, so the function is written and compiled.
-
-    Args:
-        source: the text of one function, which itself imports what it needs.
-        function: its name.
-        image: the image that runs it, which needs KFP.
-        packages: installed when it starts.
-    """
-    source = "from typing import *\n" + source
-    file = f"<transload component {function} {len(source)}-{zlib.crc32(source.encode())}>"
-    linecache.cache[file] = (
-        len(source),
-        None,
-        source.splitlines(keepends=True),
-        file,
-    )  # where inspect looks for it
-    scope: dict[str, Any] = {"dsl": dsl, "__name__": f"transload_kfp.generated.{function}"}
-    # not inherited: annotations must be types for KFP, not texts as in this module
-    exec(compile(source, file, "exec", dont_inherit=True), scope)  # noqa: S102 - our own text
-    return dsl.component(
-        scope[function],
-        base_image=image,
-        packages_to_install=list(packages) or None,
-        install_kfp_package=False,
-    )
-
-
-_PARAMETERS = {
-    "String": str,
-    "Integer": int,
-    "Float": float,
-    "Boolean": bool,
-    "List": list,
-    "Dict": dict,
-}
-_BY_NAME = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_TYPES: Final = {name: kind for kind, name in KFP_TYPES.items()}
+_BY_NAME: Final = inspect.Parameter.POSITIONAL_OR_KEYWORD
 
 
 def pipeline_from_component(component: AppComponent, name: str | None = None) -> Any:
-    """Return a pipeline that runs one component, whose inputs are the pipeline's parameters.
+    """Return a pipeline that runs one component, with the component's inputs and outputs.
 
     Args:
-        component: what to run. Its inputs must be parameters, for nothing upstream makes artifacts.
+        component: what to run.
         name: name of the pipeline, by default the component's.
-
-    Raises:
-        SpecError: if an input is an artifact.
     """
     parameters = []
-    hidden = {*component.identity, KEY}
     for each, spec in (component.component_spec.inputs or {}).items():
-        if each in hidden:
+        if each in component.identity:
             continue
-        kind = _PARAMETERS.get(spec.type)
-        if kind is None:
-            raise SpecError(
-                f"input {each!r} takes an artifact, which a pipeline of one job has none of"
-            )
         default = inspect.Parameter.empty if not spec.optional else spec.default
+        kind = _annotation(spec.type, dsl.Input)
         # KFP knows no other form of it
         annotation = kind if default is not None else Optional[kind]  # noqa: UP045
         parameters.append(inspect.Parameter(each, _BY_NAME, default=default, annotation=annotation))
+    outputs = component.component_spec.outputs or {}
+    fields = [(each, _annotation(spec.type)) for each, spec in outputs.items()]
+    tuple_of: Any = NamedTuple  # not a literal list of fields, which a type checker wants
+    made = tuple_of("Outputs", fields)
 
-    def run(*values: Any) -> None:
-        component(**{each.name: value for each, value in zip(parameters, values, strict=True)})
+    def run(*values: Any) -> Any:
+        given = {each.name: value for each, value in zip(parameters, values, strict=True)}
+        task = component(**given)
+        return made(**{each: task.outputs[each] for each in outputs}) if outputs else None
 
     parameters.sort(
         key=lambda each: each.default is not inspect.Parameter.empty
     )  # as a signature must have them
+    returned = made if outputs else inspect.Signature.empty
     run.__name__ = "run"
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__signature__ = inspect.Signature(parameters, return_annotation=returned)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
+    if outputs:
+        run.__annotations__["return"] = made
     return dsl.pipeline(run, name=component_name(name or component.name))
+
+
+def _annotation(kind: str, artifact: Any = None) -> Any:
+    """Return the annotation of an input, or output, of a type as KFP has it."""
+    if kind in _TYPES:
+        return _TYPES[kind]
+    found = getattr(dsl, kind.removeprefix("system.").partition("@")[0])
+    return found if artifact is None else artifact[found]
 
 
 def pipeline_text(pipeline: Any) -> str:

@@ -7,55 +7,23 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from importlib import resources
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any
 
 from transload.specs import masked_args, masked_env
 from transload_kfp.names import component_name
 from transload_kfp.plan import FILES, TRACKER, Inputs, Plan, make_plan
+from transload_kfp.pod import give, metadata_of
 from transload_kfp.ports import InputPort, Results, pieces
 from transload_kfp.refusals import refuse_reinterpreted
-from transload_kfp.settings import TaskOptions, TaskSettings
 
 if TYPE_CHECKING:
     from transload_kfp.component import AppComponent
 
 _RESULTS = "{{$.outputs.artifacts['results'].path}}"
 _FILES = "{{$.outputs.artifacts['files'].path}}"
-
-
-def component_spec_from_app(
-    source: Any,
-    *,
-    name: str | None = None,
-    component_args: Mapping[str, Any] | None = None,
-    inputs: Inputs | None = None,
-    results: Results | None = None,
-    python: str = "python3",
-) -> str:
-    """Return the component YAML of a job.
-
-    ``kfp.components.load_component_from_text`` takes it. The YAML holds image, command, arguments,
-    variables, inputs and outputs. Resources, retries, mounts and labels are settings of a task, for
-    which component YAML has no place. `component_from_app` applies them.
-
-    Args:
-        source: an AppDef, its JSON, or a component (name or function).
-        name: as in `component_from_app`, and likewise the other arguments.
-        component_args: likewise.
-        inputs: likewise.
-        results: likewise.
-        python: the interpreter in the image that runs the wrapper.
-
-    Raises:
-        UnsupportedFeature: for what one component cannot express, by field name.
-        SpecError: for a wrong source, argument or input.
-    """
-    plan = make_plan(
-        source, name=name, component_args=component_args, inputs=inputs, results=results
-    )
-    return component_yaml(_component(plan, python))
 
 
 def component_from_app(
@@ -66,11 +34,11 @@ def component_from_app(
     inputs: Inputs | None = None,
     results: Results | None = None,
     python: str = "python3",
-    **settings: Unpack[TaskOptions],
 ) -> AppComponent:
     """Return a component that runs a job as its container.
 
-    The job is built now. Inputs are texts of its command.
+    The job is built now. Inputs are texts of its command. A task gets the resources, retries,
+    mounts, secrets and labels of the job. KFP's own calls on the task change them.
 
     Args:
         source: an AppDef, its JSON, or a component (name or function).
@@ -88,25 +56,22 @@ def component_from_app(
             program writes below ``TRANSLOAD_OUTPUT_DIR``. With results, even none (``{}``), the
             program is started by a few lines of Python, and there is a Metrics artifact.
         python: the interpreter in the image that runs these lines, 3.7 or later.
-        settings: of each task that is made from it, as of `TaskSettings`.
 
     Raises:
         UnsupportedFeature: for what one component cannot express, by field name.
         SpecError: for a wrong source, argument or input.
-        ConfigError: for a wrong setting.
     """
     plan = make_plan(
         source, name=name, component_args=component_args, inputs=inputs, results=results
     )
-    made = TaskSettings.of(plan.app, **settings)
-    component = _component(plan, python, made)
+    prepare = partial(give, app=plan.app, metadata=metadata_of(plan.app))
     from transload_kfp.component import AppComponent
 
     ports = {port.source: port.name for port in plan.inputs}
-    return AppComponent(component, ports, plan.identity, made)
+    return AppComponent(_component(plan, python), ports, plan.identity, prepare)
 
 
-def _component(plan: Plan, python: str, settings: TaskSettings | None = None) -> dict[str, Any]:
+def _component(plan: Plan, python: str) -> dict[str, Any]:
     """Return the component as component YAML has it."""
     made: dict[str, Any] = {"name": component_name(plan.title)}
     if plan.description:
@@ -124,8 +89,7 @@ def _component(plan: Plan, python: str, settings: TaskSettings | None = None) ->
         outputs.append(_output("files", "Artifact", "the job's folder for files"))
     if outputs:
         made["outputs"] = outputs
-    variables = () if settings is None else (*settings.env, *settings.secrets)
-    made["implementation"] = {"container": _container(plan, python, variables)}
+    made["implementation"] = {"container": _container(plan, python)}
     return made
 
 
@@ -133,13 +97,13 @@ def _output(name: str, kind: str, description: str) -> dict[str, str]:
     return {"name": name, "type": kind, "description": description}
 
 
-def _container(plan: Plan, python: str, variables: Iterable[str]) -> dict[str, Any]:
+def _container(plan: Plan, python: str) -> dict[str, Any]:
     """Return the job's own command.
 
     If its results are collected, a few lines of Python run the command.
     """
     role = plan.role
-    refuse_reinterpreted(role, wrapped=plan.wrapped, variables=variables)
+    refuse_reinterpreted(role, wrapped=plan.wrapped)
     made: dict[str, Any] = {"image": role.image}
     if plan.wrapped:
         made["command"] = [python, "-c", inline_source(), _encoded(plan)]
@@ -241,36 +205,3 @@ def shown_component(component: Mapping[str, Any]) -> str:
         if isinstance(words, list) and all(isinstance(word, str) for word in words):
             container[part] = masked_args(words)
     return component_yaml({**component, "implementation": {"container": container}})
-
-
-def dry_run_component(
-    source: Any,
-    *,
-    name: str | None = None,
-    component_args: Mapping[str, Any] | None = None,
-    inputs: Inputs | None = None,
-    results: Results | None = None,
-    python: str = "python3",
-    **settings: Unpack[TaskOptions],
-) -> str:
-    """Return the YAML of a component for a person, masked as `shown_component` says.
-
-    Args:
-        source: as in `component_from_app`, and likewise the other arguments.
-        name: likewise.
-        component_args: likewise.
-        inputs: likewise.
-        results: likewise.
-        python: likewise.
-        settings: likewise.
-
-    Raises:
-        UnsupportedFeature: for what one component cannot express, by field name.
-        SpecError: for a wrong source, argument or input.
-        ConfigError: for a wrong option.
-    """
-    plan = make_plan(
-        source, name=name, component_args=component_args, inputs=inputs, results=results
-    )
-    made = TaskSettings.of(plan.app, **settings)
-    return shown_component(_component(plan, python, made))

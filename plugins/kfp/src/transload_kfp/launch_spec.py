@@ -22,7 +22,6 @@ from transload.runner import Cluster
 from transload.specs import AppState, InvalidRunConfigException
 from transload_kfp.fields import field_at
 from transload_kfp.ports import InputPort, OutputPort
-from transload_kfp.settings import TaskSettings
 
 if TYPE_CHECKING:
     from transload.runner import AppResults
@@ -52,7 +51,6 @@ class LaunchSpec:
         cluster: `Cluster.to_dict` of where the job runs, where it is defined here, or None if the
             launcher's image knows it.
         inherit_env: give the job the launcher's whole environment.
-        dry_run: print what would be submitted, and end.
     """
 
     launch: dict[str, Any]
@@ -62,7 +60,6 @@ class LaunchSpec:
     outputs: list[OutputPort] = field(default_factory=list)
     cluster: dict[str, Any] | None = None
     inherit_env: bool = False
-    dry_run: bool = False
 
     def __post_init__(self) -> None:
         self.execution_options()
@@ -89,7 +86,6 @@ class LaunchSpec:
             "outputs": [[port.source, port.name, port.type, port.key] for port in self.outputs],
             "cluster": self.cluster,
             "inherit_env": self.inherit_env,
-            "dry_run": self.dry_run,
         }
         try:
             return base64.b64encode(json.dumps(data, sort_keys=True).encode()).decode()
@@ -171,43 +167,38 @@ class LaunchSpec:
         return {port.name: _typed(port, results.value(port.source, port.key)) for port in values}
 
 
-_OPTIONS: Final = {each.name for each in fields(ExecutionOptions)} - {"resubmit_on"}
+OPTIONS: Final = [each.name for each in fields(ExecutionOptions) if each.name != "resubmit_on"]
+"""What a user may say of how a job is run."""
 
 
-def how_and_where(
-    given: Mapping[str, Any], cluster: Cluster | Mapping[str, Any] | None
-) -> tuple[dict[str, Any], dict[str, Any] | None, TaskSettings]:
-    """Divide a user's settings into those of the run, the cluster, and the task.
-
-    A cluster's ``k8s:`` secrets become variables of the task.
+def cluster_of(
+    given: Cluster | Mapping[str, Any] | None,
+) -> tuple[dict[str, Any] | None, dict[str, str]]:
+    """Return a cluster as JSON values, and its Kubernetes secrets, which are variables of the task.
 
     Returns:
-        How the job is run, the cluster as JSON values, and the task's own settings.
+        The cluster, if one is given, and variable → ``k8s:SECRET/KEY``.
 
     Raises:
-        ConfigError: for an unknown setting, a wrong value, or what is no cluster.
+        ConfigError: for what is no cluster, or a secret that names no key.
     """
-    options = {name: value for name, value in given.items() if name in _OPTIONS}
-    own = {name: value for name, value in given.items() if name not in _OPTIONS}
-    made = TaskSettings().updated(_OPTIONS, **own)
-    if cluster is None:
-        return options, None, made
-    found = cluster if isinstance(cluster, Cluster) else Cluster.from_dict(cluster)
+    if given is None:
+        return None, {}
+    found = given if isinstance(given, Cluster) else Cluster.from_dict(given)
     sources = dict(found.secrets)
-    variables: dict[str, tuple[str, str]] = {}
+    variables: dict[str, str] = {}
     for setting, source in found.secrets.items():
         kind, _, place = source.partition(":")
         if kind != "k8s":
             continue
-        secret, _, key = place.partition("/")
-        if not key:
+        if not place.partition("/")[2]:
             raise ConfigError(
                 f"cluster {found.name!r}: secrets[{setting!r}]={source!r}: must be k8s:SECRET/KEY"
             )
         variable = f"TRANSLOAD_CLUSTER_{setting.upper()}"
         sources[setting] = f"env:{variable}"
-        variables[variable] = (secret, key)
-    return options, replace(found, secrets=sources).to_dict(), made.updated(secrets=variables)
+        variables[variable] = source
+    return replace(found, secrets=sources).to_dict(), variables
 
 
 def check_run_options(cfg: Mapping[str, CfgVal], scheduler: str | None) -> None:

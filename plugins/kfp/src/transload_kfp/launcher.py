@@ -3,33 +3,36 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from keyword import iskeyword
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Unpack, get_args, get_origin
 
 from transload.components import Component, Parameter, as_component
 from transload.errors import ConfigError, SpecError
 from transload.pipelines import (
-    JOB_SETTINGS,
+    SETTINGS,
     ExecutionSettings,
     Launch,
     OverrideOptions,
     read_settings,
 )
-from transload.specs import AppDef, CfgVal, Environment, Workspace
+from transload.specs import AppDef, CfgVal, Environment, Workspace, nearest
 from transload.specs.checks import check_given, shorten
 from transload_kfp.fields import field_at, field_type, option_path
 from transload_kfp.launch_spec import (
     IDENTITY,
     KEY,
+    OPTIONS,
     PARENT,
     LaunchSpec,
     check_run_options,
-    how_and_where,
+    cluster_of,
 )
 from transload_kfp.names import component_name, port_names
 from transload_kfp.plan import Inputs, found_here, with_arguments
+from transload_kfp.pod import use_secrets
 from transload_kfp.ports import (
     KFP_TYPES,
     OUTPUTS,
@@ -40,20 +43,18 @@ from transload_kfp.ports import (
     input_type,
     output_ports,
 )
-from transload_kfp.settings import TaskOptions, TaskSettings
 
 if TYPE_CHECKING:
     from transload.runner import Cluster
     from transload_kfp.component import AppComponent
 
-Form = Literal["python", "container"]
 HANDLE: Final = "handle"
 PUBLIC: Final = "python:3.11-slim"
 """An image with Python, for tasks that install all they need."""
 
 
-class LauncherSettings(ExecutionSettings, TaskOptions, total=False):
-    """Settings of a launcher, for the launch, how the job is run, and the launcher's own tasks."""
+class LauncherSettings(ExecutionSettings, total=False):
+    """Settings of a launcher: of the launch, and of how the job is run."""
 
     cfg: Mapping[str, CfgVal]
     tracker_base: str | None
@@ -62,22 +63,6 @@ class LauncherSettings(ExecutionSettings, TaskOptions, total=False):
     environment: Environment | str | None
     overrides: OverrideOptions | None
     inherit_env: bool
-    dry_run: bool
-
-
-class LauncherOptions(LauncherSettings, total=False):
-    """The arguments of `launcher_from_app` beside what is to run, described there."""
-
-    command: Sequence[str] | None
-    scheduler: str | None
-    cluster: Cluster | Mapping[str, Any] | None
-    name: str | None
-    component_args: Mapping[str, Any] | None
-    inputs: Inputs | None
-    results: Results | None
-    form: Form
-    image: str | None
-    packages: Sequence[str]
 
 
 def launcher_from_app(
@@ -90,7 +75,6 @@ def launcher_from_app(
     component_args: Mapping[str, Any] | None = None,
     inputs: Inputs | None = None,
     results: Results | None = None,
-    form: Form = "container",
     image: str | None = None,
     packages: Sequence[str] = (),
     **settings: Unpack[LauncherSettings],
@@ -118,32 +102,21 @@ def launcher_from_app(
             field (``"roles[trainer].num_replicas"``, ``"resource.cpu"``, ``"args[--lr]"``,
             ``"env[A]"``), a type (of the program's option of that name), or a pair of both.
         results: results, and files, that become outputs, as in `component_from_app`.
-        form: ``container`` (the image needs transload, this adapter and the scheduler's) or
-            ``python``, a lightweight Python component (the image needs KFP as well, and KFP's local
-            subprocess runner can run it).
-        image: of the launcher. Must be given, unless ``packages`` of the Python form bring this
-            adapter, or ``kfp.local`` runs tasks in this Python.
-        packages: installed when the Python form starts.
-        settings: of the launch, of how the job is run, and of the launcher's own tasks. Those of
-            the launch are ``cfg``, ``tracker_base``, ``workspace``, ``pass_env``, ``environment``
-            and ``overrides`` of `transload.pipelines.Launch`, and ``inherit_env``. The file of
-            ``environment`` is in the launcher's image. What ``overrides`` has is set over what the
-            job says, as ``{"image": …, "gpu": 1, "mem": "8G"}``
-            (`transload.pipelines.OverrideOptions`). With ``dry_run`` the launcher only prints
-            what would be submitted. For the others see `transload.pipelines.ExecutionOptions` and
-            `TaskSettings`.
+        image: of the launcher, with transload, this adapter and the scheduler's. Must be given,
+            unless ``packages`` bring this adapter, or ``kfp.local`` runs tasks in this Python.
+        packages: installed when a task starts.
+        settings: of the launch, and of how the job is run. Those of the launch are ``cfg``,
+            ``tracker_base``, ``workspace``, ``pass_env``, ``environment`` and ``overrides`` of
+            `transload.pipelines.Launch`, and ``inherit_env``. The file of ``environment`` is in the
+            launcher's image. What ``overrides`` has is set over what the job says, as
+            ``{"image": …, "gpu": 1, "mem": "8G"}`` (`transload.pipelines.OverrideOptions`). For the
+            others see `transload.pipelines.ExecutionOptions`.
 
     Raises:
         SpecError: for a wrong source, argument or input.
         ConfigError: for a wrong option or setting.
     """
-    if form not in get_args(Form):
-        raise ConfigError(f"form={form!r}: must be 'container' or 'python'")
-    if packages and form == "container":
-        raise ConfigError(
-            f"packages={list(packages)!r}: the container form installs nothing: give form='python'"
-        )
-    title, spec, made = _planned(
+    title, spec, secrets = _planned(
         source,
         command=command,
         scheduler=scheduler,
@@ -154,21 +127,13 @@ def launcher_from_app(
         **settings,
     )
     check_given(name=name)
-    title = name or title
-    if form == "container" and not image and _runs_in_this_python():
-        raise ConfigError(
-            "form='container': kfp.local runs tasks in this Python here (SubprocessRunner), and no "
-            "containers: give form='python', which needs no image here"
-        )
     where = launcher_image(image, packages)
     from transload_kfp.component import AppComponent
 
     names = {"key": KEY, **{port.source: port.name for port in spec.inputs}}
-    if form == "container":
-        component = _container(spec, title, where)
-    else:
-        component = _python(spec, title, where, packages).component_spec
-    return AppComponent(component, names, IDENTITY, made)
+    content = _content(spec, name or title, program("launch", spec.encode(), where, packages))
+    prepare = partial(use_secrets, secrets=secrets)
+    return AppComponent(content, names, IDENTITY, prepare, show=partial(_shown, spec))
 
 
 def launcher_image(
@@ -225,14 +190,13 @@ def _planned(
     inputs: Inputs | None = None,
     results: Results | None = None,
     **settings: Unpack[LauncherSettings],
-) -> tuple[str, LaunchSpec, TaskSettings]:
-    """Return the job's name, what the component carries, and the settings of its tasks."""
-    given: dict[str, Any] = dict(settings)
-    inherit_env = given.pop("inherit_env", False)
-    dry_run = given.pop("dry_run", False)
-    launched: dict[str, Any] = {name: given.pop(name) for name in _LAUNCH if name in given}
-    _refuse_settings_of_jobs(given)
-    options, where_to, made = how_and_where(given, cluster)
+) -> tuple[str, LaunchSpec, dict[str, str]]:
+    """Return the job's name, what the component carries, and the secrets of its tasks."""
+    options: dict[str, Any] = dict(settings)
+    inherit_env = options.pop("inherit_env", False)
+    launched: dict[str, Any] = {name: options.pop(name) for name in _LAUNCH if name in options}
+    refuse_unknown(options, (*_LAUNCH, "inherit_env", "component_args"))
+    where_to, secrets = cluster_of(cluster)
     if where_to is not None:
         if scheduler not in (None, where_to["name"]):
             raise ConfigError(
@@ -256,20 +220,16 @@ def _planned(
     else:
         component = as_component(found_here(launch.component, launch.folder))
         ports = _argument_ports(component, launch.args, inputs)
-    outputs = []
-    if not dry_run:
-        outputs = output_ports(results, [HANDLE])
     spec = LaunchSpec(
         launch=launch.to_dict(),
         options=options,
         inputs=ports,
         paths=paths,
-        outputs=outputs,
+        outputs=output_ports(results, [HANDLE]),
         cluster=where_to,
         inherit_env=inherit_env,
-        dry_run=dry_run,
     )
-    return launch.name, spec, made
+    return launch.name, spec, secrets
 
 
 _WHERE_THE_LAUNCHER_IS: Final = (None, "local", "local_cwd")
@@ -306,45 +266,35 @@ def _refuse_unseen_artifacts(
 _LAUNCH: Final = ("cfg", "tracker_base", "workspace", "pass_env", "environment", "overrides")
 
 
-def _refuse_settings_of_jobs(given: Mapping[str, Any]) -> None:
-    """Refuse what a job has and the task that launches it has not, and say where it goes."""
-    own = TaskOptions.__annotations__
-    for name, value in given.items():
-        if name in JOB_SETTINGS and name not in own:
-            raise ConfigError(
-                f"{name}={shorten(value)}: no setting of the task that launches the job; of the "
-                f"job: overrides={{{name!r}: {shorten(value)}}}"
-            )
-
-
-def dry_run_launcher(
-    source: Any = None,
-    *,
-    arguments: Mapping[str, Any] | None = None,
-    **options: Unpack[LauncherOptions],
-) -> str:
-    """Return the request that a launcher would submit, as text for a person.
-
-    It touches nothing outside of this process. Below it are the component's inputs and outputs.
-    While an input without a default is open, the job cannot be built. Then these are all there is.
+def refuse_unknown(given: Mapping[str, Any], others: Sequence[str]) -> None:
+    """Refuse what is no option of how a job is run, and say where it goes.
 
     Args:
-        source: an AppDef, its JSON, or a component (name or function).
-        arguments: input → value.
-        options: arguments of `launcher_from_app`.
+        given: the options.
+        others: what the user may give besides, for the message.
 
     Raises:
-        SpecError: for a wrong source, argument or input.
-        ConfigError: for a wrong option.
+        ConfigError: with the nearest name.
     """
+    for name, value in given.items():
+        if name in OPTIONS:
+            continue
+        if name in SETTINGS:
+            raise ConfigError(
+                f"{name}={shorten(value)}: is set in the job: overrides={{{name!r}: "
+                f"{shorten(value)}}}; or in the task that launches it, by KFP's own calls on what "
+                "the component returns, such as task.set_retry(2)"
+            )
+        meant = "component_args" if name == "args" else name
+        raise ConfigError(f"unknown setting {name!r}: {nearest(meant, [*OPTIONS, *others])}")
+
+
+def _shown(spec: LaunchSpec, arguments: Mapping[str, Any]) -> str:
+    """Return the request that a launcher would submit, and its inputs and outputs, without values."""
     from transload_kfp.task import step_of
 
-    given: dict[str, Any] = dict(options)
-    for name in ("name", "form", "image", "packages", "dry_run"):
-        given.pop(name, None)  # of the component, not of what it submits
-    _, spec, _ = _planned(source, **given)
     named = {port.source: port.name for port in spec.inputs}
-    values = {named.get(name, name): value for name, value in (arguments or {}).items()}
+    values = {named.get(name, name): value for name, value in arguments.items()}
     missing = [port.name for port in spec.inputs if not port.optional and port.name not in values]
     if missing:
         shown = f"the job is built when the pipeline runs: {', '.join(missing)} must be given"
@@ -517,114 +467,50 @@ def _kind(annotation: Any) -> type:
     return _kind(others[0]) if is_optional else str
 
 
-# -- the container form
+# -- the component
 
 
-def _container(spec: LaunchSpec, title: str, image: str) -> dict[str, Any]:
+EXECUTOR: Final = "kfp.dsl.executor_main"
+"""KFP's own program for the tasks of Python functions, for which ours stands in.
+
+It is named in the command, since KFP's runner without containers takes no other component.
+"""
+
+
+def program(task: str, text: str, image: str, packages: Sequence[str]) -> dict[str, Any]:
+    """Return the container that runs ``python3 -m transload_kfp`` for a task.
+
+    Args:
+        task: which part of this adapter it is.
+        text: what it carries.
+        image: where it runs.
+        packages: installed before.
+    """
+    command = ["python3", "-m", "transload_kfp"]
+    if packages:
+        install = "python3 -m pip install --quiet --disable-pip-version-check"
+        line = f'{install} {shlex.join(packages)} && exec {shlex.join(command)} "$@"'
+        command = ["sh", "-c", line, "sh"]
+    return {"image": image, "command": [*command, task, text, EXECUTOR], "args": ["{{$}}"]}
+
+
+def _content(spec: LaunchSpec, title: str, container: dict[str, Any]) -> dict[str, Any]:
+    """Return a launcher as component YAML has it."""
     own = [InputPort(each, each) for each in IDENTITY]
     own += [InputPort(each, each, default="", optional=True) for each in (KEY, PARENT)]
-    given = [port.placeholder for port in spec.inputs if port.is_artifact]
-    made = [f"{{{{$.outputs.artifacts['{name}'].path}}}}" for name in spec.made_artifacts]
-    outputs = [port.to_dict() for port in spec.outputs if not port.is_artifact]
+    container["args"] += [made_path(name) for name in spec.made_artifacts]
+    container["args"] += [port.placeholder for port in spec.inputs if port.is_artifact]
+    outputs = [{"name": HANDLE, "type": "String", "description": "the job's handle"}]
+    outputs += [port.to_dict() for port in spec.outputs if not port.is_artifact]
     outputs += [{"name": name, "type": kind} for name, kind in spec.made_artifacts.items()]
-    if not spec.dry_run:
-        outputs.insert(0, {"name": HANDLE, "type": "String", "description": "the job's handle"})
     return {
         "name": component_name(title),
         "inputs": [port.to_dict() for port in (*spec.inputs, *own)],
         "outputs": outputs,
-        "implementation": {
-            "container": {
-                "image": image,
-                "command": ["python3", "-m", "transload_kfp", spec.encode()],
-                "args": ["{{$}}", *made, *given],
-            }
-        },
+        "implementation": {"container": container},
     }
 
 
-# -- the Python form
-
-
-def _python(spec: LaunchSpec, title: str, image: str, packages: Sequence[str]) -> Any:
-    from transload_kfp.component import python_component
-
-    function = component_name(title).replace("-", "_")
-    if iskeyword(function):
-        function = f"{function}_app"
-    return python_component(_source(spec, function), function, image, packages)
-
-
-def _source(spec: LaunchSpec, function: str) -> str:
-    """Return the source of the Python form, which is a function that calls the launcher."""
-    outputs = [(port.name, _PYTHON[port.type]) for port in spec.outputs if not port.is_artifact]
-    if spec.dry_run:
-        outputs = []
-    else:
-        outputs.insert(0, (HANDLE, "str"))
-    context = {name.removeprefix("transload_"): name for name in (*IDENTITY, KEY)}
-    context["parent"] = PARENT
-    given = {port.name: _value_of(port) for port in spec.inputs}
-    made = {name: name for name in spec.made_artifacts}
-    call = f'"{spec.encode()}", {_dict_source(given)}, _context, {_dict_source(made)}'
-    body = [
-        # names of its own begin with "_", which no input's does
-        "    from transload_kfp.task import launch_in_component as _launch",
-        f"    _context = {_dict_source(context)}",
-        f"    _found = _launch({call})",
-    ]
-    arrow = ""
-    if outputs:
-        names = ", ".join(name for name, _ in outputs)
-        fields = ", ".join(f'("{name}", {kind})' for name, kind in outputs)
-        body.append("    from collections import namedtuple as _tuple")
-        body.append(f'    return _tuple("Outputs", "{names}")(**_found)')
-        arrow = f' -> NamedTuple("Outputs", [{fields}])'
-    head = [f"def {function}(", *_parameters_source(spec), f"){arrow}:"]
-    return "\n".join([*head, *body]) + "\n"
-
-
-def _parameters_source(spec: LaunchSpec) -> list[str]:
-    """Return a line for each parameter of the Python form. Those with a default come last."""
-    lines = [f"    {name}: str," for name in IDENTITY]
-    for port in spec.inputs:
-        if not port.optional:
-            lines.append(f"    {port.name}: {_annotation(port)},")
-    for name, kind in spec.made_artifacts.items():
-        lines.append(f"    {name}: dsl.Output[dsl.{kind}],")
-    for port in spec.inputs:
-        if port.optional:
-            lines.append(f"    {port.name}: {_annotation(port)} = {_default(port)},")
-    lines += [f'    {name}: str = "",' for name in (KEY, PARENT)]
-    return lines
-
-
-def _dict_source(names: Mapping[str, str]) -> str:
-    """Return the source of a dict from the expression of each key."""
-    items = [f'"{key}": {expression}' for key, expression in names.items()]
-    return f"{{{', '.join(items)}}}"
-
-
-def _value_of(port: InputPort) -> str:
-    """Return the expression for an input's value, or for the path of an artifact."""
-    return f"{port.name}.path" if port.is_artifact else port.name
-
-
-_PYTHON: Final = {called: kind.__name__ for kind, called in KFP_TYPES.items()}
-
-
-def _annotation(port: InputPort) -> str:
-    if port.is_artifact:
-        return f"dsl.Input[dsl.{port.type}]"
-    kind = _PYTHON[port.type]
-    if port.optional and port.default is None:
-        return f"Optional[{kind}]"
-    return kind
-
-
-def _default(port: InputPort) -> str:
-    if port.default is None:
-        return "None"
-    if port.type == "String":
-        return repr(port.default)
-    return {"true": "True", "false": "False"}.get(port.default, port.default)
+def made_path(name: str) -> str:
+    """Return what stands for the path of an artifact that comes out."""
+    return f"{{{{$.outputs.artifacts['{name}'].path}}}}"

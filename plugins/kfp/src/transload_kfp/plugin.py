@@ -10,9 +10,3 @@ from transload.plugins.hookspecs import Register
 def transload_adapters(register: Register) -> None:
     """Register the adapter."""
     register("kfp", "transload_kfp.adapter:adapter")
-
-
-@hookimpl
-def transload_cli_commands(register: Register) -> None:
-    """Add ``transload kfp``."""
-    register("kfp", "transload_kfp.cli:command")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NoReturn
 
 from transload.errors import SpecError, UnsupportedFeature
@@ -132,7 +132,12 @@ def refuse_inexpressible(app: AppDef) -> None:
     role = app.roles[0]
     path = "roles[0]"
     _check_text(f"{path}.image", role.image, set())
-    refuse_timed_retries(app, role.max_retries)
+    if app.timeout is not None and role.max_retries:
+        _refuse(
+            "timeout",
+            "a time limit holds for each try, not for all of them; set max_retries to 0, or "
+            f"{LAUNCHER}",
+        )
     for name, (is_asked_for, why) in _IMPOSSIBLE.items():
         if is_asked_for(role):
             _refuse(f"{path}.{name}", f"{why}; {LAUNCHER}")
@@ -165,38 +170,19 @@ def refuse_inexpressible(app: AppDef) -> None:
             )
 
 
-def refuse_timed_retries(app: AppDef, retries: int) -> None:
-    """Refuse a time limit together with retries, whoever asks for them.
-
-    Args:
-        app: the app definition.
-        retries: how often a task of it is tried again.
-
-    Raises:
-        UnsupportedFeature: by field name.
-    """
-    if app.timeout is not None and retries:
-        _refuse(
-            "timeout",
-            "a time limit holds for each try, not for all of them; set max_retries and retries to "
-            f"0, or {LAUNCHER}",
-        )
-
-
-def refuse_reinterpreted(role: Role, *, wrapped: bool, variables: Iterable[str] = ()) -> None:
+def refuse_reinterpreted(role: Role, *, wrapped: bool) -> None:
     """Refuse texts that Kubeflow Pipelines would not take literally.
 
     Args:
         role: the role, with marks in place of inputs.
         wrapped: whether the command travels encoded, so that KFP does not read it. Plain variables
             never do.
-        variables: names of variables that the container has besides the role's.
     """
     texts = {}
     if not wrapped:
         texts["entrypoint"] = role.entrypoint
         texts |= {f"args[{k}]": arg for k, arg in enumerate(role.args)}
-    known = {*role.env, *role.secrets, *variables}
+    known = {*role.env, *role.secrets}
     for where, text in texts.items():
         _check_text(f"roles[0].{where}", text, known)
     for name, text in role.env.items():

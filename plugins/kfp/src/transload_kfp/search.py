@@ -5,80 +5,54 @@ Each round of the pipeline is a suggestion, a loop over its trials, and a sum.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Unpack
 
 from transload.pipelines import ExecutionSettings
 from transload.specs.checks import as_list
-from transload_kfp.launch_spec import check_run_options, how_and_where
-from transload_kfp.launcher import launcher_image
+from transload_kfp.launch_spec import check_run_options, cluster_of
+from transload_kfp.launcher import launcher_image, program, refuse_unknown
 from transload_kfp.names import component_name
+from transload_kfp.pod import use_secrets
+from transload_kfp.ports import InputPort
 from transload_kfp.search_steps import encode_search
-from transload_kfp.settings import TaskOptions, TaskSettings
 from transload_search import Search
 
 if TYPE_CHECKING:
+    from kfp.dsl import PipelineTask
+
     from transload.runner import Cluster
     from transload_kfp.component import AppComponent
 
+_IDENTITY: Final = ("transload_job_id", "transload_job_name")
+_NEEDS: Final = ("kfp", "search")
 # A loop's body gets nothing but its item: KFP's local runner puts the item in the place of every
 # upstream output there, and loops only over an output called Output. So an item says which trial it
 # is and where.
-_SUGGEST: Final = """
-def suggest_trials(
-    search: str, tracker_base: str, own: bool, round: int, transload_job_id: str, transload_job_name: str
-) -> List[str]:
-    from transload_kfp.search_steps import Steps, ending, run_base
-    base = run_base(tracker_base, transload_job_id, transload_job_name, own=own)
-    return ending(lambda: Steps(search, base).suggest(int(round)))
-"""
-_TRIAL: Final = """
-def run_trial(
-    search: str, round: int, trial: str, transload_job_id: str, metrics: dsl.Output[dsl.Metrics]
-) -> str:
-    import json
-    from transload_kfp.search_steps import Steps, base_of, ending
-    steps = ending(lambda: Steps(search, base_of(trial), transload_job_id))
-    found = ending(lambda: steps.run_trial(int(round), trial))
-    for name in ("index", "value"):
-        if found.get(name) is not None:
-            metrics.log_metric(name, found[name])
-    return json.dumps(found)
-"""
-_OBSERVE: Final = """
-def observe_trials(
-    search: str, outcomes: List[str], last: bool, metrics: dsl.Output[dsl.Metrics]
-) -> NamedTuple("Outputs", [("best", str), ("base", str)]):
-    import json
-    from collections import namedtuple
-    from transload_kfp.search_steps import Steps, best_text, ending, log_best
-    base = json.loads(outcomes[0])["base"]
-    ledger = ending(lambda: Steps(search, base).ledger)
-    summary = ending(ledger.finish) if last else ledger.summary()
-    log_best(metrics, summary)
-    return namedtuple("Outputs", "best base")(best_text(summary), base)
-"""
-_ALL: Final = """
-def run_search(
-    search: str, tracker_base: str, own: bool, transload_job_id: str, transload_job_name: str,
-    metrics: dsl.Output[dsl.Metrics],
-) -> NamedTuple("Outputs", [("best", str), ("base", str)]):
-    from collections import namedtuple
-    from transload_kfp.search_steps import Steps, best_text, ending, log_best, run_base
-    base = run_base(tracker_base, transload_job_id, transload_job_name, own=own)
-    summary = ending(lambda: Steps(search, base, transload_job_id).run_all())
-    log_best(metrics, summary)
-    return namedtuple("Outputs", "best base")(best_text(summary), base)
-"""
+_STEPS: Final[Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]]] = {
+    "suggest-trials": (
+        {"tracker_base": "String", "own": "Boolean", "round": "Integer"},
+        {"Output": "List"},
+    ),
+    "run-trial": (
+        {"round": "Integer", "trial": "String"},
+        {"Output": "String", "metrics": "Metrics"},
+    ),
+    "observe-trials": (
+        {"outcomes": "List", "last": "Boolean"},
+        {"best": "String", "base": "String", "metrics": "Metrics"},
+    ),
+    "run-search": (
+        {"tracker_base": "String", "own": "Boolean"},
+        {"best": "String", "base": "String", "metrics": "Metrics"},
+    ),
+}
+"""The inputs and outputs of each kind of task."""
 
-
-_IDENTITY: Final = ("transload_job_id", "transload_job_name")
-_NEEDS: Final = ("kfp", "search")
-
-
-class SearchSettings(ExecutionSettings, TaskOptions, total=False):
-    """Settings of a search, for how each trial's job is run, and for every task."""
+EachTask = Callable[["PipelineTask"], object]
+"""Called with a task, to set by KFP's own calls what it needs."""
 
 
 def search_pipeline(
@@ -92,7 +66,8 @@ def search_pipeline(
     cluster: Cluster | Mapping[str, Any] | None = None,
     pass_env: Sequence[str] = (),
     inherit_env: bool = False,
-    **settings: Unpack[SearchSettings],
+    each_task: EachTask | None = None,
+    **settings: Unpack[ExecutionSettings],
 ) -> Any:
     """Return a pipeline that runs a search, with each trial as a task.
 
@@ -108,16 +83,17 @@ def search_pipeline(
         name: name of the pipeline, by default the component's.
         own: each run searches anew, in a folder of its own below the base. With False, runs go on
             with one search.
-        image: of the tasks. It needs KFP, this adapter and the scheduler's. Must be given, unless
-            ``packages`` bring this adapter and transload-search.
+        image: of the tasks, with this adapter, transload-search and the scheduler's plugin. Must be
+            given, unless ``packages`` bring them.
         packages: installed when a task starts.
         cluster: where the trials' jobs run, in place of ``search.scheduler``, as in
             `launcher_from_app`.
         pass_env: variables of the tasks that the jobs get, by patterns: ``["HF_*"]``.
         inherit_env: give the jobs the tasks' whole environment.
-        settings: of how each trial's job is run, see `transload.pipelines.ExecutionOptions`, and of
-            every task, see `TaskSettings`: ``secrets`` for the tracker base, for example. With
-            ``retries`` a task reattaches to its trial's job, and does not run it twice.
+        each_task: called with each task of the pipeline, to set by KFP's own calls what it needs,
+            such as secrets for the tracker base. A task that is tried again reattaches to its
+            trial's job, and does not run it twice.
+        settings: of how each trial's job is run, see `transload.pipelines.ExecutionOptions`.
 
     Raises:
         SpecError: if the search's component cannot be found again elsewhere, or there is no image.
@@ -125,21 +101,15 @@ def search_pipeline(
     """
     from kfp import dsl
 
-    from transload_kfp.component import python_component
-
-    text, made = _carried(search, cluster, settings, pass_env, inherit_env=inherit_env)
+    text, secrets = _carried(search, cluster, settings, pass_env, inherit_env=inherit_env)
     where = launcher_image(image, packages, _NEEDS)
     steps = [
-        _step(python_component(source, function, where, packages), made, {"search": text})
-        for source, function in (
-            (_SUGGEST, "suggest_trials"),
-            (_TRIAL, "run_trial"),
-            (_OBSERVE, "observe_trials"),
-        )
+        _step(each, text, where, packages, partial(_prepared, secrets=secrets))
+        for each in ("suggest-trials", "run-trial", "observe-trials")
     ]
 
     def run(tracker_base: str = tracker_base) -> str:
-        return _rounds(search, steps, tracker_base, own=own)
+        return _rounds(search, steps, tracker_base, own=own, each_task=each_task)
 
     run.__annotations__ = {"tracker_base": str, "return": str}
     return dsl.pipeline(run, name=component_name(name or f"search-{_title(search)}"))
@@ -148,31 +118,64 @@ def search_pipeline(
 def _carried(
     search: Search,
     cluster: Cluster | Mapping[str, Any] | None,
-    settings: SearchSettings,
+    settings: ExecutionSettings,
     pass_env: Sequence[str],
     *,
     inherit_env: bool,
-) -> tuple[str, TaskSettings]:
-    """Return what the tasks of a search carry, and their settings."""
-    options, where, made = how_and_where(settings, cluster)
+) -> tuple[str, dict[str, str]]:
+    """Return what the tasks of a search carry, and their secrets."""
+    refuse_unknown(settings, ("pass_env", "inherit_env", "each_task"))
+    where, secrets = cluster_of(cluster)
     check_run_options(search.cfg, search.scheduler if where is None else where["kind"])
     if where is not None:
         search = replace(search, scheduler=where["name"])
     if pass_env:
         search = replace(search, cfg={**search.cfg, "pass_env": as_list(pass_env, "pass_env")})
-    return encode_search(search, options, cluster=where, inherit_env=inherit_env), made
+    return encode_search(search, settings, cluster=where, inherit_env=inherit_env), secrets
 
 
-def _step(loaded: Any, settings: TaskSettings, constants: Mapping[str, Any]) -> AppComponent:
+def _step(
+    name: str,
+    text: str,
+    image: str,
+    packages: Sequence[str],
+    prepare: EachTask,
+    constants: Mapping[str, Any] | None = None,
+) -> AppComponent:
+    """Return the component of a kind of task."""
     from transload_kfp.component import AppComponent
 
-    spec = loaded.component_spec
-    return AppComponent(
-        spec, {}, [each for each in _IDENTITY if each in spec.inputs], settings, constants
-    )
+    takes, makes = _STEPS[name]
+    identity = [] if name == "observe-trials" else _IDENTITY
+    inputs = [InputPort(each, each, kind) for each, kind in takes.items()]
+    inputs += [InputPort(each, each) for each in identity]
+    content = {
+        "name": name,
+        "inputs": [port.to_dict() for port in inputs],
+        "outputs": [{"name": each, "type": kind} for each, kind in makes.items()],
+        "implementation": {"container": program(name, text, image, packages)},
+    }
+    made = AppComponent(content, {}, identity, prepare, constants)
+    outputs = made.component_spec.outputs
+    if "output" in outputs:
+        outputs["Output"] = outputs.pop("output")  # component YAML has small letters only
+    return made
 
 
-def _rounds(search: Search, steps: Sequence[AppComponent], tracker_base: Any, *, own: bool) -> Any:
+def _prepared(task: PipelineTask, *, secrets: Mapping[str, str]) -> None:
+    """Give a task of a search what it needs. Its results are never taken from the cache."""
+    task.set_caching_options(False)
+    use_secrets(task, secrets)
+
+
+def _rounds(
+    search: Search,
+    steps: Sequence[AppComponent],
+    tracker_base: Any,
+    *,
+    own: bool,
+    each_task: EachTask | None,
+) -> Any:
     """Make the tasks of every round, in a pipeline function.
 
     Return the last one's output ``best``.
@@ -180,30 +183,29 @@ def _rounds(search: Search, steps: Sequence[AppComponent], tracker_base: Any, *,
     from kfp import dsl
 
     suggest, trial, observe = steps
+
+    def labelled(task: Any, label: str) -> Any:
+        task.set_display_name(label)
+        if each_task is not None:
+            each_task(task)
+        return task
+
     rounds = -(-search.trials // search.parallelism)
     base = last = None
     for number in range(rounds):
-        is_last = number == rounds - 1
+        title = f"round {number}"
         where: dict[str, Any] = {"tracker_base": tracker_base, "own": own}
         if base is not None:
             where = {"tracker_base": base, "own": False}
-        first = _labelled(suggest, suggest(round=number, **where), f"round {number}: suggest")
+        first = labelled(suggest(round=number, **where), f"{title}: suggest")
         with dsl.ParallelFor(first.output, parallelism=search.parallelism) as item:
-            each = _labelled(trial, trial(round=number, trial=item), f"round {number}: trial")
+            each = labelled(trial(round=number, trial=item), f"{title}: trial")
         outcomes = dsl.Collected(each.outputs["Output"])
-        last = _labelled(
-            observe, observe(outcomes=outcomes, last=is_last), f"round {number}: observe"
-        )
+        is_last = number == rounds - 1
+        last = labelled(observe(outcomes=outcomes, last=is_last), f"{title}: observe")
         base = last.outputs["base"]
     assert last is not None
     return last.outputs["best"]
-
-
-def _labelled(step: AppComponent, task: Any, label: str) -> Any:
-    """Show a task of a step under a label. What the user has set of it stays."""
-    if step.settings.caching is None:
-        task.set_caching_options(False)
-    return task.set_display_name(step.settings.display_name or label)
 
 
 def search_component(
@@ -216,7 +218,7 @@ def search_component(
     cluster: Cluster | Mapping[str, Any] | None = None,
     pass_env: Sequence[str] = (),
     inherit_env: bool = False,
-    **settings: Unpack[SearchSettings],
+    **settings: Unpack[ExecutionSettings],
 ) -> AppComponent:
     """Return a component that runs a whole search in one task.
 
@@ -232,17 +234,17 @@ def search_component(
         cluster: likewise.
         pass_env: likewise.
         inherit_env: give the jobs the task's whole environment.
-        settings: as in `search_pipeline`, of the one task.
+        settings: as in `search_pipeline`.
 
     Raises:
         SpecError: if the search's component cannot be found again elsewhere, or there is no image.
         ConfigError: for a wrong setting.
     """
-    from transload_kfp.component import python_component
-
-    text, made = _carried(search, cluster, settings, pass_env, inherit_env=inherit_env)
-    loaded = python_component(_ALL, "run_search", launcher_image(image, packages, _NEEDS), packages)
-    return _step(loaded, made, {"search": text, "tracker_base": tracker_base, "own": own})
+    text, secrets = _carried(search, cluster, settings, pass_env, inherit_env=inherit_env)
+    where = launcher_image(image, packages, _NEEDS)
+    prepare = partial(_prepared, secrets=secrets)
+    constants = {"tracker_base": tracker_base, "own": own}
+    return _step("run-search", text, where, packages, prepare, constants)
 
 
 def _title(search: Search) -> str:

@@ -9,17 +9,16 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-import math
 import posixpath
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from transload.errors import SpecError, TransloadError
 from transload.pipelines import Ending, ExecutionOptions
-from transload_kfp.inline import say
+from transload_kfp.inline import artifacts_of, metrics_of, report, say
 from transload_kfp.run_watch import RunWatch
 from transload_kfp.states import ENDINGS
 from transload_kfp.step import KfpStep, TaskFailed, end_asked_for, failing_the_task, runner_of
@@ -163,45 +162,84 @@ class Steps:
             self._run.stop()
 
 
-def base_of(item: str) -> str:
-    """Return the search's tracker base that an item of a loop names."""
-    return item.partition("@")[2]
+def main(task: str, text: str, request: dict[str, Any]) -> None:
+    """Run a task of a search.
+
+    Args:
+        task: which kind.
+        text: what `encode_search` returned.
+        request: KFP's executor input.
+
+    Raises:
+        TaskFailed: with the exit code.
+    """
+    with failing_the_task():
+        outputs, metrics = _TASKS[task](text, request["inputs"]["parameterValues"])
+    artifacts = artifacts_of(request, {"metrics": metrics_of({"all": metrics})})
+    report(request, {"parameterValues": outputs, "artifacts": artifacts})
 
 
-def run_base(base: str, job_id: str, job_name: str, *, own: bool) -> str:
+Done = tuple[dict[str, Any], dict[str, Any]]
+"""The outputs of a task, and its metrics."""
+
+
+def _suggest(text: str, inputs: Mapping[str, Any]) -> Done:
+    return {"Output": Steps(text, _own_base(inputs)).suggest(int(inputs["round"]))}, {}
+
+
+def _run_trial(text: str, inputs: Mapping[str, Any]) -> Done:
+    item = inputs["trial"]
+    _, _, base = item.partition("@")
+    found = Steps(text, base, inputs["transload_job_id"]).run_trial(int(inputs["round"]), item)
+    shown = {name: found[name] for name in ("index", "value") if found.get(name) is not None}
+    return {"Output": json.dumps(found)}, shown
+
+
+def _observe(text: str, inputs: Mapping[str, Any]) -> Done:
+    base = json.loads(inputs["outcomes"][0])["base"]
+    ledger = Steps(text, base).ledger
+    summary = ledger.finish() if inputs["last"] else ledger.summary()
+    return _summed_up(summary, base)
+
+
+def _run_all(text: str, inputs: Mapping[str, Any]) -> Done:
+    base = _own_base(inputs)
+    return _summed_up(Steps(text, base, inputs["transload_job_id"]).run_all(), base)
+
+
+_TASKS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Done]]] = {
+    "suggest-trials": _suggest,
+    "run-trial": _run_trial,
+    "observe-trials": _observe,
+    "run-search": _run_all,
+}
+
+
+def _own_base(inputs: Mapping[str, Any]) -> str:
     """Return the tracker base of a search in one run.
 
     It is a folder of the run's own, or the base itself.
     """
-    if not own:
+    base: str = inputs["tracker_base"]
+    if not inputs["own"]:
         return base
-    digest = hashlib.sha256(f"{job_id}/{job_name}".encode()).hexdigest()[:16]
+    run = f"{inputs['transload_job_id']}/{inputs['transload_job_name']}"
+    digest = hashlib.sha256(run.encode()).hexdigest()[:16]
     return posixpath.join(base, f"run-{digest}")
 
 
-def best_text(summary: Mapping[str, Any]) -> str:
-    """Return the best trial as JSON, with ``index``, ``parameters`` and ``value``.
+def _summed_up(summary: Mapping[str, Any], base: str) -> Done:
+    """Return the best trial as JSON, and how many trials have ended.
 
     It is ``{}`` if no trial has an objective.
     """
-    return json.dumps(summary["best"] or {})
-
-
-def log_best(metrics: Any, summary: Mapping[str, Any]) -> None:
-    """Write the best trial and how many have ended into a Metrics artifact."""
     ended = [row for row in summary["trials"] if row["state"]]
-    metrics.log_metric("trials", len(ended))
-    metrics.log_metric("failed", sum(row["values"] is None for row in ended))
+    metrics = {"trials": len(ended), "failed": sum(row["values"] is None for row in ended)}
     best = summary["best"]
-    if best is not None and math.isfinite(best["value"]):
-        metrics.log_metric(Search.from_dict(summary["search"]).objectives[0].name, best["value"])
-        metrics.log_metric("best_trial", best["index"])
-
-
-def ending(step: Callable[[], Any]) -> Any:
-    """Call a step. A failure becomes one line in the log and an exit code."""
-    with failing_the_task():
-        return step()
+    if best is not None:
+        metrics[Search.from_dict(summary["search"]).objectives[0].name] = best["value"]
+        metrics["best_trial"] = best["index"]
+    return {"best": json.dumps(best or {}), "base": base}, metrics
 
 
 def _sink_of(trial: SearchTrial) -> LogSink:

@@ -1,12 +1,10 @@
 """Run a launcher's task, with the inputs and outputs of Kubeflow Pipelines.
 
-The container form runs ``python3 -m transload_kfp SPEC EXECUTOR_INPUT PATH …``, which calls `main`.
-The Python form calls `launch_in_component` from a few generated lines. This imports no KFP.
+This imports no KFP.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -25,7 +23,6 @@ from transload_kfp.run_watch import RunWatch
 from transload_kfp.step import (
     NODE,
     KfpStep,
-    TaskFailed,
     failing_the_task,
     identity_of,
     place_of,
@@ -99,10 +96,6 @@ def run_task(
     """
     with failing_the_task():
         step = step_of(context, spec, arguments)
-        if spec.dry_run:
-            empty(made["results"].path)
-            print(repr(step.plan()), flush=True)  # noqa: T201
-            return {}
         with step.ending_with_its_task():
             results = step.run()
     job = Job(str(step.handle), step.runner)
@@ -162,40 +155,26 @@ def _fetch_files(
                 raise SpecError(f"{exc.args[0].partition(';')[0]}{there}") from exc
 
 
-def launch_in_component(
-    spec: str, arguments: Mapping[str, Any], context: Mapping[str, str], made: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Run the launcher inside a Python component, as `run_task` with the encoded spec."""
-    with failing_the_task():
-        decoded = LaunchSpec.decode(spec)
-    return run_task(decoded, arguments, context, made)
+def main(text: str, request: dict[str, Any], paths: Sequence[str]) -> None:
+    """Run a launcher's task.
 
+    Args:
+        text: the encoded spec.
+        request: KFP's executor input.
+        paths: of artifacts, made ones first.
 
-def main(words: list[str]) -> int:
-    """Run the container form.
-
-    The words are the encoded spec, KFP's executor input as JSON, and the paths of artifacts, made
-    ones first.
+    Raises:
+        TaskFailed: with the exit code.
     """
-    try:
-        with failing_the_task():
-            spec = LaunchSpec.decode(words[0])
-        request = json.loads(words[1])
-        paths = iter(words[2:])
-        inputs = request.get("inputs", {}).get("parameterValues", {})
-        made = {
-            name: SimpleNamespace(path=next(paths), metadata={}) for name in spec.made_artifacts
-        }
-        given = {
-            port.name: next(paths) if port.is_artifact else inputs.get(port.name)
-            for port in spec.inputs
-        }
-        context = {
-            each.removeprefix("transload_"): inputs.get(each) or "" for each in (*IDENTITY, KEY)
-        }
-        values = run_task(spec, given, {**context, "parent": inputs.get(PARENT) or ""}, made)
-    except TaskFailed as exc:
-        return int(exc.code or 0)
+    with failing_the_task():
+        spec = LaunchSpec.decode(text)
+    left = iter(paths)
+    inputs = request.get("inputs", {}).get("parameterValues", {})
+    made = {name: SimpleNamespace(path=next(left), metadata={}) for name in spec.made_artifacts}
+    given = {
+        port.name: next(left) if port.is_artifact else inputs.get(port.name) for port in spec.inputs
+    }
+    context = {each.removeprefix("transload_"): inputs.get(each) or "" for each in (*IDENTITY, KEY)}
+    values = run_task(spec, given, {**context, "parent": inputs.get(PARENT) or ""}, made)
     artifacts = artifacts_of(request, {name: each.metadata for name, each in made.items()})
     report(request, {"parameterValues": values, "artifacts": artifacts})
-    return 0
