@@ -40,8 +40,8 @@ def test_no_image_is_refused_when_compiling(monkeypatch: pytest.MonkeyPatch) -> 
         search_jobs.parabola, [Parameter("x", "float", -2, 4)], Objective("loss"), trials=2
     )
     refused: dict[str, Callable[[], Any]] = {
-        "image: must be given: .*image='my/launcher:1'.*--image.*Dockerfile": lambda: (
-            launcher_from_app(_app())
+        "image: must be given: .*image='my/launcher:1'.*Dockerfile": lambda: launcher_from_app(
+            _app()
         ),
         "image: must be given: .*the scheduler": lambda: search_pipeline(
             search, "s3://bucket/searches"

@@ -139,7 +139,7 @@ class AppComponent(BaseComponent):
 
     @cached_property
     def _alone(self) -> Any:
-        """A pipeline of a task of this component, of which a compiler writes more than its inputs.
+        """The component as a pipeline, which fills in what only a run knows of itself.
 
         KFP takes a pipeline for the component in it if both have one name.
         """

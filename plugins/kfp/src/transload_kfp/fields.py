@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.specs import AppDef, Role
+from transload_kfp.ports import input_type
 
 _PATH: Final = re.compile(
     r"(?:roles\[(?P<role>[^\]]+)\]\.)?(?:(?P<field>num_replicas|min_replicas|image|entrypoint|max_retries"
@@ -25,10 +26,18 @@ _TYPES: Final = {
 }
 
 
-def in_command(path: object) -> bool:
+def place_and_type(given: Any) -> tuple[str | None, Any]:
+    """Return the path and the type of an input, of which a user gives either, both or none."""
+    if isinstance(given, tuple):
+        path, kind = given
+        return path, kind
+    if isinstance(given, str) and input_type(given) is None:
+        return given, None
+    return None, given
+
+
+def in_command(path: str) -> bool:
     """Tell whether a path leads to an argument or a variable of the program."""
-    if not isinstance(path, str):
-        return False
     match = _PATH.match(path)
     return match is not None and match["where"] is not None
 

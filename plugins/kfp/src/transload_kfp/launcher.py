@@ -20,7 +20,7 @@ from transload.pipelines import (
 )
 from transload.specs import AppDef, CfgVal, Environment, Workspace, nearest
 from transload.specs.checks import check_given, shorten
-from transload_kfp.fields import field_at, field_type, option_path
+from transload_kfp.fields import field_at, field_type, option_path, place_and_type
 from transload_kfp.launch_spec import (
     IDENTITY,
     KEY,
@@ -161,7 +161,7 @@ def launcher_image(
         lacks = f" (transload-{missing[0]} is not in packages={list(packages)!r})"
     raise SpecError(
         f"image: must be given{lacks}: an image that holds transload, this adapter and the "
-        "scheduler's plugin: image='my/launcher:1', on the command line --image my/launcher:1; "
+        "scheduler's plugin: image='my/launcher:1'; "
         "in a checkout, plugins/kfp/Dockerfile makes one: docker build -t my/launcher:1 plugins/kfp"
     )
 
@@ -345,13 +345,7 @@ def _field_port(app: AppDef, name: str, port: str, given: Any) -> tuple[InputPor
         port: its name in KFP.
         given: a path, a type, or a pair of both.
     """
-    path: str | None = None
-    kind = given
-    if isinstance(given, tuple):
-        path, kind = given
-    elif isinstance(given, str) and input_type(given) is None:
-        path = given
-        kind = None
+    path, kind = place_and_type(given)
     path = path or option_path(app, name)
     kind = kind or field_type(path)
     before = field_at(app, path)

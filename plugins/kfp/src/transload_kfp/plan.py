@@ -17,7 +17,7 @@ from transload.components import Parameter, as_component
 from transload.errors import SpecError
 from transload.pipelines import Launch, caller_folder
 from transload.specs import AppDef, Role, macros
-from transload_kfp.fields import field_at, in_command, option_path
+from transload_kfp.fields import field_at, in_command, option_path, place_and_type
 from transload_kfp.names import port_names
 from transload_kfp.ports import (
     KFP_TYPES,
@@ -187,18 +187,12 @@ def _wanted(name: str, given: Any, parameter: Parameter | None) -> tuple[str | N
     Returns:
         A path, or None for the program's option of that name, and the type.
     """
-    path: str | None = None
-    kind = given
-    if isinstance(given, tuple):
-        path, kind = given
-    elif in_command(given):
-        path = given
-        kind = None
+    path, kind = place_and_type(given)
     if kind is None:
         kind = str
         if path is None and parameter is not None and parameter.annotation in KFP_TYPES:
             kind = parameter.annotation
-    if input_type(kind) is None:
+    if input_type(kind) is None or not (path is None or in_command(path)):
         raise SpecError(
             f"inputs[{name!r}]={given!r}: must be 'args[2]', 'args[--lr]' or 'env[NAME]', a type "
             "(str, int, float, bool, list, dict, an artifact of kfp.dsl), or a pair of both; "
