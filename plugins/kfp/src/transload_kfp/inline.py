@@ -309,7 +309,7 @@ def artifacts_of(request: dict[str, Any], metadata: dict[str, Any]) -> dict[str,
 
     A backend lists outputs of its own too, such as the logs that it publishes. They are not ours.
     """
-    listed = request["outputs"]["artifacts"]
+    listed = request["outputs"].get("artifacts", {})
     artifacts = {}
     for name in metadata:
         if name in listed:
