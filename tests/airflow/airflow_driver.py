@@ -90,14 +90,18 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
     task._cached_logger = app_log  # of what it says of the job
     now = dt.datetime.now(dt.UTC)
     cleared = int(job.generation)
+    failures = Path(f"{child.store}.{cleared}.failures")
+    number = 100 * cleared + 1
+    if failures.exists():
+        number += len(failures.read_text())
     ti = TaskInstance(
-        id=f"{cleared:08}",
+        id=f"{number:08}",
         dag_id=job.namespace,
         run_id="run",
         task_id=job.name,
         map_index=-1,
         max_tries=cleared,
-        try_number=cleared + 1,
+        try_number=number,
         start_date=now,
     )
     context = {
@@ -123,6 +127,8 @@ def run_task(child: ChildJob, deferrable: bool) -> None:
     except AirflowSkipException as exc:
         child.finish("skipped", error=exc)
     except (Exception, AirflowTaskTimeout) as exc:
+        with failures.open("a") as file:
+            file.write("x")
         child.finish("failed", error=exc, retryable=True)
     else:
         child.finish("success", results=results)

@@ -21,7 +21,7 @@ class Kept(dict[str, Any]):
 
     def set(self, key: str, value: Any, *, retention: Any = None) -> None:
         """Keep a value, for ever."""
-        assert retention is not None, "a record of ours must never expire"
+        assert retention is not None, "what is ours must never expire"
         self[key] = value
 
 
@@ -103,4 +103,4 @@ def refuse_cancels(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
         cancel(handle)
 
     monkeypatch.setattr(runner, "cancel", hesitant)
-    monkeypatch.setattr("transload_airflow.adapter.PAUSE_S", 0.01)
+    monkeypatch.setattr("transload_airflow.step.PAUSE_S", 0.01)

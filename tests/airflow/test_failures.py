@@ -33,7 +33,7 @@ from transload.errors import (
 from transload.pipelines import AppCancelled, AppLost, Detached, ExecutionOptions
 from transload.specs import AppState, AppStatus, ReplicaStatus, RoleStatus
 from transload_airflow import AppCallbacks, TransloadOperator, operators, task_instance
-from transload_airflow.adapter import ADAPTER, TaskContext
+from transload_airflow.failures import failure
 from transload_testing import ScriptedControl, scripted_app
 
 
@@ -71,8 +71,7 @@ def test_failures(
     error: TransloadError, options: dict[str, Any], more: dict[str, Any], kind: type
 ) -> None:
     """Each error makes Airflow skip, fail for good, or fail and perhaps retry, as it should."""
-    step = TaskContext(options=ExecutionOptions(**options), **more)
-    assert type(ADAPTER.translate(error, step)) is kind
+    assert type(failure(error, ExecutionOptions(**options), **more)) is kind
 
 
 class Raises(AppCallbacks):
@@ -114,24 +113,6 @@ def refusal(status_code: int | None) -> AirflowRuntimeError:
     return AirflowRuntimeError(ErrorResponse(error=ErrorType.API_SERVER_ERROR, detail=detail))
 
 
-class Refusing(Kept):
-    """A task state store that does not take the handle of the job.
-
-    Args:
-        error: what it says instead.
-    """
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error: Exception | None = error
-
-    def set(self, key: str, value: Any, *, retention: Any = None) -> None:
-        """Keep a value, or not."""
-        if self.error is not None and key == "transload.apps" and value[""]["handle"]:
-            raise self.error
-        super().set(key, value, retention=retention)
-
-
 HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"]}
 
 
@@ -146,29 +127,33 @@ HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"]}
         ("queued", 0, 0),
     ],
 )
-def test_task_that_airflow_forgot(
+def test_end_of_the_process(
     control: ScriptedControl,
     monkeypatch: pytest.MonkeyPatch,
     state: str,
     clears: int,
     cancels: int,
 ) -> None:
-    """Airflow's API refuses the job's handle, since the task has another try by now.
+    """Something ends the task's process, as Airflow does where the task has another try by now.
 
     If somebody has cleared the task, its job is cancelled. If a scheduler began it again, the other
-    try reattaches. The API's answers are made up here.
+    try reattaches. The answers of Airflow's API are made up here.
     """
     monkeypatch.setattr(task_instance, "task_state", lambda ti, absent=None: state)
     monkeypatch.setattr(task_runner, "SUPERVISOR_COMMS", Supervisor(clears), raising=False)
-    operator = scripted(HELD)
-    context = {**make_context(operator), "task_state_store": Refusing(refusal(404))}
+
+    class Ending(AppCallbacks):
+        def on_started(self, handle: str, attached: bool, context: Any) -> None:
+            operator.on_kill()
+
+    operator = scripted(HELD, callbacks=Ending())
+    context = make_context(operator)
     with pytest.raises(AirflowException):
         execute(operator, context)
     assert len(control.calls("cancel")) == cancels
     if cancels:
         return
     control.open("go")
-    context["task_state_store"].error = None
     assert execute(scripted(HELD), context)["state"] == "SUCCEEDED"
     assert len(control.started()) == 1
 
@@ -212,21 +197,29 @@ def test_handle_that_is_refused(
     the job runs. The API's refusals are made up here.
     """
     monkeypatch.setattr(operators, "PUSH_S", 0.2)
-    operator = scripted(HELD)
-    store = Refusing(refusal(status_code))
-    context = {**make_context(operator), "task_state_store": store}
-    xcoms = context["ti"].xcoms
     refused: list[str] = []
 
-    def push(key: str, value: Any) -> None:
+    def refuse_once(key: str) -> None:
         if key not in refused:
             refused.append(key)
             raise refusal(status_code)
-        store.error = None
+
+    class Store(Kept):
+        def set(self, key: str, value: Any, *, retention: Any = None) -> None:
+            refuse_once(key)
+            super().set(key, value, retention=retention)
+
+    operator = scripted(HELD)
+    store = Store()
+    context = {**make_context(operator), "task_state_store": store}
+    xcoms = context["ti"].xcoms
+
+    def push(key: str, value: Any) -> None:
+        refuse_once(key)
         xcoms[key] = value
 
     def stored() -> bool:
-        return {"handle", "look"} <= set(xcoms) and bool(store["transload.apps"][""]["handle"])
+        return {"handle", "look"} <= set(xcoms) and "transload.handles" in store
 
     def go() -> None:
         end = time.monotonic() + 60
@@ -241,7 +234,7 @@ def test_handle_that_is_refused(
     thread.join()
     assert stored()
     assert control.calls("cancel") == []
-    assert store["transload.apps"][""]["handle"] == xcoms["handle"] == operator.handle
+    assert store["transload.handles"][""] == xcoms["handle"] == operator.handle
     assert xcoms["look"] == f"transload describe {operator.handle}"
 
 
@@ -252,39 +245,17 @@ def test_nothing_starts_without_the_store(control: ScriptedControl) -> None:
     """
 
     class Store(Kept):
-        def set(self, name: str, value: Any, *, retention: Any = None) -> None:
-            if name == "transload.apps":
-                raise refusal(503)
-            super().set(name, value, retention=retention)
+        def get(self, *args: Any) -> Any:
+            raise refusal(503)
 
     operator = scripted()
-    store = Store()
-    context = {**make_context(operator, max_tries=1), "task_state_store": store}
+    context = {**make_context(operator, max_tries=1), "task_state_store": Store()}
     with pytest.raises(AirflowRuntimeError):
         execute(operator, context)
     assert control.started() == []
-    context["task_state_store"] = Kept(store)
+    context["task_state_store"] = Kept()
     assert execute(scripted(), context)["state"] == "SUCCEEDED"
     assert len(control.started()) == 1
-
-
-def test_log_position_that_is_refused(
-    control: ScriptedControl, caplog: pytest.LogCaptureFixture
-) -> None:
-    """An Airflow that refuses log positions fails no task, which says so once and goes on."""
-
-    class Store(Kept):
-        def set(self, key: str, value: Any, *, retention: Any = None) -> None:
-            if key == "transload.logs":
-                raise RuntimeError("not found")
-            super().set(key, value, retention=retention)
-
-    first = {"state": "RUNNING", "seconds": 1.2, "lines": [{"text": "one"}]}
-    second = {"state": "RUNNING", "lines": [{"text": "two"}]}
-    operator = scripted({"steps": [first, second, "SUCCEEDED"]}, logging_interval=0.1)
-    context = {**make_context(operator), "task_state_store": Store()}
-    assert execute(operator, context)["state"] == "SUCCEEDED"
-    assert caplog.text.count("how far the logs came cannot be noted: not found") == 1
 
 
 def test_wrong_setting_starts_nothing(
@@ -387,3 +358,32 @@ def test_loss_is_told_once_without_a_store(control: ScriptedControl) -> None:
     with pytest.raises(AirflowException, match="is lost"):
         execute(operator, make_context(operator, with_store=False, try_number=2))
     assert len(control.started()) == 2
+
+
+@pytest.mark.parametrize(
+    ("executor", "max_tries", "is_lost"),
+    [("CeleryExecutor", 0, True), ("CeleryExecutor", 1, False), ("LocalExecutor", 0, False)],
+)
+def test_second_try_that_sees_no_job(
+    control: ScriptedControl,
+    monkeypatch: pytest.MonkeyPatch,
+    executor: str,
+    max_tries: int,
+    is_lost: bool,
+) -> None:
+    """A retry that sees nothing on a scheduler of its own machine reports that once.
+
+    The try after a clear does not, nor does one whose worker is on the same machine.
+    """
+    monkeypatch.setenv("TRANSLOAD_SCRIPTED_REACH", "host")
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTOR", executor)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    operator = scripted()
+    if is_lost:
+        context = make_context(operator, try_number=2, max_tries=max_tries)
+        with pytest.raises(AirflowException, match="another machine"):
+            execute(operator, context)
+        assert control.started() == []
+        return
+    context = make_context(operator, try_number=2, max_tries=max_tries)
+    assert execute(operator, context)["state"] == "SUCCEEDED"

@@ -221,8 +221,8 @@ def test_callbacks(control: ScriptedControl) -> None:
     seen: list[str] = []
 
     class Mine(AppCallbacks):
-        def on_started(self, attached: Any, context: Any) -> None:
-            seen.append(attached.action.value)
+        def on_started(self, handle: str, attached: bool, context: Any) -> None:
+            seen.append(f"attached={attached}")
 
         def on_status(self, status: Any, context: Any) -> None:
             seen.append(status.state.name)
@@ -233,7 +233,7 @@ def test_callbacks(control: ScriptedControl) -> None:
     steps = [{"state": "RUNNING", "seconds": 0.2}, "SUCCEEDED"]
     operator = scripted({"steps": steps, "results": {"0": {"x": 1}}}, callbacks=Mine())
     execute(operator, make_context(operator))
-    assert seen == ["submit", "RUNNING", "SUCCEEDED", "1"]
+    assert seen == ["attached=False", "RUNNING", "SUCCEEDED", "1"]
 
 
 def test_callbacks_and_waiting_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +244,7 @@ def test_callbacks_and_waiting_elsewhere(monkeypatch: pytest.MonkeyPatch) -> Non
             """Nothing."""
 
     class Starting(AppCallbacks):
-        def on_started(self, attached: Any, context: Any) -> None:
+        def on_started(self, handle: str, attached: bool, context: Any) -> None:
             """Nothing."""
 
     with pytest.raises(ConfigError, match="deferrable=True: callbacks with on_status"):
@@ -314,7 +314,7 @@ def test_kill_while_looking_is_no_deferral(
     monkeypatch.setattr(task_instance, "task_state", lambda ti, absent=None: "failed")
 
     class Ending(AppCallbacks):
-        def on_started(self, attached: Any, context: Any) -> None:
+        def on_started(self, handle: str, attached: bool, context: Any) -> None:
             operator.on_kill()
 
     slow_end = [{"state": "RUNNING", "seconds": 1.0}, "CANCELLED"]

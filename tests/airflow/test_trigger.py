@@ -11,20 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from airflow.providers.common.compat.sdk import AirflowFailException, TaskDeferred
+from airflow.providers.common.compat.sdk import TaskDeferred
 from contexts import execute, make_context, refuse_cancels
 
+from transload.errors import ConfigError
 from transload_airflow import (
-    AppCallbacks,
     AppSensor,
     AppStateTrigger,
     TransloadOperator,
-    adapter,
     deferral,
     log_lines,
+    step,
     triggers,
 )
-from transload_airflow.stores import CursorFile
 from transload_testing import ScriptedControl, scripted_app
 
 
@@ -48,11 +47,11 @@ def deferred(operator: TransloadOperator | AppSensor, context: dict[str, Any]) -
     return AppStateTrigger(**values)
 
 
-def held(**options: Any) -> tuple[TransloadOperator, dict[str, Any]]:
-    """Return a task whose app runs until its gate is opened."""
-    lines = [{"text": f"line {number}"} for number in range(3)]
+def held(*, lines: int = 3, **options: Any) -> tuple[TransloadOperator, dict[str, Any]]:
+    """Return a task whose app writes lines, and runs until its gate is opened."""
+    written = [{"text": f"line {number}"} for number in range(lines)]
     app = scripted_app(
-        "a", {"steps": [{"state": "RUNNING", "until": "go", "lines": lines}, "SUCCEEDED"]}
+        "a", {"steps": [{"state": "RUNNING", "until": "go", "lines": written}, "SUCCEEDED"]}
     )
     operator = TransloadOperator(
         task_id="job",
@@ -73,93 +72,74 @@ async def first(trigger: AppStateTrigger) -> Any:
     raise AssertionError("no event")
 
 
-async def stopped(trigger: AppStateTrigger, seen: asyncio.Event) -> None:
-    """Run a trigger until something was seen, then stop it as a triggerer that shuts down does."""
+async def stopped_after(trigger: AppStateTrigger, caplog: pytest.LogCaptureFixture) -> None:
+    """Run a trigger until it has handed on a last line, then stop it as a triggerer's end does."""
     task = asyncio.create_task(first(trigger))
-    await asyncio.wait_for(seen.wait(), 20)
+    end = time.monotonic() + 20
+    while "main/0 line 59" not in lines_of(caplog):
+        assert time.monotonic() < end, caplog.text
+        await asyncio.sleep(0.05)
     task.cancel()
     done, _ = await asyncio.wait([task], timeout=10)
     assert done, "the triggerer's stop was swallowed"
     assert task.cancelled()
 
 
-async def test_shutdown_leaves_the_app_and_repeats_no_line(
-    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
+def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """Return the lines of jobs in the log of the task."""
+    return [each.getMessage() for each in caplog.records if each.name == "transload.app"]
+
+
+@pytest.mark.parametrize("late", [False, True])
+async def test_another_triggerer_takes_over(
+    control: ScriptedControl,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    late: bool,
 ) -> None:
     """A triggerer that ends leaves the job alone.
 
-    The next one goes on with the logs where it was.
+    The next one goes on with the logs where the task was, and after a while with the last lines.
     """
-    operator, context = held()
+    caplog.set_level(logging.INFO)
+    operator, context = held(lines=60)
     trigger = deferred(operator, context)
-    lines: list[str] = []
-    seen = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def note(role: str, replica: int, stream: object, line: str) -> None:
-        lines.append(line)
-        if line.startswith("line 2"):
-            loop.call_soon_threadsafe(seen.set)
-
-    monkeypatch.setattr("transload_airflow.triggers.log_line_in_pieces", note)
     # what the task itself has logged before it deferred does not count
     trigger.state["cursor"] = None
-    await stopped(trigger, seen)
-    for _ in range(200):
-        if CursorFile(trigger.state["identity"]).get():
-            break
-        await asyncio.sleep(0.01)
+    caplog.clear()
+    await stopped_after(trigger, caplog)
+    caplog.clear()
     again = AppStateTrigger(**trigger.serialize()[1])
+    if late:
+        again.state["at"] -= 3600
     control.open("go")
     outcome = await asyncio.wait_for(first(again), 20)
     assert outcome["kind"] == "ended"
-    assert sorted(lines) == ["line 0\n", "line 1\n", "line 2\n"]
+    assert len(lines_of(caplog)) == (50 if late else 60)
+    assert ("to see all of them: transload log" in capfd.readouterr().out) is late
     assert control.calls("cancel") == []
+    caplog.clear()
     assert operator.resume(context, outcome)["state"] == "SUCCEEDED"
+    assert lines_of(caplog) == []
 
 
-class Fails(AppCallbacks):
-    """A DAG author's callback that breaks the first try."""
-
-    def on_results(self, results: Any, context: Any) -> None:
-        """Raise in the first try."""
-        if context["ti"].try_number == 1:
-            raise RuntimeError("the first try fails")
-
-
-@pytest.mark.parametrize("dies", ["before it is back", "when it is back"])
-async def test_second_try_repeats_no_line(
-    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, dies: str
+async def test_second_try_begins_with_the_last_lines(
+    control: ScriptedControl, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A try that follows a deferral goes on after the lines that the trigger has handed on, though
-    the first died.
-    """
-    lines: list[str] = []
-
-    def note(role: str, replica: int, stream: object, line: str) -> None:
-        lines.append(line)
-
-    monkeypatch.setattr("transload_airflow.log_lines.log_line", note)
-    monkeypatch.setattr("transload_airflow.operators.log_line", note)
-    operator, context = held(callbacks=Fails())
-    trigger = deferred(operator, context)
+    """The log of a try that reattaches has the last lines, and the command that shows the rest."""
+    caplog.set_level(logging.INFO)
+    operator, context = held(lines=60)
+    deferred(operator, context)
+    caplog.clear()
     control.open("go")
-    outcome = await asyncio.wait_for(first(trigger), 20)
-    if dies == "when it is back":
-        with pytest.raises(RuntimeError, match="the first try fails"):
-            held(callbacks=Fails())[0].resume(context, outcome)
-    assert len(lines) == 3
-    again, _ = held(callbacks=Fails())
+    again, _ = held(lines=60)
     later = {
         **make_context(again, try_number=2, max_tries=0),
         "task_state_store": context["task_state_store"],
     }
     assert execute(again, later)["state"] == "SUCCEEDED"
-    assert len(lines) == 3
+    assert lines_of(caplog) == [f"main/0 line {number}" for number in range(10, 60)]
     assert len(control.started()) == 1
-    assert CursorFile(trigger.state["identity"]).get() is None, (
-        "what the trigger kept is not left behind"
-    )
 
 
 async def test_lines_are_read_before_the_event(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -193,24 +173,11 @@ def test_a_very_long_line_comes_in_pieces(monkeypatch: pytest.MonkeyPatch, text:
     pieces: list[str] = []
     monkeypatch.setattr(
         "transload_airflow.log_lines.log_line",
-        lambda role, replica, stream, line: pieces.append(line),
+        lambda role, replica, line: pieces.append(line),
     )
-    log_lines.log_line_in_pieces("main", 0, None, f"{text}\n")
+    log_lines.log_line_in_pieces("main", 0, f"{text}\n")
     assert "".join(pieces) == text
     assert max(len(json.dumps(piece)) for piece in pieces) <= 31_000
-
-
-async def test_positions_that_cannot_be_kept_cost_no_wait(
-    control: ScriptedControl, tmp_path: Path
-) -> None:
-    """A triggerer whose disk takes no file hands on the lines and waits all the same."""
-    trigger = deferred(*held())
-    trigger.state["cursor"] = None
-    (tmp_path / "home").mkdir(exist_ok=True)
-    (tmp_path / "home" / "airflow").touch()  # stands for a full disk
-    control.open("go")
-    outcome = await asyncio.wait_for(first(trigger), 20)
-    assert outcome["kind"] == "ended", outcome
 
 
 @pytest.mark.parametrize(("on_kill", "cancels"), [("cancel", 1), ("detach", 0)])
@@ -236,27 +203,28 @@ async def test_person_ends_a_deferred_task_of_a_silent_scheduler(
     await trigger.on_kill()
     assert len(control.calls("cancel")) == 1
     refuse_cancels(monkeypatch, 10**6)
-    monkeypatch.setattr(adapter, "CANCEL_S", 0.05)
+    monkeypatch.setattr(step, "CANCEL_S", 0.05)
     await asyncio.wait_for(trigger.on_kill(), 20)
     assert len(control.calls("cancel")) == 1
 
 
-async def test_sensor_keeps_its_hands_off_the_log_of_the_task(control: ScriptedControl) -> None:
-    """A sensor for the same job has a log position of its own, or none, and keeps the task's."""
+async def test_lines_in_the_log_of_a_sensor(
+    control: ScriptedControl, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A deferred sensor hands on the lines of its job if it is to, and else none."""
+    caplog.set_level(logging.INFO)
     operator, context = held()
-    trigger = deferred(operator, context)
-    handle = trigger.state["handle"]
-    positions = CursorFile(trigger.state["identity"])
-    positions.put({"lines": 1})
+    handle = deferred(operator, context).state["handle"]
     waiting = {}
     for forward_logs in (False, True):
         sensor = AppSensor(task_id="job", handle=handle, deferrable=True, forward_logs=forward_logs)
-        waiting[forward_logs] = deferred(sensor, make_context(sensor))
+        waiting[forward_logs] = sensor, deferred(sensor, make_context(sensor))
     control.open("go")
-    for forward_logs in (False, True):
-        outcome = await asyncio.wait_for(first(waiting[forward_logs]), 20)
-        assert outcome["kind"] == "ended"
-    assert (positions.get() or {})["lines"] == 1
+    for forward_logs, (sensor, trigger) in waiting.items():
+        caplog.clear()
+        outcome = await asyncio.wait_for(first(trigger), 20)
+        assert len(lines_of(caplog)) == (3 if forward_logs else 0)
+        assert sensor.resume(make_context(sensor), outcome)["state"] == "SUCCEEDED"
 
 
 async def test_event_waits_for_the_process_that_deferred(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -297,7 +265,7 @@ async def test_broken_trigger_waits_too(
     monkeypatch.setattr(triggers, "wait_until_released", wait_until_released)
     trigger = deferred(*held())
     trigger.state["options"] = {"patience": "broken"}
-    with pytest.raises(AirflowFailException, match="patience"):
+    with pytest.raises(ConfigError, match="patience"):
         await asyncio.wait_for(first(trigger), 20)
     assert waited == [{}]
     control.open("go")

@@ -33,7 +33,8 @@ An adapter is written on `Step` like this. ``plugins/_template`` has all of it::
 - A host that polls calls `start`, now and then `look`, and at the end `collect`.
 - A host that defers calls `start`, and gives `handle`, `cursor` and `where()` to the process that
   waits. That one makes a step without a launch, calls `attach`, and awaits `event`. The host then
-  calls `resume` with this event, which attaches and collects, and submits nothing.
+  calls `resume` with this event, which attaches and collects, and submits nothing. (One that has
+  something to do in between calls `attach_by`, `follow` and `collect`.)
 
 The decisions are in ``chain.py`` (what to do about the newest job of the step) and in `_stop` (is the
 job to end?).
@@ -174,6 +175,7 @@ class Step(ABC):
 
     Attributes:
         handle: the job, once it was submitted or attached to.
+        attached: `start` has found the job, and submitted nothing.
         status: the status that was seen last.
         killed: `kill` was called.
     """
@@ -200,6 +202,7 @@ class Step(ABC):
         self.host_retries = host_retries
         self.hint = hint
         self.handle: str | None = None
+        self.attached = False
         self.status: AppStatus | None = None
         self.killed = False
         self._intended: str | None = None  # what is asked for or submitted before there is a handle
@@ -367,8 +370,12 @@ class Step(ABC):
             last: in place of the first line, begin with so many of the last ones of each replica.
         """
         self.handle = handle
-        self._cursor = cursor
+        self._cursor = None
         self._last_lines = last
+        if cursor is not None:
+            self._cursor = cursor["lines"]
+            self._last_lines = cursor["last"]
+            self._reported = Reported.from_dict(cursor["reported"])
         self._forwarder = None
 
     def plan(self) -> Plan[Any]:
@@ -598,6 +605,7 @@ class Step(ABC):
         else:
             self._say(f"{handle} was submitted to another place than the present settings name")
         self.attach(handle, last=LAST_LINES)
+        self.attached = True
         if newest.status is not None:
             self._note(newest.status)
         return handle
@@ -943,9 +951,17 @@ class Step(ABC):
     # -- another process waits
 
     @property
-    def cursor(self) -> dict[str, Any] | None:
-        """Return how far the log was handed on, as JSON values, or None if nothing was read."""
-        return self.logs.cursor
+    def cursor(self) -> dict[str, Any]:
+        """Return how far the step's log came, as JSON values.
+
+        That is which lines of the job were handed on (before the first one: with how many of the
+        last ones it begins), and what was reported about it.
+        """
+        return {
+            "lines": self.logs.cursor,
+            "last": self._last_lines,
+            "reported": self._reported.to_dict(),
+        }
 
     def can_be_seen(self, place: str) -> bool:
         """Tell whether this process sees the job, if it was submitted at a place (see `where`)."""
@@ -1000,16 +1016,23 @@ class Step(ABC):
             if self.killed:
                 return "error", "the process that waits for it is ended"
 
+    def attach_by(self, event: Mapping[str, Any]) -> None:
+        """Attach to the job of an `event`. Nothing is asked."""
+        last = LAST_LINES if event["cursor"] is None else None
+        self.attach(event["handle"], event["cursor"], last=last)
+        if event["kind"] == "ended":  # whatever the clock of this machine says, it came first
+            self.options = replace(self.options, deadline=None)
+        elif event["kind"] == "limit":
+            self._passed = event["message"]
+        else:
+            self._say(f"{event['message']}: waiting in place, which holds this slot")
+
     def resume(self, event: Mapping[str, Any]) -> AppResults:
         """Go on with the job of an `event`: attach to it, wait for its end, return its results.
 
         It submits nothing. The errors are those of `run`.
         """
-        self.attach(event["handle"], event["cursor"])
-        if event["kind"] == "limit":
-            self._passed = event["message"]
-        elif event["kind"] != "ended":
-            self._say(f"{event['message']}: waiting in place, which holds this slot")
+        self.attach_by(event)
         with self.giving_up_on_kill():
             return self.collect(self.follow())
 

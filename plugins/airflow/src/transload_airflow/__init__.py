@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Final
 from transload.plugins.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from transload_airflow.adapter import *
     from transload_airflow.callbacks import *
     from transload_airflow.convert import *
     from transload_airflow.decorators import *
@@ -28,7 +27,6 @@ __version__: Final = "0.1.0"
 __getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "adapter": "AirflowAdapter",
         "callbacks": "AppCallbacks",
         "convert": "operator_from_app",
         "decorators": "transload_task",

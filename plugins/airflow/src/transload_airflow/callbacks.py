@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from transload.pipelines import Attached
     from transload.runner import AppResults
     from transload.specs import AppStatus
 
@@ -32,11 +31,8 @@ class AppCallbacks:
         """Whether it is to be called while the job runs."""
         return type(self).on_status is not AppCallbacks.on_status
 
-    def on_started(self, attached: Attached, context: Mapping[str, Any]) -> None:
-        """Take note of a job that was submitted or reattached to.
-
-        ``attached.action`` says which.
-        """
+    def on_started(self, handle: str, attached: bool, context: Mapping[str, Any]) -> None:
+        """Take note of a job that was submitted, or with ``attached`` was there already."""
 
     def on_status(self, status: AppStatus, context: Mapping[str, Any]) -> None:
         """Take note of a changed status."""

@@ -6,30 +6,15 @@ listeners as the task's process stops.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from airflow.providers.common.compat.sdk import AirflowPlugin, hookimpl
 
 if TYPE_CHECKING:
-    from transload.pipelines import Driver
+    from transload_airflow.step import AirflowStep
 
-
-@dataclass(frozen=True)
-class Departure:
-    """A task that this process is about to defer.
-
-    Args:
-        ti: its task instance.
-        driver: looks after its job.
-    """
-
-    ti: Any
-    driver: Driver
-
-
-departing: Final[list[Departure]] = []
-"""The tasks that this process is about to defer."""
+departing: Final[list[AirflowStep]] = []
+"""The steps of the tasks that this process is about to defer."""
 
 
 class Listener:
@@ -42,11 +27,9 @@ class Listener:
         It is the last that Airflow calls in the task's process.
         """
         while departing:
-            from transload_airflow.task_instance import task_state
-
-            departure = departing.pop()
-            if task_state(departure.ti) in ("failed", "success", "skipped"):
-                departure.driver.give_up(asked=True)
+            step = departing.pop()
+            if step.asked():
+                step.give_up(asked=True)
 
 
 class ListenerPlugin(AirflowPlugin):

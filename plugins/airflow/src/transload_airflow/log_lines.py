@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 AT_ONCE: Final = 30_000
@@ -19,29 +18,26 @@ WARNING: Final = "warning: "
 _job_log = logging.getLogger("transload.app")
 
 
-def log_of_task(log: Any) -> Callable[[str], None]:
-    """Return what writes a line about the job into the log of a task, at the level it bears.
+def write_about_job(log: Any, text: str) -> None:
+    """Write a line about the job into the log of a task, at the level it bears.
 
     Args:
         log: the logger of the task, or of its trigger.
+        text: the line.
     """
-
-    def write(text: str) -> None:
-        if text.startswith(WARNING):
-            log.warning("%s", text.removeprefix(WARNING))
-        else:
-            log.info("%s", text)
-
-    return write
+    if text.startswith(WARNING):
+        log.warning("%s", text.removeprefix(WARNING))
+    else:
+        log.info("%s", text)
 
 
-def log_line(role: str, replica: int, stream: object, line: str) -> None:
+def log_line(role: str, replica: int, line: str) -> None:
     """Put a line of a replica into the log of the task. It works in triggers, too."""
     text = line.rstrip("\n")
     _job_log.info("%s", f"{role}/{replica} {text}")
 
 
-def log_line_in_pieces(role: str, replica: int, stream: object, line: str) -> None:
+def log_line_in_pieces(role: str, replica: int, line: str) -> None:
     """Do what `log_line` does, in a trigger, where a very long line comes as several.
 
     The threads of a triggerer share one pipe for their logs. A line that does not fit into it is
@@ -50,7 +46,7 @@ def log_line_in_pieces(role: str, replica: int, stream: object, line: str) -> No
     """
     text = line.rstrip("\n")
     if len(text) <= PIECE or len(json.dumps(text)) <= AT_ONCE:
-        log_line(role, replica, stream, text)
+        log_line(role, replica, text)
         return
     for start in range(0, len(text), PIECE):
-        log_line(role, replica, stream, text[start : start + PIECE])
+        log_line(role, replica, text[start : start + PIECE])

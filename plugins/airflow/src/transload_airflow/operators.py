@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Unpack
 
 from airflow.providers.common.compat.sdk import AirflowException
 from airflow.sdk.bases.operator import TriggerFailureReason
 
-from transload import pipelines
 from transload.errors import ConfigError, TransloadError
 from transload.pipelines import (
     JOB_SETTINGS,
     ExecutionOptions,
     ExecutionSettings,
+    Identity,
     Launch,
-    LifecycleState,
     OverrideOptions,
+    dry_run,
     json_safe,
     name_safe,
     split_overrides,
+    where,
 )
+from transload.runner import Job
 from transload.specs import (
     AppDef,
     AppState,
@@ -33,23 +35,22 @@ from transload.specs import (
     parse_app_handle,
 )
 from transload.specs.checks import as_list, check_given
-from transload_airflow.adapter import ADAPTER, TaskContext
+from transload_airflow.adapter import HOST
 from transload_airflow.assets import announce_assets
 from transload_airflow.callbacks import AppCallbacks
 from transload_airflow.deferral import mark_deferred
+from transload_airflow.failures import failure, in_airflows_words
 from transload_airflow.hooks import Defaults, defaults_of
 from transload_airflow.links import LINK_KEY, AppLink
-from transload_airflow.listener import Departure, departing
-from transload_airflow.log_lines import log_line, log_of_task
+from transload_airflow.listener import departing
 from transload_airflow.masks import Reads
 from transload_airflow.options import ARGUMENTS, NamedOptions, taking_arguments
 from transload_airflow.runner import runner_for_tasks
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
-from transload_airflow.stores import APPS, LOGS, CursorFile, LogStore, TaskStore
-from transload_airflow.task_instance import dag_folder, state_store, within_time_limit
+from transload_airflow.step import AirflowStep, identity_in
+from transload_airflow.task_instance import HANDLES, dag_folder, keep, within_time_limit
 from transload_airflow.templates import TemplateRules
-from transload_airflow.tracebacks import hide_traceback
-from transload_airflow.tries import note_job
+from transload_airflow.tries import identity_of, note_job
 from transload_airflow.values import (
     app_name,
     arguments,
@@ -65,7 +66,6 @@ from transload_airflow.values import (
 )
 
 if TYPE_CHECKING:
-    from transload.pipelines import Attached, Driver
     from transload.runner import AppResults, Runner
 
 with suppress(ImportError):  # before Airflow 3.3 an administrator lists the class in airflow.cfg
@@ -80,7 +80,7 @@ QUEUED_S: Final = 0.5
 """Seconds within which a job must run, to be waited for in place before the task defers."""
 
 PUSH_S: Final = 10.0
-"""Seconds after which XComs that Airflow has refused are pushed again."""
+"""Seconds after which what Airflow has refused to keep is given to it again."""
 
 NOT_IN_XCOM_KEYS: Final = "%?#"
 """Characters that Airflow's API cannot take in the key of an XCom, which it puts into a URL."""
@@ -250,8 +250,7 @@ class TransloadOperator(TemplateRules):
     app_link: str | None = None  # empty: there is none
     handle: str | None = None
     results: AppResults | None = None
-    _step: TaskContext | None = None
-    _log_store: LogStore | None = None
+    _step: AirflowStep | None = None
     _defaults: Defaults = Defaults()
     _asked_to_end = False
 
@@ -268,7 +267,7 @@ class TransloadOperator(TemplateRules):
         refuse_misspelt(type(self), others, ARGUMENTS)
         super().__init__(**others)
         self._reads = Reads()
-        self._unpushed: dict[str, str] = {}
+        self._unpushed: dict[str, Callable[[], object]] = {}
         how = {name: given.pop(name) for name in ExecutionSettings.__annotations__}
         self.options = ExecutionOptions(**how)
         for name, value in given.items():
@@ -335,44 +334,41 @@ class TransloadOperator(TemplateRules):
 
     # -- the life of the task
 
-    @hide_traceback
+    def failure_of(self, error: TransloadError) -> BaseException:
+        """Return the exception by which Airflow skips the task, fails it, or perhaps retries it."""
+        return failure(
+            error,
+            self.options,
+            skip_on=self.skip_on_exit_code,
+            cancelled=self.cancelled,
+            asked_to_end=self._asked_to_end,
+        )
+
+    @in_airflows_words
     def execute(self, context: Any) -> Any:
         """Submit the job or reattach to it, wait here or in the triggerer, return its results."""
         return self._begin(context, self.deferrable)
 
-    @hide_traceback
+    @in_airflows_words
     def resume(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
-        """Go on after the triggerer has waited.
+        """Go on after the triggerer has waited. Nothing is submitted.
 
         Args:
             context: of the task.
             event: of `AppStateTrigger`.
         """
         if event is None:
-            return self._wait_here(context, "the trigger has said nothing")
-        waited = dict(event)
-        state = waited["state"]
-        if waited["kind"] in ("elsewhere", "error"):
-            self.log.warning(
-                f"the triggerer cannot wait for {state['handle']} ({waited.get('message', '')}): "
-                "this task waits in place, and holds its slot"
-            )
-            waited["kind"] = "elsewhere"
-        step = self._new_step(context)
-        with ADAPTER.translating(step):
-            taken = LifecycleState.from_dict(state)
-            step.options = taken.options
-            step.key = state.get("key")
-            note_job(context, taken.identity, resumed=True)
-            self._keep_in_store(step)
-            driver = ADAPTER.restore(step, state)
-        self.app_link = state.get("link")
-        if self._log_store is not None and state.get("cursor"):
-            # the trigger has handed on lines up to here, where a next try goes on
-            position = {name: state[name] for name in ("schema", "handle", "cursor")}
-            self._log_store.put(position)
-            self._log_store.flush()
-        return self._end(step, driver, waited)
+            event = self._lost_event(context, "the trigger has said nothing")
+        if event["kind"] in ("elsewhere", "error"):
+            self.log.warning("the triggerer cannot wait for %s", event["handle"])
+        self._defaults = defaults_of(self.conn_id)
+        identity = identity_in(event)
+        note_job(context, identity, resumed=True)
+        step = self._new_step(context, identity)
+        step.attach_by(event)
+        self._hide_secrets(step)
+        self.app_link = Job(event["handle"], step.runner).page() or ""
+        return self._end(step)
 
     def resume_execution(
         self, next_method: str, next_kwargs: dict[str, Any] | None, context: Any
@@ -384,7 +380,38 @@ class TransloadOperator(TemplateRules):
         if next_method != "__fail__":
             return super().resume_execution(next_method, next_kwargs, context)
         error = str((next_kwargs or {}).get("error", "Unknown"))
-        return self._wait_here(context, error)
+        return self.resume(context, self._lost_event(context, error))
+
+    def _lost_event(self, context: Any, error: str) -> dict[str, Any]:
+        """Return the event of a trigger that failed or ran out of time.
+
+        This try has started its job. This try's own XCom, which a deferral keeps, says which.
+
+        Args:
+            context: of the task.
+            error: what happened to the trigger.
+        """
+        ti = context["ti"]
+        handle = ti.xcom_pull(
+            task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1)
+        )
+        if not handle:
+            raise AirflowException(
+                f"{error}, and no XCom {HANDLE_KEY!r} says which job this try started: it goes on"
+            )
+        kind = "error"
+        if error == TriggerFailureReason.TRIGGER_TIMEOUT:
+            # the task's limit, by Airflow's own clock: that of this worker may be another one
+            kind = "limit"
+            error = "the orchestrator's time limit has passed"
+        identity = identity_of(context, self.key)
+        return {
+            "kind": kind,
+            "handle": handle,
+            "cursor": None,
+            "message": error,
+            "identity": [identity.run, identity.path],
+        }
 
     def on_kill(self) -> None:
         """Have the job ended if somebody asked for that.
@@ -393,17 +420,14 @@ class TransloadOperator(TemplateRules):
         """
         self._asked_to_end = True
         if self._step is not None:
-            self._step.end()
+            self._step.kill()
 
     def dry_run(self) -> str:  # type: ignore[override]
         """Log and return what would be submitted. Nothing outside of this process is touched."""
         self._defaults = defaults_of(self.conn_id)
         launch = self._launch({"task": self, "params": self.params, "dag": self.get_dag()})
         runner = self._runner()
-        who = pipelines.Identity(ADAPTER.name, ("dry-run",), (self.task_id,))
-        state = LifecycleState(who, self.options)
-        io = pipelines.AdapterIO(runner=runner)
-        text = pipelines.Driver(decoded(launch, runner), state, io).dry_run()
+        text = dry_run(HOST, decoded(launch, runner), self.options, runner=runner)
         self.log.info(text)
         return text
 
@@ -423,74 +447,37 @@ class TransloadOperator(TemplateRules):
                 "its slot"
             )
             deferrable = False
-        step = self._new_step(context)
-        with ADAPTER.translating(step):
-            # a wrong setting is found before anything is started
-            same_machine = deferrable and triggerer_on_same_machine()
-            launch = self._prepared(step)
-        driver = ADAPTER.driver(step, launch, step.options)
-        with ADAPTER.guard(step, driver):
-            self._announce(step, driver, driver.start())
+        # a wrong setting is found before anything is started
+        same_machine = deferrable and triggerer_on_same_machine()
+        self._defaults = defaults_of(self.conn_id)
+        launch = decoded(self._launch(context), self._runner())
+        identity = identity_of(context, self.key)
+        note_job(context, identity)
+        step = self._new_step(context, identity, launch)
+        with step.ending_with_its_task():
+            step.start()
+            self._announce(step)
             defers = (
-                deferrable and not self._ends_soon(driver) and self._may_defer(driver, same_machine)
+                deferrable and not self._ends_soon(step) and self._may_defer(step, same_machine)
             )
-        if defers and not step.ended:
-            self._defer(step, driver)
-        return self._end(step, driver)
+        if defers and not step.killed:
+            self._defer(step)
+        return self._end(step)
 
-    def _wait_here(self, context: Any, error: str) -> Any:
-        """Wait in place for the job of a trigger that failed or ran out of time.
-
-        This try has started its job. This try's own XCom, which a deferral keeps, says which.
-
-        Args:
-            context: of the task.
-            error: what happened to the trigger.
-        """
-        ti = context["ti"]
-        handle = ti.xcom_pull(
-            task_ids=ti.task_id, key=HANDLE_KEY, map_indexes=getattr(ti, "map_index", -1)
-        )
-        if not handle:
-            raise AirflowException(
-                f"{error}, and no XCom {HANDLE_KEY!r} says which job this try started: it goes on"
-            )
-        self.log.warning(f"{error}: waiting in place for {handle}")
-        step = self._new_step(context)
-        if error == TriggerFailureReason.TRIGGER_TIMEOUT:
-            # the task's limit, by Airflow's own clock: that of this worker may be another one
-            step.options = replace(step.options, deadline=time.time())
-        with ADAPTER.translating(step):
-            self._take_defaults(step)
-            self._keep_in_store(step)
-            driver = ADAPTER.driver(step, None, step.options)
-            driver.attach(handle)
-            self.app_link = driver.link() or ""
-        return self._end(step, driver)
-
-    def _end(
-        self, step: TaskContext, driver: Driver, waited: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
-        """Wait for the end of the job, and return its results.
-
-        Args:
-            step: the task.
-            driver: looks after the job.
-            waited: of a trigger that has waited, or None to wait here.
-        """
+    def _end(self, step: AirflowStep) -> dict[str, Any]:
+        """Wait for the end of the job, and return its results."""
         try:
-            self._wait_while_unpushed(step, driver)
-            self.results = ADAPTER.resume(step, driver, waited)
+            with step.ending_with_its_task():
+                while self._unpushed and not step.follow_for(PUSH_S):
+                    self._push_where_to_look()
+                self.results = step.collect(step.follow())
         finally:
-            self.handle = driver.handle
-            if self._log_store is not None and not step.ended:
-                self._log_store.flush()
-                self._log_store.forget()
-        self._push_where_to_look(step)
-        self.callbacks.on_results(self.results, step.airflow)
+            self.handle = step.handle
+        self._push_where_to_look()
+        self.callbacks.on_results(self.results, step.context)
         if self.push_results:
-            self._push(step.airflow["ti"], self.results)
-        announce_assets(step.airflow, self.outlets, self.results)
+            self._push(step.context["ti"], self.results)
+        announce_assets(step.context, self.outlets, self.results)
         values = json_safe(self.results.to_dict())
         assert isinstance(values, dict)
         return values
@@ -507,62 +494,25 @@ class TransloadOperator(TemplateRules):
                 continue
             ti.xcom_push(key=key, value=json_safe(value))
 
-    # -- the task, as the adapter sees it
-
-    def _new_step(self, context: Any) -> TaskContext:
-        """Return this task in the adapter's form. From now on a kill reaches it."""
-        step = TaskContext(
-            airflow=context,
-            options=within_time_limit(context, self.options),
-            inherit_env=self.inherit_env,
+    def _new_step(
+        self, context: Any, identity: Identity, launch: Launch | None = None
+    ) -> AirflowStep:
+        """Return what looks after the job. From now on a kill reaches it."""
+        step = AirflowStep(
+            launch,
+            within_time_limit(context, self.options),
+            identity=identity,
+            runner=self._runner(),
+            log=self.log,
+            context=context,
             key=self.key,
-            sink=log_line,
-            log=log_of_task(self.log),
-            on_change=lambda handle, status: self.callbacks.on_status(status, context),
-            skip_on=self.skip_on_exit_code,
-            cancelled=self.cancelled,
+            arguments=self._context_args(context),
+            on_status=partial(self.callbacks.on_status, context=context),
         )
-        self._log_store = None
         self._step = step
         if self._asked_to_end:
-            step.end()
+            step.kill()
         return step
-
-    def _prepared(self, step: TaskContext) -> Launch:
-        """Return the launch to submit, and complete the step's stores.
-
-        Raises:
-            SpecError: for a wrong source, or a second job without a key of its own.
-            ConfigError: for a wrong connection or setting, or a run option that does not parse.
-        """
-        context = step.airflow
-        self._take_defaults(step)
-        step.context_args = self._context_args(context)
-        launch = self._launch(context)
-        runner = self._runner()
-        note_job(context, ADAPTER.identity(step))
-        if state_store(context) is None:
-            # only a retry can know that an earlier try has reported a loss
-            retried = getattr(context["ti"], "try_number", 1) > 1
-            step.options = replace(step.options, loss_already_reported=retried)
-        self._keep_in_store(step)
-        return decoded(launch, runner)
-
-    def _keep_in_store(self, step: TaskContext) -> None:
-        """Keep the job's record and log positions in Airflow's task state store, if there is one."""
-        accessor = state_store(step.airflow)
-        if accessor is None:
-            return
-        key = step.key or ""
-        position = CursorFile.of(ADAPTER.identity(step))
-        self._log_store = LogStore(accessor, LOGS, key, beside=position)
-        step.log_store = self._log_store
-        step.store = TaskStore(accessor, APPS, key, over=step.end)
-
-    def _take_defaults(self, step: TaskContext) -> None:
-        """Read the defaults of the connection."""
-        self._defaults = defaults_of(self.conn_id)
-        step.cluster = self._defaults.cluster
 
     def _runner(self) -> Runner:
         return runner_for_tasks(self.inherit_env, self._defaults.cluster)
@@ -573,50 +523,46 @@ class TransloadOperator(TemplateRules):
 
     # -- after the start
 
-    def _announce(self, step: TaskContext, driver: Driver, attached: Attached) -> None:
+    def _announce(self, step: AirflowStep) -> None:
         """Show the job in the task's XComs and log, and call the user's callback."""
-        self.handle = attached.handle
-        self._hide_secrets(step, driver)
-        self.app_link = driver.link() or ""
+        handle = str(step.handle)
+        self.handle = handle
+        self._hide_secrets(step)
+        self.app_link = Job(handle, step.runner).page() or ""
         key = LINK_KEY
         look = self.app_link
         if not look:
             key = "look"
-            look = f"transload describe {attached.handle}"
-        self._unpushed = {HANDLE_KEY: attached.handle, key: look}
-        self._push_where_to_look(step)
-        self.log.info(
-            f"job {attached.handle} ({attached.action.value}, attempt {attached.attempt}): {look}"
-        )
-        self.callbacks.on_started(attached, step.airflow)
+            look = f"transload describe {handle}"
+        push = step.context["ti"].xcom_push
+        self._unpushed = {
+            f"XCom {HANDLE_KEY!r}": partial(push, key=HANDLE_KEY, value=handle),
+            f"XCom {key!r}": partial(push, key=key, value=look),
+            "task state": partial(keep, step.context, HANDLES, {self.key or "": handle}),
+        }
+        self._push_where_to_look()
+        self.log.info(f"job {handle}: {look}")
+        self.callbacks.on_started(handle, step.attached, step.context)
 
-    def _push_where_to_look(self, step: TaskContext) -> None:
-        """Push the XComs that show where the job is.
+    def _push_where_to_look(self) -> None:
+        """Have Airflow keep what shows where the job is.
 
-        Those that Airflow refuses wait for a later call, since no job ends for that.
+        What it refuses waits for a later call, since no job ends for that.
         """
-        for key, value in list(self._unpushed.items()):
+        for name, push in list(self._unpushed.items()):
             try:
-                step.airflow["ti"].xcom_push(key=key, value=value)
+                push()
             except Exception as exc:
-                self.log.warning("XCom %r cannot be pushed now: %s", key, exc)
+                self.log.warning("Airflow does not keep the %s now: %s", name, exc)
             else:
-                del self._unpushed[key]
+                del self._unpushed[name]
 
-    def _wait_while_unpushed(self, step: TaskContext, driver: Driver) -> None:
-        """Wait for the job as long as Airflow refuses the XComs that show where it is."""
-        if not self._unpushed:
-            return
-        with ADAPTER.guard(step, driver):
-            while self._unpushed and not driver.follow_for(PUSH_S):
-                self._push_where_to_look(step)
-
-    def _hide_secrets(self, step: TaskContext, driver: Driver) -> None:
+    def _hide_secrets(self, step: AirflowStep) -> None:
         """Have Airflow hide the secrets that the job is given, should it print them."""
         with suppress(TransloadError):
-            found = driver.runner.job(driver.handle or "").description()
+            found = step.runner.job(str(step.handle)).description()
             if found is not None and found.app is not None:
-                self._reads.add_sources(found.app, dag_folder(step.airflow))
+                self._reads.add_sources(found.app, dag_folder(step.context))
         try:
             self._reads.hide_sources()
         except Exception as exc:  # of Airflow, which has been asked for a connection
@@ -624,46 +570,42 @@ class TransloadOperator(TemplateRules):
                 "secrets of this task may show in these lines: they cannot be read here: %s", exc
             )
 
-    def _ends_soon(self, driver: Driver) -> bool:
+    def _ends_soon(self, step: AirflowStep) -> bool:
         """Tell whether the job has ended so soon that to defer is not worth while."""
-        if driver.status is None:
-            driver.poll()
+        if step.status is None:
+            step.look()
         queued = min(QUEUED_S, self.defer_after)
-        if driver.follow_for(queued):
+        if step.follow_for(queued):
             return True
-        if driver.status is None or driver.status.state is not AppState.RUNNING:
+        if step.status is None or step.status.state is not AppState.RUNNING:
             return False
-        return driver.follow_for(self.defer_after - queued)
+        return step.follow_for(self.defer_after - queued)
 
-    def _may_defer(self, driver: Driver, same_machine: bool) -> bool:
+    def _may_defer(self, step: AirflowStep, same_machine: bool) -> bool:
         """Tell whether a triggerer can see the job. If not, the log says that the task waits here."""
-        if driver.can_defer(same_machine):
+        if step.can_be_seen(where() if same_machine else ""):
             return True
-        assert driver.handle is not None
-        scheduler = driver.runner.scheduler(parse_app_handle(driver.handle).scheduler_backend)
-        reach = scheduler.reach
+        backend = parse_app_handle(str(step.handle)).scheduler_backend
+        scheduler = step.runner.scheduler(backend)
         self.log.warning(
-            f"jobs of scheduler {scheduler.name!r} are reachable from this {reach} only: this task "
-            "waits in place, and holds its slot ([transload] triggerer_on_same_machine says where "
-            "triggerers run)"
+            f"jobs of scheduler {scheduler.name!r} are reachable from this {scheduler.reach} only: "
+            "this task waits in place, and holds its slot ([transload] triggerer_on_same_machine "
+            "says where triggerers run)"
         )
         return False
 
-    def _defer(self, step: TaskContext, driver: Driver) -> NoReturn:
-        """Hand the job's state over to the triggerer. Airflow goes on with `resume`."""
+    def _defer(self, step: AirflowStep) -> NoReturn:
+        """Have the triggerer wait. Airflow goes on with `resume`."""
         from transload_airflow.triggers import AppStateTrigger
 
         # if the task was marked meanwhile, the listener ends the job when this process stops
-        departing.append(Departure(step.airflow["ti"], driver))
-        self._push_where_to_look(step)
-        if self._log_store is not None:
-            self._log_store.flush()
+        departing.append(step)
+        self._push_where_to_look()
         timeout = None
-        if driver.options.deadline is not None:
-            seconds = max(0.0, driver.options.deadline - time.time())
+        if step.options.deadline is not None:
+            seconds = max(0.0, step.options.deadline - time.time())
             timeout = timedelta(seconds=seconds) + GRACE
-        state = {**driver.state(), "link": self.app_link, "key": step.key}
-        trigger = AppStateTrigger(state, left=mark_deferred(), reads=self._reads.to_dict())
+        trigger = AppStateTrigger(step.to_dict(), left=mark_deferred(), reads=self._reads.to_dict())
         self.defer(trigger=trigger, method_name="resume", timeout=timeout)
         raise AssertionError("defer() raises")
 

@@ -9,4 +9,4 @@ from transload.plugins.hookspecs import Register
 @hookimpl
 def transload_adapters(register: Register) -> None:
     """Register the adapter."""
-    register("airflow", "transload_airflow.adapter:AirflowAdapter")
+    register("airflow", "transload_airflow.adapter:adapter")

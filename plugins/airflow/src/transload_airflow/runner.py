@@ -10,12 +10,10 @@ from airflow.providers.common.compat.sdk import BaseHook
 
 from transload import pipelines
 from transload.errors import ConfigError
+from transload_airflow.adapter import HOST
 
 if TYPE_CHECKING:
     from transload.runner import Cluster, Runner
-
-HOST: Final = "airflow"
-"""Session name of all handles."""
 
 SECRETS: Final = "airflow"
 """Kind of the references to secrets in connections, as in ``airflow:CONN_ID/NAME``."""

@@ -22,7 +22,7 @@ from airflow.providers.common.compat.sdk import (
 from transload.errors import SpecError, TransloadError
 from transload.pipelines import JOB_SETTINGS, json_safe
 from transload.schedulers.folder.home import state_home
-from transload_airflow.adapter import ADAPTER, TaskContext
+from transload_airflow.failures import in_airflows_words
 from transload_airflow.hooks import defaults_of
 from transload_airflow.operators import TransloadOperator
 from transload_airflow.options import (
@@ -39,7 +39,8 @@ from transload_search.check import check_early
 from transload_search.ledger import STOPPED
 
 if TYPE_CHECKING:
-    from transload.pipelines import Driver, Launch
+    from transload.pipelines import Launch
+    from transload_airflow.step import AirflowStep
 
 BEST_KEY: Final = "best"
 """XCom key of the best trial, which is also the name of the group's last task."""
@@ -82,6 +83,13 @@ class SearchTask(TemplateRules):
         self.tracker_base = tracker_base
         self.conn_id = conn_id
 
+    def failure_of(self, error: TransloadError) -> BaseException:
+        """Return the exception that Airflow acts on. A search that has failed is not tried again."""
+        if isinstance(error, SearchFailed):
+            for_good: BaseException = AirflowFailException(str(error))
+            return for_good
+        return super().failure_of(error)
+
 
 class SearchRoundOperator(SearchTask):
     """Suggests the trials of a round, the same ones each time it runs.
@@ -95,13 +103,13 @@ class SearchRoundOperator(SearchTask):
         super().__init__(**kwargs)
         self.number = number
 
+    @in_airflows_words
     def execute(self, context: Any) -> list[dict[str, Any]]:
         """Return the trials of the round."""
-        with _translating():
-            ledger = ledger_of(self, context)
-            if self.number:
-                check_round(ledger, self.number - 1)
-            trials = ledger.suggest(self.number)
+        ledger = ledger_of(self, context)
+        if self.number:
+            check_round(ledger, self.number - 1)
+        trials = ledger.suggest(self.number)
         for trial in trials:
             self.log.info("trial %d: %s", trial.index, trial.parameters)
         return [{"index": trial.index, "parameters": dict(trial.parameters)} for trial in trials]
@@ -172,15 +180,12 @@ class SearchTrialOperator(TransloadOperator):
         with self._failure_noted(context):
             return super()._begin(context, deferrable)
 
-    def _end(
-        self, step: TaskContext, driver: Driver, waited: Mapping[str, Any] | None = None
-    ) -> dict[str, Any]:
+    def _end(self, step: AirflowStep) -> dict[str, Any]:
         index = self.trial["index"]
-        ledger = ledger_of(self, step.airflow)
-        with self._failure_noted(step.airflow), stopped_early(ledger, index, driver.cancel):
-            values = super()._end(step, driver, waited)
-        with _translating():
-            value = ledger.observe(index, self.results)
+        ledger = ledger_of(self, step.context)
+        with self._failure_noted(step.context), stopped_early(ledger, index, step.cancel):
+            values = super()._end(step)
+        value = ledger.observe(index, self.results)
         name = Search.from_dict(self.search).objectives[0].name
         if value is None:
             self.log.info(f"no {name} was reported")
@@ -196,32 +201,24 @@ class SearchTrialOperator(TransloadOperator):
         """
         try:
             yield
-        except Exception as exc:
+        except TransloadError as exc:
             if self._was_stopped_early(context, exc):
                 index = self.trial["index"]
                 raise AirflowSkipException(f"trial {index} was stopped early") from exc
             raise
 
-    def _was_stopped_early(self, context: Mapping[str, Any], error: Exception) -> bool:
+    def _was_stopped_early(self, context: Mapping[str, Any], error: TransloadError) -> bool:
         """Write a failure down, and tell whether the search itself has ended the trial."""
         index = self.trial["index"]
-        cause = _transload_error(error)
-        if cause is None:
-            return False
+        handle = "" if self._step is None else self._step.handle or ""
         try:
             ledger = ledger_of(self, context)
-            if not ledger.observe_error(index, cause, self._started_handle()):
+            if not ledger.observe_error(index, error, handle):
                 return False
             return (ledger.ended(index) or {}).get("state") == STOPPED
         except (TransloadError, OSError) as trouble:
             self.log.warning(f"the failure of trial {index} could not be written down: {trouble}")
             return False
-
-    def _started_handle(self) -> str:
-        """Return the handle of the trial's job, or an empty text if there is none."""
-        if self._step is None or self._step.driver is None:
-            return ""
-        return self._step.driver.handle or ""
 
 
 def _shown(name: str, value: object) -> str:
@@ -231,14 +228,6 @@ def _shown(name: str, value: object) -> str:
     return f"{name}={value}"
 
 
-def _transload_error(error: BaseException) -> TransloadError | None:
-    """Return the error of ours behind an exception of Airflow's, or None if there is none."""
-    cause: BaseException | None = error
-    while cause is not None and not isinstance(cause, TransloadError):
-        cause = cause.__cause__
-    return cause
-
-
 class SearchBestOperator(SearchTask):
     """Sums a search up. It returns the summary, and pushes the best trial as the XCom ``best``.
 
@@ -246,16 +235,16 @@ class SearchBestOperator(SearchTask):
     fails.
     """
 
+    @in_airflows_words
     def execute(self, context: Any) -> Any:
         """Return the summary."""
-        with _translating():
-            ledger = ledger_of(self, context)
-            last = ledger.rounds - 1
-            suggested = {row["index"] for row in ledger.summary()["trials"]}
-            if not {trial.index for trial in ledger.suggest(last)} <= suggested:
-                raise SpecError(f"search: round {last} was not run: clear its tasks")
-            check_round(ledger, last)
-            summary = ledger.finish()
+        ledger = ledger_of(self, context)
+        last = ledger.rounds - 1
+        suggested = {row["index"] for row in ledger.summary()["trials"]}
+        if not {trial.index for trial in ledger.suggest(last)} <= suggested:
+            raise SpecError(f"search: round {last} was not run: clear its tasks")
+        check_round(ledger, last)
+        summary = ledger.finish()
         best = summary["best"]
         if best is None:  # of several objectives
             return json_safe(summary)
@@ -367,16 +356,3 @@ def check_round(ledger: SearchLedger, number: int) -> None:
             f"search: it is not known how trial {', '.join(open_ones)} ended: its task was killed, "
             "or its scheduler was out of reach; clear that task to go on"
         )
-
-
-@contextmanager
-def _translating() -> Iterator[None]:
-    """Raise what Airflow acts on for an error of a search.
-
-    A search that has failed is not tried again.
-    """
-    with ADAPTER.translating(TaskContext()):
-        try:
-            yield
-        except SearchFailed as exc:
-            raise AirflowFailException(str(exc)) from exc

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Final, Literal
 
 from airflow.providers.common.compat import sdk
 
-from transload.errors import ConfigError, StateUnknown
-from transload.pipelines import ExecutionOptions, json_safe
-from transload.specs import AppState
-from transload_airflow.adapter import ADAPTER, TaskContext
+from transload.errors import ConfigError, StateUnknown, TransloadError
+from transload.pipelines import AppLost, ExecutionOptions, json_safe
+from transload.specs import AppState, AppStatus, is_terminal
 from transload_airflow.deferral import mark_deferred
+from transload_airflow.failures import failure, in_airflows_words
 from transload_airflow.hooks import defaults_of
-from transload_airflow.log_lines import log_of_task
+from transload_airflow.runner import runner_for_tasks
 from transload_airflow.settings import default_deferrable
-from transload_airflow.stores import CursorFile, TaskStore
-from transload_airflow.task_instance import state_store
+from transload_airflow.step import AirflowStep
+from transload_airflow.task_instance import keep, kept
 from transload_airflow.templates import TemplateRules
-from transload_airflow.tracebacks import hide_traceback
+from transload_airflow.tries import identity_of
 
-if TYPE_CHECKING:
-    from transload.pipelines import Driver
-    from transload.specs import AppStatus
+UNKNOWN: Final = "transload.unknown"
+"""Entry of the task state store that says since when the pokes learn nothing, and in which try."""
 
 
 class AppSensor(TemplateRules, sdk.BaseSensorOperator):
@@ -78,117 +76,89 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         if cancelled not in ("fail", "skip"):
             raise ConfigError(f"cancelled={cancelled!r}: must be 'fail' or 'skip'")
 
-    @hide_traceback
+    def failure_of(self, error: TransloadError) -> BaseException:
+        """Return the exception that Airflow acts on."""
+        if isinstance(error, AppLost):
+            gone: BaseException = sdk.AirflowFailException(f"{error.handle} does not exist")
+            return gone
+        return failure(error, self.options, cancelled=self.cancelled)
+
+    @in_airflows_words
     def execute(self, context: Any) -> Any:
         """Wait in the triggerer, or poke."""
         if not self.deferrable:
             return super().execute(context)
-        step = self._new_step(context)
-        with self._softly():
-            driver = self._driver(step)
-            status = self._look(step, driver)
-            if status.is_terminal():
-                return self._results(step, driver)
+        try:
+            step = self._new_step(context)
+            if is_terminal(step.look().state):
+                return _results_of(step)
+        except TransloadError as exc:
+            # Airflow itself skips only after a deferral
+            if self.soft_fail or getattr(self, "never_fail", False):
+                raise sdk.AirflowSkipException(str(exc)) from None
+            raise
         from transload_airflow.triggers import AppStateTrigger
 
-        trigger = AppStateTrigger(driver.state(), self.forward_logs, mark_deferred())
+        trigger = AppStateTrigger(step.to_dict(), self.forward_logs, mark_deferred())
         return self.defer(
             trigger=trigger, method_name="resume", timeout=timedelta(seconds=self.timeout)
         )
 
-    @hide_traceback
+    @in_airflows_words
     def resume(self, context: Any, event: Mapping[str, Any] | None = None) -> Any:
         """Go on after the triggerer has waited."""
-        if event is None or event["kind"] in ("elsewhere", "error"):
+        if event is None or event["kind"] != "ended":
             self.log.warning("the triggerer cannot wait for %s: poking in place", self.handle)
             return super().execute(context)
-        CursorFile(event["state"]["identity"]).delete()
         step = self._new_step(context)
-        results = ADAPTER.resume(step, self._driver(step), event)
-        return json_safe(results.to_dict())
+        step.attach_by(event)
+        step.look()
+        return _results_of(step)
 
+    @in_airflows_words
     def poke(self, context: Any) -> Any:
         """Look once."""
         step = self._new_step(context)
-        driver = self._driver(step)
-        status = self._look(step, driver)
-        with ADAPTER.translating(step):
-            self._count_unknown(context, status)
-        if not status.is_terminal():
-            return False
-        return sdk.PokeReturnValue(True, self._results(step, driver))
+        if is_terminal(step.look().state):
+            return sdk.PokeReturnValue(True, _results_of(step))
+        assert step.status is not None
+        self._count_unknown(context, step.status)
+        return False
 
-    @contextmanager
-    def _softly(self) -> Iterator[None]:
-        """Skip if the look before a deferral fails, with ``soft_fail`` and ``never_fail``.
-
-        Airflow does that itself after a deferral.
-        """
-        try:
-            yield
-        except sdk.AirflowException as exc:
-            if self.soft_fail or getattr(self, "never_fail", False):
-                raise sdk.AirflowSkipException(str(exc)) from exc
-            raise
-
-    def _new_step(self, context: Any) -> TaskContext:
-        """Return this task as the adapter sees it."""
-        return TaskContext(
-            airflow=context,
-            options=self.options,
-            key="sensor",
-            log=log_of_task(self.log),
-            owner=False,
-            cancelled=self.cancelled,
-        )
-
-    def _driver(self, step: TaskContext) -> Driver:
+    def _new_step(self, context: Any) -> AirflowStep:
         """Return what looks at the job."""
-        with ADAPTER.translating(step):
-            step.cluster = defaults_of(self.conn_id).cluster
-            driver = ADAPTER.driver(step, None, step.options)
-            driver.attach(self.handle)
-            return driver
-
-    def _look(self, step: TaskContext, driver: Driver) -> AppStatus:
-        """Look once at the job, which must exist."""
-        with ADAPTER.translating(step):
-            seen = driver.poll()
-        if seen.status is None:
-            raise sdk.AirflowFailException(f"{self.handle} does not exist")
-        return seen.status
-
-    def _results(self, step: TaskContext, driver: Driver) -> Any:
-        with ADAPTER.translating(step):
-            return json_safe(driver.collect().to_dict())
+        step = AirflowStep(
+            None,
+            self.options,
+            identity=identity_of(context, "sensor"),
+            runner=runner_for_tasks(cluster=defaults_of(self.conn_id).cluster),
+            log=self.log,
+        )
+        step.hands_on_lines = False
+        step.attach(self.handle)
+        return step
 
     def _count_unknown(self, context: Any, status: AppStatus) -> None:
         """Fail once the pokes of a try have learnt nothing for longer than ``patience``."""
         now = time.time()
-        ti = context["ti"]
-        store = self._unknown_store(context)
-        kept: dict[str, Any] = {}
-        if store is not None:
-            kept = store.get() or {}
+        # where each poke is a process of its own, the task state store remembers
+        remembers = self.mode == "reschedule" and "task_state_store" in context
         before = self._unknown_since
-        if kept.get("try") == ti.try_number:
-            before = kept.get("since")
+        found = {}
+        if remembers:
+            found = kept(context, UNKNOWN)
+            before = None
+        if found.get("try") == context["ti"].try_number:
+            before = found.get("since")
         since = None
         if status.state is AppState.UNKNOWN:
-            since = before
-            if since is None:
-                since = now
+            since = now if before is None else before
         self._unknown_since = since
-        if store is not None and since != kept.get("since"):
-            store.put({"since": since, "try": ti.try_number})
+        if remembers and since != found.get("since"):
+            keep(context, UNKNOWN, {"since": since, "try": context["ti"].try_number})
         if since is not None and now - since >= self.options.patience:
             raise StateUnknown(self.handle, now - since, status.msg)
 
-    def _unknown_store(self, context: Any) -> TaskStore | None:
-        """Return what remembers since when nothing is known, where each poke is its own process."""
-        if self.mode != "reschedule":
-            return None
-        accessor = state_store(context)
-        if accessor is None:
-            return None
-        return TaskStore(accessor, "unknown")
+
+def _results_of(step: AirflowStep) -> Any:
+    return json_safe(step.collect().to_dict())

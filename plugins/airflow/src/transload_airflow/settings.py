@@ -26,7 +26,7 @@ def default_deferrable() -> bool:
 def triggerer_on_same_machine() -> bool:
     """Tell whether triggers run where the workers run.
 
-    With ``auto`` they do if LocalExecutor is the only executor, and this is no pod. A worker's pod
+    With ``auto`` they do if workers share a machine. A worker's pod
     ends when its task is deferred, and its configuration may name LocalExecutor.
 
     Raises:
@@ -41,6 +41,11 @@ def triggerer_on_same_machine() -> bool:
         raise ConfigError(
             f"[transload] triggerer_on_same_machine={value!r}: must be 'auto', 'true' or 'false'"
         )
+    return workers_share_a_machine()
+
+
+def workers_share_a_machine() -> bool:
+    """Tell whether LocalExecutor is the only executor, and this is no pod."""
     if os.environ.get("KUBERNETES_SERVICE_HOST"):  # every pod has it
         return False
     executors = {_class_name(executor) for executor in str(conf.get("core", "executor")).split(",")}

@@ -35,8 +35,8 @@ CLEARED: Final = "cleared"
 Somebody has cleared it, or a scheduler that takes it for abandoned begins it again.
 """
 
-_NOT_FOUND: Final = 404
-"""What Airflow's API answers about a try that is not the present one any more."""
+HANDLES: Final = "transload.handles"
+"""Entry of the task state store with the handle of each of the task's jobs, by its key."""
 
 
 # -- its names and places
@@ -61,9 +61,29 @@ def dag_folder(context: Mapping[str, Any]) -> str | None:
     return os.path.dirname(str(path))
 
 
-def state_store(context: Mapping[str, Any]) -> Any | None:
-    """Return the task state store (from Airflow 3.3 on), or None where there is none."""
-    return context.get("task_state_store")
+def kept(context: Mapping[str, Any], entry: str) -> dict[str, Any]:
+    """Return what an entry of the task state store holds.
+
+    That is nothing before Airflow 3.3, which has no such store. It survives retries, and up to 3.3
+    a clear. Only the task's own process may ask for it, since a trigger would hang.
+    """
+    store = context.get("task_state_store")
+    found = None if store is None else store.get(entry)
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
+def keep(context: Mapping[str, Any], entry: str, values: Mapping[str, Any]) -> None:
+    """Put values into an entry of the task state store, if there is one, beside what it holds.
+
+    Raises:
+        airflow.sdk.exceptions.AirflowRuntimeError: if Airflow refuses them.
+    """
+    store = context.get("task_state_store")
+    if store is None:
+        return
+    from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+    store.set(entry, {**kept(context, entry), **values}, retention=NEVER_EXPIRE)
 
 
 def within_time_limit(context: Mapping[str, Any], options: ExecutionOptions) -> ExecutionOptions:
@@ -136,12 +156,6 @@ def cleared(context: Mapping[str, Any]) -> bool:
     if not isinstance(run, DagRunResult):
         return True
     return bool(run.clear_number != getattr(context.get("dag_run"), "clear_number", 0))
-
-
-def try_is_over(error: Exception) -> bool:
-    """Tell whether Airflow's API refuses a request because the task has another try by now."""
-    detail = getattr(getattr(error, "error", None), "detail", None)
-    return isinstance(detail, Mapping) and detail.get("status_code") == _NOT_FOUND
 
 
 def will_reattach(error: Exception, context: Mapping[str, Any]) -> bool:

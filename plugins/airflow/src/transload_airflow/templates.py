@@ -14,6 +14,8 @@ from typing import Any, Final
 import jinja2
 from airflow.providers.common.compat.sdk import BaseOperator
 
+from transload.errors import TransloadError
+from transload_airflow.failures import failure
 from transload_airflow.masks import Reads
 
 _MARKERS: Final = (
@@ -50,6 +52,10 @@ class TemplateRules(BaseOperator):
 
     _reads: Reads = Reads()
     """What the templates have asked for."""
+
+    def failure_of(self, error: TransloadError) -> BaseException:
+        """Return the exception by which Airflow skips the task, fails it, or perhaps retries it."""
+        return failure(error)
 
     def render_template(
         self,

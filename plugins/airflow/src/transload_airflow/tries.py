@@ -14,6 +14,8 @@ from typing import Any, Final
 
 from transload.errors import SpecError
 from transload.pipelines import Again, Identity
+from transload_airflow.adapter import HOST
+from transload_airflow.settings import setting
 from transload_airflow.task_instance import map_index_of
 
 _NO_REGION: Final = "00000000-0000-0000-0000-000000000000"
@@ -27,9 +29,6 @@ def identity_of(context: Mapping[str, Any], key: str | None = None) -> Identity:
         context: of the task.
         key: which of the task's jobs it is, if it has several.
     """
-    # the adapter is described where no Airflow is
-    from transload_airflow.settings import setting
-
     ti = context["ti"]
     path = [str(map_index_of(ti)), ti.task_id]
     region = str(getattr(ti, "region_id", None) or _NO_REGION)
@@ -38,7 +37,7 @@ def identity_of(context: Mapping[str, Any], key: str | None = None) -> Identity:
     if key is not None:
         path.append(key)
     run = (setting("deployment_id", ""), ti.dag_id, ti.run_id)
-    return Identity("airflow", run, tuple(path))
+    return Identity(HOST, run, tuple(path))
 
 
 def words_of(context: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,6 +57,17 @@ def words_of(context: Mapping[str, Any]) -> dict[str, Any]:
         "clear_number": int(getattr(run, "clear_number", 0) or 0),
         "start": start.astimezone(UTC).isoformat() if isinstance(start, datetime) else "",
     }
+
+
+def retried(context: Mapping[str, Any]) -> int:
+    """Return how often Airflow itself has tried again since somebody last cleared the task.
+
+    A clear sets ``max_tries`` to the number of tries so far and ``retries``.
+    """
+    now = words_of(context)
+    tries_before_the_clear = max(0, now["max_tries"] - now["retries"])
+    tried: int = now["try"] - 1 - tries_before_the_clear
+    return max(0, tried)
 
 
 def asked_anew(kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:

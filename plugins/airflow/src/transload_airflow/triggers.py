@@ -6,33 +6,36 @@ No worker slot is held, and one thread for each scheduler watches all its jobs.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import Any, Final
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
-from transload import pipelines
-from transload.pipelines import Driver
-from transload.specs import parse_app_handle
-from transload_airflow.adapter import ADAPTER, TaskContext, cancel
+from transload.pipelines import LAST_LINES
 from transload_airflow.deferral import lines_are_read, wait_until_released
-from transload_airflow.log_lines import log_line_in_pieces, log_of_task
 from transload_airflow.masks import Reads
-from transload_airflow.stores import CursorFile
+from transload_airflow.step import TriggerStep
 from transload_airflow.task_instance import OVER, task_state
+
+RESTARTED_S: Final = 60.0
+"""Seconds after its task has deferred from which on a trigger is taken for one that is started again.
+
+An earlier one has handed on lines by then, and this one goes on with the last ones.
+"""
 
 
 class AppStateTrigger(BaseTrigger):
     """Fires once a job has ended, or cannot be waited for here. Until then it hands on log lines.
 
-    The event is the return value of ``transload.pipelines.outcome``. A triggerer submits and stores
-    nothing of the job. It hands such work back with the state. Stopping the triggerer leaves the
-    job alone. A person who marks or clears the deferred task ends it, if the operator has
+    The event is that of ``transload.pipelines.Step.event``, with the ``identity`` of the job. A
+    triggerer submits nothing, and stores nothing of the job. Stopping the triggerer leaves the job
+    alone. A person who marks or clears the deferred task ends it, if the operator has
     ``on_kill="cancel"``.
 
     Args:
-        state: from ``transload.pipelines.Driver.state``.
+        state: from ``transload_airflow.step.AirflowStep.to_dict``.
         forward_logs: put the job's lines into the log of the task.
         left: from ``transload_airflow.deferral.mark_deferred``, of the process that defers, or None
             if it need not be waited for.
@@ -67,10 +70,7 @@ class AppStateTrigger(BaseTrigger):
         """Wait, and yield the one event."""
         released = asyncio.create_task(wait_until_released(self.left))
         try:
-            positions = self._positions()
-            waited = await self._wait(positions)
-            waited["state"]["link"] = self.state.get("link")
-            waited["state"]["key"] = self.state.get("key")
+            event = await self._wait()
             await released
             await lines_are_read()
         except asyncio.CancelledError:
@@ -81,31 +81,32 @@ class AppStateTrigger(BaseTrigger):
             raise
         finally:
             released.cancel()
-        yield TriggerEvent(waited)
-        if positions is not None and self.state.get("place") != pipelines.where():
-            # on its own machine the task deletes it: should the task die before it has come back,
-            # its next try goes on there
-            positions.delete()
+        yield TriggerEvent({**event, "identity": self.state["identity"]})
 
-    def _positions(self) -> CursorFile | None:
-        """Return where the log positions of this task are kept, or None if it hands on no lines."""
-        if not self.forward_logs:
-            return None
-        return CursorFile(self.state["identity"])
-
-    async def _wait(self, positions: CursorFile | None) -> dict[str, Any]:
-        """Follow the job, and return what became of it."""
+    async def _wait(self) -> dict[str, Any]:
+        """Wait until the task is to go on, and return the event."""
         await Reads.from_dict(self.reads).hide_all_async(self.log)
-        state = dict(self.state)
-        step = TaskContext(log=log_of_task(self.log), may_save=False)
-        if positions is not None:
-            step.log_store = positions
-            step.sink = log_line_in_pieces
-            kept = positions.get()
-            if kept is not None and kept.get("handle") == state["handle"]:
-                state["cursor"] = None  # an earlier triggerer came further than the task
-        driver = await asyncio.to_thread(_restored, step, state)
-        return await pipelines.outcome(driver)
+        # a cluster may have secrets in a connection, and asking for them blocks
+        step = await asyncio.to_thread(self._step)
+        return await step.event(self.state["place"])
+
+    def _step(self) -> TriggerStep:
+        """Return what waits for the job."""
+        step = TriggerStep(self.state, self.log, hands_on_lines=self.forward_logs)
+        handle = self.state["handle"]
+        if time.time() - self.state["at"] < RESTARTED_S:
+            step.attach(handle, self.state["cursor"])
+            return step
+        if self.forward_logs:
+            self.log.info(
+                "waiting again for %s. Its last %d lines follow; to see all of them: transload log "
+                "%s",
+                handle,
+                LAST_LINES,
+                handle,
+            )
+        step.attach(handle, last=LAST_LINES)
+        return step
 
     async def on_kill(self) -> None:
         """Cancel the job or leave it, after a person has marked or cleared the deferred task.
@@ -114,12 +115,13 @@ class AppStateTrigger(BaseTrigger):
         """
         if self.state["options"].get("on_kill") != "cancel":
             return
-        driver = ADAPTER.restore(TaskContext(log=self.log.warning, may_save=False), self.state)
-        self.log.info("the task was ended: %s is being cancelled", driver.handle)
-        await asyncio.to_thread(cancel, driver)
-        positions = self._positions()
-        if positions is not None:
-            positions.delete()
+        self.log.info("the task was ended: %s is being cancelled", self.state["handle"])
+        await asyncio.to_thread(self._cancel)
+
+    def _cancel(self) -> None:
+        step = TriggerStep(self.state, self.log)
+        step.attach(self.state["handle"])
+        step.cancel_for_long()
 
     async def _left_alone(self) -> None:
         """Do what `on_kill` does if the task is no longer to run.
@@ -137,13 +139,3 @@ class AppStateTrigger(BaseTrigger):
             self.log.warning(
                 "whether the task was ended cannot be found out, its job goes on: %s", exc
             )
-
-
-def _restored(step: TaskContext, state: dict[str, Any]) -> Driver:
-    """Return what watches the job of a state, once its scheduler is known.
-
-    A cluster may have secrets in a connection. Asking for them blocks.
-    """
-    driver = ADAPTER.restore(step, state)
-    driver.runner.scheduler(parse_app_handle(state["handle"]).scheduler_backend)
-    return driver
