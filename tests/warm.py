@@ -28,7 +28,7 @@ IMPORTED = {
         "transload_ax.jobs",
         "transload_ax.trials",
         "transload_ax.units",
-        "transload_ax.experiment",
+        "transload_ax.storage",
         "ax.orchestration.orchestrator",
         "ax.storage.sqa_store.db",
     ),

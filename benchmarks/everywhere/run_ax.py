@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from ax.core.arm import Arm
+from ax.core.experiment import Experiment
+from ax.core.parameter import ParameterType, RangeParameter
+from ax.core.search_space import SearchSpace
 from ax_trial import one_trial
 from row import ENDLESS, ENGINES, Cell, cancelled, jobs, until
 
 from transload.runner import get_runner
-from transload_ax import TRANSLOAD_APP_HANDLE, make_experiment
+from transload_ax import TRANSLOAD_APP_HANDLE, TransloadRunner
 
 
 def stop_one(engine: str) -> str:
     """Stop a trial whose job runs, as early stopping does; return how its app ended."""
-    experiment = make_experiment(
-        ENDLESS, ["lr:float:0:1"], "loss", name="endless", scheduler=engine
+    experiment = Experiment(
+        SearchSpace([RangeParameter("lr", ParameterType.FLOAT, 0.0, 1.0)]),
+        name="endless",
+        runner=TransloadRunner(None, ENDLESS, scheduler=engine),
     )
     trial = experiment.new_trial()
     trial.add_arm(Arm({"lr": 0.5}))

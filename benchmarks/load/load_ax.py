@@ -19,13 +19,18 @@ class Host:
     def many(self, number: int, units: int) -> int:
         """Run so many; return how many ended well, each with its own result."""
         from ax.core.arm import Arm
+        from ax.core.experiment import Experiment
+        from ax.core.parameter import ParameterType, RangeParameter
+        from ax.core.search_space import SearchSpace
 
-        from transload_ax import make_experiment
+        from transload_ax import TransloadMetric, TransloadRunner
 
         component = f"{Path(__file__).with_name('units.py')}:unit"
-        space = [f"number:float:0:{units}"]
-        experiment = make_experiment(
-            component, space, "number", name=f"load-{number}", scheduler=self._engine
+        experiment = Experiment(
+            SearchSpace([RangeParameter("number", ParameterType.FLOAT, 0.0, float(units))]),
+            name=f"load-{number}",
+            metrics=[TransloadMetric("number")],
+            runner=TransloadRunner(None, component, scheduler=self._engine),
         )
         for k in range(units):
             experiment.new_trial().add_arm(Arm({"number": float(k)})).run()

@@ -88,22 +88,27 @@ def main(folder: Path) -> None:
     os.environ["TRANSLOAD_TRACKER_FSSPEC_CONFIG"] = str(folder / "runs")
     from transload.runner import get_runner
     from transload.tracker import FsspecTracker
-    from transload_ax import make_experiment, run_experiment
     from transload_report import lineage_svg
+    from transload_search import Objective, Parameter, Search, SearchLedger, run_search
 
     with get_runner("chain") as runner:
         first = runner.run_component(f"{HERE}:survey")
         runner.wait(first)
         most = int(runner.results(first).value("most"))
 
-    # an output of the first job is the bound of the search, and its handle the parent of every
-    # trial
-    space = [f"replicas:int:1:{most}"]
-    experiment = make_experiment(
-        f"{HERE}:share", space, "cost", folder / "results", parent_run_id=first
-    )
-    found = run_experiment(experiment, trials=4, parallel=2, seed=1)
-    print(f"best: {found.parameters['replicas']} replicas, cost {found.value:g}")
+        # an output of the first job is the bound of the search, and its handle the parent of every
+        # trial
+        search = Search(
+            component=f"{HERE}:share",
+            parameters=[Parameter("replicas", "int", 1, most)],
+            objective=Objective("cost"),
+            trials=4,
+            parallelism=2,
+            suggester="ax",
+            parent_run_id=first,
+        )
+        best = run_search(SearchLedger(search, str(folder / "results")), runner)["best"]
+    print(f"best: {best['parameters']['replicas']} replicas, cost {best['value']:g}")
 
     lineage = FsspecTracker(None, str(folder / "runs")).lineage(first)
     (folder / "lineage.svg").write_text(lineage_svg(lineage), encoding="utf-8")

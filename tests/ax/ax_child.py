@@ -31,22 +31,6 @@ def dies_after_submit(number: int) -> None:
     runner.schedule = deadly  # type: ignore[method-assign]
 
 
-def dies_while_it_stores(number: int) -> None:
-    """Die with a half-written snapshot."""
-    replace, calls = os.replace, [0]
-
-    def deadly(aside: Any, path: Any) -> None:
-        if str(path).endswith("experiment.json"):
-            calls[0] += 1
-            if calls[0] == number:
-                with open(aside, "w") as file:
-                    file.write('{"schema": 1, "exper')
-                die()
-        replace(aside, path)
-
-    os.replace = deadly
-
-
 def dies_while_trials_run(wanted: int) -> None:
     """Die once that many trials run."""
     from transload_ax.runner import TransloadRunner
@@ -81,11 +65,7 @@ def run(request: Mapping[str, Any], environment: Mapping[str, str]) -> None:
 
     It ends as an interpreter does: of an interruption by the signal itself.
     """
-    os.environ.clear()
-    os.environ.update(environment)
-    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    for stream in (1, 2):
-        os.dup2(output, stream)
+    enter(request, environment)
     try:
         search(request)
     except KeyboardInterrupt:
@@ -93,34 +73,17 @@ def run(request: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def search(request: Mapping[str, Any]) -> None:
-    """Run the search of the request until it dies."""
-    moment = request["moment"]
-    if moment == "after submit":
-        dies_after_submit(3)
-    elif moment == "while it stores":
-        dies_while_it_stores(2)
-    elif moment == "told to end":
-        told_to_end_while_trials_run(3, signal.SIGTERM)
-    elif moment == "interrupted":
-        told_to_end_while_trials_run(3, signal.SIGINT)
-    else:
-        dies_while_trials_run(3)
-    from transload_ax import make_experiment, registry_bundle, run_experiment
-    from transload_ax.spaces import strategy
+def enter(request: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """Give this process the environment of a test, and a file for what it says."""
+    os.environ.clear()
+    os.environ.update(environment)
+    output = os.open(request["output"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    for stream in (1, 2):
+        os.dup2(output, stream)
 
-    made = make_experiment(
-        "ax_components:waits",
-        ["x:float:-1:3"],
-        "loss",
-        request["base"],
-        constants={"gate": request["gate"], "marks": request["marks"]},
-    )
-    plan = strategy("random_search", 1)
-    if request["sql"] is None:
-        run_experiment(made, 4, 3, generation_strategy=plan, snapshot=request["snapshot"])
-        return
-    from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
+
+def storage(url: str, **more: Any) -> Any:
+    """Return the settings of Ax's SQL storage at a URL, and make its tables."""
     from ax.storage.sqa_store.db import (
         create_all_tables,
         get_engine,
@@ -128,11 +91,47 @@ def search(request: Mapping[str, Any]) -> None:
     )
     from ax.storage.sqa_store.structs import DBSettings
 
+    from transload_ax import registry_bundle
+
     bundle = registry_bundle()
-    init_engine_and_session_factory(url=request["sql"])
+    init_engine_and_session_factory(url=url, **more)
     create_all_tables(get_engine())
+    return DBSettings(encoder=bundle.encoder, decoder=bundle.decoder, url=url)
+
+
+def search(request: Mapping[str, Any]) -> None:
+    """Run the search of the request until it dies."""
+    moment = request["moment"]
+    if moment == "after submit":
+        dies_after_submit(3)
+    elif moment == "told to end":
+        told_to_end_while_trials_run(3, signal.SIGTERM)
+    elif moment == "interrupted":
+        told_to_end_while_trials_run(3, signal.SIGINT)
+    else:
+        dies_while_trials_run(3)
+    from ax.orchestration.orchestrator import Orchestrator, OrchestratorOptions
+    from ax_experiment import experiment, sobol
+
+    made = experiment(
+        "ax_components:waits",
+        tracker_base=request["base"],
+        constants={"gate": request["gate"], "marks": request["marks"]},
+    )
     options = OrchestratorOptions(
         max_pending_trials=3, init_seconds_between_polls=0, min_seconds_before_poll=0
     )
-    settings = DBSettings(encoder=bundle.encoder, decoder=bundle.decoder, url=request["sql"])
-    Orchestrator(made, plan, options, db_settings=settings).run_n_trials(4)
+    settings = storage(request["sql"])
+    with made.runner:  # type: ignore[attr-defined]
+        Orchestrator(made, sobol(1), options, db_settings=settings).run_n_trials(4)
+
+
+def command_line(request: Mapping[str, Any], environment: Mapping[str, str]) -> None:
+    """Run a search of the command line, in a forked process that was made for it."""
+    enter(request, environment)
+    from transload.cli import main
+
+    given = "--component ax_components:waits --param x:float:-1:3 --minimize loss -s local"
+    plan = "--suggester ax-sobol --trials 4 --parallel 3 --no-progress"
+    constants = [f"--const={name}={request[name]}" for name in ("gate", "marks")]
+    main(["search", "run", *given.split(), *plan.split(), *constants])

@@ -34,16 +34,14 @@ class _Lines(logging.Handler):
 
 
 class Optimiser:
-    """An experiment with one trial, kept in the suite's file as a snapshot would keep it."""
+    """An experiment with one trial, kept in the suite's file after each step, as Ax does."""
 
     def __init__(self, child: ChildJob) -> None:
         self.child = child
         job = child.job
         self.options = execution_options(job.options)
         namespace = f"{job.namespace}/{job.generation}"
-        self.trials = Trials(
-            TrialJobs(namespace, job.scheduler, job.cfg, self.options), keep=self.keep
-        )
+        self.trials = Trials(TrialJobs(namespace, job.scheduler, job.cfg, self.options))
         self._file = JsonFileStore(child.store)
         kept = self._file.get() or {}
         if kept.get("of") != job.generation:
@@ -57,15 +55,11 @@ class Optimiser:
             self.child.job.name, 0, self.kept["status"], self.kept["metadata"], {"": {}}
         )
 
-    def keep(self) -> None:
-        """Store the experiment."""
-        self._file.put(self.kept)
-
     def become(self, status: str) -> None:
-        """Give the trial another status."""
+        """Give the trial another status, and store the experiment."""
         if status != self.kept["status"]:
             self.kept["status"] = status
-            self.keep()
+            self._file.put(self.kept)
 
     def launch(self, arm: str, parameters: Mapping[str, Any]) -> TrialLaunch:
         """Return what the trial submits."""

@@ -33,7 +33,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     if any("conformance" not in item.path.name for item in session.items):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            importlib.import_module("transload_ax.experiment")
+            importlib.import_module("ax_experiment")
+            importlib.import_module("ax.orchestration.orchestrator")
 
 
 @pytest.fixture
@@ -53,13 +54,9 @@ def gate(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def sobol() -> Callable[[], Any]:
     """Make a generation strategy that needs no model."""
+    import ax_experiment
 
-    def make(seed: int = 1) -> Any:
-        from transload_ax.spaces import strategy
-
-        return strategy("random_search", seed)
-
-    return make
+    return ax_experiment.sobol
 
 
 @pytest.fixture
@@ -95,10 +92,9 @@ def experiment(transload_home: Path, base: str) -> Iterator[Callable[..., Any]]:
     made: list[Any] = []
 
     def make(component: str = "ax_components:square", **more: Any) -> Any:
-        from transload_ax import make_experiment
+        import ax_experiment
 
-        given = {"parameters": ["x:float:-1:3"], "objective": "loss", "tracker_base": base, **more}
-        found = make_experiment(component, **given)
+        found = ax_experiment.experiment(component, **{"tracker_base": base, **more})
         made.append(found)
         return found
 

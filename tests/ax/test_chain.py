@@ -25,7 +25,7 @@ def test_a_searched_parameter_sets_the_replicas(
     runpy.run_path(str(EXAMPLE), run_name="__main__")  # here Ax is imported already
     assert "best: 3 replicas, cost 8500" in capsys.readouterr().out
     tracker = FsspecTracker(None, str(tmp_path / "runs"))
-    first = next(run for run in tracker.run_ids() if run.startswith("local://chain/"))
+    first = next(run for run in tracker.run_ids() if "/survey-" in run)
     trials = list(tracker.run_ids(parent_run_id=first))
     assert len(trials) == 4
     runner = host_runner("ax")

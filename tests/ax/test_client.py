@@ -151,7 +151,7 @@ NEED_A_MODEL = {"ArmEffectsPlot", "CrossValidationPlot", "ScatterPlot", "TopSurf
 """Analyses that draw what a model predicts, which quasi-random trials do not have."""
 
 
-def check_cards(cards: Any, *, model: bool = False) -> None:
+def check_cards(cards: Any) -> None:
     """Check that all analyses were drawn, save those that need a model if there is none yet."""
     from ax.core.analysis_card import ErrorAnalysisCard, NotApplicableStateAnalysisCard
 
@@ -162,7 +162,7 @@ def check_cards(cards: Any, *, model: bool = False) -> None:
     not_yet = {
         leaf.name: leaf.blob for leaf in leaves if isinstance(leaf, NotApplicableStateAnalysisCard)
     }
-    assert not_yet.keys() <= (set() if model else NEED_A_MODEL), not_yet
+    assert not_yet.keys() <= NEED_A_MODEL, not_yet
     assert all("RandomAdapter" in why for why in not_yet.values()), not_yet
     drawn = {leaf.name for leaf in leaves if not isinstance(leaf, NotApplicableStateAnalysisCard)}
     assert {"ArmEffectsPlot", "BestTrials", "Summary", "UtilityProgressionAnalysis"} <= drawn
@@ -175,41 +175,20 @@ def test_compute_analyses(client: Callable[..., Any]) -> None:
     check_cards(made.compute_analyses(display=False))
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "random",
-        "curve",
-        pytest.param("model", marks=pytest.mark.slow),
-        pytest.param("two objectives", marks=pytest.mark.slow),
-    ],
-)
-def test_analyses_of_make_experiment(
-    kind: str, experiment: Callable[..., Any], sobol: Any, gate: Path
+@pytest.mark.parametrize("curve", [False, True])
+def test_analyses_of_an_experiment(
+    curve: bool, experiment: Callable[..., Any], orchestrate: Callable[..., Any], gate: Path
 ) -> None:
-    """Ax's own cards can be had of the experiments that make_experiment makes."""
+    """Ax's own cards can be had of an experiment whose trials were jobs."""
     from ax.analysis.overview import OverviewAnalysis
 
-    from transload_ax import run_experiment
-    from transload_ax.spaces import strategy
-    from transload_search import Objective
-
     gate.touch()
-    given: dict[str, dict[str, Any]] = {
-        "curve": {
-            "component": "ax_components:curve",
-            "curve": True,
-            "constants": {"gate": str(gate)},
-        },
-        "two objectives": {
-            "component": "ax_components:tradeoff",
-            "parameters": ["x:float:-1:3", "y:float:-1:1"],
-            "objective": [Objective("loss"), Objective("gain", minimize=False)],
-            "constraints": ["size<=0.5"],
-        },
-    }
-    made = experiment(**given.get(kind, {}))
-    plan = strategy(seed=1) if kind == "model" else sobol()
-    run_experiment(made, 6 if kind == "model" else 4, 3, generation_strategy=plan)
-    card = OverviewAnalysis().compute_or_error_card(experiment=made, generation_strategy=plan)
-    check_cards([card], model=kind == "model")
+    made = experiment()
+    if curve:
+        made = experiment("ax_components:curve", constants={"gate": str(gate)}, curve=True)
+    orchestrator = orchestrate(made, parallel=3)
+    orchestrator.run_n_trials(4)
+    card = OverviewAnalysis().compute_or_error_card(
+        experiment=made, generation_strategy=orchestrator.generation_strategy
+    )
+    check_cards([card])

@@ -19,9 +19,12 @@ from transload_search import Objective, Parameter, Search, SearchLedger
 Parse = Callable[[str], Page]
 
 
-def test_a_stored_experiment(parse: Parse) -> None:
-    """The page of an Ax snapshot has name, objective, and trials with states, values, jobs."""
+def test_a_stored_experiment(tmp_path: Path, parse: Parse) -> None:
+    """The page of a file that Ax stored has name, objective, and trials with states, values, jobs."""
     data = collect_experiment(str(EXPERIMENT))
+    alone = tmp_path / "alone.json"  # as `save_experiment` writes it; the other is a client's
+    alone.write_text(json.dumps(json.loads(EXPERIMENT.read_text())["experiment"]))
+    assert collect_experiment(str(alone)).trials == data.trials
     assert (data.name, data.objective, data.minimize) == ("search", "loss", True)
     assert "".join(trial.state[0] for trial in data.trials) == "CCCCFFCFSS"
     assert [trial.value is not None for trial in data.trials] == [
@@ -90,15 +93,15 @@ def test_the_base_of_a_search(tmp_path: Path, parse: Parse) -> None:
 @pytest.mark.parametrize(
     ("body", "says"),
     [
-        ("{", "must be a snapshot of an experiment"),
-        ("[]", "must be a snapshot of an experiment"),
-        ('{"schema": 1}', "must be a snapshot of an experiment: KeyError"),
-        ('{"schema": 2, "experiment": {}}', "schema 2 is too new; this version reads at most 1"),
-        ('{"schema": 1, "experiment": {"trials": {}}}', "must have exactly one objective"),
+        ("{", "must be an experiment of Ax"),
+        ("[]", "must be an experiment of Ax"),
+        ("{}", "must have exactly one objective"),
+        ('{"experiment": []}', "must be an experiment of Ax"),
+        ('{"experiment": {"trials": {}}}', "must have exactly one objective"),
     ],
 )
-def test_wrong_snapshots_are_refused(tmp_path: Path, body: str, says: str) -> None:
-    """What is no snapshot is refused with the file's name and the reason."""
+def test_other_files_are_refused(tmp_path: Path, body: str, says: str) -> None:
+    """What is no experiment is refused with the file's name and the reason."""
     file = tmp_path / "it.json"
     file.write_text(body)
     with pytest.raises(SpecError, match=says) as caught:

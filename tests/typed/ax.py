@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import assert_type
 
 from transload.specs import AppDef
-from transload_ax import Outcome, TransloadRunner, make_experiment, run_experiment
+from transload_ax import TransloadMetric, TransloadRunner
 
 
 def component(lr: float) -> AppDef:
@@ -13,6 +13,6 @@ def component(lr: float) -> AppDef:
     raise NotImplementedError
 
 
-runner: TransloadRunner = TransloadRunner("base", component, {}, scheduler="local")
-experiment = make_experiment(component, ["lr:float:0.1:1"], "loss", "base", minimize=True)
-assert_type(run_experiment(experiment, trials=4, parallel=2), Outcome)
+runner: TransloadRunner = TransloadRunner("base", component, {}, scheduler="local", gpu=1)
+assert_type(runner.dry_run({"lr": 0.5}), str)
+metric: TransloadMetric = TransloadMetric("loss", lower_is_better=True)

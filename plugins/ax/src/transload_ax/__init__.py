@@ -9,11 +9,8 @@ from transload.plugins.lazy import lazy_names
 if TYPE_CHECKING:
     from transload_ax.client import *
     from transload_ax.convert import *
-    from transload_ax.experiment import *
     from transload_ax.metric import *
-    from transload_ax.orchestrator import *
     from transload_ax.runner import *
-    from transload_ax.snapshot import *
     from transload_ax.states import *
     from transload_ax.storage import *
     from transload_ax.suggester import *
@@ -25,11 +22,8 @@ __getattr__, __dir__, __all__ = lazy_names(
     {
         "client": "TransloadClientMetric TransloadClientRunner",
         "convert": "dry_run_trial trial_runner",
-        "experiment": "Outcome make_experiment run_experiment",
         "metric": "MetricMissing TransloadCurveMetric TransloadMetric",
-        "orchestrator": "TransloadOrchestrator",
         "runner": "APP_STATE_TO_TRIAL_STATUS TRANSLOAD_APP_HANDLE TRANSLOAD_TRACKER_BASE TransloadRunner",
-        "snapshot": "Snapshot",
         "states": "STATES",
         "storage": "register registry_bundle",
         "suggester": "AxQualitySuggester AxSobolSuggester AxSuggester",

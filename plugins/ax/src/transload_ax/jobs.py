@@ -29,12 +29,7 @@ from transload.pipelines import (
     somebody_asked,
 )
 from transload.runner import Cluster
-from transload.schedulers import (
-    Observation,
-    Subscription,
-    backoff,
-    watch,
-)
+from transload.schedulers import backoff
 from transload.specs import (
     AppState,
     AppStatus,
@@ -44,13 +39,24 @@ from transload.specs import (
 )
 from transload_ax.adapter import TrialStep, identity_of
 from transload_ax.states import STATES
-from transload_ax.units import HOST, JobView, MetadataStore, TrialKey, TrialLaunch, TrialNotes
+from transload_ax.units import (
+    CLUSTER,
+    HOST,
+    PROGRESS,
+    JobView,
+    TrialKey,
+    TrialLaunch,
+    TrialNotes,
+)
 
 if TYPE_CHECKING:
     from transload.runner import Runner
     from transload.specs import Progress
 
 CLOSE_SECONDS: Final = 30.0
+MINIMUM_PAUSE: Final = 0.1
+"""Seconds between two looks at jobs. A loop that does not pause must not ask all the time."""
+
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
@@ -115,11 +121,8 @@ class TrialJobs:
         self._clusters: dict[str, Cluster] = {}
         self._live: dict[TrialKey, _Live] = {}
         self._known: dict[TrialKey, tuple[str, str]] = {}
-        self._watched: dict[TrialKey, Subscription] = {}
-        self._watching = False
-        self._news = threading.Event()
         self._away = False
-        self.moved = True
+        self._next_look = 0.0
 
     @property
     def runner(self) -> Runner:
@@ -168,7 +171,7 @@ class TrialJobs:
         """
         if key in self._live:
             return
-        kept = notes.cluster(key).get()
+        kept = notes.get(CLUSTER, key)
         if kept is not None:
             cluster = Cluster.from_dict(kept)
             self._clusters[cluster.name] = cluster
@@ -218,10 +221,7 @@ class TrialJobs:
         self._live[key] = _Live(step, notes, handle)
         self._known[key] = (step.mark, handle)
         cluster = self.runner.cluster(parse_app_handle(handle).scheduler_backend)
-        _put(notes.cluster(key), cluster.to_dict())
-        self.moved = True
-        if self._watching:
-            self._watch(key)
+        notes.put(CLUSTER, key, cluster.to_dict())
         return handle
 
     def _prefix(self, key: TrialKey) -> str:
@@ -242,10 +242,13 @@ class TrialJobs:
     def poll(self, keys: Iterable[TrialKey]) -> dict[TrialKey, JobView]:
         """Look at the jobs of trials once, with one query per scheduler, and never raise.
 
-        A job that has ended is looked at no more.
+        A job that has ended is looked at no more. Two looks are at least `MINIMUM_PAUSE` apart,
+        whatever Ax's loop asks for.
         """
         wanted = [self._live[key] for key in keys if key in self._live]
-        self._news.clear()
+        if wanted:
+            time.sleep(max(0.0, self._next_look - time.monotonic()))
+            self._next_look = time.monotonic() + MINIMUM_PAUSE
         found = self._ask([live.handle for live in wanted])
         seen: dict[TrialKey, JobView] = {}
         for live in wanted:
@@ -255,7 +258,6 @@ class TrialJobs:
             except Exception:
                 logger.exception("trial %s: %s could not be looked at", key.trial, live.handle)
                 seen[key] = JobView(live.handle, None)
-        self.moved = False
         return seen
 
     def _ask(self, handles: list[str]) -> dict[str, AppStatus | None]:
@@ -290,10 +292,10 @@ class TrialJobs:
             if seen.is_terminal() and seen.state is not AppState.SUCCEEDED:
                 step.collect()  # raises with the reason
         except TransloadError as exc:
-            self._drop(step.key)
+            del self._live[step.key]
             return _view_of(live.handle, exc)
         if seen.is_terminal():
-            self._drop(step.key)
+            del self._live[step.key]
         return JobView(live.handle, STATES[seen.state])
 
     @staticmethod
@@ -301,38 +303,7 @@ class TrialJobs:
         """Have the trial's run metadata say how far its job is."""
         said = asdict(progress.without_history())
         values = {name: value for name, value in said.items() if value not in (None, [])}
-        _put(live.notes.progress(live.step.key), values)
-
-    def wait(self, seconds: float) -> bool:
-        """Block until something changed with one of the live jobs, or time ran out.
-
-        Return True for a change.
-        """
-        if not self._watching:
-            self._watching = True
-            for key in self._live:
-                self._watch(key)
-        return self._news.wait(seconds)
-
-    def _watch(self, key: TrialKey) -> None:
-        def notify(observation: Observation) -> None:
-            self._news.set()
-
-        handle = self._live[key].handle
-        scheduler = self.runner.scheduler(parse_app_handle(handle).scheduler_backend)
-        self._watched[key] = watch(
-            scheduler,
-            handle,
-            notify,
-            patience=self.options.patience,
-            poll_interval=self.options.poll_interval,
-        )
-
-    def _drop(self, key: TrialKey) -> None:
-        del self._live[key]
-        self.moved = True
-        if key in self._watched:
-            self._watched.pop(key).close()
+        live.notes.put(PROGRESS, live.step.key, values)
 
     # -- stop
 
@@ -370,8 +341,7 @@ class TrialJobs:
             self._cancel_all(end)
         else:
             self._leave_all()
-        for key in list(self._live):
-            self._drop(key)
+        self._live.clear()
 
     def _cancel_all(self, end: float) -> None:
         """Cancel the jobs and wait for their ends, until a moment of the steady clock."""
@@ -402,12 +372,6 @@ class TrialJobs:
                 self.scheduler,
                 " ".join(handles),
             )
-
-
-def _put(store: MetadataStore, values: dict[str, Any]) -> None:
-    """Keep values, unless they are kept already."""
-    if values != store.get():
-        store.put(values)
 
 
 def _view_of(handle: str, error: TransloadError) -> JobView:

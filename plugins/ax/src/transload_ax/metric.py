@@ -19,7 +19,7 @@ from transload.errors import TransloadError
 from transload.pipelines import host_runner
 from transload.runner import Cluster, NoSuchResult
 from transload.runtime.tracking import FsspecResultTracker
-from transload_ax.units import BASE, CLUSTER, HANDLE, HOST, PROGRESS, base_of
+from transload_ax.units import BASE, CLUSTER, HANDLE, HOST, PROGRESS, arm_key, base_of
 
 Results = Mapping[str, Any]
 
@@ -249,15 +249,8 @@ def progress_step(metadata: Mapping[str, Any], arm: str = "") -> float:
         metadata: the trial's run metadata.
         arm: name of the arm, or ``""`` if the trial has one job.
     """
-    said = metadata.get(_key(PROGRESS, arm)) or {}
+    said = metadata.get(arm_key(PROGRESS, arm)) or {}
     return float(said.get("step", 0))
-
-
-def _key(name: str, arm: str) -> str:
-    """Return the key in the run metadata of what belongs to one arm."""
-    if not arm:
-        return name
-    return f"{name}/{arm}"
 
 
 def _handle(metadata: Mapping[str, Any], arm: str) -> str | None:
@@ -270,7 +263,7 @@ def _handle(metadata: Mapping[str, Any], arm: str) -> str | None:
 
 def _clusters(metadata: Mapping[str, Any], arm: str) -> list[Cluster]:
     """Return the cluster on which the job runs, if the metadata names one."""
-    cluster = metadata.get(_key(CLUSTER, arm))
+    cluster = metadata.get(arm_key(CLUSTER, arm))
     if not cluster:
         return []
     return [Cluster.from_dict(cluster)]

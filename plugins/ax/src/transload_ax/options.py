@@ -15,16 +15,15 @@ class TrialSettings(JobSettings, ExecutionSettings, total=False):
     """What is set over the job of each trial, and how it is run."""
 
 
-class RunnerOptions(TrialSettings, total=False):
-    """The arguments of `TransloadRunner` beside tracker base, component and constants.
-
-    `TransloadRunner` describes them.
+class TrialRunnerOptions(TrialSettings, total=False):
+    """The arguments of `TransloadRunner` beside the component. `TransloadRunner` describes them.
 
     Of the options of every job, ``resubmit_on`` is refused. A trial has one job.
     """
 
     arms_as_apps: bool
     cfg: Mapping[str, CfgVal] | None
+    component_const_params: Mapping[str, Any] | None
     environment: Environment | str | None
     folder: str | None
     inherit_env: bool
@@ -35,11 +34,5 @@ class RunnerOptions(TrialSettings, total=False):
     parent_run_id: str | None
     pass_env: Sequence[str]
     scheduler: str
-    workspace: str | Workspace | None
-
-
-class TrialRunnerOptions(RunnerOptions, total=False):
-    """The arguments of `TransloadRunner` beside the component, described there."""
-
-    component_const_params: Mapping[str, Any] | None
     tracker_base: str | None
+    workspace: str | Workspace | None

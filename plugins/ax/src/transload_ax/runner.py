@@ -203,24 +203,19 @@ class TransloadRunner(Runner):
     def check(self, experiment: Experiment) -> None:
         """Check that the search space and the constant arguments are what the component needs.
 
+        It is also checked that there is such a scheduler, and that it has the run options. The
+        scheduler is not asked anything.
+
         Raises:
             SpecError: for an unknown, missing or doubly given name, or a type that does not fit, by
                 name.
+            ConfigError: for an unknown scheduler or option, or a value of the wrong type.
         """
         check_space(
             self.resolve_component(),
             self.component_const_params,
             experiment.search_space.parameters.values(),
         )
-
-    def check_scheduler(self) -> None:
-        """Check that there is such a scheduler, and that it has the run options.
-
-        The scheduler is not asked anything.
-
-        Raises:
-            ConfigError: for an unknown scheduler or option, or a value of the wrong type.
-        """
         runner = self.trials.jobs.runner
         opts = runner.scheduler_run_opts(self.scheduler)
         opts.read({**runner.configured_options(self.scheduler), **self.trials.jobs.cfg})
@@ -283,10 +278,8 @@ class TransloadRunner(Runner):
         If one cannot be submitted, the others still are. Called again, it reattaches to the
         submitted jobs, and starts none twice.
         """
-        wanted = list(trials)
-        self.trials.keep()  # stored here, in one thread, before any of them is changed in another
         with ThreadPoolExecutor(MOST_SUBMITS, "transload-ax-submit") as pool:
-            submits = {trial.index: pool.submit(self.run, trial) for trial in wanted}
+            submits = {trial.index: pool.submit(self.run, trial) for trial in trials}
         return {index: submit.result() for index, submit in submits.items()}
 
     def poll_available_capacity(self) -> int:
@@ -324,17 +317,6 @@ class TransloadRunner(Runner):
         if reason:
             return {"reason": reason}
         return {}
-
-    def follow(self, trials: Iterable[BaseTrial], *, candidates: bool = False) -> None:
-        """Follow the jobs that an earlier process left running, so that `close` knows of them.
-
-        This never raises.
-
-        Args:
-            trials: the trials.
-            candidates: also those of trials that were not stored as started, for the end only.
-        """
-        self.trials.follow([self._view(trial) for trial in trials], candidates=candidates)
 
     def close(self, cancel: bool | None = None) -> None:
         """Stop following all trials, and leave nothing behind.

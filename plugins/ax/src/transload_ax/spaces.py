@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from ax.api.utils.generation_strategy_dispatch import choose_generation_strategy
 from ax.api.utils.structs import GenerationStrategyDispatchStruct
@@ -24,7 +24,6 @@ from transload.components import Component, as_component, read_argument
 from transload.errors import SpecError
 from transload.specs import AppDef
 from transload_search import Constraint, Objective, Parameter
-from transload_search.check import check_unique
 
 _TYPES = {
     bool: ParameterType.BOOL,
@@ -35,28 +34,22 @@ _TYPES = {
 
 
 def search_space(
-    parameters: Iterable[Parameter | str],
-    component: Component | str | Callable[..., AppDef] | None = None,
+    parameters: Iterable[Parameter],
+    component: Component | str | Callable[..., AppDef],
 ) -> SearchSpace:
     """Return a search space.
 
     Args:
-        parameters: `transload_search.Parameter`, or its text (``lr:float:1e-4:1e-1:log``).
+        parameters: what is searched, at least one.
         component: decides the type of choices that are given as texts.
 
     Raises:
         SpecError: for a wrong parameter.
     """
-    made = [Parameter.parse(each) if isinstance(each, str) else each for each in parameters]
-    if not made:
-        raise SpecError("parameters: must hold at least one")
-    check_unique(each.name for each in made)
-    return SearchSpace([_parameter(each, component) for each in made])
+    return SearchSpace([_parameter(each, component) for each in parameters])
 
 
-def _parameter(
-    given: Parameter, component: Component | str | Callable[..., AppDef] | None
-) -> AxParameter:
+def _parameter(given: Parameter, component: Component | str | Callable[..., AppDef]) -> AxParameter:
     try:
         return _ax_parameter(given, component)
     except AxError as exc:
@@ -66,7 +59,7 @@ def _parameter(
 
 
 def _ax_parameter(
-    given: Parameter, component: Component | str | Callable[..., AppDef] | None
+    given: Parameter, component: Component | str | Callable[..., AppDef]
 ) -> AxParameter:
     if given.kind == "choice":
         values = [_choice(value, given.name, component) for value in given.values]
@@ -96,15 +89,11 @@ def _ax_parameter(
     return RangeParameter(given.name, kind, low, high, log_scale=given.log)
 
 
-def _choice(
-    value: Any, name: str, component: Component | str | Callable[..., AppDef] | None
-) -> Any:
+def _choice(value: Any, name: str, component: Component | str | Callable[..., AppDef]) -> Any:
     """Return a choice as the component's argument wants it.
 
     1 is 1.0 for a float, and a text is read.
     """
-    if component is None:
-        return value
     parameter = as_component(component).parameter(name)
     if parameter is None:
         return value
@@ -131,21 +120,13 @@ def _kind_of(values: Sequence[Any], name: str) -> ParameterType:
 
 
 def metrics_of(
-    objectives: Iterable[Objective],
-    constraints: Iterable[Constraint],
-    make: Callable[..., Metric] = Metric,
+    objectives: Iterable[Objective], constraints: Iterable[Constraint]
 ) -> dict[str, Metric]:
-    """Return the metrics of objectives and constraints, by name.
-
-    Args:
-        objectives: what to make small or large.
-        constraints: bounds.
-        make: makes a metric of a name and ``lower_is_better``.
-    """
+    """Return the metrics of objectives and constraints, by name."""
     wanted = {each.name: each.upper for each in constraints} | {
         each.name: each.minimize for each in objectives
     }
-    return {name: make(name, lower_is_better=low) for name, low in wanted.items()}
+    return {name: Metric(name, lower_is_better=low) for name, low in wanted.items()}
 
 
 def optimization(
@@ -187,22 +168,14 @@ def optimization(
         return MultiObjectiveOptimizationConfig(MultiObjective(goals), outcome_constraints=bounds)
 
 
-def strategy(
-    method: str = "fast", seed: int | None = None, initial: int | None = None
-) -> GenerationStrategy:
+def strategy(method: Literal["fast", "quality", "random_search"], seed: int) -> GenerationStrategy:
     """Return what proposes trials.
 
     Args:
-        method: ``fast`` or ``quality`` (Bayesian optimisation after some quasi-random trials),
+        method: ``fast`` or ``quality`` (Bayesian optimisation after some quasi-random trials), or
             ``random_search``.
         seed: of what is random.
-        initial: how many quasi-random trials come first, or None for Ax's choice.
     """
-    if method not in ("fast", "quality", "random_search"):
-        raise SpecError(f"method={method!r}: must be 'fast', 'quality' or 'random_search'")
-    given: dict[str, Any] = {
-        "method": method,
-        "initialization_random_seed": seed,
-        "initialization_budget": initial,
-    }
-    return choose_generation_strategy(GenerationStrategyDispatchStruct(**given))
+    return choose_generation_strategy(
+        GenerationStrategyDispatchStruct(method=method, initialization_random_seed=seed)
+    )

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import warnings
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Literal
 
 from transload.errors import SpecError
 from transload_ax.threads import one_thread, seeded
 from transload_search import Search, SearchTrial, Values
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 
 
 class AxSuggester:
@@ -24,7 +25,7 @@ class AxSuggester:
         search: the search.
     """
 
-    method = "fast"
+    method: ClassVar[Literal["fast", "quality", "random_search"]] = "fast"
 
     def __init__(self, search: Search) -> None:
         self._search = search
@@ -82,18 +83,14 @@ class AxSuggester:
             trial.mark_early_stopped(unsafe=True)
 
     def state(self) -> dict[str, Any]:
-        """Return everything that it knows as JSON values."""
-        if self._made is None:
-            return {"schema": SCHEMA, "suggester": "ax", "experiment": None, "strategy": None}
-        from transload_ax.storage import encode_experiment, encode_strategy
+        """Return everything that it knows, as Ax's own storage writes it in JSON."""
+        stored = None
+        if self._made is not None:
+            from ax.storage.json_store.encoder import object_to_json
 
-        experiment, strategy = self._made
-        stored, plan = encode_experiment(experiment), encode_strategy(strategy)
-        del plan["generator_runs"]  # they are in the trials
-        for trial in list(stored["trials"].values())[:-1]:
-            # only the last one is gone on from
-            trial["generator_run"].update(dict.fromkeys(_DISPENSABLE))
-        return {"schema": SCHEMA, "suggester": "ax", "experiment": stored, "strategy": plan}
+            _, strategy = self._made
+            stored = object_to_json(strategy)
+        return {"schema": SCHEMA, "suggester": "ax", "strategy": stored}
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Go on from a state.
@@ -101,26 +98,19 @@ class AxSuggester:
         Raises:
             SpecError: if it is the state of something else.
         """
-        import copy
+        if state.get("suggester") != "ax" or state.get("schema") != SCHEMA:
+            raise SpecError(f"state of a search: not of the ax suggester, schema {SCHEMA}")
+        self._made = None
+        if state.get("strategy") is None:
+            return
+        _quiet()
+        from ax.storage.json_store.decoder import object_from_json
 
         try:
-            if state["suggester"] != "ax" or state["schema"] != SCHEMA:
-                raise SpecError(f"state of a search: not of the ax suggester, schema {SCHEMA}")
-            if state["experiment"] is None:
-                self._made = None
-            else:
-                _quiet()
-                from transload_ax.storage import decode_experiment
-
-                stored, plan = copy.deepcopy(state["experiment"]), copy.deepcopy(state["strategy"])
-                plan["generator_runs"] = [
-                    copy.deepcopy(each["generator_run"]) for each in stored["trials"].values()
-                ]
-                self._made = decode_experiment(stored, plan)
-        except (KeyError, TypeError, ValueError, AttributeError) as exc:
-            if isinstance(exc, SpecError):
-                raise
-            raise SpecError(f"state of a search: not one of ours: {exc!r}") from exc
+            strategy = object_from_json(copy.deepcopy(state["strategy"]))
+            self._made = strategy.experiment, strategy
+        except Exception as exc:  # Ax names no error for it
+            raise SpecError(f"state of a search: Ax cannot read it: {exc!r}") from exc
 
     # -- inside
 
@@ -139,7 +129,9 @@ class AxSuggester:
                 metrics=list(metrics.values()),
                 optimization_config=optimization(search.objectives, search.constraints, metrics),
             )
-            self._made = experiment, strategy(self.method, seed=search.seed)
+            proposer = strategy(self.method, seed=search.seed)
+            proposer.experiment = experiment  # which is stored with it
+            self._made = experiment, proposer
         return self._made[0], self._made[1]
 
     def _points(self) -> float:
@@ -200,15 +192,3 @@ def _quiet() -> None:
     )
     logging.getLogger("ax").setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", module=r"(ax|botorch|gpytorch|linear_operator|pyro|torch)\.")
-
-
-_DISPENSABLE: Final = (
-    "optimization_config",
-    "search_space",
-    "model_predictions",
-    "best_arm_predictions",
-    "generator_kwargs",
-    "adapter_kwargs",
-    "gen_metadata",
-)
-"""What Ax stores with a proposed trial, besides its parameters, to tell how it came about."""

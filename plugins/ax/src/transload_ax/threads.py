@@ -37,15 +37,12 @@ def one_thread() -> Iterator[None]:
 
 
 @contextmanager
-def seeded(seed: int | None) -> Iterator[None]:
+def seeded(seed: int) -> Iterator[None]:
     """Have PyTorch draw its random numbers from a seed within this, and then restore its state.
 
-    With None nothing changes. Models choose where to look by chance. A strategy has a seed for its
+    Models choose where to look by chance. A strategy has a seed for its
     first trials only. So with that alone, equal searches differ.
     """
-    if seed is None:
-        yield
-        return
     import torch
 
     with torch.random.fork_rng(devices=[]):

@@ -14,9 +14,6 @@ from transload.errors import TransloadError
 from transload_ax.jobs import TrialJobs
 from transload_ax.units import HANDLE, JobView, TrialKey, TrialLaunch, TrialNotes
 
-MINIMUM_PAUSE: Final = 0.1
-"""Seconds between two looks at jobs of which there is no news, whatever Ax's loop asks for."""
-
 GIVEN_UP: Final = frozenset({"FAILED", "ABANDONED", "EARLY_STOPPED", "STALE"})
 ENDED: Final = GIVEN_UP | {"COMPLETED"}
 """Names of statuses in which a trial's job is not to run any more."""
@@ -67,7 +64,6 @@ class Trials:
         lost_arms: trial → arm → why it did not end well, of batch trials that completed without it.
         left: trials whose jobs must be left alone.
         stopped: jobs that were cancelled because their trials were given up.
-        keep: called when run metadata has changed, before a submit for one: it must be stored then.
     """
 
     jobs: TrialJobs
@@ -75,7 +71,6 @@ class Trials:
     lost_arms: dict[int, dict[str, str]] = field(default_factory=dict)
     left: set[int] = field(default_factory=set)
     stopped: set[TrialKey] = field(default_factory=set)
-    keep: Callable[[], None] = lambda: None
 
     def run(
         self, trial: TrialView, launch: Callable[[str, Mapping[str, Any]], TrialLaunch]
@@ -93,8 +88,9 @@ class Trials:
             TransloadError: if it was not taken, as in `TrialJobs.start`.
         """
         known = {"trial_idx": trial.index, "experiment_name": trial.experiment}
+        notes = TrialNotes(trial.metadata)
         handles = {
-            arm: self.jobs.start(trial.key(arm), launch(arm, parameters), self._notes(trial), known)
+            arm: self.jobs.start(trial.key(arm), launch(arm, parameters), notes, known)
             for arm, parameters in trial.arms.items()
         }
         return handles.get("", handles)
@@ -113,9 +109,6 @@ class Trials:
         """
         pending = [trial for trial in trials if trial.status not in ENDED]
         try:
-            if self.jobs.live and not self.jobs.moved:
-                # a loop that does not pause must not become a storm of questions
-                self.jobs.wait(MINIMUM_PAUSE)
             self._stop(given_up)
             seen = self._observe(pending)
         except Exception:
@@ -134,31 +127,8 @@ class Trials:
         except Exception as exc:
             return f"no reason is known: {exc}"
 
-    def follow(self, trials: Iterable[TrialView], *, candidates: bool = False) -> None:
-        """Follow the jobs of trials that an earlier process left running, and look at none.
-
-        This never raises.
-
-        Args:
-            trials: the trials. Those that have ended are left out.
-            candidates: also of trials that were killed between submit and store. While a search
-                goes on these are left to the submit that will reattach to them, or they would count
-                as running.
-        """
-        for trial in trials:
-            if trial.status not in ENDED and (trial.status != "CANDIDATE" or candidates):
-                self._each(trial, "followed yet")
-
     def stop(self, trial: TrialView) -> None:
-        """Cancel a trial's jobs. Those that have ended stay. Never raises."""
-        self._each(trial, "cancelled", self.jobs.stop)
-
-    # -- inside
-
-    def _each(
-        self, trial: TrialView, what: str, act: Callable[[TrialKey], None] | None = None
-    ) -> None:
-        """Follow each job of a trial, and act on it. What cannot be done is logged."""
+        """Cancel a trial's jobs. Those that have ended stay. What cannot be done is logged."""
         try:
             keys = self._jobs_of(trial)
         except Exception as exc:
@@ -167,16 +137,14 @@ class Trials:
         for key, handle in keys:
             try:
                 self._attach(trial, key, handle)
-                if act is not None:
-                    act(key)
+                self.jobs.stop(key)
             except Exception as exc:
-                logger.warning("trial %s: %s cannot be %s: %s", trial.index, handle, what, exc)
+                logger.warning("trial %s: %s cannot be cancelled: %s", trial.index, handle, exc)
 
-    def _notes(self, trial: TrialView) -> TrialNotes:
-        return TrialNotes(trial.metadata, lambda: self.keep())
+    # -- inside
 
     def _attach(self, trial: TrialView, key: TrialKey, handle: str) -> None:
-        self.jobs.attach(key, handle, self._notes(trial))
+        self.jobs.attach(key, handle, TrialNotes(trial.metadata))
 
     def _jobs_of(self, trial: TrialView) -> list[tuple[TrialKey, str]]:
         """Return a trial's jobs, known by their ids where the metadata was lost."""

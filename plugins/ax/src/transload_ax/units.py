@@ -5,10 +5,9 @@ Imports nothing of Ax.
 
 from __future__ import annotations
 
-import copy
 import logging
 import re
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -80,44 +79,15 @@ def log_of(key: TrialKey) -> logging.Logger:
     return logging.getLogger(f"transload_ax.{name}.{key.arm or key.trial}")
 
 
-@dataclass
-class MetadataStore:
-    """A store under one key of a trial's run metadata.
-
-    It survives as the experiment does, when it is saved.
-
-    Args:
-        metadata: of the trial.
-        key: the key.
-        changed: called after each change.
-    """
-
-    metadata: MutableMapping[str, Any]
-    key: str
-    changed: Callable[[], None]
-
-    def get(self) -> dict[str, Any] | None:
-        """Return a copy of what was last put, or None."""
-        found = self.metadata.get(self.key)
-        return copy.deepcopy(found) if isinstance(found, dict) else None
-
-    def put(self, record: dict[str, Any]) -> None:
-        """Keep a copy of ``record``."""
-        self.metadata[self.key] = copy.deepcopy(record)
-        self.changed()
-
-
 @dataclass(frozen=True)
 class TrialNotes:
-    """What is kept of a trial's jobs in its run metadata.
+    """What a trial's run metadata says of its jobs. It lasts as the experiment does, if it is stored.
 
     Args:
         metadata: of the trial.
-        changed: called after each change.
     """
 
     metadata: MutableMapping[str, Any]
-    changed: Callable[[], None]
 
     def handle(self, key: TrialKey) -> str | None:
         """Return the job that the trial or arm had when it was run before, or None."""
@@ -126,18 +96,19 @@ class TrialNotes:
             found = found.get(key.arm)
         return found if isinstance(found, str) and found else None
 
-    def cluster(self, key: TrialKey) -> MetadataStore:
-        """Return where it is kept on which cluster the job is."""
-        return self._store(CLUSTER, key)
+    def get(self, name: str, key: TrialKey) -> dict[str, Any] | None:
+        """Return the values of a name (`CLUSTER`, `PROGRESS`) for a trial or arm, or None."""
+        found = self.metadata.get(arm_key(name, key.arm))
+        return found if isinstance(found, dict) else None
 
-    def progress(self, key: TrialKey) -> MetadataStore:
-        """Return where it is kept how far the job is."""
-        return self._store(PROGRESS, key)
+    def put(self, name: str, key: TrialKey, values: dict[str, Any]) -> None:
+        """Note the values of a name for a trial or arm."""
+        self.metadata[arm_key(name, key.arm)] = values
 
-    def _store(self, name: str, key: TrialKey) -> MetadataStore:
-        if key.arm:
-            name = f"{name}/{key.arm}"
-        return MetadataStore(self.metadata, name, self.changed)
+
+def arm_key(name: str, arm: str) -> str:
+    """Return the key in the run metadata of what belongs to one arm, if the trial has several."""
+    return f"{name}/{arm}" if arm else name
 
 
 @dataclass(kw_only=True, frozen=True)

@@ -27,7 +27,7 @@ _EPILOG = """
   transload report HANDLE -o report.html          one job
   transload report HANDLE HANDLE HANDLE           several jobs, side by side
   transload report --all -s slurm                 all jobs of a scheduler
-  transload report --search NAME                  a search, by its name, tracker base or snapshot
+  transload report --search NAME                  a search, by its name, tracker base or file of Ax
   transload report --lineage HANDLE               the origin of a run, and the runs that used it
   transload report --lineage HANDLE -o FILE.svg   only the picture of it
 
@@ -41,7 +41,7 @@ Without -o, the page of one job is kept where orchestrators find it and link to 
 @click.option(
     "--search",
     metavar="WHERE",
-    help="Show a search, by its name, tracker base or snapshot.",
+    help="Show a search, by its name, tracker base or file of Ax.",
 )
 @click.option("--lineage", metavar="RUN", help="Show the lineage of a run.")
 @click.option("--all", "everything", is_flag=True, help="Show all jobs of a scheduler.")

@@ -1,6 +1,6 @@
-"""Read searches from the JSON snapshot of an Ax experiment, or from a tracker base.
+"""Read searches from a file of Ax's own JSON storage, or from a tracker base.
 
-A snapshot is read without Ax.
+Such a file is read without Ax.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,7 +17,6 @@ from transload_report.model import SearchData, TrialData
 
 __all__ = ["collect_experiment", "experiment_data", "ledger_data"]
 
-_SCHEMA: Final = 1
 _HANDLE: Final = "transload_app_handle"
 _AX_STATES: Final[Mapping[str, AppState]] = {
     "CANDIDATE": AppState.UNSUBMITTED,
@@ -39,7 +37,8 @@ def collect_experiment(where: str) -> SearchData:
 
     Args:
         where: the name of a search of ``transload search``, the tracker base of a
-            ``transload_search.Search``, or the JSON snapshot that ``transload_ax.Snapshot`` keeps.
+            ``transload_search.Search``, or a file that Ax's ``save_experiment`` or
+            ``Client.save_to_json_file`` has written.
 
     Raises:
         ConfigError: if it is none of these.
@@ -69,7 +68,7 @@ def _summary(where: str) -> Mapping[str, Any]:
 def _no_search(where: str) -> str:
     return (
         f"there is no search {where!r}: none of `transload search list`, no tracker base of a "
-        "search, no snapshot of that name"
+        "search, no file of Ax of that name"
     )
 
 
@@ -84,7 +83,7 @@ def _load(file: Path) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8-sig"))
     except (OSError, ValueError) as exc:
-        raise SpecError(f"{file}: must be a snapshot of an experiment: {exc}") from exc
+        raise SpecError(f"{file}: must be an experiment of Ax: {exc}") from exc
 
 
 def ledger_data(summary: Mapping[str, Any], written: float | None = None) -> SearchData:
@@ -142,42 +141,36 @@ def _ledger_trial(row: Mapping[str, Any]) -> TrialData:
 
 
 def experiment_data(body: Any, where: str, written: float | None = None) -> SearchData:
-    """Return the data of a page from the JSON of a snapshot.
+    """Return the data of a page from the JSON of an experiment.
 
     Args:
-        body: the contents of the snapshot.
+        body: the contents of the file.
         where: its name, for messages.
         written: when it was read, in seconds since the epoch, or None for now.
 
     Raises:
-        SpecError: if it is not a snapshot of an experiment with one objective, or has a newer
-            schema.
+        SpecError: if it is not an experiment with one objective.
     """
     try:
-        if body["schema"] > _SCHEMA:
-            newest = f"this version reads at most {_SCHEMA}; upgrade transload-report"
-            raise SpecError(f"{where}: schema {body['schema']!r} is too new; {newest}")
-        return _snapshot_data(body, where, time.time() if written is None else written)
+        # a client is stored with its experiment in it
+        return _experiment(
+            body.get("experiment", body), where, time.time() if written is None else written
+        )
     except SpecError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError, IndexError) as exc:
-        raise SpecError(f"{where}: must be a snapshot of an experiment: {exc!r}") from exc
+        raise SpecError(f"{where}: must be an experiment of Ax: {exc!r}") from exc
 
 
-def _snapshot_data(body: Mapping[str, Any], where: str, written: float) -> SearchData:
-    experiment = body["experiment"]
+def _experiment(experiment: Mapping[str, Any], where: str, written: float) -> SearchData:
     metric, minimize = _objective(experiment, where)
     trials = [_trial(experiment, trial, metric) for trial in experiment["trials"].values()]
     runner = experiment.get("runner") or {}
     created = experiment.get("time_created") or {}
-    saved = ""
-    if "saved" in body:
-        saved = datetime.fromtimestamp(body["saved"]).isoformat(" ", "seconds")
     facts = {
         "Component": str(runner.get("component", "")),
         "Scheduler": str(runner.get("scheduler") or ""),
         "Begun": str(created.get("value", "")).partition(".")[0],
-        "Saved": saved,
         "Results in": masked_url(str(runner.get("tracker_base") or "")),
         "Kept in": where,
     }
