@@ -14,7 +14,7 @@ from transload.runner import get_runner
 from transload.specs import AppDef, Notice, Role
 from transload_mlflow import MlflowTracker
 from transload_mlflow.convert import LastEnd, Sharing
-from transload_testing.drivers import driver_of
+from transload_testing.steps import PlainStep
 
 FIRST = "local://s/train-0"
 SECOND = "local://s/train-1"
@@ -144,13 +144,13 @@ def test_an_interruption_and_a_second_try(
 
     with get_runner("tests") as runner:
         launch = Launch(app=app, scheduler="local")
-        first = driver_of(runner, launch, identity, ExecutionOptions())
+        first = PlainStep(runner, launch, identity, ExecutionOptions())
         with pytest.raises(AppFailed):
             first.run()
         handles.append(first.handle)
         interruptions = first.status.roles[0].replicas[0].interruptions
         (failed,) = eventually(lambda: ended("FAILED"), timeout=60)
-        second = driver_of(runner, launch, identity, ExecutionOptions())
+        second = PlainStep(runner, launch, identity, ExecutionOptions())
         second.run()
         handles.append(second.handle)
         (run,) = eventually(lambda: ended("FINISHED"), timeout=60)

@@ -17,9 +17,10 @@ from transload.specs import AppDef, AppState, Role
 
 PROGRAM = """
 import os, signal, sys
-from transload.pipelines import AdapterIO, Driver, ExecutionOptions, Identity, Launch, LifecycleState
+from transload.pipelines import Identity, Launch, interrupted
 from transload.runner import Runner
 from transload.specs import AppDef, Resource, Role
+from transload_testing.steps import PlainStep
 
 def leave(number, frame):
     raise SystemExit(128 + number)
@@ -29,8 +30,7 @@ signal.signal(signal.SIGTERM, leave)
 role = Role("main", "", entrypoint="sleep", args=["600"], resource=Resource(cpu=1, gpu=0, memMB=100))
 with Runner("host") as runner:
     launch = Launch(app=AppDef("inner", [role]), scheduler="slurm")
-    state = LifecycleState(Identity("host", ("here",), (mark,)), ExecutionOptions())
-    one = Driver(launch, state, AdapterIO(runner=runner))
+    one = PlainStep(runner, launch, Identity("host", ("here",), (mark,)), asked=interrupted)
     one.start()
     open(mark, "w").write(f"{os.getppid()} {os.getpid()} {one.handle}")
     one.run()

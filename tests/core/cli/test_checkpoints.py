@@ -10,7 +10,7 @@ import pytest
 from transload.pipelines import ExecutionOptions, Identity, Launch
 from transload.runner import get_runner
 from transload.specs import AppDef, AppState, Role
-from transload_testing.drivers import driver_of
+from transload_testing.steps import PlainStep
 
 SAVE = 'cd "$TRANSLOAD_CHECKPOINT_DIR"; ls; mkdir -p step-1; echo x >> step-1/weights'
 
@@ -89,7 +89,7 @@ def test_second_try_of_an_orchestrator(transload_home: Path, checkpoints: str, f
     ends = []
     with get_runner("tests") as runner:
         for _ in range(2):
-            execution = driver_of(runner, launch, identity, options)
+            execution = PlainStep(runner, launch, identity, options)
             execution.start()
             assert execution.handle is not None
             ends.append(runner.wait(execution.handle, timeout=60).state)

@@ -6,9 +6,8 @@ from pathlib import Path
 
 from transload.pipelines import ExecutionOptions, Identity, Launch
 from transload.runner import Runner
-from transload_testing.drivers import driver_of
 from transload_testing.packages import PackageIndex
-from transload_testing.stores import MemoryStore
+from transload_testing.steps import PlainStep
 
 
 def test_the_scheduler_of_the_header_is_the_one_that_is_asked(
@@ -23,18 +22,16 @@ def test_the_scheduler_of_the_header_is_the_one_that_is_asked(
         "# /// script\n# dependencies = ['tiny']\n# [tool.transload]\n# scheduler = 'hpc'\n# ///\n"
         "import tiny; print('tiny', tiny.VERSION)\n"
     )
-    store = MemoryStore()
     lines: list[str] = []
     handles = []
     with Runner("host", inherit_env=False) as runner:
         for _ in range(2):
-            step = driver_of(
+            step = PlainStep(
                 runner,
                 Launch(command=["python", "train.py"], folder=str(scripts)),
                 Identity("host", ("here",), ("step",)),
                 ExecutionOptions(),
-                store=store,
-                sink=lambda role, k, stream, line: lines.append(line),
+                said=lines.append,
             )
             step.run()
             handles.append(str(step.handle))
@@ -42,5 +39,5 @@ def test_the_scheduler_of_the_header_is_the_one_that_is_asked(
     assert handles[0] == handles[1]
     assert handles[0].startswith("hpc://")
     assert len(found) == 1
-    assert any(line.startswith("tiny 1.0") for line in lines)
+    assert any("/0 tiny 1.0" in line for line in lines)
     assert index.requests.count("/simple/tiny/") == 1

@@ -20,34 +20,34 @@ from transload.pipelines import (
     AppCancelled,
     Asked,
     Detached,
-    Driver,
     ExecutionOptions,
     Identity,
     Launch,
+    interrupted,
 )
 from transload.pipelines.end_requests import LONGEST
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, AppStatus, Role
-from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedControl, scripted_app
+from transload_testing.steps import PlainStep
 
 HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": {"0": {"x": 1}}}
 
 
-def held(runner: Runner, **more: Any) -> Driver:
+def held(runner: Runner, **more: Any) -> PlainStep:
     """Return the execution of an app that runs until it is let on, or cancelled."""
     launch = Launch(app=scripted_app("a", HELD), scheduler="scripted")
     options = ExecutionOptions(poll_interval=0.05, on_kill=more.pop("on_kill", "cancel"))
-    return driver_of(runner, launch, Identity("host", ("here",), ("unit",)), options, **more)
+    return PlainStep(runner, launch, Identity("host", ("here",), ("unit",)), options, **more)
 
 
-def killed_while_it_runs(one: Driver, asked: bool | None = None) -> None:
+def killed_while_it_runs(one: PlainStep, asked: bool | None = None) -> None:
     """Run an execution that is killed once its app runs."""
     one.start()
     timer = threading.Timer(0.2, one.kill, (asked,))
     timer.start()
     try:
-        one.resume()
+        one.collect(one.follow())
     finally:
         timer.join()
 
@@ -62,8 +62,7 @@ def test_it_goes_on_and_is_found_again(
     results.
     """
     said: list[str] = []
-    more = {} if asked is None else {"asked": asked}
-    one = held(runner, log=said.append, **more)
+    one = held(runner, said=said.append, asked=asked or interrupted)
     with pytest.raises(Detached, match="goes on") as caught:
         killed_while_it_runs(one)
     assert not caught.value.asked
@@ -126,14 +125,14 @@ def test_what_is_raised(
 ) -> None:
     """Ctrl-C is a person's wish. A signal's exception and a cancelled task are not."""
 
-    def stop(handle: str, status: AppStatus) -> None:
+    def stop(status: AppStatus) -> None:
         try:
             raise OSError("something else is handled meanwhile")
         except OSError:
             raise raised from None
 
     with pytest.raises(raised):
-        held(runner, on_change=stop).run()
+        held(runner, changed=stop, asked=interrupted).run()
     assert len(control.calls("cancel")) == (1 if raised is KeyboardInterrupt else 0)
 
 
@@ -145,7 +144,8 @@ async def test_a_cancelled_task(control: ScriptedControl, runner: Runner) -> Non
         launch = Launch(
             app=scripted_app("a", {**HELD, "submit_seconds": seconds}), scheduler="scripted"
         )
-        one = driver_of(runner, launch, Identity("host", ("here",), (str(seconds),)))
+        who = Identity("host", ("here",), (str(seconds),))
+        one = PlainStep(runner, launch, who, asked=interrupted)
         task = asyncio.create_task(one.run_async())
         await asyncio.sleep(0.3)
         task.cancel()
@@ -158,9 +158,10 @@ async def test_a_cancelled_task(control: ScriptedControl, runner: Runner) -> Non
 
 PROGRAM = """
 import asyncio, os, signal, sys, time
-from transload.pipelines import AdapterIO, Driver, ExecutionOptions, Identity, Launch, LifecycleState
+from transload.pipelines import Identity, Launch, interrupted
 from transload.runner import Runner
 from transload.specs import AppDef, Role
+from transload_testing.steps import PlainStep
 
 def leave(number, frame):
     raise SystemExit(128 + number)
@@ -169,8 +170,8 @@ how, mark = sys.argv[1:3]
 signal.signal(signal.SIGTERM, leave)
 inner = AppDef("inner", [Role("main", "", entrypoint="sleep", args=["600"])])
 with Runner("host") as runner:
-    state = LifecycleState(Identity("host", ("here",), ("inner",)), ExecutionOptions())
-    one = Driver(Launch(app=inner, scheduler="local"), state, AdapterIO(runner=runner))
+    launch = Launch(app=inner, scheduler="local")
+    one = PlainStep(runner, launch, Identity("host", ("here",), ("inner",)), asked=interrupted)
     one.start()
     open(mark, "w").write(f"{os.getpid()} {one.handle}")
     asyncio.run(one.run_async()) if how == "async" else one.run()
@@ -287,7 +288,7 @@ def test_what_the_own_job_says(
         handle = "scripted://host/never-there"
     elif outer == "unknown scheduler":
         handle = "elsewhere://host/outer"
-    one = held(runner)
+    one = held(runner, asked=interrupted)
     one.start()
     monkeypatch.setenv("TRANSLOAD_JOB_ID", handle)
     if outer == "away":
@@ -314,9 +315,9 @@ def test_ctrl_c_inside_a_job_is_no_persons(
     )
     monkeypatch.setenv("TRANSLOAD_JOB_ID", handle)
 
-    def stop(handle: str, status: AppStatus) -> None:
+    def stop(status: AppStatus) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        held(runner, on_change=stop).run()
+        held(runner, changed=stop, asked=interrupted).run()
     assert control.calls("cancel") == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import json
 import threading
 import time
 from collections.abc import Iterator
@@ -14,42 +13,33 @@ from typing import Any
 
 import pytest
 
-from transload import pipelines
 from transload.errors import (
     AppFailed,
     ConfigError,
     SpecError,
     StateUnknown,
     SubmitError,
-    TransloadError,
     TransloadTimeout,
 )
 from transload.pipelines import (
-    AdapterIO,
     AppCancelled,
     AppLost,
     Detached,
-    Driver,
     Ending,
     ExecutionOptions,
     Identity,
     Launch,
-    LifecycleState,
     app_id_of,
     dry_run,
     host_runner,
-    where,
 )
-from transload.pipelines.chain import Action
-from transload.pipelines.errors import HandedBack
 from transload.plugins import AppEvent, get_plugins, hookimpl
 from transload.runner import Runner
 from transload.runtime.tracking import app_folder
 from transload.specs import AppDef, AppState, AppStatus, Role
-from transload_testing.drivers import driver_of, restored_driver
 from transload_testing.scripted import ScriptedControl, scripted_app
-from transload_testing.scripted.scheduler import ENV_REACH, ScriptedScheduler, create_scheduler
-from transload_testing.stores import MemoryStore
+from transload_testing.scripted.scheduler import ScriptedScheduler, create_scheduler
+from transload_testing.steps import PlainStep
 
 WHO = Identity("host", ("here",), ("flow", "step"))
 HELD = {"steps": [{"state": "RUNNING", "until": "go"}, "SUCCEEDED"], "results": {"0": {"x": 1}}}
@@ -62,7 +52,7 @@ def execution(
     *,
     name: str = "a",
     **more: Any,
-) -> Driver:
+) -> PlainStep:
     """Return an execution with fast settings."""
     fields = ExecutionOptions.__dataclass_fields__
     options = {
@@ -73,7 +63,7 @@ def execution(
     launch = more.pop("launch", None) or Launch(
         app=scripted_app(name, script), scheduler="scripted"
     )
-    return driver_of(runner, launch, who, ExecutionOptions(**options), **more)
+    return PlainStep(runner, launch, who, ExecutionOptions(**options), **more)
 
 
 @pytest.mark.parametrize("polls", [False, True])
@@ -90,11 +80,11 @@ def test_a_scheduler_that_is_away_for_a_while(
         {"state": "RUNNING", "seconds": 0.1},
         "SUCCEEDED",
     ]
-    done = execution(runner, {"steps": steps}, log=said.append)
+    done = execution(runner, {"steps": steps}, said=said.append)
     done.start()
-    while polls and not done.poll().final:
+    while polls and not done.look().is_terminal():
         time.sleep(0.02)
-    done.resume()
+    done.collect(done.follow())
     told = [
         line.removeprefix(f"{done.handle} ") for line in said if "reached" in line or "back" in line
     ]
@@ -117,7 +107,7 @@ def test_why_it_waits_in_a_queue(control: ScriptedControl, runner: Runner) -> No
             if f"is PENDING: {reason}" in line:
                 control.open(reason)
 
-    done = execution(runner, {"steps": steps}, log=log)
+    done = execution(runner, {"steps": steps}, said=log)
     done.run()
     told = [
         line.removeprefix(f"{done.handle} ")
@@ -127,35 +117,10 @@ def test_why_it_waits_in_a_queue(control: ScriptedControl, runner: Runner) -> No
     assert told == ["is PENDING: Priority", "is PENDING: Resources: no GPU"]
 
 
-def test_follow_for_a_while(control: ScriptedControl, runner: Runner) -> None:
-    """An orchestrator that may wait elsewhere first waits here, without losing an unended job.
-
-    An ended one is collected.
-    """
-    lines: list[str] = []
-    steps = [{"state": "RUNNING", "lines": ["hello"], "until": "go"}, "SUCCEEDED"]
-    looking = execution(
-        runner,
-        {"steps": steps, "results": {"0": {"x": 1}}},
-        sink=lambda *line: lines.append(line[-1]),
-    )
-    looking.start()
-    assert not looking.follow_for(0)
-    assert not looking.follow_for(0.3)
-    assert looking.status is not None and looking.status.state is AppState.RUNNING
-    control.open("go")
-    assert looking.follow_for(60)
-    assert looking.follow_for(0), "it has ended, and this is known"
-    assert looking.collect().value("x") == 1
-    assert lines == ["hello\n"]
-
-
 async def test_run_async(control: ScriptedControl, runner: Runner) -> None:
     """Many at once, one thread, the same results."""
     runs = [
-        execution(
-            runner, HELD, Identity("host", ("here",), (str(n),)), sink=lambda *_: None
-        ).run_async()
+        execution(runner, HELD, Identity("host", ("here",), (str(n),))).run_async()
         for n in range(20)
     ]
     task = asyncio.gather(*runs)
@@ -174,7 +139,7 @@ def test_a_cancel_is_tried_again_with_pauses(
     somebody looks.
     """
     from transload.errors import SchedulerUnavailable
-    from transload.pipelines import lifecycle
+    from transload.pipelines import step
 
     now, asked = [100.0], list[float]()
 
@@ -185,11 +150,11 @@ def test_a_cancel_is_tried_again_with_pauses(
     made = execution(runner, HELD)
     made.start()
     clock = SimpleNamespace(monotonic=lambda: now[0], time=time.time)
-    monkeypatch.setattr(lifecycle, "time", clock)
+    monkeypatch.setattr(step, "time", clock)
     monkeypatch.setattr(Runner, "cancel", cancel)
     made.kill(asked=True)
     for _ in range(4 * 100):
-        made.poll()
+        made.look()
         now[0] += 0.25
     pauses = [after - before for before, after in itertools.pairwise(asked)]
     assert pauses[0] == 1
@@ -211,7 +176,7 @@ async def test_a_cancel_that_comes_with_news_is_not_lost(
             runner,
             script,
             Identity("host", ("here",), (str(number),)),
-            sink=lambda *_, seen=seen: loop.call_soon_threadsafe(seen.set),
+            said=lambda _, seen=seen: loop.call_soon_threadsafe(seen.set),
         )
         run.start()
         task = asyncio.create_task(run.follow_async())
@@ -245,172 +210,34 @@ async def test_cancelling_the_task_in_the_middle_of_the_submit(
         await asyncio.sleep(0.01)
 
 
-def test_intended_id_before_submit_handle_before_poll(
-    control: ScriptedControl, runner: Runner
-) -> None:
-    """The store holds the intended id when the submit begins, and the handle when the first
-    question is asked.
-    """
-    calls: list[tuple[int, int, dict[str, Any]]] = []
-
-    class Store(MemoryStore):
-        def put(self, record: dict[str, Any]) -> None:
-            calls.append((len(control.calls("submit")), len(control.calls("describe")), record))
-            super().put(record)
-
-    execution(runner, {"results": {}}, store=Store()).run()
-    (submits, _, before), (_, polls, after) = calls
-    assert (submits, before["handle"]) == (0, None)
-    assert before["app_id"] == app_id_of(WHO, 0)
-    assert polls == 0
-    assert after["handle"] == f"scripted://host/{app_id_of(WHO, 0)}"
-    assert after["attempt"] == 0
-
-
-def test_deferred_and_gone_after_the_end(control: ScriptedControl, runner: Runner) -> None:
-    """Who sees the end reads the results, so they are there though the job is gone since."""
-    first = execution(runner, {"results": {"0": {"x": 1}}})
-    first.start()
-    waiting = restored_driver(first.state(), runner)
-    outcome = json.loads(json.dumps(asyncio.run(pipelines.outcome(waiting))))
-    control.vanish(control.started()[0])
-    assert pipelines.finish(first, outcome).value("x") == 1
-
-
-def test_deferred_and_gone_with_large_results(control: ScriptedControl, runner: Runner) -> None:
-    """What is too large for an event is read by the process that comes back, or said to be gone."""
-    many = {str(key): {"text": "x" * 1000} for key in range(100)}
-    first = execution(runner, {"results": many})
-    first.start()
-    outcome = asyncio.run(pipelines.outcome(restored_driver(first.state(), runner)))
-    assert len(json.dumps(outcome)) < 20_000
-    assert pipelines.finish(first, outcome).results == many
-    control.vanish(control.started()[0])
-    with pytest.raises(AppLost):
-        pipelines.finish(first, outcome)
-
-
-@pytest.mark.parametrize(
-    ("script", "kind", "error"),
-    [
-        ({"steps": ["FAILED"], "exit_code": 3}, "ended", AppFailed),
-        ({"steps": ["RUNNING", "CANCELLED"]}, "ended", AppCancelled),
-        ({"steps": ["UNKNOWN"]}, "unknown", StateUnknown),
-        ({"steps": [{"state": "RUNNING", "seconds": 0.2}, "GONE"]}, "lost", AppLost),
-        ({"steps": ["PENDING"]}, "timeout", TransloadTimeout),
-    ],
-)
-def test_deferred_failures(
-    control: ScriptedControl,
-    runner: Runner,
-    script: dict[str, Any],
-    kind: str,
-    error: type[Exception],
-) -> None:
-    """Every way to fail crosses processes and is raised where the host can act on it."""
-    store = MemoryStore()
-    first = execution(runner, script, patience=0.2, startup_timeout=0.3, store=store)
-    first.start()
-    state = first.state()
-    outcome = asyncio.run(pipelines.outcome(restored_driver(state, runner)))
-    assert outcome["kind"] == kind
-    with pytest.raises(error) as raised:
-        pipelines.finish(first, json.loads(json.dumps(outcome)))
-    assert str(raised.value).count(str(first.handle)) == 1, "what happened is said once"
-    assert store.record is not None
-    assert store.record["lost"] is (kind == "lost")
-
-
-class Forbidden:
-    """A store that the waiting process may not touch, where it would hang."""
-
-    def get(self) -> dict[str, Any] | None:
-        """Fail."""
-        raise AssertionError("the store was read")
-
-    def put(self, record: dict[str, Any]) -> None:
-        """Fail."""
-        raise AssertionError("the store was written")
-
-
-@pytest.mark.parametrize("ends", ["GONE", "SUCCEEDED"])
-def test_a_process_that_may_not_save_hands_the_state_back(
-    control: ScriptedControl, runner: Runner, ends: str
-) -> None:
-    """It waits without the store. What must be kept of a lost job, the first process keeps."""
-    store = MemoryStore()
-    first = execution(runner, {"steps": [{"state": "RUNNING", "seconds": 0.2}, ends]}, store=store)
-    first.start()
-    taken = LifecycleState.from_dict(first.state())
-    io = AdapterIO(runner=runner, store=Forbidden(), may_save=False)
-    waited = asyncio.run(pipelines.outcome(Driver(None, taken, io)))
-    assert store.record is not None
-    assert store.record["lost"] is False
-    if ends == "SUCCEEDED":
-        assert pipelines.finish(first, waited).state is AppState.SUCCEEDED
-        return
-    assert waited["kind"] == "lost"
-    with pytest.raises(AppLost):
-        pipelines.finish(first, waited)
-    assert store.record["lost"] is True
-
-
-def test_a_process_that_may_not_save_submits_nothing(
-    control: ScriptedControl, runner: Runner
-) -> None:
-    """Its driver stops before the submit."""
-    launch = Launch(app=scripted_app("a"), scheduler="scripted")
-    io = AdapterIO(runner=runner, may_save=False)
-    state = LifecycleState(WHO, ExecutionOptions())
-    with pytest.raises(HandedBack):
-        Driver(launch, state, io).start()
-    assert control.started() == []
-
-
-def test_a_waiter_that_is_elsewhere_says_so(
-    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where the app cannot be seen, the waiter ends at once, and the submitter waits in place with
-    one warning.
-    """
-    monkeypatch.setenv("TRANSLOAD_SCRIPTED_REACH", "host")
-    with Runner("host") as runner:
-        said: list[str] = []
-        first = execution(runner, HELD, log=said.append)
-        first.start()
-        state = {**first.state(), "place": "another/machine"}
-        outcome = asyncio.run(pipelines.outcome(restored_driver(state, runner)))
-        assert outcome["kind"] == "elsewhere"
-        control.open("go")
-        assert pipelines.finish(first, outcome).value("x") == 1
-        assert sum("in place" in line for line in said) == 1
-
-
 def test_poll(control: ScriptedControl, runner: Runner) -> None:
-    """A host that asks now and then sees states, logs and patience, and nothing is raised."""
-    lines: list[str] = []
+    """A host that asks now and then sees states and logs, and is told if patience is exhausted."""
+    said: list[str] = []
+
+    def lines() -> list[str]:
+        return [line for line in said if "/0 " in line]
+
     steps = [
         {"state": "RUNNING", "lines": ["one"], "until": "a"},
         {"state": "UNKNOWN", "until": "b"},
         {"state": "SUCCEEDED", "lines": ["two"]},
     ]
-    one = execution(
-        runner, {"steps": steps}, patience=0.05, sink=lambda *each: lines.append(each[3])
-    )
-    one.start()
-    assert one.poll().status.state is AppState.RUNNING  # type: ignore[union-attr]
-    assert lines == ["one\n"]
+    one = execution(runner, {"steps": steps}, patience=0.05, said=said.append)
+    handle = one.start()
+    assert one.look().state is AppState.RUNNING
+    assert lines() == ["main/0 one"]
     control.open("a")
-    assert not one.poll().exhausted
+    assert one.look().state is AppState.RUNNING
     time.sleep(0.06)
-    assert one.poll().exhausted
+    with pytest.raises(StateUnknown):
+        one.look()
     control.open("b")
-    seen = one.poll(runner.status_many([one.handle or ""])[one.handle or ""], asked=True)
-    assert seen.final
-    assert lines == ["one\n", "two\n"]
+    assert one.look(runner.status_many([handle])[handle], asked=True).is_terminal()
+    assert lines() == ["main/0 one", "main/0 two"]
     assert one.collect().state is AppState.SUCCEEDED
     control.vanish(app_id_of(WHO, 0))
-    assert one.poll().status is None
+    with pytest.raises(AppLost):
+        one.look()
 
 
 class Stop(BaseException):
@@ -420,11 +247,11 @@ class Stop(BaseException):
 def test_exception_of_a_signal_cancels(control: ScriptedControl, runner: Runner) -> None:
     """What is no ordinary error is a kill, as somebody wished."""
 
-    def stop(handle: str, status: AppStatus) -> None:
+    def stop(status: AppStatus) -> None:
         raise Stop
 
     with pytest.raises(Stop):
-        execution(runner, HELD, on_change=stop, asked=lambda: True).run()
+        execution(runner, HELD, changed=stop, asked=lambda: True).run()
     assert len(control.calls("cancel")) == 1
 
 
@@ -452,7 +279,7 @@ def test_cancel_in_spite_of_detach(control: ScriptedControl, runner: Runner) -> 
     """
     one = execution(runner, HELD, on_kill="detach")
     one.cancel()  # there is nothing yet
-    one._carry_out_now(one._lifecycle.start(one._moment()))
+    one.start()
     one.give_up(asked=True)
     assert control.calls("cancel") == []
     one.cancel()
@@ -510,55 +337,48 @@ def both(control: ScriptedControl, second: ScriptedControl) -> Iterator[Runner]:
         yield made
 
 
-@pytest.mark.parametrize("handle_stored", [True, False])
 def test_an_app_is_looked_for_where_it_was_submitted(
-    control: ScriptedControl, second: ScriptedControl, both: Runner, handle_stored: bool
+    control: ScriptedControl, second: ScriptedControl, both: Runner
 ) -> None:
     """A host whose scheduler was changed between two runs attaches to the app on the old one, and
     starts no second.
     """
-    store = MemoryStore()
-    execution(both, HELD, store=store).start()
-    if not handle_stored:  # killed between the submit and the store
-        store.put({**(store.get() or {}), "handle": None})
+    hint = execution(both, HELD).start()
     elsewhere = Launch(app=scripted_app("a", HELD), scheduler="second")
     said: list[str] = []
-    again = execution(both, launch=elsewhere, store=store, log=said.append)
-    assert again.start().action is Action.ATTACH
-    assert again.handle == f"scripted://host/{app_id_of(WHO, 0)}"
+    again = execution(both, launch=elsewhere, hint=hint, said=said.append)
+    assert again.start() == hint == f"scripted://host/{app_id_of(WHO, 0)}"
     assert any("another place" in line for line in said)
     control.open("go")
     assert again.collect(again.follow()).value("x") == 1
     assert (len(control.started()), second.started()) == (1, [])
-    assert execution(both, launch=elsewhere, store=store).start().action is Action.COLLECT
+    assert execution(both, launch=elsewhere, hint=hint).start() == hint
 
 
-@pytest.mark.parametrize("script", [{"steps": ["FAILED"]}, {"submit_error": "permanent"}])
 def test_the_next_attempt_goes_where_the_host_says_now(
-    control: ScriptedControl, second: ScriptedControl, both: Runner, script: dict[str, Any]
+    control: ScriptedControl, second: ScriptedControl, both: Runner
 ) -> None:
-    """What failed on the old scheduler, or never came to be there, is answered on the new one."""
-    store = MemoryStore()
-    with pytest.raises((AppFailed, SubmitError)):
-        execution(both, script, store=store).run()
+    """What failed on the old scheduler is answered on the new one."""
+    failed = execution(both, {"steps": ["FAILED"]})
+    with pytest.raises(AppFailed):
+        failed.run()
     elsewhere = Launch(app=scripted_app("a", {}), scheduler="second")
-    assert execution(both, launch=elsewhere, store=store).run().state is AppState.SUCCEEDED
-    assert len(second.started()) == 1
-    assert store.record is not None
-    assert store.record["handle"] == f"second://host/{second.started()[0]}"
+    again = execution(both, launch=elsewhere, hint=failed.handle)
+    assert again.run().state is AppState.SUCCEEDED
+    assert second.started() == [app_id_of(WHO, 1)]
 
 
 def test_a_loss_on_the_old_scheduler_is_reported_once(
     control: ScriptedControl, second: ScriptedControl, both: Runner
 ) -> None:
-    """A stored job that is gone is lost wherever it was. The retry starts at the present place."""
-    store = MemoryStore()
-    execution(both, HELD, store=store).start()
+    """A job that is gone is lost wherever it was. The retry starts at the present place."""
+    hint = execution(both, HELD).start()
     control.vanish(app_id_of(WHO, 0))
     elsewhere = Launch(app=scripted_app("a", {}), scheduler="second")
     with pytest.raises(AppLost, match="scripted://"):
-        execution(both, launch=elsewhere, store=store).run()
-    assert execution(both, launch=elsewhere, store=store).run().state is AppState.SUCCEEDED
+        execution(both, launch=elsewhere, hint=hint).run()
+    again = execution(both, launch=elsewhere, hint=hint, tried=1)
+    assert again.run().state is AppState.SUCCEEDED
     assert second.started() == [app_id_of(WHO, 1)]
 
 
@@ -568,10 +388,10 @@ def test_a_changed_definition_is_attached_to_and_said(
     """Ids decide, and a digest that differs is logged."""
     said: list[str] = []
     execution(runner, HELD).start()
-    execution(runner, {**HELD, "exit_code": 4}, log=said.append).start()
+    execution(runner, {**HELD, "exit_code": 4}, said=said.append).start()
     assert any("another definition" in line for line in said)
     said.clear()
-    execution(runner, HELD, log=said.append).start()
+    execution(runner, HELD, said=said.append).start()
     assert not any("another definition" in line for line in said)
     assert len(control.started()) == 1
 
@@ -677,14 +497,13 @@ def test_retry_product_is_logged_once(control: ScriptedControl, runner: Runner) 
     app = scripted_app("a")
     app.roles[0].max_retries = 2
     execution(
-        runner, launch=Launch(app=app, scheduler="scripted"), log=said.append, host_retries=3
+        runner, launch=Launch(app=app, scheduler="scripted"), said=said.append, host_retries=3
     ).run()
     assert sum("12 starts" in line for line in said) == 1
 
 
 def test_wrong_things_start_nothing(control: ScriptedControl, runner: Runner) -> None:
     """An unknown scheduler, an unknown option, a bad spec, a refused submit."""
-    store = MemoryStore()
     for launch, error in (
         (Launch(app=scripted_app("a"), scheduler="scriptde"), ConfigError),
         (Launch(app=scripted_app("a"), scheduler="scripted", cfg={"scrip": "x"}), ConfigError),
@@ -695,78 +514,37 @@ def test_wrong_things_start_nothing(control: ScriptedControl, runner: Runner) ->
         ),
     ):
         with pytest.raises(error) as caught:
-            execution(runner, launch=launch, store=store).run()
+            execution(runner, launch=launch).run()
         assert "\n" not in str(caught.value)
     assert control.started() == []
 
 
 def test_dry_run(control: ScriptedControl, runner: Runner) -> None:
-    """A dry run gives the text of what would be submitted, and nothing is stored or started."""
-    store = MemoryStore()
-    assert '"app"' in execution(runner, HELD, store=store).dry_run()
-    assert store.record is None
+    """A plan shows what would be submitted, and nothing is started."""
+    assert '"app"' in repr(execution(runner, HELD).plan())
     assert control.calls("submit") == []
 
 
-def test_an_app_that_is_known_by_its_handle(control: ScriptedControl, runner: Runner) -> None:
-    """A job known by its handle is followed and collected, and its log goes on where it was."""
-    lines: list[str] = []
-    kept = MemoryStore()
-    steps = [
-        {"state": "RUNNING", "lines": ["one"], "until": "go"},
-        {"state": "SUCCEEDED", "lines": ["two"]},
-    ]
-    first = execution(
-        runner, {"steps": steps}, sink=lambda *each: lines.append(each[3]), log_store=kept
-    )
-    handle = first.start().handle
-    first.poll()
-    control.open("go")
-    other = driver_of(
-        runner, None, WHO, first.options, sink=lambda *each: lines.append(each[3]), log_store=kept
-    )
-    other.attach(handle)
-    assert other.collect(other.follow()).handle == handle
-    assert lines == ["one\n", "two\n"]
-    assert len(control.started()) == 1
-
-
-def test_a_poll_that_finds_the_app_gone_says_so_to_the_store(
-    control: ScriptedControl, runner: Runner
-) -> None:
-    """The next run answers with the next attempt, as after `follow`."""
-    store = MemoryStore()
-    one = execution(runner, {"steps": [{"state": "RUNNING", "seconds": 0.1}, "GONE"]}, store=store)
-    one.start()
-    deadline = time.monotonic() + 10
-    while one.poll().status is not None and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert store.record is not None
-    assert store.record["lost"] is True
-    assert execution(runner, {}, store=store).start().attempt == 1
-
-
-def test_link(control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_page(control: ScriptedControl, runner: Runner, monkeypatch: pytest.MonkeyPatch) -> None:
     """A plugin's page goes before the scheduler's. What is no full address is no page."""
     from transload.plugins import get_plugins
     from transload.runner import Job
 
     pages: list[str | None] = ["/a/folder", None]
-    one = execution(runner, {})
-    one.start()
-    described = runner.job(one.handle or "").description()
+    job = runner.job(execution(runner, {}).start())
+    described = job.description()
     assert described is not None
     described.status.ui_url = "https://engine.example/app"
     monkeypatch.setattr(Job, "description", lambda self: described)
     monkeypatch.setattr(get_plugins(), "app_link", lambda handle: pages[0])
-    assert one.link() == "https://engine.example/app"
+    assert job.page() == "https://engine.example/app"
     pages[0] = "http://reports.example/app"
-    assert one.link() == "http://reports.example/app"
+    assert job.page() == "http://reports.example/app"
     described.status.ui_url = pages[0] = None
     object.__setattr__(described, "log_url", "https://engine.example/logs")
-    assert one.link() == "https://engine.example/logs"
+    assert job.page() == "https://engine.example/logs"
     object.__setattr__(described, "log_url", "/a/folder")
-    assert one.link() is None
+    assert job.page() is None
 
 
 def test_dry_run_of_a_host(control: ScriptedControl) -> None:
@@ -796,49 +574,11 @@ def test_endings(error: BaseException, ending: Ending) -> None:
     assert Ending.of(error) is ending
 
 
-def test_states_of_other_things_are_refused(control: ScriptedControl, runner: Runner) -> None:
-    """Nonsense and newer schemas are refused, and so is collecting too early."""
-    with pytest.raises(SpecError):
-        restored_driver({}, runner)
-    one = execution(runner, HELD)
-    with pytest.raises(ConfigError, match="start"):
-        one.follow()
-    one.start()
-    with pytest.raises(ConfigError, match="has not ended"):
-        one.collect()
-    with pytest.raises(SpecError, match="newer"):
-        restored_driver({**one.state(), "schema": 99}, runner)
-    outcome = {"kind": "error", "message": "boom", "state": one.state()}
-    with pytest.raises(TransloadError, match="boom"):
-        pipelines.finish(one, outcome)
-
-
 def test_shared_runner_of_a_host(control: ScriptedControl) -> None:
     """Units of work of one host share a runner, whose jobs do not inherit the environment."""
     assert host_runner("h") is host_runner("h")
     assert host_runner("h") is not host_runner("h", inherit_env=True)
     assert host_runner("h").name() == "h"
-
-
-@pytest.mark.parametrize(
-    ("reach", "anywhere", "here"),
-    [("process", False, False), ("host", False, True), ("network", True, True)],
-)
-def test_where_an_app_can_be_waited_for(
-    control: ScriptedControl,
-    runner: Runner,
-    monkeypatch: pytest.MonkeyPatch,
-    reach: Any,
-    anywhere: bool,
-    here: bool,
-) -> None:
-    """By its reach a job can be waited for nowhere else, on the same machine, or anywhere."""
-    scheduler = runner.scheduler("scripted")
-    monkeypatch.setattr(scheduler, "reach", reach)
-    one = execution(runner, HELD)
-    one.attach("scripted://host/a")
-    assert one.can_defer(same_machine=False) is anywhere
-    assert one.can_defer(same_machine=True) is here
 
 
 def test_a_host_that_polls_tells_of_changes(runner: Runner) -> None:
@@ -857,11 +597,12 @@ def test_a_host_that_polls_tells_of_changes(runner: Runner) -> None:
         first = execution(runner)
         first.start()
         deadline = time.monotonic() + 10
-        while not first.poll().final and time.monotonic() < deadline:
+        while not first.look().is_terminal() and time.monotonic() < deadline:
             time.sleep(0.01)
         polled, events[:] = [event.state.name for event in events], []
         second = execution(runner)
-        assert second.start().action is Action.COLLECT
+        second.start()
+        assert second.attached
     finally:
         get_plugins().unregister("listener")
     assert polled[0] == "SUBMITTED"
@@ -897,43 +638,10 @@ def test_killed_during_a_submit_under_an_id_with_a_namespace(
 
 def test_a_poll_of_a_lost_job_does_not_wait(control: ScriptedControl, runner: Runner) -> None:
     """A job that is gone has no lines that are worth a wait."""
-    one = execution(runner, {"steps": [{"state": "RUNNING", "until": "go"}]}, sink=lambda *_: None)
+    one = execution(runner, {"steps": [{"state": "RUNNING", "until": "go"}]})
     one.start()
-    assert one.handle is not None
-    control.vanish(one.handle.rpartition("/")[2])
+    control.vanish(control.started()[0])
     began = time.monotonic()
-    assert one.poll().status is None
+    with pytest.raises(AppLost):
+        one.look()
     assert time.monotonic() - began < 5
-
-
-@pytest.mark.parametrize("reach", ["host", "network"])
-@pytest.mark.parametrize("place", ["another machine", where()])
-def test_a_try_on_another_machine_than_the_one_before(
-    control: ScriptedControl, monkeypatch: pytest.MonkeyPatch, reach: str, place: str
-) -> None:
-    """A scheduler of one machine shows no jobs of another one, where the submit may have worked.
-
-    So the loss is said once, before another job is submitted. A process that died before its submit
-    on this machine, or on a scheduler that is seen from everywhere, has left none.
-    """
-    monkeypatch.setenv(ENV_REACH, reach)
-    store = MemoryStore()
-    with Runner("host") as runner:
-        with monkeypatch.context() as patch:
-            patch.setattr(ScriptedScheduler, "submit", _dies)
-            with pytest.raises(SystemExit):
-                execution(runner, store=store).start()
-        assert store.record is not None
-        store.record["place"] = place
-        first = execution(runner, store=store)
-        if (reach, place) == ("host", "another machine"):
-            with pytest.raises(AppLost, match="on another machine"):
-                first.start()
-            first = execution(runner, store=store)
-        first.run()
-    number = 1 if (reach, place) == ("host", "another machine") else 0
-    assert control.started() == [app_id_of(WHO, number)]
-
-
-def _dies(*_: Any) -> bool:
-    raise SystemExit(1)

@@ -7,28 +7,23 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from transload.errors import AppFailed, TransloadTimeout
 from transload.pipelines import (
-    AdapterIO,
-    Again,
     AppCancelled,
-    Driver,
     ExecutionOptions,
     Identity,
     Launch,
-    LifecycleState,
     chain_of,
 )
 from transload.runner import Runner
+from transload.schedulers.api import Stream
 from transload.specs import AppDef, AppState, Role
-from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedControl
-from transload_testing.stores import MemoryStore
+from transload_testing.steps import PlainStep
 
 pytestmark = pytest.mark.usefixtures("transload_home")
 
@@ -40,19 +35,26 @@ print("reported", sys.argv[1])
 """
 
 
-def execution(runner: Runner, role: Role, name: str = "step", **options: object) -> Driver:
+class LinesStep(PlainStep):
+    """A step that keeps the lines of its job."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self.lines: list[str] = []
+
+    def line(self, role: str, replica: int, stream: Stream, line: str) -> None:
+        """Keep a line."""
+        self.lines.append(f"{role}/{replica} {line}")
+
+
+def execution(runner: Runner, role: Role, name: str = "step", **options: Any) -> LinesStep:
     """Return an execution of one role on the local scheduler."""
-    lines: list[str] = []
-    made = driver_of(
+    return LinesStep(
         runner,
         Launch(app=AppDef("a", [role]), scheduler="local"),
         Identity("host", ("here",), (name,)),
-        ExecutionOptions(**options),  # type: ignore[arg-type]
-        store=MemoryStore(),
-        sink=lambda role, k, stream, line: lines.append(f"{role}/{k} {line}"),
+        ExecutionOptions(**options),
     )
-    made.lines = lines  # type: ignore[attr-defined]
-    return made
 
 
 def role(*args: str, **fields: object) -> Role:
@@ -93,7 +95,7 @@ async def test_many_at_once(control: ScriptedControl) -> None:
             await asyncio.sleep(0.005)
         assert [each.value("x") for each in await task] == list(range(10))
         assert 1 <= most <= 3  # for states, for logs, and for the watch of this machine's jobs
-    assert [each.lines for each in runs] == [[f"main/0 reported {n}\n"] for n in range(10)]  # type: ignore[attr-defined]
+    assert [each.lines for each in runs] == [[f"main/0 reported {n}\n"] for n in range(10)]
 
 
 def test_the_last_words_of_a_long_log(control: ScriptedControl) -> None:
@@ -103,7 +105,7 @@ def test_the_last_words_of_a_long_log(control: ScriptedControl) -> None:
     )
     with Runner("host") as runner:
         launch = Launch(app=AppDef("a", [role("-c", script)]), scheduler="local")
-        one = driver_of(runner, launch, Identity("host", ("here",), ("long",)))
+        one = PlainStep(runner, launch, Identity("host", ("here",), ("long",)))
         with pytest.raises(AppFailed, match="that was it"):
             one.run()
 
@@ -115,30 +117,24 @@ def test_poll_ends_what_is_to_end(control: ScriptedControl, eventually: Any, lim
     with Runner("host") as runner:
         one = execution(runner, app, deadline=time.time() + (3600 if limit == "kill" else 5))
         one.start()
-        eventually(lambda: one.poll() and one.lines)  # type: ignore[attr-defined]
-        assert one.poll().status.state is AppState.RUNNING  # type: ignore[union-attr]
+        eventually(lambda: one.look() and one.lines)
+        assert one.look().state is AppState.RUNNING
         if limit == "kill":
             one.kill(asked=True)
-        seen = eventually(lambda: (found := one.poll()).final and found, timeout=30)
-        assert seen.status.state is AppState.CANCELLED
-        error, says = (
-            (AppCancelled, "CANCELLED")
-            if limit == "kill"
-            else (TransloadTimeout, "the orchestrator's time limit")
-        )
-        with pytest.raises(error, match=says):
-            one.collect()
-    (line,) = one.lines  # type: ignore[attr-defined]
+            eventually(lambda: one.look().is_terminal(), timeout=30)
+            with pytest.raises(AppCancelled, match="CANCELLED"):
+                one.collect()
+        else:
+            with pytest.raises(TransloadTimeout, match="the orchestrator's time limit"):
+                eventually(lambda: one.look().is_terminal(), timeout=30)
+            runner.wait(str(one.handle), timeout=30)
+    (line,) = one.lines
     with pytest.raises(ProcessLookupError):
         os.kill(int(line.split()[1]), 0)
 
 
 def test_checkpoints_of_what_a_person_asks_anew(control: ScriptedControl) -> None:
     """A retry goes on with the checkpoints of the job before it. A run on purpose begins afresh."""
-
-    def anew(kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
-        return Again.NO if kept["round"] == now["round"] else Again.YES
-
     names, asked, numbers = [], [], []
     with Runner("host") as runner:
         launch = Launch(
@@ -146,16 +142,14 @@ def test_checkpoints_of_what_a_person_asks_anew(control: ScriptedControl) -> Non
             scheduler="local",
         )
         for words in (1, 1, 2, 2, 2, 3):
-            state = LifecycleState(Identity("host", ("here",), ("anew",)), ExecutionOptions())
-            io = AdapterIO(runner=runner)
-            one = Driver(launch, state, io, asked={"round": words}, asked_anew=anew)
+            one = PlainStep(runner, launch, Identity("host", ("here",), ("anew",)), round=words)
             with pytest.raises(AppFailed):
                 one.run()
             description = runner.job(str(one.handle)).description()
             assert description is not None
             names.append(description.checkpoints)
             asked.append(dict(description.asked))
-            numbers.append(one.attempt)
+            numbers.append(int(str(one.handle).rpartition("-")[2]))
     assert numbers == [0, 1, 2, 3, 4, 5]
     assert asked == [{"round": words} for words in (1, 1, 2, 2, 2, 3)]
     chain = chain_of(Identity("host", ("here",), ("anew",)))

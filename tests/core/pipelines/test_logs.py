@@ -20,9 +20,8 @@ from transload.runner import Launch, Runner
 from transload.runner.failures import failure_message
 from transload.schedulers.api import AppDescription, LogPage, LogQuery, Stream
 from transload.specs import AppDef, AppState, AppStatus, ReplicaStatus, Role, RoleStatus
-from transload_testing.drivers import driver_of, restored_driver
 from transload_testing.scripted import ScriptedControl, scripted_app
-from transload_testing.stores import MemoryStore
+from transload_testing.steps import PlainStep
 
 
 class Paper:
@@ -115,45 +114,11 @@ def test_every_line_once(seed: int, mishaps: float, sink_fails: float, moves: fl
 
 
 def test_a_silent_app_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Logs that are complete once they were read end it at once, and there is nothing to keep of
-    them.
-    """
-    store = MemoryStore()
-    forwarder = LogForwarder(
-        "paper://t/a", lambda: (paper(0), "a"), print, ExecutionOptions(), store
-    )  # type: ignore[arg-type, return-value]
+    """Logs that are complete once they were read end it at once."""
+    forwarder = forward(paper(0), print)
     monkeypatch.setattr(time, "sleep", lambda seconds: pytest.fail("paused"))
     forwarder.finish()
     assert forwarder.complete
-    assert store.get() is None
-
-
-def test_a_store_that_refuses(caplog: pytest.LogCaptureFixture) -> None:
-    """An orchestrator that neither gives nor takes how far the logs came costs no line and no job.
-
-    It is said once.
-    """
-
-    class Refusing(MemoryStore):
-        def get(self) -> dict[str, Any] | None:
-            raise OSError("503")
-
-        def put(self, record: dict[str, Any]) -> None:
-            raise OSError("503")
-
-    lines: list[str] = []
-    forwarder = LogForwarder(
-        "paper://t/a",
-        lambda: (paper(3), "a"),  # type: ignore[arg-type, return-value]
-        lambda *each: lines.append(each[3]),
-        ExecutionOptions(),
-        Refusing(),
-    )
-    forwarder.pump()
-    forwarder.finish()
-    assert len(lines) == len(set(lines)) == 3 * 8
-    assert caplog.text.count("how far the logs came cannot be read: OSError: 503") == 1
-    assert caplog.text.count("503") == 1
 
 
 def test_lines_that_come_later() -> None:
@@ -263,20 +228,27 @@ def test_last_lines_of_both_streams(control: ScriptedControl, tmp_path: Path, ho
         list[str](),
     )
 
-    def sink(role: str, k: int, stream: Stream, line: str) -> None:
-        seen.append(line)
+    class Listens(PlainStep):
+        """Keeps the lines."""
+
+        def line(self, role: str, replica: int, stream: Stream, line: str) -> None:
+            seen.append(line)
 
     with Runner("host") as runner:
-        one = driver_of(runner, launch, who, options, sink=None if host == "is deaf" else sink)
+        one = Listens(runner, launch, who, options)
+        one.hands_on_lines = host != "is deaf"
         one.start()
         while host == "starts again" and len(seen) < 8:
-            one.poll()
+            one.look()
             time.sleep(0.02)
         if seen:
-            one = restored_driver(json.loads(json.dumps(one.state())), runner, sink=sink)
+            position = json.loads(json.dumps(one.cursor))
+            handle = str(one.handle)
+            one = Listens(runner, None, who, options)
+            one.attach(handle, position)
         gate.touch()
         with pytest.raises(AppFailed) as caught:
-            one.resume()
+            one.collect(one.follow())
     assert len(seen) == (0 if host == "is deaf" else 9)
     told = str(caught.value).splitlines()[2:]
     assert told == ["last lines of main/0:", "    err 3", "    out 4", "    err 4", "    bye"]

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from transload.errors import ConfigError, SpecError, UnsupportedFeature
+from transload.errors import AppFailed, ConfigError, SpecError, UnsupportedFeature
 from transload.pipelines import ExecutionOptions, Identity
-from transload.pipelines.lifecycle import Prepare
 from transload.runner import Launch, Runner
 from transload.runner.config import Settings
 from transload.runner.job_env import safe_name
 from transload.schedulers import AppDescription, Submission
 from transload.specs import AppDef, AppState, Notice, Role
-from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedScheduler
+from transload_testing.steps import PlainStep
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -29,6 +28,7 @@ class Keeping(ScriptedScheduler):
         super().__init__(*args, **more)
         self.notice_signals = frozenset({"USR1"})
         self.submissions: dict[str, Submission] = {}
+        self.requests: list[Any] = []
 
     def checkpoint_folder(self, name: str, role: Role, cfg: Mapping[str, Any]) -> str:
         """Return a folder below one of our own."""
@@ -37,6 +37,7 @@ class Keeping(ScriptedScheduler):
     def submit(self, request: Any, app_id: str, submission: Submission) -> bool:
         """Keep what goes with it."""
         self.submissions[app_id] = submission
+        self.requests.append(request)
         return super().submit(request, app_id, submission)
 
     def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
@@ -66,6 +67,16 @@ def runner(tmp_path: Path) -> Runner:
 
 
 RUNS = {"script": '{"steps": ["RUNNING"]}'}
+FAILS = {"script": '{"steps": ["FAILED"]}'}
+
+
+def failed_try(runner: Runner, launch: Launch, identity: Identity, checkpoints: Any) -> str:
+    """Run a try of an orchestrator's step, whose job fails, and return the job."""
+    step = PlainStep(runner, launch, identity, ExecutionOptions(checkpoints=checkpoints))
+    with pytest.raises(AppFailed):
+        step.run()
+    assert step.handle is not None
+    return step.handle
 
 
 def folders(plan: Any) -> list[str | None]:
@@ -155,16 +166,11 @@ def test_attempts_of_a_unit_share_a_folder(runner: Runner) -> None:
     names = {}
     for which in ("keep", "new"):
         identity = Identity("host", ("here", which), ("unit",))
-        names[which] = []
-        for attempt in (0, 1):
-            options = ExecutionOptions(checkpoints=which)  # type: ignore[arg-type]
-            launch = Launch(app=app(), scheduler="scripted")
-            effects = driver_of(runner, launch, identity, options)._effects
-            effects._prepare(Prepare(attempt))
-            names[which].append(effects._prepared.checkpoints)
+        launch = Launch(app=app(), scheduler="scripted", cfg=FAILS)
+        handles = [failed_try(runner, launch, identity, which) for _ in range(2)]
+        names[which] = [runner.job(each).need_description().checkpoints for each in handles]
     assert len(set(names["keep"])) == 1
     assert len(set(names["new"])) == 2
-    assert "checkpoints" not in ExecutionOptions().to_dict()
     changed = ExecutionOptions(checkpoints="new")
     assert ExecutionOptions.from_dict(changed.to_dict()).checkpoints == "new"
     with pytest.raises(ConfigError, match="checkpoints='none': must be 'keep' or 'new'"):
@@ -186,15 +192,14 @@ def test_attempts_of_a_unit_share_a_wandb_run(runner: Runner, which: Any, count:
     With ``new`` each has its own.
     """
     asks = AppDef("job", [Role("r", "", entrypoint="true", env=ASKS)])
-    launch = Launch(app=asks, scheduler="scripted")
-    options = ExecutionOptions(checkpoints=which)
-    effects = driver_of(runner, launch, Identity("host", ("here",), ("unit",)), options)._effects
-    plans = []
-    for attempt in (0, 1):
-        effects._prepare(Prepare(attempt))
-        plans.append(effects._prepared)
-    assert len({wandb_runs(plan)[0] for plan in plans}) == count
-    assert {plan.digest for plan in plans} == {asks.digest()}
+    launch = Launch(app=asks, scheduler="scripted", cfg=FAILS)
+    identity = Identity("host", ("here",), ("unit",))
+    scheduler: Any = runner.scheduler("scripted")
+    for _ in range(2):
+        failed_try(runner, launch, identity, which)
+    requested = [each.app.roles[0].env["WANDB_RUN_ID"] for each in scheduler.requests]
+    assert len(requested) == 2
+    assert len(set(requested)) == count
 
 
 def test_a_wandb_run_is_named_where_a_role_asks(runner: Runner) -> None:

@@ -10,13 +10,10 @@ from pathlib import Path
 import pytest
 
 from transload.errors import ConfigError
-from transload.pipelines import Driver, Identity, Launch, host_runner
 from transload.runner import Cluster, Runner, get_runner
 from transload.schedulers.folder.home import state_home
 from transload.specs import AppState, UnknownSchedulerException
 from transload_testing import scripted_app
-from transload_testing.drivers import driver_of
-from transload_testing.stores import MemoryStore
 
 pytestmark = pytest.mark.unit
 
@@ -242,31 +239,3 @@ def test_local_by_a_second_name_keeps_its_apps_apart(plain_folder: str, tmp_path
             assert list(runner.log_lines(handle, "echo")) == [f"{name}\n"]
             assert [row.app_id for row in runner.list(name)].count("same") == 1
         assert runner.scheduler("theirs").location() == f"{folder}/local"
-
-
-@pytest.mark.parametrize("moved", [False, True])
-def test_a_host_finds_its_app_on_the_cluster_that_it_stored(plain_folder: str, moved: bool) -> None:
-    """Record and state hold the cluster, so that the job is found where nobody names it."""
-    stored, state = MemoryStore(), {}
-    launch = Launch(app=scripted_app("a"), scheduler="prod")
-    identity = Identity("test", ("n",), ("k",))
-
-    def execution(runner: Runner) -> Driver:
-        return driver_of(runner, launch, identity, store=stored)
-
-    first = Cluster("prod", "scripted", {"scripted_dir": "one"}, {"token": "env:HOME"})
-    began = execution(host_runner("test", clusters=[first]))
-    began.start()
-    state = json.loads(json.dumps(began.state()))
-    assert Cluster.from_dict(stored.record["cluster"]) == first  # type: ignore[index]
-
-    now = [Cluster("prod", "scripted", {"scripted_dir": "two"})] if moved else []
-    again = execution(host_runner("test", clusters=now))
-    assert (
-        again.start().action in ("attach", "collect") and again.follow().state is AppState.SUCCEEDED
-    )
-    elsewhere = driver_of(host_runner("test", clusters=now), None, identity)
-    elsewhere.restore(state)
-    assert elsewhere.follow().state is AppState.SUCCEEDED
-    if moved:
-        assert host_runner("test", clusters=now).status(str(began.handle)) is None

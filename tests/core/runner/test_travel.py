@@ -17,8 +17,8 @@ from transload.errors import ConfigError, SpecError
 from transload.pipelines import Identity, Launch
 from transload.runner import Runner, job_env, travel
 from transload.specs import AppDef, Role, Workspace
-from transload_testing.drivers import driver_of
 from transload_testing.scripted import ScriptedScheduler
+from transload_testing.steps import PlainStep
 
 JOB = """
 from transload.specs import AppDef, Role
@@ -272,7 +272,7 @@ def test_variables_are_passed_by_pattern(
             said: list[str] = []
             launch = Launch(app=app, scheduler="scripted", pass_env=["HF_*"])
             monkeypatch.setenv("WANDB_MODE", "offline")
-            driver_of(runner, launch, Identity("test", ("n",), ("k",)), log=said.append).run()
+            PlainStep(runner, launch, Identity("test", ("n",), ("k",)), said=said.append).run()
             (line,) = [line for line in said if "not passed" in line]
             assert "WANDB_MODE" in line and "HF_HOME" not in line and "OTHER" not in line
             return

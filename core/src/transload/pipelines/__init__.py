@@ -6,12 +6,8 @@
 
 from __future__ import annotations
 
-from transload.pipelines.adapter import Adapter, LifecycleAdapter, get_adapter
-from transload.pipelines.adapter_io import AdapterIO
-from transload.pipelines.asks import FIRST_UNIT, ask_of, unit_of
-from transload.pipelines.attach import Attached, AttachStore
+from transload.pipelines.adapter import Adapter, get_adapter
 from transload.pipelines.chain import Again
-from transload.pipelines.drivers import Driver
 from transload.pipelines.end_requests import (
     Asked,
     inside_job,
@@ -20,9 +16,7 @@ from transload.pipelines.end_requests import (
     somebody_asked,
 )
 from transload.pipelines.errors import AppCancelled, AppLost, Detached, Ending, ended_state
-from transload.pipelines.handover import finish, outcome
 from transload.pipelines.identity import Identity, app_id_of, chain_of, where
-from transload.pipelines.lifecycle import LifecycleState
 from transload.pipelines.logs import LogSink
 from transload.pipelines.options import ExecutionOptions, ExecutionSettings, split_options
 from transload.pipelines.runners import dry_run, host_runner
@@ -42,20 +36,15 @@ from transload.specs.settings import (
 )
 
 __all__ = [
-    "FIRST_UNIT",
     "JOB_SETTINGS",
     "LAST_LINES",
     "SETTINGS",
     "Adapter",
-    "AdapterIO",
     "Again",
     "AppCancelled",
     "AppLost",
     "Asked",
-    "AttachStore",
-    "Attached",
     "Detached",
-    "Driver",
     "Ending",
     "ExecutionOptions",
     "ExecutionSettings",
@@ -64,19 +53,15 @@ __all__ = [
     "JobSettings",
     "Launch",
     "LaunchSettings",
-    "LifecycleAdapter",
-    "LifecycleState",
     "LogSink",
     "OverrideOptions",
     "StateMap",
     "Step",
     "app_id_of",
-    "ask_of",
     "caller_folder",
     "chain_of",
     "dry_run",
     "ended_state",
-    "finish",
     "get_adapter",
     "host_runner",
     "inside_job",
@@ -85,12 +70,10 @@ __all__ = [
     "json_safe",
     "may_be_by_hand",
     "name_safe",
-    "outcome",
     "read_settings",
     "somebody_asked",
     "split_options",
     "split_overrides",
-    "unit_of",
     "where",
     "with_settings",
 ]

@@ -81,7 +81,6 @@ class Newest:
         again: how this try asks, compared with the one that submitted it.
         digest: the digest of its definition, or None if it is not known.
         here: whether the current settings would submit to the same scheduler and cluster.
-        elsewhere: it may be there, on a machine that this one cannot see.
     """
 
     handle: str | None
@@ -90,7 +89,6 @@ class Newest:
     again: Again = Again.NO
     digest: str | None = None
     here: bool = True
-    elsewhere: bool = False
 
 
 _ENDED_BADLY: Final = frozenset({AppState.FAILED, AppState.CANCELLED})
@@ -168,22 +166,20 @@ class Member:
     here: bool = True
 
 
-def newest_of(
-    members: Sequence[Member], asked: Mapping[str, Any], asked_anew: AskedAnew | None
-) -> Newest:
+def newest_of(members: Sequence[Member], asked: Mapping[str, Any], asked_anew: AskedAnew) -> Newest:
     """Return the newest of the jobs of a chain, of which there is at least one.
 
     Args:
         members: those that schedulers know, and then those that the orchestrator knows of.
         asked: the words of this try.
-        asked_anew: compares them. None means that every try asks for the same job.
+        asked_anew: compares them.
     """
     # what the orchestrator knows adds only what the scheduler has forgotten
     newest = max(members, key=lambda each: (each.number, each.found is not None))
     words = [each.asked for each in members if each.number == newest.number]
     kept = next((each for each in words if each is not None), None)
     again = Again.NO
-    if asked_anew is not None and kept is not None:
+    if kept is not None:
         again = asked_anew(kept, asked)
     status = digest = None
     if newest.found is not None:
@@ -192,14 +188,12 @@ def newest_of(
     return Newest(newest.handle, newest.number, status, again, digest, newest.here)
 
 
-def first_of_asking(members: Sequence[Member], asked_anew: AskedAnew | None) -> int:
+def first_of_asking(members: Sequence[Member], asked_anew: AskedAnew) -> int:
     """Return the number of the job with which the newest asking began.
 
     The jobs that only a host's retry has asked for go on with the checkpoints of the one before.
     """
     first = 0
-    if asked_anew is None:
-        return first
     known = {each.number: each.asked for each in members if each.asked is not None}
     for (number, before), (_, after) in pairwise(sorted(known.items())):
         if not asked_anew(before, after).is_same:

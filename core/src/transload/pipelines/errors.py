@@ -74,15 +74,8 @@ class StillRunning(StateUnknown):
         self.args = (message,)
 
 
-class HandedBack(TransloadError):
-    """A process that may neither submit nor save came to where it would have to.
-
-    Another process goes on from the state. See ``AdapterIO.may_save``.
-    """
-
-
 def ended_state(error: BaseException) -> AppState | None:
-    """Return how a job ended, by the exception of `Driver.run`, or None if that does not show it.
+    """Return how a job ended, by the exception of `Step.run`, or None if that does not show it.
 
     A job that is lost, or ran out of its time, has failed. A scheduler that cannot be reached, a
     refused submit and a killed orchestrator show no end. They are no trial of a search, and no
@@ -113,7 +106,7 @@ class Ending(str, Enum):
 
     @staticmethod
     def of(error: BaseException) -> Ending:
-        """Return the ending for an exception of `Driver.run`. Any other exception is a failure."""
+        """Return the ending for an exception of `Step.run`. Any other exception is a failure."""
         return next(
             (ending for kinds, ending in _ENDINGS if isinstance(error, kinds)), Ending.FAILED
         )

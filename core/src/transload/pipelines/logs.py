@@ -5,7 +5,6 @@ No line is lost and none comes twice, also where another process goes on. Lines 
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections import deque
@@ -15,14 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable, TransloadError
+from transload.errors import AppNotFound, ConfigError, SchedulerUnavailable
 from transload.runner.logs import PAGES_PER_TURN, Redraws, drain
 from transload.schedulers.api import LogPage, LogQuery, Stream, replicas_of
 from transload.schedulers.follower import read_logs
 from transload.specs.serialization import SCHEMA, reading
 
 if TYPE_CHECKING:
-    from transload.pipelines.attach import AttachStore
     from transload.pipelines.options import ExecutionOptions
     from transload.schedulers.api import SchedulerBase
     from transload.schedulers.subscription import Subscription
@@ -35,8 +33,6 @@ Each line ends in a newline, except perhaps a replica's last one.
 
 FIRST_S: Final = 0.05
 """Seconds before logs are followed. Those of a job that has ended by then are read once."""
-
-_logger = logging.getLogger("transload.pipelines")
 
 _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(lines|B|kB|KB|MB|GB|KiB|MiB|GiB)?\s*(?:/\s*s)?\s*\Z")
 _UNITS: Final = {
@@ -135,8 +131,7 @@ class LogForwarder:
         locate: returns its scheduler, and its id there.
         sink: gets each line. None means that nothing is forwarded.
         options: the orchestrator's settings.
-        store: keeps the position for a restart. None means that it is not kept.
-        cursor: where an earlier forwarder stopped. None means what the store has kept for this job.
+        cursor: where an earlier forwarder stopped. None means that there was none.
         last: begin with so many of the last lines of each replica. None means with the first line.
         clock: returns the seconds by which the rate is counted.
     """
@@ -147,7 +142,6 @@ class LogForwarder:
         locate: Callable[[], tuple[SchedulerBase, str]],
         sink: LogSink | None,
         options: ExecutionOptions,
-        store: AttachStore | None = None,
         cursor: dict[str, Any] | None = None,
         last: int | None = None,
         clock: Callable[[], float] = time.monotonic,
@@ -157,7 +151,6 @@ class LogForwarder:
         self.due = False
         self._locate = locate
         self._sink = sink
-        self._store = store
         self._last = last
         self._longest = options.logging_interval
         self._rate: _Rate | None = None
@@ -166,13 +159,9 @@ class LogForwarder:
         self._sources: dict[str, _Source] = {}
         self._discovered = False  # the replicas are known
         self._moved = False  # the last `pump` passed something on
-        self._heard = False  # some line was read
         self._failed: Exception | None = None
-        self._refused = False  # the store has not taken a position
         self._subscription: Subscription | None = None
         self._first = time.monotonic() + FIRST_S
-        if cursor is None:
-            cursor = self._kept_cursor()
         if cursor is not None:
             self._restore(cursor)
 
@@ -194,16 +183,6 @@ class LogForwarder:
         """Return whether all replicas have ended and all of their lines were passed on."""
         return self._discovered and all(source.complete for source in self._sources.values())
 
-    def _kept_cursor(self) -> dict[str, Any] | None:
-        """Return the position that the store has for this job."""
-        if self._store is None:
-            return None
-        with self._no_failure("read"):
-            kept = self._store.get() or {}
-            if kept.get("handle") == self.handle:
-                return kept.get("cursor")
-        return None
-
     def _restore(self, cursor: dict[str, Any]) -> None:
         with reading("log cursor", cursor) as values:
             self.dropped = int(values.get("dropped", 0))
@@ -215,24 +194,6 @@ class LogForwarder:
                 source.complete = complete
                 source.dropped = dropped
                 source.lost = lost
-
-    def _save(self) -> None:
-        if self._store is not None:
-            with self._no_failure("kept"):
-                self._store.put({"schema": SCHEMA, "handle": self.handle, "cursor": self.cursor})
-
-    @contextmanager
-    def _no_failure(self, what: str) -> Iterator[None]:
-        """Log once what the orchestrator's store refuses. It costs no more than repeated lines."""
-        try:
-            yield
-        except TransloadError:
-            raise
-        except Exception as exc:
-            if not self._refused:
-                reason = f"{type(exc).__name__}: {exc}"
-                _logger.warning("how far the logs came cannot be %s: %s", what, reason)
-            self._refused = True
 
     def _source(self, role: str, replica: int, stream: Stream) -> _Source:
         key = f"{role}/{replica}/{stream.value}"
@@ -321,8 +282,6 @@ class LogForwarder:
         with suppress(SchedulerUnavailable):
             moved = self._hand_on_all()
         self._moved = moved > 0
-        if moved:
-            self._save()
         return moved
 
     def finish(self, silence: float = 10.0, patience: float = 0.0) -> None:
@@ -346,8 +305,6 @@ class LogForwarder:
         with self._until_nobody_reads():
             for source in self._sources.values():
                 self._finish(source)
-        if self._heard:  # a job without output leaves nothing to keep
-            self._save()
 
     def _finish(self, source: _Source) -> None:
         """Pass on what is kept of a source, which has ended."""
@@ -446,8 +403,6 @@ class LogForwarder:
                 self._redraw(source, line, page.unfinished if is_last else "")
         source.skip = skip_later
         source.cursor = page.cursor
-        if lines:
-            self._heard = True
         return len(lines) - first
 
     def _redraw(self, source: _Source, line: str, unfinished: str) -> None:

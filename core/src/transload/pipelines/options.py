@@ -23,9 +23,6 @@ RetriesBy = Literal["nested", "host", "scheduler"]
 Checkpoints = Literal["keep", "new"]
 """Whether an attempt begins with the checkpoints of the attempts before it, or with none."""
 
-_KEYS = {"loss_already_reported": "answer_lost", "resubmit_on": "next_after"}
-"""Names of options → the keys that their JSON form has had from the beginning."""
-
 
 class ExecutionSettings(TypedDict, total=False):
     """The arguments of `ExecutionOptions`, which describes them."""
@@ -40,7 +37,6 @@ class ExecutionSettings(TypedDict, total=False):
     retries_by: RetriesBy
     max_log_rate: int | str | None
     tail_lines: int
-    loss_already_reported: bool
     resubmit_on: frozenset[AppState]
     checkpoints: Checkpoints
 
@@ -65,8 +61,6 @@ class ExecutionOptions:
         max_log_rate: lines a second, or a text such as ``5 MB/s``. More lines are dropped and
             counted, and a line in the log gives their number. None means no limit.
         tail_lines: how many last log lines go into the message of a failure.
-        loss_already_reported: the orchestrator knows that the loss of an earlier attempt was
-            reported already (without a store).
         resubmit_on: ended states that are answered by a new attempt when the orchestrator runs the
             step again. Where a restart is no retry (a pod that is started again), states that must
             stay final are taken out.
@@ -88,7 +82,6 @@ class ExecutionOptions:
     retries_by: RetriesBy = "nested"
     max_log_rate: int | str | None = None
     tail_lines: int = 20
-    loss_already_reported: bool = False
     resubmit_on: frozenset[AppState] = frozenset({AppState.FAILED, AppState.CANCELLED})
     checkpoints: Checkpoints = "keep"
 
@@ -107,10 +100,6 @@ class ExecutionOptions:
         for name in ("schedule_timeout", "startup_timeout", "deadline"):
             if getattr(self, name) is not None:
                 check_seconds(name, getattr(self, name))
-        if not isinstance(self.loss_already_reported, bool):
-            raise ConfigError(
-                f"loss_already_reported={self.loss_already_reported!r}: must be True or False"
-            )
         if (
             isinstance(self.tail_lines, bool)
             or not isinstance(self.tail_lines, int)
@@ -142,10 +131,8 @@ class ExecutionOptions:
         values = {name: getattr(self, name) for name in self.__dataclass_fields__}
         # JSON has no infinity
         values = {name: None if value == float("inf") else value for name, value in values.items()}
-        if self.checkpoints == "keep":  # an earlier version does not know this option
-            del values["checkpoints"]
         values["resubmit_on"] = sorted(state.name for state in self.resubmit_on)
-        return {_KEYS.get(name, name): value for name, value in values.items()}
+        return values
 
     @staticmethod
     def from_dict(values: Mapping[str, Any]) -> ExecutionOptions:
@@ -155,17 +142,12 @@ class ExecutionOptions:
             ConfigError: for a value that is not allowed.
             KeyError: for an unknown name of a state.
         """
-        names = {key: name for name, key in _KEYS.items()}
-        renamed = {names.get(key, key): value for key, value in values.items()}
-        known = {
-            key: value
-            for key, value in renamed.items()
-            if key in ExecutionOptions.__dataclass_fields__
-        }
+        fields = ExecutionOptions.__dataclass_fields__
+        known = {name: value for name, value in values.items() if name in fields}
         for name in ("patience", "poll_interval", "logging_interval"):
             if name in known and known[name] is None:
                 known[name] = float("inf")
-        known["resubmit_on"] = frozenset(AppState[name] for name in renamed.get("resubmit_on", ()))
+        known["resubmit_on"] = frozenset(AppState[name] for name in values["resubmit_on"])
         return ExecutionOptions(**known)
 
 

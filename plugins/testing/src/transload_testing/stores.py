@@ -1,33 +1,13 @@
-"""Keep an orchestrator's facts in memory, or in a file, for tests."""
+"""Keep an orchestrator's facts in a file, for tests."""
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 from pathlib import Path
 from typing import Any
 
 from transload.errors import ConfigError
-
-
-class MemoryStore:
-    """A store in memory, for tests, and for orchestrators that save it themselves.
-
-    Args:
-        record: what it holds at first.
-    """
-
-    def __init__(self, record: dict[str, Any] | None = None) -> None:
-        self.record = record
-
-    def get(self) -> dict[str, Any] | None:
-        """Return a copy of what was last put, or None."""
-        return copy.deepcopy(self.record)
-
-    def put(self, record: dict[str, Any]) -> None:
-        """Keep a copy of ``record``."""
-        self.record = copy.deepcopy(record)
 
 
 class JsonFileStore:
