@@ -1,4 +1,4 @@
-"""The tables of states are total, both ways."""
+"""The table of states is total, both ways."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from transload.specs import AppState
-from transload_kfp import FINAL_STATES, STATES
+from transload_kfp import STATES
 
 
 def test_tables_are_total() -> None:
@@ -31,18 +31,3 @@ def test_there_and_back(state: AppState) -> None:
     """What has ended, runs, waits or is unknown is the same after a way there and back."""
     waiting = (AppState.UNSUBMITTED, AppState.SUBMITTED, AppState.PENDING)
     assert STATES.to_app(STATES[state]) is (AppState.PENDING if state in waiting else state)
-
-
-def test_final_status_table() -> None:
-    """A task's final status is one of three, each with its AppState."""
-    assert set(FINAL_STATES) == set(AppState)
-    assert {FINAL_STATES.to_app(word) for word in ("SUCCEEDED", "FAILED", "CANCELLED")} == {
-        AppState.SUCCEEDED,
-        AppState.FAILED,
-        AppState.CANCELLED,
-    }
-    assert all(
-        FINAL_STATES.to_app(FINAL_STATES[s]) is s
-        for s in AppState
-        if s.name in ("SUCCEEDED", "FAILED", "CANCELLED")
-    )

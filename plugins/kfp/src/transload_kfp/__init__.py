@@ -24,6 +24,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "convert": "component_from_app",
         "launcher": "launcher_from_app",
         "search": "search_component search_pipeline",
-        "states": "EXIT_CANCELLED EXIT_UNKNOWN FINAL_STATES STATES",
+        "states": "EXIT_CANCELLED EXIT_UNKNOWN STATES",
     },
 )

@@ -1,4 +1,4 @@
-"""The state tables, total over AppState and over KFP's states, by name.
+"""The state table, total over AppState and over KFP's states, by name, and exit codes.
 
 This imports no KFP.
 """
@@ -47,29 +47,6 @@ STATES: Final = StateMap(
     },
 )
 """AppState ↔ name of a ``RuntimeState`` of the v2beta1 API."""
-
-FINAL_STATES: Final = StateMap(
-    "PipelineTaskFinalStatus",
-    {
-        # a final status speaks of a task that has ended: with a job that has not, it did not end
-        # well
-        AppState.UNSUBMITTED: "FAILED",
-        AppState.SUBMITTED: "FAILED",
-        AppState.PENDING: "FAILED",
-        AppState.RUNNING: "FAILED",
-        AppState.SUCCEEDED: "SUCCEEDED",
-        AppState.FAILED: "FAILED",
-        AppState.CANCELLED: "CANCELLED",
-        AppState.UNKNOWN: "FAILED",
-    },
-    reverse={
-        "SUCCEEDED": AppState.SUCCEEDED,
-        "FAILED": AppState.FAILED,
-        "CANCELLED": AppState.CANCELLED,
-    },
-    host_values=["SUCCEEDED", "FAILED", "CANCELLED"],
-)
-"""AppState ↔ ``PipelineTaskFinalStatus.state``, as the task of a ``dsl.ExitHandler`` gets it."""
 
 EXIT_NO_RESULT: Final = 70
 """Exit code of a task whose job has ended well without a declared result."""
