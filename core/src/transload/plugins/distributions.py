@@ -38,7 +38,7 @@ DISTRIBUTIONS: Final = (
         {"adapters": ("ax",), "suggesters": ("ax", "ax-quality", "ax-sobol")},
     ),
     Distribution("docker", "Docker support", {"schedulers": ("docker", "local_docker")}),
-    Distribution("kfp", "KFP support", {"adapters": ("kfp",), "cli_commands": ("kfp",)}),
+    Distribution("kfp", "KFP support", {"adapters": ("kfp",)}),
     Distribution("kubernetes", "Kubernetes support", {"schedulers": ("kubernetes",)}),
     Distribution("mlflow", "MLflow support", {"trackers": ("mlflow",)}),
     Distribution("prefect", "Prefect support", {"adapters": ("prefect",)}),
