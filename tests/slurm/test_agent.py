@@ -122,9 +122,9 @@ plan = {"app_id": "a", "python": sys.executable, "timeout": None, "segment": Non
 me = os.getpid()
 
 class Told(supervise.Supervisor):
-    def _in_doubt(self, *end):
-        super()._in_doubt(*end)
-        if told:
+    def take(self, event):
+        super().take(event)
+        if told and self.doubtful:
             os.kill(me, signal.SIGTERM)
 
 start = Start(folder, 0, os.path.dirname(folder))

@@ -1,4 +1,4 @@
-"""Find the living processes of a job, start its replicas, and end them.
+"""Find the living processes of a job, and signal them.
 
 A process of another job or program is never signalled.
 
@@ -13,9 +13,7 @@ from __future__ import annotations
 import os
 import time
 
-from transload.keeper.rules import Replica
-
-from . import kernel, layout
+from . import layout
 from .kernel import LINUX, signal
 
 TYPE_CHECKING = False  # typing itself would cost each keeper its speed
@@ -241,7 +239,7 @@ def signal_all(processes: Snapshot, pids: set[int], number: int) -> None:
             send(pid, processes[pid][1], signal.SIGCONT)
 
 
-def _passing_on(processes: Snapshot, pids: set[int]) -> set[int]:
+def passing_on(processes: Snapshot, pids: set[int]) -> set[int]:
     """Return those that are uv and have a program.
 
     uv passes a signal on, and the program, which gets it as well, would have it twice.
@@ -297,204 +295,3 @@ def survivors(cookie: str, roots: list[tuple[int, int]]) -> tuple[Snapshot, set[
             found.add(pid)
     found.discard(os.getpid())
     return processes, found
-
-
-# -------------------------------------------------------------------------------------------------
-# starting replicas by fork, a few system calls, and exec. Errors come back through a pipe
-
-_CHANGED = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGPIPE,
-    signal.SIGXFSZ,
-    signal.SIGCHLD,
-    signal.SIGTERM,
-    LOOK,
-    CANCEL,
-)
-"""Signals that keepers or Python itself handle or ignore."""
-
-
-def start_replica(plan: dict[str, Any], index: int, report: int) -> int:
-    """Fork one replica, which becomes its program by exec, and return its pid.
-
-    Errors come back through the pipe ``report``.
-    """
-    keeper = os.getpid()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            _become(plan, keeper)
-        except BaseException as exc:  # a forked child must not return into the keeper's code
-            reason = (
-                exc.strerror
-                if isinstance(exc, OSError) and exc.strerror
-                else f"{type(exc).__name__}: {exc}"
-            )
-            line = layout.dumps([index, str(reason)[:400]]) + b"\n"
-            os.write(report, line)  # shorter than PIPE_BUF, so lines do not mix
-        finally:
-            os._exit(127)
-    return pid
-
-
-def failed_starts(reader: int) -> dict[int, str]:
-    """Wait until each child has exec'ed or failed, and return what went wrong, by index."""
-    data = b""
-    while part := os.read(reader, 65536):
-        data += part
-    return dict(map(layout.loads, data.splitlines()))
-
-
-def _become(plan: dict[str, Any], keeper: int) -> None:
-    os.setsid()
-    kernel.die_with_parent(signal.SIGKILL)
-    if os.getppid() != keeper:  # it died before the line above
-        os._exit(127)
-    signal.set_wakeup_fd(-1)
-    for number in _CHANGED:
-        signal.signal(number, signal.SIG_DFL)
-    os.umask(plan["umask"])
-    _open_streams(plan["logs"])
-    try:
-        os.chdir(plan["cwd"])
-    except OSError as exc:
-        raise OSError(exc.errno, f"cannot enter the folder {plan['cwd']}: {exc.strerror}") from None
-    try:
-        os.execve(plan["exe"], plan["argv"], plan["env"])  # noqa: S606 - no shell is wanted
-    except OSError as exc:
-        raise OSError(exc.errno, f"cannot execute {plan['exe']}: {exc.strerror}") from None
-
-
-def _open_streams(folder: str) -> None:
-    null = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(null, 0)
-    for number, name in ((1, "stdout.log"), (2, "stderr.log")):
-        path = f"{folder}/{name}"
-        try:
-            fd = layout.open_own(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        except OSError as exc:
-            raise OSError(exc.errno, f"cannot write {path}: {exc.strerror}") from None
-        os.set_blocking(fd, True)
-        os.dup2(fd, number)
-
-
-# -------------------------------------------------------------------------------------------------
-# ending them by SIGTERM to the whole tree and, after some time, SIGKILL until nothing is left. A
-# replica with a notice has had its signal. So its tree is not touched before its time is over
-
-GRACE_S = 5.0
-"""Seconds between SIGTERM and SIGKILL of processes without a notice."""
-
-# seconds at first, and at last where nothing changes, so that what cannot be killed costs little
-_KILL_AGAIN_S = (0.02, 1.0)
-_STUCK_S = 2.0
-
-
-class Termination:
-    """The end of some replicas, or of the whole job.
-
-    A replica with a `kill_at` was given a notice. Its processes are killed then. If its main
-    process ends before, the processes that it left behind are ended like all others.
-
-    Args:
-        replicas: those that are to be started again. None means all that descends from the
-            keeper.
-        processes: pid and start time of each replica that lives. The caller keeps it current.
-        cookie: that of the job, which shows to which replica an orphan belongs.
-        grace: seconds between SIGTERM and SIGKILL of processes without a notice.
-        now: monotonic seconds.
-
-    Attributes:
-        due: when to call `finished` again, though nothing happens.
-        stuck: the processes that do not end although they were killed, as text.
-    """
-
-    def __init__(
-        self,
-        replicas: list[Replica] | None,
-        processes: dict[Replica, tuple[int, int]],
-        cookie: str,
-        grace: float,
-        now: float,
-    ) -> None:
-        self.done = False
-        self.stuck = ""
-        self._everything = replicas is None
-        self._replicas = replicas or []
-        self._processes = processes
-        self._cookie = cookie
-        self._grace = grace
-        self._left: set[int] = set()
-        self._pause = _KILL_AGAIN_S[0]
-        self._kill_again = now
-        concerned = processes if replicas is None else [r for r in replicas if r in processes]
-        # when the processes of each replica are killed (None stands for all without a notice)
-        self._deadlines: dict[Replica | None, float] = {
-            replica: replica.attempt.kill_at
-            for replica in concerned
-            if replica.attempt.kill_at is not None
-        }
-        self._deadlines[None] = now + grace
-        living, members = self._members()
-        mine = {pid for pid, owner in members.items() if owner is None}
-        signal_all(living, mine - _passing_on(living, mine), signal.SIGTERM)
-        self.due = min(self._deadlines.values())
-
-    def finished(self, now: float, childless: bool) -> bool:
-        """Tell whether no process is left, and kill those whose time is over."""
-        if childless:
-            return True
-        living, members = self._members()
-        self._end_leftovers(living, members, now)
-        # a process has ended when its parent has its exit code, which its last thread may delay
-        waiting = bool(self._processes)
-        if not self._everything:
-            waiting = any(replica in self._processes for replica in self._replicas)
-        late = {pid for pid, owner in members.items() if now >= self._deadlines[owner]}
-        if late and now >= self._kill_again:
-            signal_all(living, late, signal.SIGKILL)
-            longer = min(self._pause * 2, _KILL_AGAIN_S[1])
-            self._pause = longer if late == self._left else _KILL_AGAIN_S[0]
-            self._left = late
-            self._kill_again = now + self._pause
-        dues = [deadline for deadline in self._deadlines.values() if deadline > now]
-        dues.append(self._kill_again if late else now + _KILL_AGAIN_S[1])
-        self.due = min(dues)
-        is_stuck = now >= max(self._deadlines.values()) + _STUCK_S
-        self.stuck = cannot_end(late) if is_stuck else ""
-        return not members and not waiting
-
-    def _end_leftovers(
-        self, living: Snapshot, members: dict[int, Replica | None], now: float
-    ) -> None:
-        """Send SIGTERM to the processes that a main process has left behind after a notice."""
-        for replica in [each for each in self._deadlines if each is not None]:
-            if replica in self._processes:
-                continue
-            mine = {pid for pid, owner in members.items() if owner is replica}
-            signal_all(living, mine, signal.SIGTERM)
-            members.update(dict.fromkeys(mine))
-            limit = min(self._deadlines.pop(replica), now + self._grace)
-            self._deadlines[None] = max(self._deadlines[None], limit)
-
-    def _members(self) -> tuple[Snapshot, dict[int, Replica | None]]:
-        """Return the living processes, and of those to be ended the replica whose time counts."""
-        living = snapshot()
-        own = os.getpid()
-        replicas = {pid: replica for replica, (pid, _) in self._processes.items()}
-        marks = {
-            f"{self._cookie}:{r.role}:{r.k}": r for r in [*self._replicas, *self._deadlines] if r
-        }
-        roots: dict[int, Replica | None] = {}
-        for pid, (parent, _) in living.items():
-            replica = replicas.get(pid)
-            if replica is not None:
-                if self._everything or replica in self._replicas:
-                    roots[pid] = replica if replica in self._deadlines else None
-            elif parent == own and not is_keeper(pid):
-                # an orphan of some replica
-                replica = marks.get(cookie_of(pid) or "") if marks else None
-                if self._everything or replica is not None:
-                    roots[pid] = replica if replica in self._deadlines else None
-        return living, trees(living, roots)

@@ -105,7 +105,8 @@ def _modules() -> dict[str, tuple[str, bytes]]:
     """Return the path in the archive and the source of each module that the helper consists of."""
     found: dict[str, tuple[str, bytes]] = {}
     parts = [f"{package}.{name}" for package in _WHOLE for name in _parts_of(package)]
-    wanted = [_ROOT, *(part for part in parts if part not in _LEFT_OUT)]
+    copied = [f"transload.{module}" for module in OF_THE_CORE]
+    wanted = [_ROOT, *copied, *(part for part in parts if part not in _LEFT_OUT)]
     while wanted:
         module = wanted.pop()
         package, _, inner = module.partition(".")

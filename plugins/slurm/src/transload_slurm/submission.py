@@ -65,6 +65,7 @@ _JOB: Final = (
     "starts",
     "steps",
     "supervise",
+    "tasks",
 )
 
 Lay = Callable[[Any, str], None]

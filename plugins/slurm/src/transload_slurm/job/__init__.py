@@ -1,9 +1,10 @@
 """The part that runs inside a Slurm job. A submit copies it into the job's folder.
 
 It keeps to the standard library and Python 3.8. ``supervise`` is the batch script's one command. It
-starts the replicas (one ``srun`` per role), decides what follows from an end, and writes
-``states.jsonl``. ``starts`` lets only the newest start of a job write that. ``steps`` are its ends of
-the tasks, and ``rank0`` finds the address where they meet. ``agent`` is the program of each task.
+is the loop of every keeper (``transload.keeper.loop``) with what Slurm adds, and writes
+``states.jsonl``. ``starts`` lets only the newest start of a job write that. ``tasks`` starts the
+replicas (one ``srun`` per role, of which ``steps`` has the ends), and ``rank0`` finds the address
+where they meet. ``agent`` is the program of each task.
 It starts and ends one replica, and notes when its log grew. Some files of the core are copied too.
 ``transload.keeper.rules`` decides what follows when a replica ends.
 ``transload.runtime.untrusted`` opens files that a job may have written.
@@ -11,7 +12,9 @@ It starts and ends one replica, and notes when its log grew. Some files of the c
 
 OF_THE_CORE = (
     "keeper.failures",
+    "keeper.launcher",
     "keeper.layout",
+    "keeper.loop",
     "keeper.rules",
     "keeper.signs",
     "keeper.tracebacks",
