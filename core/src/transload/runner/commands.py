@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
+import threading
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from transload.errors import SpecError
@@ -38,18 +41,28 @@ def run_command(command: ExecCommand, *, capture: bool) -> subprocess.CompletedP
         )
     except OSError as exc:
         raise SpecError(f"{command.argv[0]!r}: cannot be run: {exc.strerror}") from exc
-    out, err = _end_of(process)
-    return subprocess.CompletedProcess(command.argv, process.returncode, out, err)
-
-
-def _end_of(process: subprocess.Popen[bytes]) -> tuple[bytes | None, bytes | None]:
-    """Wait for the end of a command and return its output. Ctrl-C is the command's alone."""
-    while True:
+    with _interrupts_go_to(process):
         try:
-            return process.communicate()
-        except KeyboardInterrupt:
-            if not os.isatty(0):  # else the terminal has interrupted it as well
-                process.send_signal(signal.SIGINT)
+            out, err = process.communicate()
         except BaseException:
             process.kill()
             raise
+    return subprocess.CompletedProcess(command.argv, process.returncode, out, err)
+
+
+@contextlib.contextmanager
+def _interrupts_go_to(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Leave Ctrl-C to a command, whose end would be lost if it interrupted the wait for it."""
+
+    def pass_on(number: int, _: object) -> None:
+        if not os.isatty(0):  # else the terminal has interrupted it as well
+            process.send_signal(number)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, pass_on)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
