@@ -85,6 +85,15 @@ def test_run_multiple(trials: list[Any]) -> None:
     assert runner.run_multiple([]) == {}
 
 
+def test_who_asked_is_kept_with_the_job(trials: list[Any]) -> None:
+    """A job leads to the experiment and the trial that it was submitted for."""
+    experiment = trials[0].experiment
+    for trial in trials:
+        (handle,) = experiment.runner.run(trial).values()
+        asked = host_runner("ax").job(handle).description().asked["ax"]
+        assert (asked["experiment"], asked["trial"]) == (experiment.name, trial.index)
+
+
 def test_poll_and_stop(trials: list[Any], eventually: Any) -> None:
     """A poll gives the indices by status.
 

@@ -434,7 +434,7 @@ def test_secrets_and_labels(
     runner: Runner, shell: Any, engine: Any, transload_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A secret is in the replica's environment and in no label, volume or file of the state
-    folder.
+    folder. Labels say who asked.
     """
     monkeypatch.setenv("SOURCE", "hunter2-value")
     app = shell(
@@ -445,6 +445,8 @@ def test_secrets_and_labels(
     handle = runner.run(app, "docker", {"env": {"DB_PASSWORD": "third-secret"}})
     ends(runner, handle)
     (row,) = engine.client.containers(all=True)
+    assert row["Labels"]["transload.asked.machine"] == os.uname().nodename
+    assert row["Labels"]["transload.asked.folder"] == os.getcwd()
     told = json.dumps([row["Labels"], engine.client.volumes()]) + repr(
         runner.job(handle).description()
     )

@@ -499,7 +499,7 @@ def test_who_asked_is_kept_with_the_job(
     run_task(spec, {}, context, made_in(tmp_path, "results", "metrics"))
     runner = host_runner("kfp")
     (row,) = runner.list("local")
-    asked = runner.job(row.app_handle).description().asked
+    asked = runner.job(row.app_handle).description().asked["kfp"]
     assert asked == {
         "run": "1234",
         "run_name": "files-zbwdn",

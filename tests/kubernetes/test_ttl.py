@@ -42,10 +42,10 @@ def test_an_orchestrators_job_stays_for_a_week(
     """A shorter time is refused before anything is made, since a later try looks for the job."""
     launch = Launch(app=shell("true"), scheduler="kubernetes", cfg={"ttl": ttl})
     with pytest.raises(ConfigError, match=f"ttl={ttl}"):
-        launch.plan(runner, asked={"task": "load"}).submit()
+        launch.plan(runner, asked={"flow": {"task": "load"}}).submit()
     assert not fake.snapshot()
     launch = Launch(app=shell("true"), scheduler="kubernetes", cfg={"ttl": 604_800})
-    job = launch.plan(runner, asked={"task": "load"}).submit()
+    job = launch.plan(runner, asked={"flow": {"task": "load"}}).submit()
     assert job.wait(timeout=60).state is AppState.SUCCEEDED
 
 

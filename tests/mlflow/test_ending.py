@@ -76,7 +76,7 @@ def _app(script: str) -> AppDef:
 def test_an_app_that_ends_ends_its_run(
     runner: Runner, sqlite_uri: str, eventually: Any, script: str, status: str
 ) -> None:
-    """The MLflow run of a job ends as the job did."""
+    """The MLflow run of a job ends as the job did, and has tags that say who asked for it."""
     tracker = MlflowTracker(sqlite_uri)
     handle = runner.run(_app(script or "exec sleep 100"))
     if not script:
@@ -88,6 +88,7 @@ def test_an_app_that_ends_ends_its_run(
         timeout=60,
     )
     assert [run.info.status for run in ended] == [status]
+    assert ended[0].data.tags["asked.machine"] == os.uname().nodename
     metrics = ended[0].data.metrics
     used = {name: metrics.pop(name) for name in list(metrics) if name.startswith("system/")}
     assert metrics == ({"loss": 0.5} if script else {"lr": 0.1})

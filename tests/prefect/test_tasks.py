@@ -68,7 +68,9 @@ def test_who_asked_is_kept_with_the_job(host: Any) -> None:
         runner = host_runner("prefect")
         of_task = app_task(command=["true"], name="train")()
         of_flow = run_app(command=["true"])
-        found = [runner.job(each.handle).description().asked for each in (of_task, of_flow)]
+        found = [
+            runner.job(each.handle).description().asked["prefect"] for each in (of_task, of_flow)
+        ]
         return [str(flow_run.id), *found]
 
     run_id, *jobs = work()
@@ -76,6 +78,7 @@ def test_who_asked_is_kept_with_the_job(host: Any) -> None:
     for asked, name in zip(jobs, ("train", "true"), strict=True):
         assert asked["task_run"] and asked["task_run_name"].startswith(name)
         assert (asked["flow_run"], asked["flow_run_name"]) == (run_id, "nightly")
+        assert asked["url"].endswith(f"/runs/task-run/{asked['task_run']}")
 
 
 def test_results_and_states_and_logs(host: Any, eventually: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -66,6 +67,7 @@ def test_success_with_series_and_odd_logs(runner: Runner, parse: Parse) -> None:
     log = page.text(".//pre")
     assert "größer 中文 green" in log and "<script>alert(1)</script>" in log and "\\x00 odd" in log
     assert "hunter2" not in html and "API_TOKEN=******" in page.text()
+    assert f" on {os.uname().nodename}, in {os.getcwd()}" in page.text()
     assert page.all(".//section[@id='logs']//details")[0].get("open") is not None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import getpass
 import os
 import re
 import shutil
@@ -18,7 +19,7 @@ import pytest
 
 from transload.cli import main
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SubmitError
-from transload.runner import Runner
+from transload.runner import Launch, Runner
 from transload.schedulers.api import Stream
 from transload.specs import (
     AppDef,
@@ -432,7 +433,7 @@ def test_two_submits_of_one_id_at_once(
 
 
 def test_dry_run_is_the_script(runner: Runner, shell_app: ShellApp) -> None:
-    """The dry-run shows the batch script as it will be given to sbatch, but for its token."""
+    """The dry-run shows the batch script that sbatch will get, but for its token and who asked."""
     info = runner.dryrun(
         shell_app("echo hi", num_replicas=2), "slurm", {"partition": "main"}, app_id="shown"
     )
@@ -443,12 +444,26 @@ def test_dry_run_is_the_script(runner: Runner, shell_app: ShellApp) -> None:
     handle = runner.schedule(info)
     folder = Path(os.environ["TRANSLOAD_SLURM_DIR"]) / "apps" / "shown"
     script = re.sub(
-        r'(--comment="transload:shown) \w+"', r'\1 <token>"', (folder / "job.sh").read_text()
+        r'(--comment="transload:shown) \w+ [^"]*"', r'\1 <token>"', (folder / "job.sh").read_text()
     )
     given = script.splitlines()
     assert given[:-1] == text.splitlines()[: len(given) - 1]
     assert subprocess.run(["sh", "-n", str(folder / "job.sh")], check=False).returncode == 0
     assert ended(runner, handle).state is AppState.SUCCEEDED
+
+
+def test_the_comment_says_who_asked(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:
+    """Slurm's own tools show who asked for a job, after the user's own comment."""
+    launch = Launch(app=shell_app("true"), scheduler="slurm", cfg={"comment": "mine"})
+    words = {"dag": 'a "b"\n', "note": "x" * 5000}
+    job = launch.plan(runner, asked={"flow": words}).submit()
+    assert ended(runner, job.handle).state is AppState.SUCCEEDED
+    comment = cluster.tool("scontrol", "show", "job", job_id(runner, job.handle))
+    comment = comment.partition("Comment=")[2].splitlines()[0]
+    assert f"{job.app_id} " in comment
+    assert f" mine user={getpass.getuser()} machine={os.uname().nodename} " in comment
+    assert ' flow.dag=a "b" flow.note=xxx' in comment
+    assert len(comment) < 1200
 
 
 def test_doctor(runner: Runner) -> None:

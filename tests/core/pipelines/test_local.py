@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import getpass
 import os
 import sys
 import threading
@@ -63,7 +64,7 @@ def role(*args: str, **fields: object) -> Role:
 
 
 def test_a_cancelled_job_says_who_asked(control: ScriptedControl) -> None:
-    """The message names the orchestrator and its step. Who is not known is not named."""
+    """The message names the orchestrator and its step, or the user who cancelled it."""
     with Runner("host", inherit_env=False) as runner:
         one = execution(runner, role("-c", "import time; time.sleep(60)"), "train")
         one.start()
@@ -78,7 +79,7 @@ def test_a_cancelled_job_says_who_asked(control: ScriptedControl) -> None:
         runner.cancel(other.handle)
         status = runner.wait(other.handle, timeout=30)
         assert status is not None
-        assert status.msg == "cancelled on request"
+        assert status.msg == f"cancelled on request of {getpass.getuser()} on {os.uname().nodename}"
 
 
 async def test_many_at_once(control: ScriptedControl) -> None:
@@ -148,7 +149,7 @@ def test_checkpoints_of_what_a_person_asks_anew(control: ScriptedControl) -> Non
             description = runner.job(str(one.handle)).description()
             assert description is not None
             names.append(description.checkpoints)
-            asked.append(dict(description.asked))
+            asked.append(description.asked["host"])
             numbers.append(int(str(one.handle).rpartition("-")[2]))
     assert numbers == [0, 1, 2, 3, 4, 5]
     assert asked == [{"round": words} for words in (1, 1, 2, 2, 2, 3)]

@@ -129,10 +129,17 @@ def other_clusters(scheduler: str) -> list[str]:
 
 def status_of(job: Job) -> AppStatus:
     """Return the status of a job, which must exist, or UNKNOWN if its scheduler cannot say."""
+    return seen(job).status
+
+
+def seen(job: Job) -> AppDescription:
+    """Return what is known of a job, which must exist: nothing if its scheduler cannot say."""
+    from transload.schedulers.api import AppDescription
+
     try:
-        return description_of(job).status
+        return description_of(job)
     except SchedulerUnavailable as exc:
-        return AppStatus(AppState.UNKNOWN, msg=str(exc))
+        return AppDescription(job.app_id, AppStatus(AppState.UNKNOWN, msg=str(exc)))
 
 
 def description_of(job: Job) -> AppDescription:

@@ -91,6 +91,7 @@ from transload.runner.api import shared_runner
 from transload.runner.failures import failure_message
 from transload.runner.logs import tail
 from transload.runtime.progress_lines import lines_to
+from transload.schedulers.asked import host_words
 from transload.schedulers.cancelling import cancelling_for
 from transload.schedulers.chains import chain_and_number
 from transload.schedulers.follower import emit, watch
@@ -264,7 +265,10 @@ class Step(ABC):
         _logger.debug("%s is %s", self.handle, status.state)
 
     def words(self) -> Mapping[str, Any]:
-        """Return the host's words of this try, as JSON values. They are kept with its job."""
+        """Return the host's words of this try, as JSON values. They are kept with its job.
+
+        One that is called ``url`` is the address of the host's page about the try.
+        """
         return {}
 
     def again(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
@@ -447,6 +451,7 @@ class Step(ABC):
         self._is_hidden = False
         members: list[Member] = []
         places = self._places()
+        host = self.identity().host
         for place in places:
             try:
                 found = self.runner.scheduler(place.scheduler).chain(place.prefix)
@@ -455,7 +460,7 @@ class Step(ABC):
                 return Newest(self.hint, status=AppStatus(AppState.UNKNOWN, msg=str(exc)))
             for number, each in found:
                 handle = self._handle_in(place, number)
-                words = None if each is None else each.asked
+                words = None if each is None else host_words(each.asked, host)
                 members.append(Member(handle, number, each, words, place.here))
         hinted = self._hinted()
         if hinted is not None:
@@ -689,7 +694,7 @@ class Step(ABC):
             context_args=self.arguments,
             change=self._with_retries,
             checkpoint_name=checkpoint_name,
-            asked=self._words(),
+            asked={identity.host: self._words()},
         )
 
     def _with_retries(self, app: AppDef) -> AppDef:

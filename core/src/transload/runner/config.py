@@ -41,6 +41,7 @@ _ENV_TRACKERS: Final = "TRANSLOAD_TRACKERS"
 _ENV_SETTINGS: Final = "TRANSLOAD_SETTINGS"
 _JOB: Final = "job."
 """How the keys of settings of all jobs begin."""
+_PROVENANCE: Final = "provenance"  # key of [job] that is about its record alone
 _SECRETS: Final = "secrets"  # connection setting → the source of its value, in a scheduler's table
 
 
@@ -85,6 +86,11 @@ class Settings:
     def scheduler(self) -> str:
         """Return the name of the default scheduler."""
         return str(self.get("scheduler", DEFAULT_SCHEDULER))
+
+    @property
+    def provenance(self) -> bool:
+        """Tell whether jobs keep who asked for them (``[job] provenance``)."""
+        return bool(self.get(f"{_JOB}{_PROVENANCE}", default=True))
 
     def all(self) -> list[Setting]:
         """Return all settings, sorted by key."""
@@ -342,6 +348,7 @@ def _flatten(path: str, table: Any, folder: str) -> list[Setting]:
                 name: Setting(f"{_JOB}{name}", entry, path, folder)
                 for name, entry in table[key].items()
             }
+            _check_provenance(of_jobs)
             _job_settings(of_jobs)
             # spelled alike, so that the file with the higher priority counts
             found += [item._replace(key=item.key.replace("_", "-")) for item in of_jobs.values()]
@@ -369,12 +376,19 @@ def _flatten(path: str, table: Any, folder: str) -> list[Setting]:
     return found
 
 
+def _check_provenance(table: Mapping[str, Setting]) -> None:
+    item = table.get(_PROVENANCE)
+    if item is not None and not isinstance(item.value, bool):
+        raise ConfigError(f"{item.source}: {item.key}={shorten(item.value)}: must be true or false")
+
+
 def _job_settings(table: Mapping[str, Setting]) -> dict[str, Any]:
     """Return the settings of jobs in a table, read.
 
     Raises:
         ConfigError: for an unknown name, or a value that no job can have.
     """
+    table = {name: item for name, item in table.items() if name != _PROVENANCE}
     if not table:
         return {}
     values = {name: _with_place(item.folder, name, item.value) for name, item in table.items()}
@@ -387,7 +401,7 @@ def _job_settings(table: Mapping[str, Setting]) -> dict[str, Any]:
         return f"{first.source}: {name}"
 
     try:
-        return read_table(values, where)
+        return read_table(values, where, [_PROVENANCE])
     except SpecError as exc:
         raise ConfigError(str(exc)) from exc
 

@@ -17,6 +17,7 @@ from transload.errors import (
 from transload.runner.failures import failure_message
 from transload.runner.logs import LineFilter, LogReader, follow_logs, last_lines
 from transload.runner.logs import tail as tail_of
+from transload.runner.provenance import cancelling_as_user
 from transload.runner.results import collect_results, collect_steps, fetch_outputs
 from transload.runner.schedulers import Cluster
 from transload.schedulers import follower
@@ -360,7 +361,9 @@ class Job:
             AppNotFound: if it is gone.
             SchedulerUnavailable: if the scheduler cannot be reached.
         """
-        if not self.scheduler.cancel([self.app_id]):
+        with cancelling_as_user(self.runner.settings):
+            is_there = self.scheduler.cancel([self.app_id])
+        if not is_there:
             raise AppNotFound(self.handle)
 
     def delete(self) -> None:

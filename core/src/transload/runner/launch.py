@@ -413,8 +413,8 @@ class Launch:
             change: done to the job first of all.
             checkpoint_name: the name under which its checkpoints are kept and its run in trackers
                 goes on, which a later attempt may have, too. The default is the job's id.
-            asked: who asks, in an orchestrator's words. They are kept with the job (see
-                `transload.schedulers.Submission`).
+            asked: the words of the orchestrator that asks, under its name. They are kept with
+                the job (see `transload.schedulers.Submission`).
 
         Raises:
             SpecError: as in `build`, or if the id is not valid or the scheduler cannot express it.

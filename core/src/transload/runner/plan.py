@@ -35,6 +35,7 @@ from transload.runner.job_env import (
     unique_app_id,
     with_variables,
 )
+from transload.runner.provenance import who_asks
 from transload.runner.travel import add_files, announce, is_from_here, with_job_mounts
 from transload.runtime.tracking.names import given_base, local_path
 from transload.schedulers.api import Submission, refuse_unsupported
@@ -93,7 +94,8 @@ class Plan(AppDryRunInfo[T]):
             scheduler can do that.
         checkpoints: the name under which its checkpoints are kept. None means that it has none.
         packages: role → what it needs installed.
-        asked: who asks, in an orchestrator's words (see `transload.schedulers.Submission`).
+        asked: the words of the orchestrator that asks, under its name (see
+            `transload.schedulers.Submission`). The submit adds who it is.
         reattached: the submit found the job, and started nothing.
     """
 
@@ -112,6 +114,7 @@ class Plan(AppDryRunInfo[T]):
     asked: Mapping[str, Any] = field(default_factory=dict)
     reattached: bool = False
     _runner: Runner
+    _folder: str = ""
     _unchanged: T | None = None
     """A copy of the request, where it may have to be converted again at the submit."""
 
@@ -202,7 +205,7 @@ class Plan(AppDryRunInfo[T]):
             inherit_env=self.inherit_env,
             secrets=secrets,
             checkpoints=self.checkpoints,
-            asked=self.asked,
+            asked={**who_asks(self._runner.settings, self._folder), **self.asked},
         )
 
     def _bring_packages(
@@ -355,6 +358,7 @@ def make_plan(given: Planning) -> Plan[Any]:
         asked=dict(given.asked),
         inherit_env=runner.inherit_env,
         _runner=runner,
+        _folder=to.here,
     )
     return _changed_by_roles(plan)
 

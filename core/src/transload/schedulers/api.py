@@ -125,7 +125,7 @@ class AppDescription:
             None if it has none.
         needs_reconcile: something is left to do that only the process which waits for the job as
             its owner does (see ``reconcile``).
-        asked: the words of the orchestrator's try that submitted it (`Submission.asked`).
+        asked: who asked for it (`Submission.asked`).
     """
 
     app_id: str
@@ -246,9 +246,10 @@ class Submission:
             shown.
         checkpoints: the name under which the job's checkpoints are kept, safe as the name of a
             folder. Other jobs may have the same. None means that no role asks for them.
-        asked: who asks, in the words of an orchestrator: JSON values that tell one try of its step
-            from another. They are kept with the job, ``describe`` shows them, and they have no part
-            in its digest.
+        asked: who asks: ``user``, ``machine``, ``folder``, ``git`` (``commit``, ``dirty``,
+            ``remote``), and under the name of an orchestrator its words, which tell one try of its
+            step from another. They are JSON values, kept with the job, shown by ``describe``, and
+            no part of its digest.
     """
 
     app: AppDef

@@ -73,8 +73,9 @@ class TrialStep(Step):
         return identity_of(self.key, self.namespace)
 
     def words(self) -> dict[str, Any]:
-        """Return the digest of the arm's parameters, which is kept with the job."""
-        return {PARAMETERS: self.mark} if self.mark else {}
+        """Return which trial it is, and the digest of the arm's parameters."""
+        words = {**self.key._asdict(), PARAMETERS: self.mark}
+        return {name: word for name, word in words.items() if word != ""}
 
     def again(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
         """Tell whether the arm has other parameters than those of its newest job.

@@ -22,6 +22,8 @@ PROGRESS_FILE: Final = "/tmp/transload-progress.json"  # noqa: S108 - as above
 """Where a program in a container of another machine's engine says how far it is."""
 
 LABEL_APP: Final = "transload.app-id"
+LABEL_ASKED: Final = "transload.asked."
+"""Begins the labels that say who asked for a job (`transload.schedulers.asked.asked_words`)."""
 LABEL_CHAIN: Final = "transload.chain"
 """Label of all that is made for a job whose id ends in a number, with what comes before it."""
 LABEL_UID: Final = "transload.uid"

@@ -21,6 +21,7 @@ from transload.errors import (
     UnsupportedFeature,
 )
 from transload.schedulers.api import Submission
+from transload.schedulers.asked import asked_words
 from transload.specs import MASK, looks_secret, masked_env, masked_url
 from transload_docker import images, names, networks
 from transload_docker.convert import ContainerRequest, DockerRequest, bind
@@ -275,6 +276,7 @@ class _Submit:
             **body.get("Labels", {}),
             names.LABEL_UID: self.uid,
             names.LABEL_OWNER: self.home.owner,
+            **self._asked_labels(),
         }
         made = self.engine.call(lambda api: api.create_container_from_config(body, container.name))[
             "Id"
@@ -286,6 +288,10 @@ class _Submit:
                 lambda api: api.create_container_from_config(body, container.name)
             )["Id"]
         self.made.append((container, made))
+
+    def _asked_labels(self) -> dict[str, str]:
+        words = asked_words(self.submission.asked)
+        return {f"{names.LABEL_ASKED}{name}": str(value) for name, value in words.items()}
 
     def _progress_file(self, container: ContainerRequest) -> str:
         """Return where a container says how far it is."""

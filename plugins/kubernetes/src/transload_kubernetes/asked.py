@@ -1,4 +1,4 @@
-"""Show on a job's objects who asked for it, so that they lead to an orchestrator's task. Pure."""
+"""Show on a job's objects who asked for it: a user, a commit, an orchestrator's task. Pure."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from transload.schedulers.asked import asked_words
 from transload_kubernetes.convert import KubernetesRequest
 
 PREFIX: Final = "asked.transload.io/"
-"""Begins the names of such annotations and labels. The rest is a word of the orchestrator."""
+"""Begins the names of such annotations and labels. The rest is one of `asked_words`."""
 _NO_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
@@ -37,9 +38,9 @@ def _marks(asked: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     """Return annotations and labels for what was asked."""
     annotations: dict[str, str] = {}
     labels: dict[str, str] = {}
-    for word, value in asked.items():
+    for word, value in asked_words(asked).items():
         name = _NO_NAME.sub("-", word)
-        if value in (None, "") or not _NAME.fullmatch(name):
+        if not _NAME.fullmatch(name):
             continue
         text = value if isinstance(value, str) else json.dumps(value)
         annotations[PREFIX + name] = text

@@ -33,6 +33,7 @@ from transload.schedulers.api import (
     cancel_each,
     check_replica,
 )
+from transload.schedulers.asked import host_of
 from transload.schedulers.chains import number_in_chain
 from transload.schedulers.patience import backoff
 from transload.specs import (
@@ -192,7 +193,7 @@ class KubernetesScheduler(SchedulerBase[KubernetesOptions]):
                 f"app_id={app_id!r}: its namespace must be that of {named}; change one of them"
             )
         opts = replace(KubernetesOptions.read(submission.cfg), namespace=namespace)
-        if submission.asked:
+        if host_of(submission.asked) is not None:
             refuse_short_ttl(opts.ttl)
         app = request.source or submission.app
         is_set = False

@@ -14,6 +14,7 @@ from transload.runner import get_runner
 from transload.runner.config import load_settings
 from transload.runner.results import collect_results, collect_steps
 from transload.runtime.tracking import ResultsGone
+from transload.schedulers.asked import asked_words
 from transload.schedulers.patience import backoff
 from transload.specs import AppState, AppStatus, make_app_handle, parse_app_handle
 from transload_mlflow.convert import Sharing
@@ -100,6 +101,7 @@ class _End:
     steps: Mapping[str, Mapping[str, Mapping[float, float]]] = field(default_factory=dict)
     first: str = "0"
     sharing: Sharing | None = None
+    asked: Mapping[str, object] = field(default_factory=dict)
 
 
 def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
@@ -130,6 +132,7 @@ def _finish(tracker: MlflowTracker, event: AppEvent, *, patient: bool) -> None:
         first=end.first,
         parent=end.parent,
         sharing=end.sharing,
+        asked=end.asked,
     )
 
 
@@ -146,6 +149,7 @@ def _read_end(end: _End) -> None:
         end.run_id = make_app_handle(parsed.scheduler_backend, session, parsed.app_id)
         end.status = found.status
         end.parent = found.parent_run_id
+        end.asked = asked_words(found.asked)
         if found.checkpoints is not None:
             end.sharing = Sharing.of(end.run_id, found.checkpoints, found.created)
         collected = collect_results(end.run_id, backend, found, {})

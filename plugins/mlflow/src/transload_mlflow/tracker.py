@@ -353,6 +353,7 @@ class MlflowTracker(TrackerBase):
         first: str = "0",
         parent: str | None = None,
         sharing: Sharing | None = None,
+        asked: Mapping[str, object] = MappingProxyType({}),
     ) -> None:
         """Set the state that MLflow shows for a run. A run that has already ended is not changed.
 
@@ -370,6 +371,7 @@ class MlflowTracker(TrackerBase):
             first: the key of replica 0 of the first role.
             parent: the run that launched it. It becomes its source, and MLflow nests the run in it.
             sharing: which jobs it is one run with.
+            asked: who asked for the job, by name. Each becomes a tag, ``asked.<name>``.
         """
         shown = shown_results(results, steps, first)
         if shown.refused:
@@ -383,7 +385,10 @@ class MlflowTracker(TrackerBase):
         for run in self._runs_of(run_id):
             if not _can_end(run, run_id, sharing):
                 continue
-            tags = dict(shown.tags)
+            tags: dict[str, str] = {}
+            for name, value in asked.items():
+                tags.update(_shown_tags(f"asked.{name}", value))
+            tags.update(shown.tags)
             if sharing is not None:
                 tags[ENDED] = LastEnd(digest(run_id), sharing.created).text()
             if parent:

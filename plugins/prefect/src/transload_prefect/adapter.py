@@ -137,16 +137,20 @@ class PrefectStep(Step):
 
     def words(self) -> dict[str, Any]:
         """Return the words of this try: the task run, and which run of the flow it is in."""
+        from prefect.utilities.urls import url_for
+
         run = self.run_context
         words: dict[str, Any] = {}
         if run.flow_run_id is not None:
             words["flow_run"] = str(run.flow_run_id)
+            words["url"] = url_for("flow-run", run.flow_run_id)
         if run.flow is not None and run.flow.flow_run is not None:
             words["flow_run_name"] = run.flow.flow_run.name
         if run.task is None:
             return words
         words["task_run"] = str(run.task.task_run.id)
         words["task_run_name"] = run.task.task_run.name
+        words["url"] = url_for("task-run", run.task.task_run.id)
         if run.unit is not None:
             words["flow_run_count"] = run.task.task_run.flow_run_run_count
             words["called_by"] = self._called_by

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from transload.schedulers.asked import asked_in_words
 from transload.specs import (
     NONE,
     AppState,
@@ -205,6 +206,7 @@ def _more(data: AppData) -> list[tuple[str, str]]:
         ("Results in", data.tracker_base or ""),
         ("Logs in", data.log_url or ""),
         ("Page", data.status.ui_url or ""),
+        *((name.capitalize(), text) for name, text in asked_in_words(data.asked).items()),
     ]
 
 

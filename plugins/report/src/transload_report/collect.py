@@ -91,6 +91,7 @@ def _collect(runner: Runner, handle: str) -> AppData:
         results=results,
         results_problem=problem,
         steps=steps,
+        asked=found.asked,
     )
 
 

@@ -51,6 +51,7 @@ class AppData:
         logs: the last log lines of its replicas, or of the most important ones.
         logs_left_out: the number of replicas that are not in ``logs``.
         lineage: the runs before and after it, or None without a tracker.
+        asked: who asked for it (`transload.schedulers.Submission.asked`).
     """
 
     handle: str
@@ -67,6 +68,7 @@ class AppData:
     logs: Sequence[LogTail] = ()
     logs_left_out: int = 0
     lineage: Lineage | None = None
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

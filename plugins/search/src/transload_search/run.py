@@ -142,6 +142,10 @@ class _TrialStep(Step):
         """Return whose job it is, which is the same for each process of the search."""
         return self._ledger.identity(self.index)
 
+    def words(self) -> dict[str, Any]:
+        """Return which trial of which search it is."""
+        return {"name": self._ledger.name, "id": self._ledger.id, "trial": self.index}
+
     def line(self, role: str, replica: int, stream: Stream, line: str) -> None:
         """Hand on a line of the job's log."""
         if self.sink is not None:

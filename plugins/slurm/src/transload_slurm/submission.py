@@ -19,12 +19,14 @@ import re
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Final
 
 from transload.errors import AppExists, ConfigError, SchedulerUnavailable, SpecError, SubmitError
 from transload.keeper import kernel, layout, processes
 from transload.runtime.tracking.names import local_path
 from transload.schedulers.api import Submission
+from transload.schedulers.asked import asked_words
 from transload.schedulers.folder import store
 from transload.schedulers.folder.home import make_private
 from transload.schedulers.folder.store import safe_id
@@ -43,6 +45,7 @@ from transload_slurm.store import (
     write_file,
 )
 
+_LONGEST_COMMENT: Final = 1000
 _SBATCH_S: Final = 120.0
 _STALE_S: Final = 300.0
 _WAIT_S: Final = 60.0
@@ -108,6 +111,7 @@ def submit(
         raise SpecError(
             f"app_id={app_id!r}: must be 1 to 200 characters, no '/', not beginning with '.'"
         )
+    request = _with_asked(request, submission)
     ensure(home)
     if store.is_gone(home, app_id) and store.read_record(home, app_id) is None:
         raise AppExists(
@@ -129,6 +133,14 @@ def submit(
     if found is None or found["digest"] != submission.digest:
         raise AppExists(app_id)
     return _reattach(home, request, app_id, submission, mark, lay, check)
+
+
+def _with_asked(request: SlurmRequest, submission: Submission) -> SlurmRequest:
+    """Return a request whose comment also says who asked, as far as there is room."""
+    words = [f"{name}={value}" for name, value in asked_words(submission.asked).items()]
+    comment = " ".join(filter(None, [request.comment, *words]))
+    shown = "".join(char for char in comment if char.isprintable())
+    return replace(request, comment=shown[: max(_LONGEST_COMMENT, len(request.comment))])
 
 
 def _record(

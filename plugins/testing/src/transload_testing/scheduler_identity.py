@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from typing import get_args
 
@@ -10,6 +11,7 @@ import pytest
 from transload.errors import AppExists, AppNotFound, SchedulerUnavailable
 from transload.runner import Job
 from transload.schedulers import Changes
+from transload.schedulers.asked import host_words
 from transload.specs import AppState
 from transload_testing.scheduler_stage import (
     Damage,
@@ -87,27 +89,40 @@ class IdentityTests(SchedulerSuite):
         assert list(stage.scheduler.chain(chain)) == []
         app = stage.app(Program())
         asked = {"try": 1, "start": "2026-11-28T07:00:00+00:00", "none": None, "more": {"a": [1.5]}}
-        stage.submit(app, f"{chain}-0", asked=asked)
+        stage.submit(app, f"{chain}-0", asked={"host": asked})
         stage.submit(app, f"{chain}-1")
-        stage.submit(app, f"{chain}-2", asked={"try": 3})
+        stage.submit(app, f"{chain}-2", asked={"host": {"try": 3}})
         for other in (f"{chain}x-2", f"x-{chain}-2", f"{chain}-a", f"{chain}-2-2", f"{chain}-02"):
             stage.submit(app, other)
         found = list(stage.scheduler.chain(chain))
         assert [number for number, _ in found] == [0, 1, 2]
-        assert [each and each.asked for _, each in found] == [asked, {}, {"try": 3}]
+        assert [host_words(each.asked, "host") for _, each in found if each] == [
+            asked,
+            {},
+            {"try": 3},
+        ]
         described = stage.job(f"{chain}-0").description()
-        assert described is not None and described.asked == asked
+        assert described is not None and host_words(described.asked, "host") == asked
+
+    def test_who_asked(self, stage: SchedulerStage) -> None:
+        """A description says which user asked for a job, on which machine and from which folder."""
+        description = stage.submit(stage.app(Program())).description()
+        assert description is not None
+        assert description.asked["machine"] == os.uname().nodename
+        assert description.asked["folder"] == os.getcwd()
+        assert description.asked["user"]
 
     @submits_once
     def test_who_asked_is_no_part_of_a_definition(self, stage: SchedulerStage) -> None:
         """A later try that submits the same job under its id finds it, and the first words stay."""
         app = stage.app(Program(out=("once",)))
-        job = stage.submit(app, asked={"try": 1})
-        later = stage.plan(app, job.app_id, asked={"try": 2})
+        job = stage.submit(app, asked={"host": {"try": 1}})
+        later = stage.plan(app, job.app_id, asked={"host": {"try": 2}})
         stage.start(later)
         assert later.reattached
         description = job.description()
-        assert description is not None and description.asked == {"try": 1}
+        assert description is not None
+        assert host_words(description.asked, "host") == {"try": 1}
 
     def test_chain_knows_deleted_jobs(self, stage: SchedulerStage) -> None:
         """A job of a chain that was deleted keeps its number."""

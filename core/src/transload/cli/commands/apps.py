@@ -31,6 +31,7 @@ from transload.cli.session import (
     description_of,
     find_job,
     open_runner,
+    seen,
     status_of,
 )
 from transload.cli.show import (
@@ -47,6 +48,8 @@ from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, Trans
 from transload.keeper.failures import error_line
 from transload.plugins import get_plugins
 from transload.runner.logs import silent_for
+from transload.runner.provenance import cancelling_as_user
+from transload.schedulers.asked import asked_in_words
 from transload.specs import (
     NONE,
     AppStatus,
@@ -61,6 +64,7 @@ from transload.specs.text import duration_text, parse_size, size_text, usage_tex
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from typing import Any
 
     from transload.runner import Job, Runner
     from transload.schedulers import AppDescription, CheckpointFolder, SchedulerBase
@@ -88,14 +92,16 @@ def status(handle: str, roles: tuple[str, ...], as_json: bool) -> None:
     """
     with open_runner() as runner:
         job = find_job(runner, handle)
-        found = status_of(job)
+        description = seen(job)
+        found = description.status
         if roles:
             found.roles = _chosen(found, roles)
         silent = _silent_for(job, found)
         if not as_json:
-            _show_status(job.handle, found, silent)
+            _show_status(job.handle, found, silent, description.asked)
             return
         shown = app_json(job.handle, found)
+        shown["asked"] = dict(description.asked)
         shown["silent_for"] = {f"{role}/{k}": round(s, 1) for (role, k), s in silent.items()}
         emit_json(shown)
 
@@ -129,7 +135,12 @@ def _chosen(status: AppStatus, roles: tuple[str, ...]) -> list[RoleStatus]:
     return [role for role in status.roles if role.role in roles]
 
 
-def _show_status(handle: str, status: AppStatus, silent: Mapping[tuple[str, int], float]) -> None:
+def _show_status(
+    handle: str,
+    status: AppStatus,
+    silent: Mapping[tuple[str, int], float],
+    asked: Mapping[str, Any],
+) -> None:
     error = ""
     if status.structured_error_msg != NONE:
         error = error_line(status.structured_error_msg)
@@ -152,6 +163,7 @@ def _show_status(handle: str, status: AppStatus, silent: Mapping[tuple[str, int]
         ("cancel", "requested" if is_cancelling else ""),
         ("engine", _engine_text(status)),
         ("page", status.ui_url or ""),
+        *asked_in_words(asked).items(),
     ]
     emit_fields(fields)
     replicas = [replica for role in status.roles for replica in role.replicas]
@@ -276,7 +288,7 @@ def _show_description(
         "arguments": "",
         "metadata": "",
         "digest": description.digest or "",
-        "asked by": pairs_text(description.asked),
+        **asked_in_words(description.asked),
     }
     if description.app is None:
         emit_fields(fields.items())
@@ -399,8 +411,9 @@ def cancel(
         grouped: dict[SchedulerBase, list[str]] = {}
         for job in jobs:
             grouped.setdefault(job.scheduler, []).append(job.app_id)
-        for scheduler, app_ids in grouped.items():
-            scheduler.cancel(app_ids)
+        with cancelling_as_user(runner.settings):
+            for scheduler, app_ids in grouped.items():
+                scheduler.cancel(app_ids)
         if wait_for_end:
             for job in jobs:
                 job.wait_if_there(timeout)

@@ -21,6 +21,7 @@ from transload.cli.show import left_text, progress_text
 from transload.errors import SchedulerUnavailable, SpecError, TransloadError
 from transload.runner import get_runner, load_settings
 from transload.runner.results import collect_results
+from transload.schedulers.asked import asked_words
 from transload.specs import AppStatus, nearest, parse_app_handle
 from transload.specs.serialization import to_value
 from transload.specs.text import duration_text, named
@@ -48,8 +49,8 @@ class _Listed:
     def value(self, name: str) -> Any:
         """Return what a column shows of this job, or None if it has no such value.
 
-        A name is one of `_OWN`, else that of an argument, of a word of who asked
-        (`AppDescription.asked`), or of a result.
+        A name is one of `_OWN`, else that of an argument, of who asked (`asked_words`), or of a
+        result.
         """
         if name in _OWN:
             return _OWN[name][1](self)
@@ -66,8 +67,8 @@ class _Listed:
 
     @cached_property
     def asked(self) -> Mapping[str, Any]:
-        """The words of who asked, by dotted names."""
-        return {} if self.described is None else dict(_dotted("", self.described.asked))
+        """Who asked for it, by dotted names."""
+        return {} if self.described is None else asked_words(self.described.asked)
 
     @cached_property
     def results(self) -> Mapping[str, Any]:
@@ -133,16 +134,6 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[_Listed], Any]]]] = {
 
 _IN_A_ROW: Final = {"age", "name", "scheduler", "session", "state"}
 """Those that a scheduler lists, so that no job has to be described."""
-
-
-def _dotted(prefix: str, words: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for name, value in words.items():
-        if isinstance(value, Mapping):
-            found += _dotted(f"{prefix}{name}.", value)
-        else:
-            found.append((f"{prefix}{name}", value))
-    return found
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str]:
