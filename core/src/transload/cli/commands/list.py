@@ -161,7 +161,7 @@ def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     multiple=True,
     type=read_filter,
     metavar="'NAME OP VALUE'",
-    help="Only jobs of which an argument or result is so: lr=0.05, 'loss<0.3'.",
+    help="Only jobs with such an argument, result or who asked: 'loss<0.3', user=me.",
 )
 @click.option(
     "--columns",
