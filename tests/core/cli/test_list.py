@@ -57,6 +57,7 @@ def handles(invoke: Any, *words: str) -> list[str]:
         (["--name", "train", "--sort", "-age"], [0, 1, 2]),
         (["--name", "train", "--since", "2d"], [2, 1, 0]),
         (["--sort", "-loss", "--limit", "3"], [1, 0, 2]),
+        (["--name", "train", "--where", "disk>4000", "--where", "disk<4000000"], [2, 1, 0]),
         (["--name", "train", "--sort", "-lr", "--limit", "1"], [1]),
     ],
 )

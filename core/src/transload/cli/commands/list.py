@@ -22,9 +22,10 @@ from transload.errors import SchedulerUnavailable, SpecError, TransloadError
 from transload.runner import get_runner, load_settings
 from transload.runner.results import collect_results
 from transload.schedulers.asked import asked_words
-from transload.specs import AppStatus, nearest, parse_app_handle
+from transload.schedulers.folder.scheduler import FolderScheduler
+from transload.specs import AppStatus, masked_values, nearest, parse_app_handle
 from transload.specs.serialization import to_value
-from transload.specs.text import duration_text, named
+from transload.specs.text import duration_text, named, size_text
 
 if TYPE_CHECKING:
     from transload.runner import Runner
@@ -63,7 +64,7 @@ class _Listed:
     def arguments(self) -> Mapping[str, Any]:
         """The arguments of its component, or of its command: ``--NAME VALUE``."""
         app = None if self.described is None else self.described.app
-        return {} if app is None else app.masked().arguments
+        return {} if app is None else masked_values(app.arguments)
 
     @cached_property
     def asked(self) -> Mapping[str, Any]:
@@ -109,6 +110,12 @@ class _Listed:
         return count * self.elapsed / 3600
 
 
+def _disk(listed: _Listed) -> int | None:
+    """Return the bytes of a job's folder, logs and results included, if its scheduler has one."""
+    backend = listed.runner.scheduler(listed.scheduler)
+    return backend.size_of(listed.row.app_id) if isinstance(backend, FolderScheduler) else None
+
+
 def _age(listed: _Listed) -> float | None:
     created = listed.row.created
     return None if created is None else max(0.0, time.time() - created)
@@ -120,6 +127,7 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[_Listed], Any]]]] = {
         "CPU HOURS (ASKED × ELAPSED)",
         lambda listed: listed.hours(lambda asked: asked.cpu),
     ),
+    "disk": ("DISK", _disk),
     "elapsed": ("ELAPSED", lambda listed: listed.elapsed),
     "gpu_hours": (
         "GPU HOURS (ASKED × ELAPSED)",
@@ -132,8 +140,8 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[_Listed], Any]]]] = {
 }
 """Names of columns that every job has: their heads, and how they are read."""
 
-_IN_A_ROW: Final = {"age", "name", "scheduler", "session", "state"}
-"""Those that a scheduler lists, so that no job has to be described."""
+_IN_A_ROW: Final = {"age", "disk", "name", "scheduler", "session", "state"}
+"""Those for which no job has to be described."""
 
 
 def _names(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str]:
@@ -352,10 +360,11 @@ def _to_json(job: _Listed, columns: Sequence[str], arguments: bool) -> dict[str,
 
 def _show(jobs: Sequence[_Listed], columns: Sequence[str], arguments: bool) -> None:
     heads = ["HANDLE", "STATE", "AGE", "SCHEDULER", "NAME"]
+    states = {state: state_text(state) for state in {job.row.state for job in jobs}}
     cells = [
         [
             job.row.app_handle,
-            state_text(job.row.state),
+            states[job.row.state],
             _text("age", job),
             job.scheduler,
             job.row.name,
@@ -384,6 +393,8 @@ def _text(name: str, job: _Listed) -> str:
         return ""
     if name in ("age", "elapsed"):
         return duration_text(value)
+    if name == "disk":
+        return size_text(value)
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
