@@ -17,6 +17,7 @@ from scripts import held
 
 from transload.pipelines import host_runner
 from transload.runner import Cluster
+from transload.schedulers import AppDescription
 from transload.specs import AppStatus
 from transload_testing import ScriptedControl
 
@@ -47,12 +48,19 @@ class Jobs:
 
     def status(self, index: int) -> AppStatus:
         """Return how a job is."""
+        return self._described(index).status
+
+    def asked(self, index: int) -> dict[str, Any]:
+        """Return Airflow's words of the try that asked for a job."""
+        return dict(self._described(index).asked["airflow"])
+
+    def _described(self, index: int) -> AppDescription:
         folder = str(self.control.folder.root)
         place = Cluster("scripted", "scripted", {"scripted_dir": folder})
         runner = host_runner("test", clusters=[place])
-        status = runner.status(f"scripted://test/{self[index]}")
-        assert status is not None
-        return status
+        described = runner.job(f"scripted://test/{self[index]}").description()
+        assert described is not None
+        return described
 
     def running(self) -> int:
         """Return how many jobs have not ended."""
@@ -131,6 +139,17 @@ def test_retry_of_a_lost_worker(host: OrmAirflow, jobs: Jobs) -> None:
     assert host.state() == "success"
     assert len(jobs) == 1
     assert not jobs.cancelled(0)
+
+
+def test_who_asked(host: OrmAirflow, jobs: Jobs) -> None:
+    """A job leads to the run and the task that it was submitted for, and to Airflow's page."""
+    host.define({"steps": ["SUCCEEDED"]})
+    host.trigger()
+    succeed(host)
+    asked = jobs.asked(0)
+    assert asked["try"] == 1
+    assert f"/dags/{asked['dag']}/runs/" in asked["url"]
+    assert f"/tasks/{asked['task']}?try_number=1" in asked["url"]
 
 
 def test_deferral(host: OrmAirflow, jobs: Jobs) -> None:

@@ -63,7 +63,7 @@ def test_run_go_on_show_and_plot(transload_home: Path, tmp_path: Path) -> None:
     assert found["best"]["value"] == pytest.approx(found["best"]["parameters"]["x"] ** 2)
     for row in found["trials"]:
         asked = host_runner("search").job(row["handle"]).description().asked["search"]
-        assert (asked["name"], asked["trial"]) == ("first", row["index"])
+        assert (asked["name"], asked["trial"]) == ("kept", row["index"])
     done = transload("run", "--name", "first", "--trials", "3", cwd=other)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("best of 3 trials: loss ")

@@ -56,6 +56,7 @@ def words_of(context: Mapping[str, Any]) -> dict[str, Any]:
         "retries": int(getattr(context.get("task"), "retries", 0) or 0),
         "clear_number": int(getattr(run, "clear_number", 0) or 0),
         "start": start.astimezone(UTC).isoformat() if isinstance(start, datetime) else "",
+        "url": str(getattr(ti, "log_url", "")),
     }
 
 
