@@ -145,7 +145,8 @@ def test_cancel_leaves_nothing_behind(
     runner.cancel(handle)
     status = ended(runner, handle)
     assert status.state is AppState.CANCELLED
-    assert (status.cancel_requested, status.msg) == (True, "cancelled on request")
+    assert status.cancel_requested
+    assert status.msg.startswith("cancelled on request of ")
     eventually(lambda: _sleepers(mark) == 0, 20)
 
 
@@ -249,7 +250,8 @@ def test_waiting_says_why(runner: Runner, shell_app: ShellApp, eventually: Event
     assert status.state is AppState.PENDING
     runner.cancel(handle)
     status = ended(runner, handle)
-    assert (status.state, status.msg) == (AppState.CANCELLED, "cancelled on request")
+    assert status.state is AppState.CANCELLED
+    assert status.msg.startswith("cancelled on request of ")
 
 
 def test_options_reach_slurm(runner: Runner, cluster: Any, shell_app: ShellApp) -> None:
@@ -647,7 +649,8 @@ def test_a_prologue_is_cancelled(
     eventually(lambda: lines(runner, handle, "main") == ["up\n"], timeout=30)
     runner.cancel(handle)
     status = ended(runner, handle)
-    assert (status.state, status.msg) == (AppState.CANCELLED, "cancelled on request")
+    assert status.state is AppState.CANCELLED
+    assert status.msg.startswith("cancelled on request of ")
 
 
 def _with_engine(runner: Runner, handle: str) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import subprocess
@@ -129,6 +130,8 @@ def test_what_cannot_be_killed(local, eventually) -> None:
     become_root.chmod(0o4755)
     arguments = [program, "-B", "-c", OUT_OF_REACH, str(become_root), os.pathsep.join(sys.path)]
     env = {"PATH": os.environ["PATH"], "TRANSLOAD_HOME": str(home)}
+    who = f"{pwd.getpwuid(NOBODY).pw_name} on {os.uname().nodename}"
+    cancelled = f"cancelled on request of {who}"
     with subprocess.Popen(
         arguments,
         user=NOBODY,
@@ -143,7 +146,7 @@ def test_what_cannot_be_killed(local, eventually) -> None:
         pid = int(client.stdout.readline())
         try:
             (folder,) = eventually(lambda: list((home / "local" / "apps").glob("[!.]*")))
-            said = f"cancelled on request; cannot end the process {pid} (sleep)"
+            said = f"{cancelled}; cannot end the process {pid} (sleep)"
             eventually(lambda: layout.read_json(str(folder / "states.jsonl")).get("msg") == said)
             keeper = local.keeper(folder.name)
 
@@ -156,7 +159,7 @@ def test_what_cannot_be_killed(local, eventually) -> None:
             assert wakings() - before < 10
         finally:
             os.kill(pid, signal.SIGKILL)
-        assert client.stdout.readline() == "CANCELLED 'cancelled on request'\n"
+        assert client.stdout.readline() == f"CANCELLED {cancelled!r}\n"
     os.chown(home, os.geteuid(), os.getegid())
 
 
