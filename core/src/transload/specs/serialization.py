@@ -175,12 +175,12 @@ def build(cls: type[_T], data: Any, path: str) -> _T:
     """
     if not isinstance(data, Mapping):
         refuse(path, data, "must be a JSON object")
-    known = {item.name: item for item in fields(cls)}  # type: ignore[arg-type]
+    known = _defaults(cls)  # type: ignore[arg-type]  # a class is hashable
     for key in data:
         if key not in known:
             raise SpecError(f"{path}: unknown field {key!r}: {nearest(str(key), list(known))}")
-    for name, item in known.items():
-        if name not in data and item.default is NO_DEFAULT and item.default_factory is NO_DEFAULT:
+    for name, default in known.items():
+        if default is NO_DEFAULT and name not in data:
             raise SpecError(f"{path}: the field {name!r} is missing")
     try:
         return cls(**data)
