@@ -88,8 +88,9 @@ def test_run_multiple(trials: list[Any]) -> None:
 def test_who_asked_is_kept_with_the_job(trials: list[Any]) -> None:
     """A job leads to the experiment and the trial that it was submitted for."""
     experiment = trials[0].experiment
+    (key,) = experiment.runner.run_metadata_report_keys
     for trial in trials:
-        (handle,) = experiment.runner.run(trial).values()
+        handle = experiment.runner.run(trial)[key]
         asked = host_runner("ax").job(handle).description().asked["ax"]
         assert (asked["experiment"], asked["trial"]) == (experiment.name, trial.index)
 
