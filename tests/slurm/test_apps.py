@@ -465,7 +465,7 @@ def test_the_comment_says_who_asked(runner: Runner, cluster: Any, shell_app: She
     assert f"{job.app_id} " in comment
     assert f" mine user={getpass.getuser()} machine={os.uname().nodename} " in comment
     assert ' flow.dag=a "b" flow.note=xxx' in comment
-    assert len(comment) < 1200
+    assert len(comment) < 700
 
 
 def test_doctor(runner: Runner) -> None:

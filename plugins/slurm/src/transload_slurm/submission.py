@@ -45,7 +45,8 @@ from transload_slurm.store import (
     write_file,
 )
 
-_LONGEST_COMMENT: Final = 1000
+_LONGEST_ASKED: Final = 500
+"""Bytes of a comment that say who asked. Slurm takes 1024, with ours and the user's own."""
 _SBATCH_S: Final = 120.0
 _STALE_S: Final = 300.0
 _WAIT_S: Final = 60.0
@@ -138,9 +139,9 @@ def submit(
 def _with_asked(request: SlurmRequest, submission: Submission) -> SlurmRequest:
     """Return a request whose comment also says who asked, as far as there is room."""
     words = [f"{name}={value}" for name, value in asked_words(submission.asked).items()]
-    comment = " ".join(filter(None, [request.comment, *words]))
-    shown = "".join(char for char in comment if char.isprintable())
-    return replace(request, comment=shown[: max(_LONGEST_COMMENT, len(request.comment))])
+    text = "".join(char for char in " ".join(words) if char.isprintable())
+    asked = text.encode()[:_LONGEST_ASKED].decode(errors="ignore")
+    return replace(request, comment=f"{request.comment} {asked}".strip())
 
 
 def _record(
