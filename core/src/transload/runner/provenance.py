@@ -41,10 +41,8 @@ def who_asks(settings: Settings, folder: str) -> dict[str, Any]:
     if not settings.provenance:
         return {}
     folder = os.path.abspath(folder)
-    found: dict[str, Any] = {"user": _user(), "machine": os.uname().nodename}
-    found["folder"] = os.fsencode(folder).decode(
-        errors="replace"
-    )  # no name of a file need be UTF-8
+    shown = os.fsencode(folder).decode(errors="replace")  # a name may be any bytes
+    found: dict[str, Any] = {"user": _user(), "machine": os.uname().nodename, "folder": shown}
     git = _git(folder, int(time.monotonic() / _FRESH))
     if git:
         found["git"] = dict(git)
