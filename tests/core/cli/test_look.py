@@ -41,7 +41,7 @@ def test_status(invoke: Any, failed: str) -> None:
     document = invoke("status", failed, "--json").json
     assert "time_limit" not in document["status"]
     job = {"schema", "handle", "scheduler", "app_id", "state", "status"}
-    assert set(document) == {*job, "silent_for"}
+    assert set(document) == {*job, "asked", "silent_for"}
     assert document["status"]["roles"][0]["replicas"][1]["exit_code"] == 3
 
 
