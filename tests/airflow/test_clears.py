@@ -142,14 +142,13 @@ def test_retry_of_a_lost_worker(host: OrmAirflow, jobs: Jobs) -> None:
 
 
 def test_who_asked(host: OrmAirflow, jobs: Jobs) -> None:
-    """A job leads to the run and the task that it was submitted for, and to Airflow's page."""
+    """A job leads to the run and the task that it was submitted for."""
     host.define({"steps": ["SUCCEEDED"]})
     host.trigger()
     succeed(host)
     asked = jobs.asked(0)
-    assert asked["try"] == 1
-    assert f"/dags/{asked['dag']}/runs/" in asked["url"]
-    assert f"/tasks/{asked['task']}?try_number=1" in asked["url"]
+    assert (asked["task"], asked["try"], asked["map_index"]) == ("job", 1, -1)
+    assert asked["dag"] and asked["run"]
 
 
 def test_deferral(host: OrmAirflow, jobs: Jobs) -> None:

@@ -15,6 +15,7 @@ from contexts import execute, make_context
 
 from transload.specs import AppDef, Role
 from transload_airflow import AppStateTrigger, TransloadOperator
+from transload_airflow.runner import runner_for_tasks
 from transload_testing import ScriptedControl, scripted_app
 
 LATE = {"fraction": 0.5, "step": 5, "total": 10, "eta_seconds": 7255.0}
@@ -47,6 +48,19 @@ def wait_in_trigger(operator: TransloadOperator, context: dict[str, Any]) -> Any
 
 
 RUNS = {"in place": execute, "deferred": wait_in_trigger}
+
+
+def test_the_way_back(control: ScriptedControl) -> None:
+    """A job has the address of the page on which Airflow shows the try that asked for it."""
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    assert hasattr(RuntimeTaskInstance, "log_url")
+    operator = reporting("SUCCEEDED")
+    context = make_context(operator)
+    context["ti"].log_url = "https://airflow.example/dags/dag/runs/run/tasks/job?try_number=1"
+    execute(operator, context)
+    asked = runner_for_tasks().job(operator.handle).description().asked
+    assert asked["airflow"]["url"] == context["ti"].log_url
 
 
 @pytest.mark.parametrize("way", RUNS)
