@@ -12,7 +12,6 @@ from functools import partial
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from transload.specs import masked_args, masked_env
 from transload_kfp.names import component_name
 from transload_kfp.plan import FILES, TRACKER, Inputs, Plan, make_plan
 from transload_kfp.pod import give, metadata_of
@@ -167,41 +166,3 @@ def _numbered(text: str, order: Sequence[str]) -> list[str | int]:
         else:
             found.append(order.index(piece[0]))
     return found
-
-
-def component_yaml(component: Mapping[str, Any]) -> str:
-    """Return a component as YAML text, its programs as blocks that people can read."""
-    import yaml  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
-    class Dumper(yaml.SafeDumper):
-        """Writes texts of several lines as blocks, which people can read."""
-
-    def text(dumper: Any, value: str) -> Any:
-        # other ways to end a line would be read as the usual one
-        is_odd = not value.replace("\n", "").replace("\t", "").isprintable()
-        style = None
-        if is_odd:
-            style = '"'
-        elif "\n" in value:
-            style = "|"
-        return dumper.represent_scalar("tag:yaml.org,2002:str", value, style=style)
-
-    Dumper.add_representer(str, text)
-    return str(
-        yaml.dump(dict(component), Dumper=Dumper, sort_keys=False, allow_unicode=True, width=120)
-    )
-
-
-def shown_component(component: Mapping[str, Any]) -> str:
-    """Return a component as YAML for a person.
-
-    The values of variables whose name looks secret are masked.
-    """
-    container = dict(component["implementation"]["container"])
-    if "env" in container:
-        container["env"] = masked_env(container["env"])
-    for part in ("command", "args"):
-        words = container.get(part)
-        if isinstance(words, list) and all(isinstance(word, str) for word in words):
-            container[part] = masked_args(words)
-    return component_yaml({**component, "implementation": {"container": container}})
