@@ -147,7 +147,7 @@ class ExecutionOptions:
         for name in ("patience", "poll_interval", "logging_interval"):
             if name in known and known[name] is None:
                 known[name] = float("inf")
-        known["resubmit_on"] = frozenset(AppState[name] for name in values["resubmit_on"])
+        known["resubmit_on"] = frozenset(AppState[name] for name in values.get("resubmit_on", ()))
         return ExecutionOptions(**known)
 
 
