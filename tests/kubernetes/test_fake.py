@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, RetryPolicy
 from transload_kubernetes.names import ANNOTATION_HELD
@@ -104,10 +106,13 @@ def apps(shell: Any) -> dict[str, tuple[AppDef, dict[str, Any]]]:
     }
 
 
-def test_every_field_is_as_recorded(fake: Any, runner: Runner, shell: Any, eventually: Any) -> None:
+def test_every_field_is_as_recorded(
+    fake: Any, runner: Runner, shell: Any, eventually: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Jobs, JobSets and pods of the fake have the fields of real ones, no more and, but for a list,
     no fewer.
     """
+    monkeypatch.setenv("TRANSLOAD_SETTINGS", "job.provenance = false")  # as when they were recorded
     handles = {
         name: runner.run(app, "kubernetes", {"jobset": "never", **cfg})
         for name, (app, cfg) in apps(shell).items()
