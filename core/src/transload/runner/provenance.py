@@ -82,7 +82,9 @@ def _git(folder: str, moment: int) -> dict[str, Any]:
     changes = 0
     for line in lines[1:]:
         if line.startswith(_REMOTE):
-            found["remote"] = _without_credentials(line.removeprefix(_REMOTE))
+            remote = _without_credentials(line.removeprefix(_REMOTE))
+            if remote is not None:
+                found["remote"] = remote
         elif line != "complete":
             changes += 1
     if changes or lines[-1] == "complete":
@@ -123,9 +125,23 @@ def _answer(folder: str) -> str:
     return whole.decode(errors="replace")
 
 
-def _without_credentials(url: str) -> str:
-    """Return a remote without users, passwords and parameters, which may be secrets."""
+def _without_credentials(url: str) -> str | None:
+    """Return a remote without users, passwords and parameters, which may be secrets.
+
+    The user ``git`` stays in ``git@host:path``, since it is everybody's. The value is None where it
+    cannot be told what is a secret.
+    """
+    if url.startswith("ext::"):  # a command
+        return None
     scheme, is_url, rest = url.partition("://")
     if not is_url:
-        return url
-    return f"{scheme}://{re.split('[?#]', rest.rpartition('@')[2])[0]}"
+        scheme, rest = "", url
+        if ":" not in url.partition("/")[0]:  # a folder
+            return url
+    place, *parameters = re.split("[?#]", rest, maxsplit=1)
+    if any("@" in each for each in parameters):  # of a password that has ? or #, or of a parameter
+        return None
+    user, _, shown = place.rpartition("@")
+    if not is_url and user == "git":
+        return place
+    return f"{scheme}{is_url}{shown}"
