@@ -63,7 +63,7 @@ def test_who_asked_is_kept_with_the_job(host: Any) -> None:
 
     from transload_prefect import app_task, run_app
 
-    @flow(flow_run_name="nightly")
+    @flow(name="rates", flow_run_name="nightly")
     def work() -> list[Any]:
         runner = host_runner("prefect")
         of_task = app_task(command=["true"], name="train")()
@@ -78,6 +78,7 @@ def test_who_asked_is_kept_with_the_job(host: Any) -> None:
     for asked, name in zip(jobs, ("train", "true"), strict=True):
         assert asked["task_run"] and asked["task_run_name"].startswith(name)
         assert (asked["flow_run"], asked["flow_run_name"]) == (run_id, "nightly")
+        assert asked["flow"] == "rates"
         assert asked["url"].endswith(f"/runs/task-run/{asked['task_run']}")
 
 

@@ -144,6 +144,8 @@ class PrefectStep(Step):
         if run.flow_run_id is not None:
             words["flow_run"] = str(run.flow_run_id)
             words["url"] = url_for("flow-run", run.flow_run_id)
+        if run.flow is not None and run.flow.flow is not None:
+            words["flow"] = run.flow.flow.name
         if run.flow is not None and run.flow.flow_run is not None:
             words["flow_run_name"] = run.flow.flow_run.name
         if run.task is None:
