@@ -8,7 +8,7 @@ import pytest
 
 from transload.cli.commands.run import _spelled_checkpoints, run
 from transload.components import command_app
-from transload.specs import AppDef
+from transload.specs import AppDef, Role
 from transload.specs.settings import SETTINGS, OverrideOptions, read_settings, with_settings
 
 
@@ -109,3 +109,9 @@ def test_options_set_what_keywords_set(invoke: Any) -> None:
     shown = invoke("run", "--dry-run", "--json", *words, "--", "true").json
     wanted = with_settings(command_app(["true"]), read_settings(settings))
     assert AppDef.from_dict(shown["app"]) == wanted
+
+
+def test_help_says_the_default_of_interruptions(invoke: Any) -> None:
+    """The help names how many interruptions are followed by another start, as they are counted."""
+    allowed = Role("main", "", entrypoint="true", checkpoints=True).interruptions_allowed
+    assert f"default: {allowed} with" in " ".join(invoke("run", "--help").out.split())

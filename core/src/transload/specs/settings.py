@@ -20,7 +20,7 @@ from transload.specs.checks import (
     nearest,
     shorten,
 )
-from transload.specs.interruptions import Notice, signal_name
+from transload.specs.interruptions import MOST_INTERRUPTIONS, Notice, signal_name
 from transload.specs.resources import Mount, parse_mounts
 from transload.specs.secrets import check_source, looks_secret
 from transload.specs.text import parse_number
@@ -242,8 +242,8 @@ class JobSettings(TypedDict, total=False):
         Setting(
             "role.max_interruptions",
             Count,
-            "How often to start again after a pre-emption or a lost node; default: 100 with a "
-            "notice or checkpoints, else 0.",
+            "How often to start again after a pre-emption or a lost node; default: "
+            f"{MOST_INTERRUPTIONS} with a notice or checkpoints, else 0.",
         ),
     ]
     stall_after: Annotated[
