@@ -197,6 +197,7 @@ def test_given_id_adopts(invoke: Any, component_file: str) -> None:
     assert "submitted local://transload/mine" in first.err
     assert "reattached to local://transload/mine, which was submitted before" in again.err
     assert "transload: submitted" not in again.err
+    assert "Ctrl-C" in first.err and "Ctrl-C" not in again.err  # nothing runs any more
     detached = invoke("run", "--detach", "--app-id", "mine", component_file, "--code", code)
     assert detached.out == "local://transload/mine\n" and "reattached" in detached.err
     for how in ("--wait", "--detach"):

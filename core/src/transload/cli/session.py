@@ -105,7 +105,7 @@ def not_found(job: Job) -> AppNotFound:
     if close is not None:
         hint = f"did you mean {close!r}?"
     elsewhere = _elsewhere(scheduler, job.app_id)
-    message = "; ".join(filter(None, (message, hint, elsewhere)))
+    message = "; ".join(filter(None, (message, elsewhere, hint)))  # a question is the last
     return AppNotFound(job.handle, message)
 
 

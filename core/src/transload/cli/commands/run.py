@@ -291,7 +291,7 @@ def run(ctx: click.Context, /, **options: Any) -> int:
         _warn_of_variables(plan)
         if not given.detach:
             return _stay(plan, given)
-        job = _submit(plan)
+        job, _ = _submit(plan)
         if given.as_json:
             emit_json({**app_json(job.handle, job.status()), "reattached": plan.reattached})
         else:
@@ -438,24 +438,27 @@ def _show(plan: Plan[Any], as_json: bool) -> None:
         emit(str(plan).rstrip("\n"))
 
 
-def _submit(plan: Plan[Any]) -> Job:
-    """Submit, and note if the job was there already."""
+def _submit(plan: Plan[Any]) -> tuple[Job, bool]:
+    """Submit, and note if the job was there already. Tell whether it is known to have ended."""
     job = plan.submit()
+    has_ended = False
     if plan.reattached:
         with contextlib.suppress(TransloadError):
-            description_of(job)  # another session may have submitted it
+            # another session may have submitted it
+            has_ended = description_of(job).status.is_terminal()
         note(f"reattached to {job.handle}, which was submitted before")
-    return job
+    return job, has_ended
 
 
 def _stay(plan: Plan[Any], given: _Options) -> int:
     """Submit, wait for the end, report it, and return the exit code."""
     events: SimpleQueue[tuple[str, Any]] = SimpleQueue()
     with interrupts(events):
-        job = _submit(plan)
+        job, has_ended = _submit(plan)
         if not plan.reattached:
             note(f"submitted {job.handle}")
-        note("press Ctrl-C to cancel it; it keeps running if this terminal closes")
+        if not has_ended:
+            note("press Ctrl-C to cancel it; it keeps running if this terminal closes")
         note(f"to see its log again, type: transload log -f {job.handle}")
         try:
             outcome = _wait(job, plan, events, given)
