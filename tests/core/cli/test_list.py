@@ -51,7 +51,7 @@ def handles(invoke: Any, *words: str) -> list[str]:
         (["--where", "loss<0.3"], [2, 0]),
         (["--where", "loss >= 0.2", "--where", "note=plain"], [0]),
         (["--where", "note=second"], [1]),
-        (["--where", "note<second"], []),
+        (["--where", "note<3"], []),
         (["--name", "train", "--sort", "loss"], [2, 0, 1]),
         (["--name", "train", "--sort", "-loss"], [1, 0, 2]),
         (["--name", "train", "--sort", "-age"], [0, 1, 2]),
@@ -88,6 +88,18 @@ def test_columns(invoke: Any, jobs: list[str]) -> None:
     assert line.split("\t")[5:7] == ["0.2", "0.4"]
 
 
+def test_why(invoke: Any, jobs: list[str]) -> None:
+    """A column says why each job is in its state, as `status` does; it is empty for one that
+    succeeded.
+    """
+    failed = invoke("run", "--json", "--wait", "--", "sh", "-c", "exit 7").json["handle"]
+    shown = invoke("list", "--state", "failed", "--columns", "why")
+    (line,) = [each.split("\t") for each in shown.lines if each.startswith(failed)]
+    assert line[5] == invoke("status", failed, "--json").json["status"]["msg"] and "7" in line[5]
+    rows = invoke("list", "--columns", "why", "--json").json["apps"]
+    assert {each["handle"]: each["columns"]["why"] for each in rows}[jobs[0]] is None
+
+
 def test_hours_are_asked_for(invoke: Any) -> None:
     """Hours are what the job asked for × how long it took."""
     ended = invoke("run", "--json", "--wait", "--cpu", "2", "--replicas", "3", "--", "sleep", "0.2")
@@ -97,7 +109,8 @@ def test_hours_are_asked_for(invoke: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "place"), [("loss<<0.3", 4), ("=3", 0), ("lr=", 3), ("lr", 2), ("lr ~ 3", 3)]
+    ("text", "place"),
+    [("loss<<0.3", 4), ("=3", 0), ("lr=", 3), ("lr", 2), ("lr ~ 3", 3), ("loss < abc", 7)],
 )
 def test_filter_that_cannot_be_read(invoke: Any, text: str, place: int) -> None:
     """It is refused with a caret below the place."""

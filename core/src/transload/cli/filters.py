@@ -19,6 +19,7 @@ _OPERATORS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "<": operator.lt,
     ">": operator.gt,
 }
+_FOR_TEXTS: Final = ("=", "!=")
 _NAME: Final = re.compile(r"\s*([^\s<>=!]+)\s*")
 _OPERATOR: Final = re.compile(r"(<=|>=|!=|=|<|>)(?![<>=!])\s*")
 
@@ -57,7 +58,7 @@ class Filter(NamedTuple):
         mine, its = _number(self.value), _number(found)
         if mine is not None and its is not None:
             return compare(its, mine)
-        return self.operator in ("=", "!=") and compare(str(found), self.value)
+        return self.operator in _FOR_TEXTS and compare(str(found), self.value)
 
 
 def read_filter(text: str) -> Filter:
@@ -75,6 +76,10 @@ def read_filter(text: str) -> Filter:
     wanted = text[how.end() :].strip()
     if not wanted:
         _refuse(text, how.end(), "a value is missing")
+    if how[1] not in _FOR_TEXTS and _number(wanted) is None:
+        _refuse(
+            text, how.end(), f"with {how[1]}, VALUE must be a number, since texts have no order"
+        )
     return Filter(name[1], how[1], wanted)
 
 

@@ -87,6 +87,12 @@ class _Listed:
         return values
 
     @property
+    def why(self) -> str | None:
+        """Why it is in its state, as its status says: what failed, or who cancelled it."""
+        said = None if self.described is None else self.described.status.msg
+        return " ".join(said.split()) if said else None
+
+    @property
     def elapsed(self) -> float | None:
         """Seconds from its first start to its end, or to now."""
         if self.described is None:
@@ -137,6 +143,7 @@ _OWN: Final[Mapping[str, tuple[str, Callable[[_Listed], Any]]]] = {
     "scheduler": ("SCHEDULER", lambda listed: listed.scheduler),
     "session": ("SESSION", lambda listed: listed.row.session),
     "state": ("STATE", lambda listed: listed.row.state.name),
+    "why": ("WHY", lambda listed: listed.why),
 }
 """Names of columns that every job has: their heads, and how they are read."""
 
