@@ -52,6 +52,8 @@ def handles(invoke: Any, *words: str) -> list[str]:
         (["--where", "loss >= 0.2", "--where", "note=plain"], [0]),
         (["--where", "note=second"], [1]),
         (["--where", "note<3"], []),
+        (["--name", "train", "--where", "state=succeeded"], [2, 1, 0]),
+        (["--name", "train", "--where", "state!=Succeeded"], []),
         (["--name", "train", "--sort", "loss"], [2, 0, 1]),
         (["--name", "train", "--sort", "-loss"], [1, 0, 2]),
         (["--name", "train", "--sort", "-age"], [0, 1, 2]),
@@ -128,6 +130,13 @@ def test_name_that_no_job_has(invoke: Any, jobs: list[str], words: list[str]) ->
     assert refused.code == 2
     assert "'los'" in refused.err
     assert "'loss'" in refused.err
+
+
+def test_state_that_there_is_not(invoke: Any) -> None:
+    """A filter by a state that there is not is refused, rather than being true of no job."""
+    refused = invoke("list", "--where", "state=faild")
+    assert refused.code == 2
+    assert "faild" in refused.err and "FAILED" in refused.err
 
 
 @pytest.mark.parametrize("text", ["lr,,loss", ","])

@@ -216,6 +216,7 @@ def list_jobs(
     Every other command takes the handle. Each scheduler with a table in the settings is asked, and
     the default one; one that has not answered after 5 seconds is named.
     """
+    filters = tuple(map(_of_state, filters))
     by = sort.removeprefix("-")
     used = [*columns, by, *(each.name for each in filters)]
     with contextlib.ExitStack() as held:
@@ -235,6 +236,20 @@ def list_jobs(
             emit_json({"apps": shown, "unreachable": answers.unreachable})
             return
         _show(jobs, columns, arguments)
+
+
+def _of_state(wanted: Filter) -> Filter:
+    """Return a filter that names a state as rows do: ``state=failed`` is that of ``--state``.
+
+    Raises:
+        SpecError: if it names none.
+    """
+    if wanted.name != "state":
+        return wanted
+    value = wanted.value.upper()
+    if value not in _STATES:
+        raise SpecError(f"state{wanted.operator}{wanted.value}: {nearest(value, _STATES)}")
+    return wanted._replace(value=value)
 
 
 def _configured() -> list[str]:
