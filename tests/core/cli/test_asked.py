@@ -177,6 +177,24 @@ def test_git_that_hangs(
     eventually(lambda: not any(map(is_running, started.read_text().split())))
 
 
+def test_git_that_looks_at_its_files_for_long(
+    invoke: Any,
+    eventually: Any,
+    repository: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A commit whose changes nobody knows does not read like a clean one."""
+    real = shutil.which("git")
+    fake = tmp_path / "git"
+    fake.write_text(f'#!/bin/sh\ncase "$*" in *status*) sleep 600;; *) exec {real} "$@";; esac\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    asked_with(invoke, eventually, lambda git: "commit" in git)
+    newest = invoke("list", "-n", "1").lines[0].split()[0]
+    assert "perhaps with uncommitted changes" in invoke("status", newest).out
+
+
 def is_running(pid: str) -> bool:
     """Tell whether there is a process that has not ended."""
     try:

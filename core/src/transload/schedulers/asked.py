@@ -43,8 +43,11 @@ def asked_in_words(asked: Mapping[str, Any]) -> dict[str, str]:
         lines["asked by"] = f"{user} on {machine}, in {folder}"
     if commit:
         lines["code"] = str(commit)
-        if "git.dirty" in words:
-            lines["code"] += ", with uncommitted changes" if words["git.dirty"] else ", clean"
+        dirty = words.get("git.dirty")  # None if git had no time to say
+        changed = (
+            "perhaps with uncommitted changes" if dirty is None else "with uncommitted changes"
+        )
+        lines["code"] += ", clean" if dirty is False else f", {changed}"
         if "git.remote" in words:
             lines["code"] += f", {words['git.remote']}"
     host = host_of(asked)
