@@ -181,7 +181,8 @@ def airflow_versions(session: nox.Session, version: str) -> None:
     given = session.posargs or ["-q", "-n", "2"]
     # older releases warn of what newer ones have mended
     lenient = ("--timeout=200", "-W", "default")
-    session.run("pytest", "tests/airflow/test_clears.py", *lenient, *given)
+    suites = ("tests/airflow/test_clears.py", "tests/airflow/test_retry_policy.py")
+    session.run("pytest", *suites, *lenient, *given)
     if version in SERVED and not session.posargs:
         session.install("-r", "tests/airflow/requirements.txt", *AIRFLOWS[version])
         chosen = ("-k", "clear or mapped or loop")

@@ -168,7 +168,7 @@ class OrmAirflow:
         return self._started("run_try", values, lambda answer: self._take(answer, index))
 
     def begin_through_api(self) -> Try:
-        """Start the task's first try with the context that Airflow's execution API gives."""
+        """Schedule the task and start its next try by Airflow's execution API."""
         with self.session() as session:
             run = self._run(session)
             run.set_state("running")
@@ -351,6 +351,11 @@ class OrmAirflow:
         with self.session() as session:
             found = self._ti(session, index).state
             return None if found is None else str(found)
+
+    def retry_reason(self, index: int = -1) -> str:
+        """Return what a retry policy has said of the task, from Airflow 3.3 on."""
+        with self.session() as session:
+            return str(self._ti(session, index).retry_reason)
 
     def xcom_keys(self) -> set[str]:
         """Return the keys of the task's XComs."""

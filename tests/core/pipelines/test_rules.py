@@ -116,13 +116,16 @@ def test_attach_policy(
 
     A later try's job ends this one. A running job is attached to, or ended first where a person
     asks anew, or refused if it may be another's. What has ended is the answer, or is followed by
-    the next one. Where it may be a person who asks, only what ended well is the answer.
+    the next one. Where it may be a person who asks, only what ended well is the answer, and where
+    the try that submitted it goes on, everything is.
     """
     assert decide(Newest("h"), resubmit_on) is Action.SUBMIT
     action = decide(Newest("h", 3, status, again), resubmit_on)
     assert action is not Action.SUBMIT
     if again is Again.IF_ENDED:
         resubmit_on = frozenset([AppState.FAILED, AppState.CANCELLED])
+    if again is Again.SAME_TRY:
+        resubmit_on = frozenset()
     if again is Again.LATER:
         assert action is Action.OVER
     elif status is None:

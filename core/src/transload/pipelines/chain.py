@@ -50,6 +50,7 @@ class Again(Enum):
     """How this try of a step asks, compared with the try that submitted the newest of its jobs.
 
     - ``NO``: it is the same asking, as with a retry.
+    - ``SAME_TRY``: it is the very try that submitted it, and goes on. How the job ends is its answer.
     - ``IF_ENDED``: the same, but it may be a person who runs the step again. A job that was
       cancelled does not stay so then. One that runs is the step's.
     - ``YES``: a person asks anew, so that the step runs again.
@@ -58,6 +59,7 @@ class Again(Enum):
     """
 
     NO = "no"
+    SAME_TRY = "same_try"
     IF_ENDED = "if_ended"
     YES = "yes"
     LATER = "later"
@@ -66,7 +68,7 @@ class Again(Enum):
     @property
     def is_same(self) -> bool:
         """Return whether a job that runs is the one that this try asks for."""
-        return self in (Again.NO, Again.IF_ENDED)
+        return self in (Again.NO, Again.SAME_TRY, Again.IF_ENDED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,8 @@ def decide(newest: Newest, resubmit_on: frozenset[AppState]) -> Action:
         return Action.NEXT if has_ended else Action.END
     if newest.again is Again.IF_ENDED:
         resubmit_on = _ENDED_BADLY
+    if newest.again is Again.SAME_TRY:
+        resubmit_on = frozenset()
     if has_ended:
         return Action.NEXT if status.state in resubmit_on else Action.COLLECT
     if status.cancel_requested and AppState.CANCELLED in resubmit_on:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from transload_airflow.hooks import *
     from transload_airflow.links import *
     from transload_airflow.operators import *
+    from transload_airflow.retry_policy import *
     from transload_airflow.searches import *
     from transload_airflow.sensors import *
     from transload_airflow.states import *
@@ -33,6 +34,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "hooks": "TransloadHook",
         "links": "AppLink",
         "operators": "TransloadOperator",
+        "retry_policy": "TransloadRetryPolicy",
         "searches": "search_group",
         "sensors": "AppSensor",
         "states": "STATES",

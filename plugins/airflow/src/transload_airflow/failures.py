@@ -74,7 +74,6 @@ def in_airflows_words(method: Callable[P, T]) -> Callable[P, T]:
             return method(*args, **kwargs)
         except TransloadError as exc:
             operator: Any = args[0]
-            raised = operator.failure_of(exc)
-        raise raised
+            raise operator.failure_of(exc) from None  # a retry policy finds it as its context
 
     return brief

@@ -45,6 +45,7 @@ from transload_airflow.links import LINK_KEY, AppLink
 from transload_airflow.listener import departing
 from transload_airflow.masks import Reads
 from transload_airflow.options import ARGUMENTS, NamedOptions, taking_arguments
+from transload_airflow.retry_policy import for_policy
 from transload_airflow.runner import runner_for_tasks
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
 from transload_airflow.step import AirflowStep, identity_in
@@ -336,13 +337,14 @@ class TransloadOperator(TemplateRules):
 
     def failure_of(self, error: TransloadError) -> BaseException:
         """Return the exception by which Airflow skips the task, fails it, or perhaps retries it."""
-        return failure(
+        raised = failure(
             error,
             self.options,
             skip_on=self.skip_on_exit_code,
             cancelled=self.cancelled,
             asked_to_end=self._asked_to_end,
         )
+        return for_policy(raised, getattr(self, "retry_policy", None))
 
     @in_airflows_words
     def execute(self, context: Any) -> Any:

@@ -128,7 +128,11 @@ class AirflowStep(Step):
 
     def again(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
         """Tell whether somebody has cleared the task since its newest job was submitted."""
-        return asked_anew(kept, now)
+        found = asked_anew(kept, now)
+        rescheduled = self.context.get("task_reschedule_count", 0)
+        if found is Again.NO and rescheduled and kept.get("try") == now["try"]:
+            return Again.SAME_TRY
+        return found
 
     def asked(self) -> bool:
         """Tell whether somebody marked or cleared the task, or deleted its run."""
