@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -96,6 +97,22 @@ def test_unreachable_scheduler(
     control.outage(False)
     host.begin_through_api().wait()
     assert host.state() == state
+    assert len(control.started()) == 1
+    assert control.calls("cancel") == []
+
+
+@since_3_4
+def test_sigterm(host: OrmAirflow, control: ScriptedControl, eventually: Eventually) -> None:
+    """A try whose process gets a SIGTERM is rescheduled, without a retry, and takes its job."""
+    host.define(held(), retry_policy=policy())
+    host.trigger()
+    attempt = host.begin_through_api()
+    eventually(lambda: host.xcom_keys() >= {"handle"}, 100, "a handle")
+    attempt.end(signal.SIGTERM)
+    assert host.state() == "up_for_reschedule"
+    control.open("go")
+    host.begin_through_api().wait()
+    assert host.state() == "success"
     assert len(control.started()) == 1
     assert control.calls("cancel") == []
 
