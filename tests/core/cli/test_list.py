@@ -134,9 +134,9 @@ def test_name_that_no_job_has(invoke: Any, jobs: list[str], words: list[str]) ->
 
 def test_state_that_there_is_not(invoke: Any) -> None:
     """A filter by a state that there is not is refused, rather than being true of no job."""
-    refused = invoke("list", "--where", "state=faild")
+    refused = invoke("list", "--where", "state=failing")
     assert refused.code == 2
-    assert "faild" in refused.err and "FAILED" in refused.err
+    assert "failing" in refused.err and "FAILED" in refused.err
 
 
 @pytest.mark.parametrize("text", ["lr,,loss", ","])
