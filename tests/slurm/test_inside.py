@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from transload.runner import Runner
+from transload.runner import Job, Runner
 from transload.specs import AppDef, AppState, Role
 
 Eventually = Callable[..., Any]
@@ -27,14 +27,20 @@ def _role(name: str, replicas: int) -> Role:
     )
 
 
+def _running(job: Job) -> int:
+    status = job.status()
+    assert status is not None
+    states = [replica.state for role in status.roles for replica in role.replicas]
+    return states.count(AppState.RUNNING)
+
+
 def _try_both(runner: Runner, eventually: Eventually) -> None:
     """Submit a job of two roles, one with replicas on two nodes, and reach each replica."""
     app = AppDef("inside", [_role("one", 1), _role("two", 2)])
     job = runner.job(runner.run(app, "slurm"))
     try:
         eventually(lambda: len([line for line in job.logs(follow=False) if "up" in line]) == 3, 60)
-        status = job.status()
-        assert status is not None and status.state is AppState.RUNNING
+        eventually(lambda: _running(job) == 3, 30)  # the status may come after the first lines
         for role, k in (("one", 0), ("two", 0), ("two", 1)):
             done = job.exec(["sh", "-c", SAYS], role, k, capture=True)
             assert (done.returncode, done.stdout) == (7, f"{role} {k} of-{role}\n".encode())

@@ -6,6 +6,7 @@ import pytest
 
 from transload.errors import AppNotFound, SpecError, UnsupportedFeature
 from transload.runner import Job
+from transload.specs import AppState
 from transload_testing.scheduler_stage import (
     Program,
     SchedulerStage,
@@ -25,7 +26,13 @@ class InsideTests(SchedulerSuite):
         stage.running(job)
         for k in range(replicas):
             self._await_line(stage, job, k, "up")
+        stage.until(lambda: self._count(stage, job) == replicas, "the status has all replicas run")
         return job
+
+    def _count(self, stage: SchedulerStage, job: Job) -> int:
+        """Return how many replicas run by the status, which may come after their first lines."""
+        states = [each.state for role in stage.status(job).roles for each in role.replicas]
+        return states.count(AppState.RUNNING)
 
     def _await_line(self, stage: SchedulerStage, job: Job, k: int, line: str) -> None:
         stage.until(lambda: f"{line}\n" in stage.lines(job, k=k), f"replica {k} says {line}")
