@@ -20,6 +20,7 @@ from typing import (
     NoReturn,
     Protocol,
     cast,
+    get_args,
 )
 
 from transload.errors import AppNotFound, SchedulerUnavailable, SpecError, UnsupportedFeature
@@ -53,6 +54,7 @@ else:
     Opts = TypeVar("Opts", bound=Options)
 
 __all__ = [
+    "EVERY_FIELD",
     "AppDescription",
     "CheckpointFolder",
     "ExecCommand",
@@ -103,6 +105,9 @@ Field = Literal[
     "progress_server",
 ]
 """A field of `AppDef` or `Role` that a scheduler need not have. ``roles`` is more than one of them."""
+
+EVERY_FIELD: Final[frozenset[Field]] = frozenset(get_args(Field))
+"""What a scheduler's ``fields`` are if it has all of them."""
 
 
 @dataclass

@@ -42,12 +42,7 @@ def asked_in_words(asked: Mapping[str, Any]) -> dict[str, str]:
     if user:
         lines["asked by"] = f"{user} on {machine}, in {folder}"
     if commit:
-        lines["code"] = str(commit)
-        dirty = words.get("git.dirty")  # None if git had no time to say
-        changed = (
-            "perhaps with uncommitted changes" if dirty is None else "with uncommitted changes"
-        )
-        lines["code"] += ", clean" if dirty is False else f", {changed}"
+        lines["code"] = f"{commit}, {_changes_text(words.get('git.dirty'))}"
         if "git.remote" in words:
             lines["code"] += f", {words['git.remote']}"
     host = host_of(asked)
@@ -55,3 +50,9 @@ def asked_in_words(asked: Mapping[str, Any]) -> dict[str, str]:
         said = asked_words(host_words(asked, host))
         lines[host] = ", ".join(f"{name}={value}" for name, value in said.items())
     return lines
+
+
+def _changes_text(dirty: object) -> str:
+    if dirty is None:  # git had no time to say
+        return "perhaps with uncommitted changes"
+    return "with uncommitted changes" if dirty else "clean"

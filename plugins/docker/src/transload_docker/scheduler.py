@@ -22,6 +22,7 @@ from transload.keeper.signs import newest_change
 from transload.runtime.tracking import Store, open_store
 from transload.schedulers import OpenReadings
 from transload.schedulers.api import (
+    EVERY_FIELD,
     AppDescription,
     CheckpointFolder,
     ExecCommand,
@@ -84,18 +85,7 @@ class DockerScheduler(SchedulerBase[DockerOptions]):
     """
 
     reach: Visibility = "host"  # of an engine on this machine
-    fields = frozenset(
-        {
-            "roles",
-            "num_replicas",
-            "min_replicas",
-            "retry_delay",
-            "port_map",
-            "timeout",
-            "max_interruptions",
-            "stall_after",
-        }
-    )
+    fields = EVERY_FIELD - {"segment", "progress_server"}
     retries = frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION})
     mounts = frozenset(MountType)
     notice_signals = frozenset(SIGNALS)

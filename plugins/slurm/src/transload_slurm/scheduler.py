@@ -10,6 +10,7 @@ from transload.errors import SchedulerUnavailable, SubmitError
 from transload.keeper import layout
 from transload.runtime.tracking import LocalStore, Store
 from transload.schedulers.api import (
+    EVERY_FIELD,
     AppDescription,
     CheckpointFolder,
     ExecCommand,
@@ -55,20 +56,7 @@ class SlurmScheduler(SchedulerBase[SlurmOptions]):
         name: name of the scheduler. Each has a separate folder of jobs.
     """
 
-    fields = frozenset(
-        {
-            "roles",
-            "num_replicas",
-            "min_replicas",
-            "retry_delay",
-            "port_map",
-            "timeout",
-            "segment",
-            "max_interruptions",
-            "stall_after",
-            "progress_server",
-        }
-    )
+    fields = EVERY_FIELD
     retries = frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION})
     mounts = frozenset({MountType.BIND})  # where a role runs in a container
     notice_signals = frozenset(SIGNALS)

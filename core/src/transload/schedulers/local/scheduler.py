@@ -17,6 +17,7 @@ from transload.errors import AppExists, AppNotFound, SchedulerUnavailable, Submi
 from transload.keeper import creation, ending, layout, processes
 from transload.schedulers import environments
 from transload.schedulers.api import (
+    EVERY_FIELD,
     ExecCommand,
     JobFiles,
     Stream,
@@ -68,20 +69,7 @@ class LocalScheduler(FolderScheduler[LocalOptions]):
     """
 
     reach = "host"
-    fields = frozenset(
-        {
-            "roles",
-            "num_replicas",
-            "min_replicas",
-            "retry_delay",
-            "port_map",
-            "timeout",
-            "segment",
-            "max_interruptions",
-            "stall_after",
-            "progress_server",
-        }
-    )
+    fields = EVERY_FIELD
     retries = frozenset({RetryPolicy.REPLICA, RetryPolicy.ROLE, RetryPolicy.APPLICATION})
     notice_signals = frozenset(SIGNALS)
     streams = frozenset({Stream.STDOUT, Stream.STDERR})
