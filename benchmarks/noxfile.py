@@ -6,6 +6,7 @@ find to the pages.
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -33,7 +34,8 @@ def python_of(session: nox.Session, name: str, *more: str, folder: Path = MADE) 
     """Return the Python of a suite's environment, after installing what else is wanted there."""
     make = ("nox", "-f", "noxfile.py", "--envdir", str(folder), "--install-only", "-s", name)
     session.run(*make, external=True, silent=True)
-    python = str(folder / name / "bin" / "python")
+    home = re.sub(r"\W+", "-", name).strip("-")  # as nox calls it
+    python = str(folder / home / "bin" / "python")
     if more:
         session.run("uv", "pip", "install", "-q", "--python", python, *more, external=True)
     return python
@@ -90,9 +92,15 @@ def once(session: nox.Session) -> None:
 
     `-- --kills 50 --cells prefect:local,whole:airflow:slurm,clear:airflow:local`: how many in each
     cell (5), which (all); with `--seed 17` the cases from that seed on are shown, and not added to the page.
+    `--airflow 3.4`: with that version of Airflow, without what people use otherwise.
     """
-    wanted = options(session, kills="5", seed="", cells="all")
-    rows = hosts_and_engines(session, (*HOSTS, "core"), rivals=True)
+    *wanted, airflow = options(session, kills="5", seed="", cells="all", airflow="")
+    if airflow:
+        rows = hosts_and_engines(session, ())
+        rows.append(f"airflow={python_of(session, f'airflow_versions({airflow})')}")
+        session.env["ONCE_OURS"] = "yes"
+    else:
+        rows = hosts_and_engines(session, (*HOSTS, "core"), rivals=True)
     session.run("python", "benchmarks/once/count.py", *wanted, *rows)
 
 

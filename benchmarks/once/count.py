@@ -56,8 +56,7 @@ COUNTED = {
     "wrong_cases": "cases with anything wrong",
 }
 LISTS = ("rows", "older")
-CELL = ("host", "engine", "notice")
-CELL = ("host", "engine", "tool", "struck")
+CELL = ("host", "version", "engine", "tool", "struck")
 SPOKEN = {"airflow": "Airflow", "ax": "Ax", "kfp": "KFP's launcher", "prefect": "Prefect"}
 Row = dict[str, Any]
 
@@ -79,17 +78,16 @@ def add(rows: list[Row], older: list[Row], row: Row) -> tuple[list[Row], list[Ro
     any commit, since ours do not change it.
     """
     now = {**row, **_stamp()}
-    kept = [each for each in rows if _cell(each) != _cell(row)]
-    for each in rows:
-        if _cell(each) != _cell(row):
-            continue
+    replaced = [each for each in rows if _is_of(each, row)]
+    kept = [each for each in rows if each not in replaced]
+    for each in replaced:
         ours = each["tool"].startswith("transload")
         if each["commit"] == HEAD or not ours:
             now |= {name: now[name] + each.get(name, 0) for name in (*COUNTED, "seconds")}
             now["first_seed"] = min(now["first_seed"], each["first_seed"])
         else:
             older = _with_older(older, each)
-    return sorted([*kept, now], key=_cell), older
+    return sorted([*kept, now], key=_place), older
 
 
 def _stamp() -> Row:
@@ -97,8 +95,13 @@ def _stamp() -> Row:
     return {"commit": HEAD, "date": f"{today}", "load": round(os.getloadavg()[1])}
 
 
-def _cell(row: Row) -> list[str]:
-    return [row[name] for name in CELL]
+def _place(row: Row) -> list[str]:
+    return [row.get(name, "") for name in CELL]
+
+
+def _is_of(row: Row, cell: Row) -> bool:
+    """Tell whether a row is of a cell; one of before versions were noted is of each version's."""
+    return all(row.get(name, cell[name]) == cell[name] for name in CELL)
 
 
 def _with_older(older: list[Row], row: Row) -> list[Row]:

@@ -9,6 +9,7 @@ Everything random follows from a seed, so each case can be played again.
 from __future__ import annotations
 
 import collections
+import importlib.metadata
 import importlib.util
 import random
 import re
@@ -42,6 +43,12 @@ LATE_S = 1.0
 after its job was, at most that long after the job's end."""
 
 
+DISTRIBUTIONS = {
+    "airflow": "apache-airflow",
+    "ax": "ax-platform",
+    "kfp": "kfp",
+    "prefect": "prefect",
+}
 WAYS = ("kill", "kill", "freeze")
 """Ways to strike, as likely as they stand here."""
 ASKING = ("airflow", "ax", "prefect")
@@ -340,6 +347,7 @@ def row_of(
     lost_jobs = struck != "process"
     return {
         "host": host,
+        "version": importlib.metadata.version(DISTRIBUTIONS[host]),
         "engine": engine,
         "tool": tool,
         "struck": struck,

@@ -570,6 +570,8 @@ def _settings(home: Path, dags: Path, port: int) -> dict[str, str]:
         "CORE__LOAD_EXAMPLES": "False",
         "CORE__EXECUTOR": "LocalExecutor",
         "CORE__PARALLELISM": "10",
+        # so long a task that is to end may take, from 3.4; 60 by default
+        "CORE__KILLED_TASK_CLEANUP_TIME": "5",
         "CORE__TEST_CONNECTION": "Enabled",
         "CORE__MAX_ACTIVE_TASKS_PER_DAG": "64",
         "CORE__EXECUTION_API_SERVER_URL": f"http://127.0.0.1:{port}/execution/",
