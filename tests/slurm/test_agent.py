@@ -2,30 +2,53 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import transload
 import transload_slurm.job
-from transload_slurm.job import agent
+
+_SERVE = (
+    "import json, os, sys; from transload_slurm.job.agent import Agent; "
+    "Agent(sys.argv[1], json.loads(sys.argv[2]), 0, 0, 0, os.dup(1)).main()"
+)
 
 
-def _output(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+def task(folder: Path, entrypoint: str, *args: str, **fields: Any) -> str:
+    """Return what an agent is to run, in the folder."""
+    plain = {
+        "app_id": "a", "grace": 1.0, "name": "main", "num_replicas": 1, "cwd": str(folder),
+        "entrypoint": entrypoint, "container": [], "args": args, "env": {}, "secrets": [],
+        "notice": None, "notice_signal": "TERM", "checkpoints": None, "stall_after": None,
+        "on_stall": "note", "stall_signal": "USR1",
+    }  # fmt: skip
+    return json.dumps({**plain, **fields})
 
 
-def test_spawn_gives_a_clean_start(tmp_path: Path) -> None:
+def serve(folder: Path, what: str, code: str = _SERVE, **more: Any) -> list[dict[str, Any]]:
+    """Have an agent run something once, and return what it reports."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder), what],
+        input="start 0 1 here 1\n",
+        stdout=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=True,
+        **more,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_replica_has_a_clean_start(tmp_path: Path) -> None:
     """A session of its own, its folder and environment, standard input empty, nothing else open."""
-    out = _output(tmp_path / "out")
     inherited = os.open(os.devnull, os.O_RDONLY)
-    os.set_inheritable(inherited, True)
     code = (
         "import os, sys; "
         "print(os.getcwd(), dict(os.environ).get('A'), os.getsid(0) == os.getpid(), "
@@ -33,60 +56,45 @@ def test_spawn_gives_a_clean_start(tmp_path: Path) -> None:
         "os.path.exists('/proc/self/fd/%s'), flush=True); os._exit(7)"
     )
     try:
-        pid = agent.spawn(
-            [sys.executable, "-I", "-S", "-c", code % inherited],
-            str(tmp_path),
-            {"A": "b c"},
-            [out, out],
+        what = task(tmp_path, sys.executable, "-I", "-S", "-c", code % inherited, env={"A": "b c"})
+        main = (
+            "import transload_slurm.job.agent as agent, sys; "
+            "agent.layout.write_file(sys.argv[1] + '/role-0', sys.argv[2].encode()); "
+            "agent.main(sys.argv[1], '0')"
         )
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+        reports = serve(tmp_path, what, main, pass_fds=[inherited])
     finally:
-        os.close(out)
         os.close(inherited)
-    assert (tmp_path / "out").read_text().split("\n")[
-        0
-    ] == f"{tmp_path.resolve()} b c True True False"
+    assert reports[-1]["code"] == 7
+    output = (tmp_path / "logs" / "main" / "0" / "stdout.log").read_text()
+    assert output == f"{tmp_path.resolve()} b c True True False\n"
 
 
 def test_program_found_by_the_path_of_its_own_environment(tmp_path: Path) -> None:
     """PATH of the replica counts, not that of the agent."""
     (tmp_path / "mine").write_text("#!/bin/sh\nexit 5\n")
     (tmp_path / "mine").chmod(0o755)
-    out = _output(tmp_path / "out")
-    try:
-        pid = agent.spawn(["mine"], str(tmp_path), {"PATH": str(tmp_path)}, [out, out])
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
-    finally:
-        os.close(out)
+    (_, end) = serve(tmp_path, task(tmp_path, "mine", env={"PATH": str(tmp_path)}))
+    assert end["code"] == 5
 
 
 @pytest.mark.parametrize(
-    ("program", "folder", "number", "missing"),
+    ("program", "folder", "code", "missing"),
     [
-        ("/no/such/program", "", errno.ENOENT, "/no/such/program"),
-        ("sh", "nowhere", errno.ENOENT, "nowhere"),
-        ("./text", "", errno.EACCES, "./text"),
-        ("no-such-word", "", errno.ENOENT, "no-such-word"),
+        ("/no/such/program", "", 127, "/no/such/program"),
+        ("sh", "nowhere", 127, "nowhere"),
+        ("./text", "", 126, "./text"),
+        ("no-such-word", "", 127, "no-such-word"),
     ],
 )
 def test_what_cannot_be_started(
-    tmp_path: Path, program: str, folder: str, number: int, missing: str
+    tmp_path: Path, program: str, folder: str, code: int, missing: str
 ) -> None:
-    """The error says why, and what is missing, and no process is left."""
+    """The log says what is missing, and the exit code is that of a shell."""
     (tmp_path / "text").write_text("not a program")
-    out = _output(tmp_path / "out")
-    try:
-        with pytest.raises(OSError) as caught:
-            agent.spawn(
-                [program],
-                str(tmp_path / folder) if folder else str(tmp_path),
-                dict(os.environ),
-                [out, out],
-            )
-    finally:
-        os.close(out)
-    assert caught.value.errno == number
-    assert str(caught.value.filename).endswith(missing)
+    (end,) = serve(tmp_path, task(tmp_path / folder, program))
+    assert end["code"] == code
+    assert missing in (tmp_path / "logs" / "main" / "0" / "stderr.log").read_text()
 
 
 def test_the_agent_imports_next_to_nothing() -> None:
@@ -161,35 +169,22 @@ def test_replica_is_signalled_before_its_supervisor(
 
 _DELAYED = """
 import json, os, sys
-from transload_slurm.job import agent
+from transload.keeper import replica
+from transload_slurm.job.agent import Agent
 
-def spawn(*given):
+def start_replica(*given):
     pid = started(*given)
     os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
     return pid
 
-started, agent.spawn = agent.spawn, spawn
-agent.Agent(sys.argv[1], json.loads(sys.argv[2]), 0, 0, 0, os.dup(1)).main()
+started, replica.start_replica = replica.start_replica, start_replica
+Agent(sys.argv[1], json.loads(sys.argv[2]), 0, 0, 0, os.dup(1)).main()
 """
 
 
 def test_what_an_attempt_writes_is_never_older_than_its_start(tmp_path: Path) -> None:
     """On a busy node a program may have written all, before its agent has time to report."""
-    task = {
-        "app_id": "a", "grace": 1.0, "name": "main", "num_replicas": 1, "cwd": str(tmp_path),
-        "entrypoint": "sleep", "container": [], "args": ["0.3"], "env": {}, "secrets": [],
-        "notice": None, "notice_signal": "TERM", "checkpoints": None, "stall_after": None,
-        "on_stall": "note", "stall_signal": "USR1",
-    }  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, "-c", _DELAYED, str(tmp_path), json.dumps(task)],
-        input="start 0 1 here 1\n",
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    reports = [json.loads(line) for line in done.stdout.splitlines()]
+    reports = serve(tmp_path, task(tmp_path, "sleep", "0.3"), _DELAYED)
     assert [report["e"] for report in reports] == ["started", "ended"]
     assert reports[1]["time"] - reports[0]["time"] >= 0.3
 
@@ -204,17 +199,7 @@ def test_a_replica_is_started_again_on_a_disk_that_its_log_has_filled(tmp_path: 
     if mounted.returncode:
         pytest.skip("not run: no file system of limited size can be mounted here")
     fill = "[ $TRANSLOAD_RETRY = 1 ] || { head -c 1000000 /dev/zero | tr '\\0' x; exit 1; }"
-    task = {
-        "app_id": "a", "grace": 1.0, "name": "main", "num_replicas": 1, "cwd": str(tmp_path), "entrypoint": "sh",
-        "container": [], "args": ["-c", fill], "env": {}, "secrets": [], "notice": None,
-        "notice_signal": "TERM", "checkpoints": None, "stall_after": None, "on_stall": "note",
-        "stall_signal": "USR1",
-    }  # fmt: skip
-    code = (
-        "import json, os, sys; from transload_slurm.job.agent import Agent; "
-        "Agent(sys.argv[1], json.loads(sys.argv[2]), 0, 0, 0, os.dup(1)).main()"
-    )
-    command = [sys.executable, "-c", code, str(disk), json.dumps(task)]
+    command = [sys.executable, "-c", _SERVE, str(disk), task(tmp_path, "sh", "-c", fill)]
     try:
         with subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

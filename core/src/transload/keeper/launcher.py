@@ -13,7 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from typing import Any
 
-__all__ = ["Ended", "Event", "Launcher", "NotStarted", "Progressed", "Stalled", "Started"]
+__all__ = [
+    "ERROR_FILE",
+    "Ended",
+    "Event",
+    "Launcher",
+    "NotStarted",
+    "Progressed",
+    "Stalled",
+    "Started",
+]
+
+ERROR_FILE = "error.json"
+"""The file beside a replica's output with its report of its failure."""
 
 
 class Event:
@@ -44,11 +56,13 @@ class NotStarted(Event):
     Args:
         replica: which.
         why: what hinders it.
+        errno: the system's number for that, 0 for none.
     """
 
-    def __init__(self, replica: Replica, why: str) -> None:
+    def __init__(self, replica: Replica, why: str, errno: int = 0) -> None:
         super().__init__(replica)
         self.why = why
+        self.errno = errno
 
 
 class Ended(Event):

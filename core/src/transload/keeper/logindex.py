@@ -21,7 +21,7 @@ __all__ = ["STREAMS"]
 
 ENTRY = struct.Struct("<dQQ")
 STREAMS = STDOUT, STDERR = ("stdout.log", "stderr.log")
-_TICK_S = 0.02
+TICK_S = 0.02
 # entries from which the tick grows with the index, so that a day of output costs 10 MB, not 100
 _GROWN = 20_000
 # how much longer each look waits than the one before, while nothing grows
@@ -40,13 +40,13 @@ Streams are kept below `most` bytes (0 means no limit).
 """
 
 
-def index_of(folders: list[str], most: int) -> Index:
+def index_of(folders: list[str], most: int, tick: float) -> Index:
     """Return the indexes of these log folders, which need not exist yet."""
     logs = [
         SimpleNamespace(folder=folder, sizes=(0, 0), dropped=[0, 0], entries=0, noted=0.0)
         for folder in folders
     ]
-    tick = _TICK_S * max(1.0, len(folders) / 32)
+    tick *= max(1.0, len(folders) / 32)
     return Index(logs=logs, most=most, tick=tick, pause=tick, due=0.0)
 
 

@@ -9,7 +9,7 @@ import time
 
 from . import layout
 from .failures import LONGEST_ERROR, read_error
-from .launcher import Ended, Event, Launcher, NotStarted, Progressed, Stalled, Started
+from .launcher import ERROR_FILE, Ended, Event, Launcher, NotStarted, Progressed, Stalled, Started
 from .rules import Gang, Replica, Restart
 from .signs import UPDATE_S, ProgressMeter, furthest_behind, stalled_text
 
@@ -258,7 +258,7 @@ def error_of(logs: str, code: int, since: int) -> str:
         code: its exit code.
         since: where in its error output the attempt begins.
     """
-    said = read_error(layout.part_of_own(f"{logs}/error.json", LONGEST_ERROR))
+    said = read_error(layout.part_of_own(f"{logs}/{ERROR_FILE}", LONGEST_ERROR))
     if said or code != 1:  # what an interpreter exits with
         return said
     from .tracebacks import traceback_error  # what finds it is loaded when it is needed

@@ -7,7 +7,7 @@ import time
 
 from . import kernel, layout, logindex
 from .kernel import signal
-from .launcher import Ended, Event, Launcher, NotStarted, Progressed, Stalled, Started
+from .launcher import ERROR_FILE, Ended, Event, Launcher, NotStarted, Progressed, Stalled, Started
 from .processes import (
     CANCEL,
     COOKIE,
@@ -39,6 +39,13 @@ _REQUIREMENTS = "TRANSLOAD_REQUIREMENTS"  # the variable of a replica that uv ha
 _MAXRSS_BYTES = 1024 if kernel.LINUX else 1  # of the unit in which the kernel counts memory
 
 
+def make_outputs(env: dict[str, str]) -> None:
+    """Make the folder of a replica's output files, unless that is a URL."""
+    outputs = env.get("TRANSLOAD_OUTPUT_DIR", "")
+    if outputs.startswith("/"):
+        layout.make_folders(outputs)
+
+
 class Processes(Launcher):
     """Replicas that are children of this process.
 
@@ -50,7 +57,10 @@ class Processes(Launcher):
     Attributes:
         gpus: the GPUs of each replica, if the request has any.
         mains: pid and start time of the main process of each replica that lives.
+        log_tick_s: least seconds between two looks at a log.
     """
+
+    log_tick_s = logindex.TICK_S
 
     def __init__(self, request: dict[str, Any], replicas: list[Replica], umask: int) -> None:
         super().__init__()
@@ -69,7 +79,8 @@ class Processes(Launcher):
         self._terminations: dict[Restart | None, Termination] = {}  # None for the whole job's
         self._began_at: dict[Replica, int] = {}  # where in its stderr the latest attempt begins
         self._oom_kills = kernel.oom_kills()
-        self._logs = logindex.index_of([self.logs_of(r) for r in replicas], request["max_log"])
+        folders = [self.logs_of(replica) for replica in replicas]
+        self._logs = logindex.index_of(folders, request["max_log"], self.log_tick_s)
         self._watches = {replica: self._watch(replica) for replica in replicas}
         self._progress_due = float("inf")
         self._progress_pause = UPDATE_S
@@ -88,9 +99,6 @@ class Processes(Launcher):
         name = self.roles[replica.role]["name"]
         return f"{self.request['record']['logs']}/{name}/{replica.k}"
 
-    def _error_file(self, replica: Replica) -> str:
-        return f"{self.logs_of(replica)}/error.json"
-
     # ----------------------------------------------------------------------------------------------------
     # starting
 
@@ -99,15 +107,15 @@ class Processes(Launcher):
         self._end_lines([replica for replica in replicas if replica.run])
         reader, writer = os.pipe()
         self.childless = False
-        failed: dict[int, str] = {}
+        failed: dict[int, tuple[str, int]] = {}
         for index, replica in enumerate(replicas):
-            layout.unlink(self._error_file(replica))  # the one before's
+            layout.unlink(f"{self.logs_of(replica)}/{ERROR_FILE}")  # the one before's
             self._begin_signs(replica)
             began = layout.now()  # it may write before this process goes on
             try:
-                pid = start_replica(self._plan(replica), index, writer)
+                pid = start_replica(self.plan(replica), index, writer)
             except OSError as exc:
-                failed[index] = f"cannot fork: {exc.strerror}"
+                failed[index] = (f"cannot fork: {exc.strerror}", exc.errno or 0)
                 break
             self._by_pid[pid] = replica
             self.mains[replica] = (pid, start_time(pid))
@@ -119,7 +127,7 @@ class Processes(Launcher):
             # the end of its process is no end of the replica, whose program did not start
             pid, _ = self.mains.pop(replicas[index], (0, 0))
             self._by_pid.pop(pid, None)
-            self._events.append(NotStarted(replicas[index], failed[index]))
+            self._events.append(NotStarted(replicas[index], *failed[index]))
 
     def _end_lines(self, replicas: list[Replica]) -> None:
         """Note what the attempts before have written, before the next ones of these start."""
@@ -130,25 +138,13 @@ class Processes(Launcher):
         if replicas:
             logindex.look(self._logs, time.monotonic())
 
-    def _plan(self, replica: Replica) -> dict[str, Any]:
+    def plan(self, replica: Replica) -> dict[str, Any]:
+        """Return what `start_replica` needs to start a replica."""
         role = self.roles[replica.role]
         part = role["replicas"][replica.k]
-        error = self._error_file(replica)
-        own = {"TRANSLOAD_ERROR_FILE": error, "TORCHELASTIC_ERROR_FILE": error}
-        env = {**self.request["env"], **own, **part["env"], **role["secrets"]}
-        env.update(
-            TRANSLOAD_APP_ID=self.app_id,
-            TRANSLOAD_ROLE=role["name"],
-            TRANSLOAD_REPLICA_ID=str(replica.k),
-            TRANSLOAD_NUM_REPLICAS=str(len(role["replicas"])),
-            TRANSLOAD_RANK0_HOST="localhost",
-            TRANSLOAD_RETRY=str(replica.restarts),
-            TRANSLOAD_INTERRUPTIONS=str(replica.interruptions),
-            TRANSLOAD_PROGRESS_FILE=self._watches[replica].progress_file,
-        )
-        outputs = env.get("TRANSLOAD_OUTPUT_DIR", "")
-        if outputs.startswith("/"):  # it may be a URL
-            layout.make_folders(outputs)
+        env = {**self.request["env"], **self.files(replica), **part["env"], **role["secrets"]}
+        env.update(self.variables(replica, len(role["replicas"])), TRANSLOAD_RANK0_HOST="localhost")
+        make_outputs(env)
         env[COOKIE] = f"{self.cookie}:{replica.role}:{replica.k}"
         if self.request["gpus"] is not None:
             env["CUDA_VISIBLE_DEVICES"] = ",".join(self.gpus[replica])
@@ -159,6 +155,28 @@ class Processes(Launcher):
             "cwd": role["cwd"],
             "logs": self.logs_of(replica),
             "umask": self.umask,
+        }
+
+    def files(self, replica: Replica) -> dict[str, str]:
+        """Return the variables of files that a replica may report its failure in."""
+        error = f"{self.logs_of(replica)}/{ERROR_FILE}"
+        return {"TRANSLOAD_ERROR_FILE": error, "TORCHELASTIC_ERROR_FILE": error}
+
+    def variables(self, replica: Replica, of: int) -> dict[str, str]:
+        """Return what a replica is told of itself.
+
+        Args:
+            replica: which.
+            of: the number of replicas of its role.
+        """
+        return {
+            "TRANSLOAD_APP_ID": self.app_id,
+            "TRANSLOAD_ROLE": self.roles[replica.role]["name"],
+            "TRANSLOAD_REPLICA_ID": str(replica.k),
+            "TRANSLOAD_NUM_REPLICAS": str(of),
+            "TRANSLOAD_RETRY": str(replica.restarts),
+            "TRANSLOAD_INTERRUPTIONS": str(replica.interruptions),
+            "TRANSLOAD_PROGRESS_FILE": self._watches[replica].progress_file,
         }
 
     # ----------------------------------------------------------------------------------------------------
@@ -202,7 +220,8 @@ class Processes(Launcher):
             replica = self._by_pid.pop(pid, None)
             if replica is not None:  # else an orphan of some replica
                 del self.mains[replica]
-                self._note_end_of(replica, os.waitstatus_to_exitcode(status), used)
+                code = -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
+                self._note_end_of(replica, code, used)
 
     def _note_end_of(self, replica: Replica, code: int, used: struct_rusage) -> None:
         """Note the end of a replica's main process."""
@@ -344,19 +363,25 @@ def start_replica(plan: dict[str, Any], index: int, report: int) -> int:
                 if isinstance(exc, OSError) and exc.strerror
                 else f"{type(exc).__name__}: {exc}"
             )
-            line = layout.dumps([index, str(reason)[:400]]) + b"\n"
+            number = getattr(exc, "errno", None) or 0
+            line = layout.dumps([index, str(reason)[:400], number]) + b"\n"
             os.write(report, line)  # shorter than PIPE_BUF, so lines do not mix
         finally:
             os._exit(127)
     return pid
 
 
-def failed_starts(reader: int) -> dict[int, str]:
-    """Wait until each child has exec'ed or failed, and return what went wrong, by index."""
+def failed_starts(reader: int) -> dict[int, tuple[str, int]]:
+    """Wait until each child has exec'ed or failed, and return what went wrong, by index.
+
+    Returns:
+        Of each that has failed the reason, and the number of the system's error.
+    """
     data = b""
     while part := os.read(reader, 65536):
         data += part
-    return dict(map(layout.loads, data.splitlines()))
+    lines = map(layout.loads, data.splitlines())
+    return {index: (reason, number) for index, reason, number in lines}
 
 
 def _become(plan: dict[str, Any], keeper: int) -> None:

@@ -4,17 +4,19 @@ It keeps to the standard library and Python 3.8. ``supervise`` is the batch scri
 is the loop of every keeper (``transload.keeper.loop``) with what Slurm adds, and writes
 ``states.jsonl``. ``starts`` lets only the newest start of a job write that. ``tasks`` starts the
 replicas (one ``srun`` per role, of which ``steps`` has the ends), and ``rank0`` finds the address
-where they meet. ``agent`` is the program of each task.
-It starts and ends one replica, and notes when its log grew. Some files of the core are copied too.
-``transload.keeper.rules`` decides what follows when a replica ends.
-``transload.runtime.untrusted`` opens files that a job may have written.
+where they meet. ``agent`` is the program of each task, which starts and ends one replica as a
+keeper on its own machine does (``transload.keeper.replica``). Files of the core are copied too.
 """
 
 OF_THE_CORE = (
     "keeper.failures",
+    "keeper.kernel",
     "keeper.launcher",
     "keeper.layout",
+    "keeper.logindex",
     "keeper.loop",
+    "keeper.processes",
+    "keeper.replica",
     "keeper.rules",
     "keeper.signs",
     "keeper.tracebacks",
