@@ -32,18 +32,25 @@ def task(folder: Path, entrypoint: str, *args: str, **fields: Any) -> str:
     return json.dumps({**plain, **fields})
 
 
-def serve(folder: Path, what: str, code: str = _SERVE, **more: Any) -> list[dict[str, Any]]:
-    """Have an agent run something once, and return what it reports."""
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(folder), what],
-        input="start 0 1 here 1\n",
-        stdout=subprocess.PIPE,
-        text=True,
-        timeout=60,
-        check=True,
-        **more,
-    )
-    return [json.loads(line) for line in done.stdout.splitlines()]
+def serve(
+    folder: Path, what: str, code: str = _SERVE, runs: int = 1, **more: Any
+) -> list[dict[str, Any]]:
+    """Have an agent run something so often, and return what it reports."""
+    command = [sys.executable, "-c", code, str(folder), what]
+    reports: list[dict[str, Any]] = []
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **more
+    ) as served:
+        assert served.stdin is not None and served.stdout is not None
+        for run in range(runs):
+            served.stdin.write(f"start 0 {run} here {run}\n")
+            served.stdin.flush()
+            for line in served.stdout:
+                reports.append(json.loads(line))
+                if reports[-1]["e"] == "ended":
+                    break
+        served.stdin.close()
+    return reports
 
 
 def test_a_replica_has_a_clean_start(tmp_path: Path) -> None:
@@ -199,27 +206,8 @@ def test_a_replica_is_started_again_on_a_disk_that_its_log_has_filled(tmp_path: 
     if mounted.returncode:
         pytest.skip("not run: no file system of limited size can be mounted here")
     fill = "[ $TRANSLOAD_RETRY = 1 ] || { head -c 1000000 /dev/zero | tr '\\0' x; exit 1; }"
-    command = [sys.executable, "-c", _SERVE, str(disk), task(tmp_path, "sh", "-c", fill)]
     try:
-        with subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as served:
-            assert served.stdin is not None and served.stdout is not None
-            ends = []
-            for run in range(2):
-                served.stdin.write(f"start 0 {run} here {run}\n")
-                served.stdin.flush()
-                ends.append(
-                    next(
-                        (
-                            each
-                            for line in served.stdout
-                            if (each := json.loads(line))["e"] == "ended"
-                        ),
-                        None,
-                    )
-                )
-            served.stdin.close()
-        assert [end and end["code"] for end in ends] == [1, 0]
+        reports = serve(disk, task(tmp_path, "sh", "-c", fill), runs=2)
+        assert [each["code"] for each in reports if each["e"] == "ended"] == [1, 0]
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)

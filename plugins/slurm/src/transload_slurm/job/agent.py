@@ -517,6 +517,7 @@ def main(folder: str, role: str) -> None:
     """Serve as one task of a step, whose standard input and output belong to the supervisor."""
     task = layout.read_json(os.path.join(folder, f"role-{role}"))
     assert task is not None
+    kernel.close_from(3)
     report = os.dup(1)
     os.dup2(2, 1)  # a stray print must not be taken for a report
     agent = Agent(folder, task, int(role), int(os.environ.get("SLURM_PROCID", "0")), 0, report)
