@@ -76,17 +76,18 @@ class SlurmLimit:
             self.end = end
 
 
-def _own_row(answer: str) -> dict[str, str]:
-    """Return what ``scontrol`` says of this job.
-
-    Asked for the first component of a heterogeneous job, Slurm answers with a line for each.
-    """
-    rows = [
+def rows_of(answer: str) -> list[dict[str, str]]:
+    """Return what ``scontrol -o show job`` says, of each component of a heterogeneous job."""
+    return [
         dict(word.split("=", 1) for word in line.split() if "=" in word)
         for line in answer.splitlines()
     ]
+
+
+def _own_row(answer: str) -> dict[str, str]:
+    """Return what ``scontrol`` says of this job."""
     own = os.environ.get("SLURM_JOB_ID", "")
-    return next((row for row in rows if row.get("JobId") == own), {})
+    return next((row for row in rows_of(answer) if row.get("JobId") == own), {})
 
 
 def _number(text: str | None) -> float | None:

@@ -1,4 +1,4 @@
-"""How a job goes on in a further allocation, and why Slurm has started it again."""
+"""What Slurm says of this job: why it was started again, and whether it goes on elsewhere."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 
 from transload.keeper import layout
 
+from .limits import rows_of
 from .starts import job_id
 from .steps import UNREACHABLE, complain
 
@@ -76,6 +77,30 @@ def go_on() -> str:
                 return str(exc)
             complain(f"Slurm does not answer, and is asked again: {exc}")
             time.sleep(_AGAIN_S)
+
+
+class JobNow:
+    """What Slurm says of this job.
+
+    Args:
+        word: its word for the state, or "" if it cannot be asked.
+        restarts: how often it has started the job again.
+        preempted: whether it is about to take the nodes for another job.
+    """
+
+    def __init__(self, word: str, restarts: int, preempted: bool) -> None:
+        self.word = word
+        self.restarts = restarts
+        self.preempted = preempted
+
+
+def job_now(role: int) -> JobNow:
+    """Return what Slurm says of this job, of several roles of that one's component."""
+    command = ["scontrol", "-o", "show", "job", os.environ.get("SLURM_JOB_ID", "")]
+    jobs = rows_of(run_tool(command)[1])
+    found = next((job for job in jobs if job.get("HetJobOffset", str(role)) == str(role)), {})
+    preempted = found.get("PreemptTime", "None") not in ("None", "N/A", "Unknown")
+    return JobNow(found.get("JobState", ""), int(found.get("Restarts", "0")), preempted)
 
 
 class _Unreachable(Exception):

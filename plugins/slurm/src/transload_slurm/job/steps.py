@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from typing import Any
 
 _KILL_S = 10.0
-_ASK_S = 20.0
 _TASKS = re.compile(r"error: [^\n:]+: tasks? ([0-9]+(?:[,-][0-9]+)*): ")
 _ERROR = re.compile(r"(?:: |\] )error: (.*)")
 UNREACHABLE = (
@@ -178,37 +177,6 @@ class Step:
                 deadline += _KILL_S
             time.sleep(0.01)
         self.process.returncode = 0
-
-
-class JobNow:
-    """What Slurm says of this job.
-
-    Args:
-        word: its word for the state, or "" if it cannot be asked.
-        restarts: how often it has started the job again.
-        preempted: whether it is about to take the nodes for another job.
-    """
-
-    def __init__(self, word: str = "", restarts: int = 0, preempted: bool = False) -> None:
-        self.word = word
-        self.restarts = restarts
-        self.preempted = preempted
-
-
-def job_now(role: int) -> JobNow:
-    """Return what Slurm says of this job, of several roles of that one's component."""
-    command = ["scontrol", "-o", "show", "job", os.environ.get("SLURM_JOB_ID", "")]
-    try:
-        done = subprocess.run(command, stdout=subprocess.PIPE, timeout=_ASK_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return JobNow()
-    jobs = [
-        dict(word.split("=", 1) for word in line.split() if "=" in word)
-        for line in done.stdout.decode("utf-8", "replace").splitlines()
-    ]
-    found = next((job for job in jobs if job.get("HetJobOffset", str(role)) == str(role)), {})
-    preempted = found.get("PreemptTime", "None") not in ("None", "N/A", "Unknown")
-    return JobNow(found.get("JobState", ""), int(found.get("Restarts", "0")), preempted)
 
 
 def _let_be() -> None:

@@ -20,9 +20,9 @@ from transload.keeper.rules import TERMINAL, Gang
 
 from .agent import LOOK_S, SENT, STREAMS, catch, patiently, root_of, start_number
 from .limits import SlurmLimit
-from .requeue import cause_of, go_on
+from .requeue import cause_of, go_on, job_now
 from .starts import Start, claim, job_id
-from .steps import complain, job_now
+from .steps import complain
 from .tasks import Signalled, Tasks, Terminated
 
 TYPE_CHECKING = False
