@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pytest
 
 import transload
 import transload_slurm.job
+from transload.keeper import processes
 
 _SERVE = (
     "import json, os, sys; from transload_slurm.job.agent import Agent; "
@@ -172,6 +175,47 @@ def test_replica_is_signalled_before_its_supervisor(
     assert written["signalled"] is (slurm == "told")
     assert (written["state"] == "FAILED") is (slurm == "silent")
     assert written["roles"][0]["replicas"][0]["exit_code"] == -15
+
+
+_LEAVES_ONE = """
+import os, signal, sys, time
+if os.fork():
+    time.sleep(60)
+terms = []
+signal.signal(signal.SIGTERM, lambda *_: terms.append(1))
+open(sys.argv[1] + "/ready", "w").close()
+while not terms:
+    signal.pause()
+time.sleep(0.5)
+with open(sys.argv[1] + "/terms", "w") as file:
+    file.write(str(len(terms)))
+"""
+
+
+def test_what_slurm_has_signalled_has_its_time_and_no_second_signal(
+    tmp_path: Path, eventually: Callable[..., Any]
+) -> None:
+    """A process that outlives the main one ends by itself, though Slurm is ending the job."""
+    what = task(tmp_path, sys.executable, "-c", _LEAVES_ONE, str(tmp_path), grace=20.0)
+    command = [sys.executable, "-c", _SERVE, str(tmp_path), what]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as served:
+        assert served.stdin is not None and served.stdout is not None
+        served.stdin.write("start 0 0 here 0\n")
+        served.stdin.flush()
+        eventually((tmp_path / "ready").exists, 30)
+        living = processes.snapshot()
+        for pid in [served.pid, *processes.below(living, {served.pid})]:
+            os.kill(pid, signal.SIGTERM)
+        reports = []
+        for line in served.stdout:
+            reports.append(json.loads(line))
+            if reports[-1]["e"] == "ended":
+                break
+        served.stdin.close()
+    assert (reports[-1]["code"], reports[-1]["signalled"]) == (-15, True)
+    assert (tmp_path / "terms").read_text() == "1"
 
 
 _DELAYED = """

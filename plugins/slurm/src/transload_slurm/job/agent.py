@@ -38,6 +38,8 @@ _SHORT_TEXT = 60
 _NOT_SHARED = "not on this node: name a shared folder (-c checkpoint_base=FOLDER)"
 LOOK_S = 10.0
 """Seconds between looks whether the job goes on."""
+_TICK_S = 0.05
+"""Seconds between looks for what a replica has left behind that Slurm has signalled."""
 _HEARD_S = 1.0
 _HEAR_S = 0.1
 _OURS = {
@@ -197,6 +199,7 @@ class Agent:
         self.running = False
         self.ended: Ended | None = None  # while other processes of the replica still have time
         self.signalled = False
+        self.rest_until = 0.0  # what it has left behind had Slurm's signal, and has this time
         self.heard: dict[int, float] = {}  # signal -> when Slurm sent it, to the replica too
         self.passing: dict[int, float] = {}  # signal -> when to pass it on
         self.buffer = b""
@@ -229,6 +232,8 @@ class Agent:
         dues = []
         if self.start:
             dues.append(self.looked + LOOK_S)
+        if self.rest_until:
+            dues.append(now + _TICK_S)
         if self.running:
             dues += [self.launcher.due(), *self.passing.values()]
             kill_at = self.replica.attempt.kill_at
@@ -336,9 +341,11 @@ class Agent:
             self._report_event(event)
         if attempt.kill_at is not None and time.monotonic() >= attempt.kill_at:
             attempt.stopping = True
-        if attempt.stopping or self.ended:
+        if self.rest_until and not self._rests():
+            self.rest_until = 0.0
+        if (attempt.stopping or self.ended) and not self.rest_until:
             self.launcher.stop(None)
-        if self.ended and self.launcher.is_stopped(None):
+        if self.ended and not self.rest_until and self.launcher.is_stopped(None):
             self.launcher.stop([])
             self._report_end(self.ended)
 
@@ -359,11 +366,18 @@ class Agent:
         attempt = self.replica.attempt
         self.ended = ended
         attempt.alive = False
-        if not attempt.stopping and not self.signalled and attempt.kill_at is None:
+        now = time.monotonic()
+        if attempt.kill_at is not None:
+            self.launcher.grace = min(max(0.0, attempt.kill_at - now), self.launcher.grace)
+        elif not attempt.stopping:
             self.launcher.kill()
-        elif attempt.kill_at is not None:
-            left = max(0.0, attempt.kill_at - time.monotonic())
-            self.launcher.grace = min(left, self.launcher.grace)
+            if self.signalled:
+                self.rest_until = now + float(self.task["grace"])
+
+    def _rests(self) -> bool:
+        """Tell whether something is left of the replica that still has time."""
+        left = below(snapshot(), {os.getpid()})
+        return bool(left) and time.monotonic() < self.rest_until
 
     def _report_end(self, ended: Ended) -> None:
         self.running = False
