@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from .processes import Snapshot
 
+__all__ = ["Processes", "make_outputs"]
+
 _KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 _BY_SIGNAL = 128  # exit codes above are signals
 _REQUIREMENTS = "TRANSLOAD_REQUIREMENTS"  # the variable of a replica that uv has started
