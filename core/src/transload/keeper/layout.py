@@ -40,6 +40,7 @@ __all__ = [
     "end_of_own",
     "is_end_asked",
     "locked",
+    "make_folders",
     "open_own",
     "read_json",
     "remove_tree",
