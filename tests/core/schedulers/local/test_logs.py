@@ -187,7 +187,7 @@ def test_times_are_right_after_a_full_disk(tmp_path: Path) -> None:
     if mounted.returncode:
         pytest.skip("not run: no file system of limited size can be mounted here")
     try:
-        logs = logindex.index_of([str(disk)], 0)
+        logs = logindex.index_of([str(disk)], 0, tick=0.02)
 
         def write(moment: float) -> None:
             with open(disk / "stdout.log", "ab") as file:
