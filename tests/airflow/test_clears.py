@@ -9,9 +9,11 @@ import json
 import signal
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
+from airflow.sdk.execution_time import context as sdk_context
 from orm_airflow import OrmAirflow
 from scripts import held
 
@@ -139,6 +141,46 @@ def test_retry_of_a_lost_worker(host: OrmAirflow, jobs: Jobs) -> None:
     assert host.state() == "success"
     assert len(jobs) == 1
     assert not jobs.cancelled(0)
+
+
+def test_more_memory_for_the_retry(host: OrmAirflow, jobs: Jobs) -> None:
+    """A job whose worker died is found by a retry that would ask for more memory."""
+    host.define(held(), retries=1, mem="1 GiB")
+    host.trigger()
+    lose_worker(host, jobs)
+    host.define(mem="2 GiB")
+    attempt = host.begin()
+    jobs.wait_until_asked(0)
+    jobs.go()
+    attempt.wait()
+    assert host.state() == "success"
+    assert len(jobs) == 1
+
+
+@pytest.mark.skipif(
+    not hasattr(sdk_context, "NEVER_EXPIRE"),
+    reason="Airflow keeps the handle from 3.3 on",
+)
+def test_another_scheduler_for_the_retry(host: OrmAirflow, jobs: Jobs, tmp_path: Path) -> None:
+    """A job whose worker died is found by a retry whose settings name another place."""
+    other = ScriptedControl(tmp_path / "other")
+    table = f"schedulers.other = {{ kind = 'scripted', scripted_dir = '{other.folder.root}' }}"
+    host.environment["TRANSLOAD_SETTINGS"] = table
+    host.define(held(), retries=1)
+    host.trigger()
+    attempt = host.begin()
+    jobs.wait(1)
+    jobs.wait_until_asked(0)  # the handle was kept before
+    attempt.end(signal.SIGKILL)
+    host.report_end(failed=True)
+    host.define(scheduler="other")
+    attempt = host.begin()
+    jobs.wait_until_asked(0)
+    jobs.go()
+    attempt.wait()
+    assert host.state() == "success"
+    assert len(jobs) == 1
+    assert other.started() == []
 
 
 def test_who_asked(host: OrmAirflow, jobs: Jobs) -> None:
