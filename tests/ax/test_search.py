@@ -212,7 +212,7 @@ class TestLedger:
         """Each round of a fresh ledger gives new trials, and the same ones when asked again."""
         given = search(trials=5, parallelism=2, seed=4)
         seen: list[SearchTrial] = []
-        for number in range(SearchLedger(given, base).rounds):
+        for number in range(given.rounds):
             trials = SearchLedger(given, base).suggest(number)
             assert SearchLedger(given, base).suggest(number) == trials
             for trial in trials:
@@ -221,7 +221,7 @@ class TestLedger:
         assert [trial.index for trial in seen] == [0, 1, 2, 3, 4]
         assert len({tuple(trial.parameters.items()) for trial in seen}) == 5
         ledger = SearchLedger(given, base)
-        assert ledger.suggest(ledger.rounds) == []
+        assert ledger.suggest(given.rounds) == []
         found = ledger.best()
         assert found is not None
         assert found[1] == min(self.booth(trial).value("booth_eval", trial.index) for trial in seen)
@@ -236,7 +236,7 @@ class TestLedger:
         for suggester, seed in product(found, range(3)):
             given = search(trials=24, parallelism=2, seed=seed, suggester=suggester)
             base = str(tmp_path / suggester / str(seed))
-            for number in range(SearchLedger(given, base).rounds):
+            for number in range(given.rounds):
                 ledger = SearchLedger(given, base)
                 for trial in ledger.suggest(number):
                     ledger.observe(trial.index, self.booth(trial))

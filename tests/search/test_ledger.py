@@ -55,7 +55,7 @@ def test_rounds_stay_as_they_were(base: str) -> None:
     The last round has what is left, and then there is none.
     """
     ledger = SearchLedger(search(), base)
-    assert ledger.rounds == 3
+    assert ledger.search.rounds == 3
     rounds = [ledger.suggest(0), ledger.suggest(1), ledger.suggest(2), ledger.suggest(3)]
     assert [[trial.index for trial in each] for each in rounds] == [[0, 1], [2, 3], [4], []]
     again = SearchLedger(search(), base)
@@ -107,7 +107,12 @@ def test_best_and_summary(base: str) -> None:
         None,
     ]
     assert summary["trials"][1]["reason"] == "by hand"
-    assert summary["best"] == {"index": 0, "parameters": trials[0].parameters, "value": 3.5}
+    assert summary["best"] == {
+        "index": 0,
+        "parameters": trials[0].parameters,
+        "value": 3.5,
+        "handle": "local://x/y",
+    }
     assert Search.from_dict(summary["search"]).trials == 5
     assert FsspecResultTracker(base)["best"] == {**trials[0].parameters, "trial": 0, "booth": 3.5}
     assert list(FsspecResultTracker(base).keys()) == ["best"]

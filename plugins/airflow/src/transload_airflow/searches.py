@@ -6,11 +6,8 @@ search's tracker base (``transload_search.SearchLedger``), so every task may be 
 
 from __future__ import annotations
 
-import math
 import posixpath
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from airflow.providers.common.compat.sdk import (
@@ -20,23 +17,24 @@ from airflow.providers.common.compat.sdk import (
 )
 
 from transload.errors import SpecError, TransloadError
-from transload.pipelines import JOB_SETTINGS, json_safe
+from transload.pipelines import json_safe
 from transload.schedulers.folder.home import state_home
 from transload_airflow.failures import in_airflows_words
 from transload_airflow.hooks import defaults_of
 from transload_airflow.operators import TransloadOperator
-from transload_airflow.options import (
-    BaseOptions,
-    JobOptions,
-    SearchOptions,
-    TaskOptions,
-    TrialOptions,
-)
-from transload_airflow.task_instance import dag_folder
+from transload_airflow.options import JobOptions, SearchOptions, TaskOptions, TrialOptions
 from transload_airflow.templates import TemplateRules
-from transload_search import Search, SearchFailed, SearchLedger, SearchTrial, stopped_early
+from transload_search import (
+    Search,
+    SearchFailed,
+    SearchLedger,
+    SearchTrial,
+    check_round,
+    stopped_early,
+    suggest_round,
+)
 from transload_search.check import check_early
-from transload_search.ledger import STOPPED
+from transload_search.progress import best_words, parameters_text
 
 if TYPE_CHECKING:
     from transload.pipelines import Launch
@@ -44,7 +42,6 @@ if TYPE_CHECKING:
 
 BEST_KEY: Final = "best"
 """XCom key of the best trial, which is also the name of the group's last task."""
-
 
 _OWN: Final = ("app", "component", "component_args", "args", "command", "scheduler", "cfg")
 """Options of an operator that a search decides."""
@@ -106,13 +103,7 @@ class SearchRoundOperator(SearchTask):
     @in_airflows_words
     def execute(self, context: Any) -> list[dict[str, Any]]:
         """Return the trials of the round."""
-        ledger = ledger_of(self, context)
-        if self.number:
-            check_round(ledger, self.number - 1)
-        trials = ledger.suggest(self.number)
-        for trial in trials:
-            self.log.info("trial %d: %s", trial.index, trial.parameters)
-        return [{"index": trial.index, "parameters": dict(trial.parameters)} for trial in trials]
+        return suggest_round(ledger_of(self, context), self.number, self.log.info)
 
 
 class SearchTrialOperator(TransloadOperator):
@@ -123,16 +114,12 @@ class SearchTrialOperator(TransloadOperator):
 
     template_fields: Sequence[str] = (
         "search",
-        "tracker_base",
-        "workspace",
-        "parent_run_id",
-        "conn_id",
-        "overrides",
-        *JOB_SETTINGS,
+        *(name for name in TransloadOperator.template_fields if name not in _OWN),
     )
     template_fields_renderers: ClassVar[dict[str, str]] = {"search": "json"}
     own_fields: Sequence[str] = ("search", "overrides")
     _source_is_given: ClassVar[bool] = False
+    _ledger: SearchLedger | None = None
 
     def __init__(
         self,
@@ -146,86 +133,47 @@ class SearchTrialOperator(TransloadOperator):
         self.search = search
         self.place = place
         self.trial = trial
+        self.component = search["component"]
 
     @property
     def label(self) -> str:
         """The trial in few words, as the name of its mapped task in the interface."""
-        shown = [_shown(name, value) for name, value in self.trial["parameters"].items()]
-        return f"{self.trial['index']}: {', '.join(shown)}"
+        return f"{self.trial['index']}: {parameters_text(self.trial['parameters'])}"
+
+    def failure_of(self, error: TransloadError) -> BaseException:
+        """Record how the trial ended, and return the exception that Airflow acts on.
+
+        A retry that does better writes over it. A trial that the search has ended is skipped.
+        """
+        index = self.trial["index"]
+        if self._ledger is not None and self._step is not None:
+            try:
+                self._ledger.observe_error(index, error, self._step.handle or "")
+                if self._ledger.is_stopped(index):
+                    skipped: BaseException = AirflowSkipException(
+                        f"trial {index} was stopped early"
+                    )
+                    return skipped
+            except (TransloadError, OSError) as trouble:
+                self.log.warning("how trial %d ended could not be recorded: %s", index, trouble)
+        return super().failure_of(error)
 
     def _launch(self, context: Mapping[str, Any]) -> Launch:
-        trial = SearchTrial(self.trial["index"], dict(self.trial["parameters"]))
-        defaults = self._defaults
-        launch = ledger_of(self, context).launch(trial)
-        return replace(
-            launch.with_overrides(self._settings()),
-            scheduler=launch.scheduler or defaults.scheduler,
-            cfg={**defaults.cfg, **launch.cfg},
-            workspace=self.workspace or launch.workspace,
-            parent_run_id=self.parent_run_id or launch.parent_run_id,
-            folder=dag_folder(context),
-            pass_env=self.pass_env,
-            environment=self.environment or launch.environment,
-        )
+        trial = SearchTrial(**self.trial)
+        return ledger_of(self, context).launch(trial, super()._launch(context))
 
     def _context_args(self, context: Mapping[str, Any]) -> dict[str, Any]:
-        return ledger_of(self, context).known(self.trial["index"])
-
-    def _begin(self, context: Any, deferrable: bool) -> Any:
-        if deferrable and self.search.get("early_stopping") is not None:
-            self.log.info(
-                "the search stops trials early: this task waits in place, and holds its slot"
-            )
-            deferrable = False
-        with self._failure_noted(context):
-            return super()._begin(context, deferrable)
+        self._ledger = ledger_of(self, context)
+        return self._ledger.known(self.trial["index"])
 
     def _end(self, step: AirflowStep) -> dict[str, Any]:
         index = self.trial["index"]
         ledger = ledger_of(self, step.context)
-        with self._failure_noted(step.context), stopped_early(ledger, index, step.cancel):
+        with stopped_early(ledger, index, step.cancel):
             values = super()._end(step)
-        value = ledger.observe(index, self.results)
-        name = Search.from_dict(self.search).objectives[0].name
-        if value is None:
-            self.log.info(f"no {name} was reported")
-        else:
-            self.log.info(f"trial {index}: {name}={value}")
+        ledger.observe(index, self.results)
+        self.log.info(ledger.end_text(index))
         return values
-
-    @contextmanager
-    def _failure_noted(self, context: Mapping[str, Any]) -> Iterator[None]:
-        """Write a failure of the job down, for the suggester.
-
-        A retry that does better writes over it.
-        """
-        try:
-            yield
-        except TransloadError as exc:
-            if self._was_stopped_early(context, exc):
-                index = self.trial["index"]
-                raise AirflowSkipException(f"trial {index} was stopped early") from exc
-            raise
-
-    def _was_stopped_early(self, context: Mapping[str, Any], error: TransloadError) -> bool:
-        """Write a failure down, and tell whether the search itself has ended the trial."""
-        index = self.trial["index"]
-        handle = "" if self._step is None else self._step.handle or ""
-        try:
-            ledger = ledger_of(self, context)
-            if not ledger.observe_error(index, error, handle):
-                return False
-            return (ledger.ended(index) or {}).get("state") == STOPPED
-        except (TransloadError, OSError) as trouble:
-            self.log.warning(f"the failure of trial {index} could not be written down: {trouble}")
-            return False
-
-
-def _shown(name: str, value: object) -> str:
-    """Return a parameter and its value, for a name in the interface."""
-    if isinstance(value, float):
-        return f"{name}={value:.4g}"
-    return f"{name}={value}"
 
 
 class SearchBestOperator(SearchTask):
@@ -239,22 +187,12 @@ class SearchBestOperator(SearchTask):
     def execute(self, context: Any) -> Any:
         """Return the summary."""
         ledger = ledger_of(self, context)
-        last = ledger.rounds - 1
-        suggested = {row["index"] for row in ledger.summary()["trials"]}
-        if not {trial.index for trial in ledger.suggest(last)} <= suggested:
-            raise SpecError(f"search: round {last} was not run: clear its tasks")
-        check_round(ledger, last)
+        check_round(ledger, ledger.search.rounds - 1)
         summary = ledger.finish()
-        best = summary["best"]
-        if best is None:  # of several objectives
-            return json_safe(summary)
-        row = next(row for row in summary["trials"] if row["index"] == best["index"])
-        best = {**best, "handle": row["handle"]}
-        self.log.info(
-            "best: trial %d, %s=%s", best["index"], ledger.search.objectives[0].name, best["value"]
-        )
-        context["ti"].xcom_push(key=BEST_KEY, value=json_safe(best))
-        return json_safe({**summary, "best": best})
+        self.log.info(", ".join(best_words(summary)))
+        if summary["best"] is not None:  # there is one objective
+            context["ti"].xcom_push(key=BEST_KEY, value=json_safe(summary["best"]))
+        return json_safe(summary)
 
 
 def search_group(
@@ -286,8 +224,12 @@ def search_group(
         SpecError: for an option that the search itself decides, or if the search does not fit its
             component.
     """
-    trial_options = _without_own(options)
+    for name in _OWN:
+        if options.get(name) is not None:
+            raise SpecError(f"{name}: a Search has its own; give it there")
     check_early(search)
+    if search.early_stopping is not None:
+        options["deferrable"] = False  # a trial's steps are read where its task waits
     with TaskGroup(group_id) as group:
         common: dict[str, Any] = {
             "search": search.to_dict(),
@@ -295,36 +237,21 @@ def search_group(
             "tracker_base": tracker_base,
             "conn_id": conn_id,
         }
-        before: Any = None
-        for number in range(math.ceil(search.trials / search.parallelism)):
-            rule: BaseOptions = {}
-            if number:  # a failed trial is an answer too
-                rule["trigger_rule"] = "all_done"
+        trials: Any = None
+        for number in range(search.rounds):
+            rule = "all_done" if number else "all_success"  # a failed trial is an answer too
             suggest = SearchRoundOperator(
-                task_id=f"suggest_{number}", number=number, **common, **rule
+                task_id=f"suggest_{number}", number=number, trigger_rule=rule, **common
             )
+            if trials is not None:
+                trials >> suggest
             trials = SearchTrialOperator.partial(
                 task_id=f"trials_{number}",
                 map_index_template="{{ task.label }}",
-                **{**common, **trial_options},
+                **{**common, **options},
             ).expand(trial=suggest.output)
-            if before is not None:
-                before >> suggest
-            before = trials
-        before >> SearchBestOperator(task_id=BEST_KEY, trigger_rule="all_done", **common)
+        trials >> SearchBestOperator(task_id=BEST_KEY, trigger_rule="all_done", **common)
     return group
-
-
-def _without_own(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options without those that a search decides.
-
-    Raises:
-        SpecError: if one of these has a value.
-    """
-    for name in _OWN:
-        if options.get(name) is not None:
-            raise SpecError(f"{name}: a Search has its own; give it there")
-    return {name: value for name, value in options.items() if name not in _OWN}
 
 
 def ledger_of(task: SearchTask | SearchTrialOperator, context: Mapping[str, Any]) -> SearchLedger:
@@ -340,19 +267,3 @@ def ledger_of(task: SearchTask | SearchTrialOperator, context: Mapping[str, Any]
         ti = context["ti"]
         base = posixpath.join(above, ti.dag_id, ti.run_id, task.place)
     return SearchLedger(Search.from_dict(task.search), base)
-
-
-def check_round(ledger: SearchLedger, number: int) -> None:
-    """Refuse to go on while it is not known how a trial of a round has ended.
-
-    Raises:
-        SearchFailed: naming the trials.
-    """
-    open_ones = [
-        str(trial.index) for trial in ledger.suggest(number) if ledger.ended(trial.index) is None
-    ]
-    if open_ones:
-        raise SearchFailed(
-            f"search: it is not known how trial {', '.join(open_ones)} ended: its task was killed, "
-            "or its scheduler was out of reach; clear that task to go on"
-        )

@@ -6,23 +6,25 @@ no KFP.
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 import json
+import os
 import posixpath
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from transload.errors import SpecError, TransloadError
+from transload.errors import TransloadError
 from transload.pipelines import Ending, ExecutionOptions
 from transload_kfp.inline import artifacts_of, metrics_of, report, say
 from transload_kfp.run_watch import RunWatch
 from transload_kfp.states import ENDINGS
 from transload_kfp.step import KfpStep, TaskFailed, end_asked_for, failing_the_task, runner_of
-from transload_search import Search, SearchLedger, run_search_async, stopped_early
+from transload_search import Search, SearchLedger, run_search_async, run_trial, suggest_round
 from transload_search.check import check_early
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from transload.schedulers.api import Stream
     from transload_search import SearchTrial
 
-NOTHING = "none"
+NOTHING: Final = "none"
 """The only item of a round without trials, since a loop over nothing has no outputs to collect."""
 
 
@@ -74,36 +76,19 @@ class Steps:
 
     def suggest(self, number: int) -> list[str]:
         """Return the items of a round's loop, which are ``number@base`` of each trial."""
-        trials = self.ledger.suggest(number)
-        for trial in trials:
-            say(f"trial {trial.index}: {json.dumps(trial.parameters)}")
-        numbers = [str(trial.index) for trial in trials] or [NOTHING]
+        trials = suggest_round(self.ledger, number, say)
+        numbers = [each["index"] for each in trials] or [NOTHING]
         return [f"{each}@{self.ledger.tracker_base}" for each in numbers]
 
     def run_trial(self, number: int, item: str) -> dict[str, Any]:
-        """Run a trial's job to its end, or reattach to it, and write its objective down.
+        """Run a trial's job to its end, or reattach to it, and return how it ended.
 
         A trial that fails raises no error.
         """
         index, _, base = item.partition("@")
         if index == NOTHING:
             return {"base": base}
-        trial = next(
-            (each for each in self.ledger.suggest(number) if str(each.index) == index), None
-        )
-        if trial is None:
-            raise SpecError(f"search: trial {index} is not of round {number}")
-        self._run_job(trial)
-        ended = self.ledger.ended(trial.index)
-        assert ended is not None
-        say(
-            f"trial {trial.index} {ended['state']}: "
-            f"{ended['value'] if not ended['reason'] else ended['reason']}"
-        )
-        return {**ended, "parameters": trial.parameters, "base": base}
-
-    def _run_job(self, trial: SearchTrial) -> None:
-        """Run a trial's job to its end, and note its objective or why it has none."""
+        trial = next(each for each in self.ledger.suggest(number) if str(each.index) == index)
         step = KfpStep(
             self.ledger.identity(trial.index),
             self.ledger.launch(trial),
@@ -115,15 +100,12 @@ class Steps:
         )
         with step.ending_with_its_task():
             try:
-                with stopped_early(self.ledger, trial.index, step.cancel):
-                    results = step.run()
-            except TransloadError as exc:
-                if step.killed:  # the end of the task, not of the trial
+                run_trial(self.ledger, trial.index, step)
+            except TransloadError:
+                if self.ledger.ended(trial.index) is None:
                     raise
-                if not self.ledger.observe_error(trial.index, exc, step.handle or ""):
-                    raise
-            else:
-                self.ledger.observe(trial.index, results)
+        say(self.ledger.end_text(trial.index))
+        return {**(self.ledger.ended(trial.index) or {}), "base": base}
 
     def run_all(self) -> dict[str, Any]:
         """Run the search to its end, round after round, and return its summary.
@@ -133,14 +115,11 @@ class Steps:
         Raises:
             TaskFailed: after SIGTERM.
         """
-        import asyncio
 
         async def until_killed() -> dict[str, Any]:
-            task = asyncio.current_task()
-            assert task is not None
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGTERM, task.cancel)
-            self._run.start(partial(loop.call_soon_threadsafe, task.cancel))
+            task: Any = asyncio.current_task()
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+            self._run.start(partial(os.kill, os.getpid(), signal.SIGTERM))
             return await run_search_async(
                 self.ledger,
                 runner_of(self._cluster, inherit_env=self._inherit_env),
@@ -162,6 +141,13 @@ class Steps:
             self._run.stop()
 
 
+def _sink_of(trial: SearchTrial) -> LogSink:
+    def hand_on(role: str, replica: int, stream: Stream, line: str) -> None:
+        print(f"trial {trial.index} {role}/{replica} {line.rstrip()}", flush=True)  # noqa: T201
+
+    return hand_on
+
+
 def main(task: str, text: str, request: dict[str, Any]) -> None:
     """Run a task of a search.
 
@@ -174,76 +160,46 @@ def main(task: str, text: str, request: dict[str, Any]) -> None:
         TaskFailed: with the exit code.
     """
     with failing_the_task():
-        outputs, metrics = _TASKS[task](text, request["inputs"]["parameterValues"])
+        outputs, metrics = _done(task, text, request["inputs"]["parameterValues"])
     artifacts = artifacts_of(request, {"metrics": metrics_of({"all": metrics})})
     report(request, {"parameterValues": outputs, "artifacts": artifacts})
 
 
-Done = tuple[dict[str, Any], dict[str, Any]]
-"""The outputs of a task, and its metrics."""
+def _done(task: str, text: str, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Run a task, and return its outputs and its metrics."""
+    steps = Steps(text, _base(inputs), inputs.get("transload_job_id", ""))
+    if task == "suggest-trials":
+        return {"Output": steps.suggest(int(inputs["round"]))}, {}
+    if task == "run-trial":
+        found = steps.run_trial(int(inputs["round"]), inputs["trial"])
+        metrics = {name: found.get(name) for name in ("index", "value")}
+        return {"Output": json.dumps(found)}, metrics
+    if task == "run-search":
+        summary = steps.run_all()
+    elif inputs["last"]:
+        summary = steps.ledger.finish()
+    else:
+        summary = steps.ledger.summary()
+    best = summary["best"] or {}
+    ended = [row for row in summary["trials"] if row["state"]]
+    metrics = {
+        "trials": len(ended),
+        "failed": sum(row["values"] is None for row in ended),
+        "best_trial": best.get("index"),
+        steps.ledger.search.objectives[0].name: best.get("value"),
+    }
+    return {"best": json.dumps(best), "base": steps.ledger.tracker_base}, metrics
 
 
-def _suggest(text: str, inputs: Mapping[str, Any]) -> Done:
-    return {"Output": Steps(text, _own_base(inputs)).suggest(int(inputs["round"]))}, {}
-
-
-def _run_trial(text: str, inputs: Mapping[str, Any]) -> Done:
-    item = inputs["trial"]
-    _, _, base = item.partition("@")
-    found = Steps(text, base, inputs["transload_job_id"]).run_trial(int(inputs["round"]), item)
-    shown = {name: found[name] for name in ("index", "value") if found.get(name) is not None}
-    return {"Output": json.dumps(found)}, shown
-
-
-def _observe(text: str, inputs: Mapping[str, Any]) -> Done:
-    base = json.loads(inputs["outcomes"][0])["base"]
-    ledger = Steps(text, base).ledger
-    summary = ledger.finish() if inputs["last"] else ledger.summary()
-    return _summed_up(summary, base)
-
-
-def _run_all(text: str, inputs: Mapping[str, Any]) -> Done:
-    base = _own_base(inputs)
-    return _summed_up(Steps(text, base, inputs["transload_job_id"]).run_all(), base)
-
-
-_TASKS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], Done]]] = {
-    "suggest-trials": _suggest,
-    "run-trial": _run_trial,
-    "observe-trials": _observe,
-    "run-search": _run_all,
-}
-
-
-def _own_base(inputs: Mapping[str, Any]) -> str:
-    """Return the tracker base of a search in one run.
-
-    It is a folder of the run's own, or the base itself.
-    """
+def _base(inputs: Mapping[str, Any]) -> str:
+    """Return the tracker base of a task's search, which may be a folder of the run's own."""
+    if "outcomes" in inputs:
+        return str(json.loads(inputs["outcomes"][0])["base"])
+    if "trial" in inputs:
+        return str(inputs["trial"].partition("@")[2])
     base: str = inputs["tracker_base"]
     if not inputs["own"]:
         return base
     run = f"{inputs['transload_job_id']}/{inputs['transload_job_name']}"
     digest = hashlib.sha256(run.encode()).hexdigest()[:16]
     return posixpath.join(base, f"run-{digest}")
-
-
-def _summed_up(summary: Mapping[str, Any], base: str) -> Done:
-    """Return the best trial as JSON, and how many trials have ended.
-
-    It is ``{}`` if no trial has an objective.
-    """
-    ended = [row for row in summary["trials"] if row["state"]]
-    metrics = {"trials": len(ended), "failed": sum(row["values"] is None for row in ended)}
-    best = summary["best"]
-    if best is not None:
-        metrics[Search.from_dict(summary["search"]).objectives[0].name] = best["value"]
-        metrics["best_trial"] = best["index"]
-    return {"best": json.dumps(best or {}), "base": base}, metrics
-
-
-def _sink_of(trial: SearchTrial) -> LogSink:
-    def hand_on(role: str, replica: int, stream: Stream, line: str) -> None:
-        print(f"trial {trial.index} {role}/{replica} {line.rstrip()}", flush=True)  # noqa: T201
-
-    return hand_on

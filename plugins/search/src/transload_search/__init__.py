@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from transload_search.ledger import SearchLedger
     from transload_search.outcome import trial_values
     from transload_search.random_suggester import RandomSuggester
-    from transload_search.run import run_search, run_search_async, stopped_early
+    from transload_search.run import run_search, run_search_async
     from transload_search.search import (
         Constraint,
         EarlyStopping,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         get_suggester,
         next_round,
     )
+    from transload_search.steps import check_round, run_trial, stopped_early, suggest_round
 
 __version__: Final = "0.1.0"
 
@@ -44,11 +45,14 @@ __all__ = [
     "Suggester",
     "Values",
     "__version__",
+    "check_round",
     "get_suggester",
     "next_round",
     "run_search",
     "run_search_async",
+    "run_trial",
     "stopped_early",
+    "suggest_round",
     "trial_values",
 ]
 
@@ -59,8 +63,9 @@ __getattr__, __dir__, _ = lazy_names(
         "ledger": "SearchLedger",
         "outcome": "trial_values",
         "random_suggester": "RandomSuggester",
-        "run": "run_search run_search_async stopped_early",
+        "run": "run_search run_search_async",
         "search": "Constraint EarlyStopping Objective Parameter Search SearchFailed "
         "SearchTrial Suggester Values get_suggester next_round",
+        "steps": "check_round run_trial stopped_early suggest_round",
     },
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import posixpath
 import uuid
@@ -21,6 +20,7 @@ from transload.schedulers.folder.home import make_private
 from transload.specs import AppState, looks_secret
 from transload_search.check import check_search
 from transload_search.outcome import trial_values
+from transload_search.progress import end_text
 from transload_search.search import (
     FEWEST_FAILURES,
     Search,
@@ -112,11 +112,6 @@ class SearchLedger:
 
     # -- suggesting
 
-    @property
-    def rounds(self) -> int:
-        """The number of planned rounds, which is trials by parallelism, rounded up."""
-        return math.ceil(self.search.trials / self.search.parallelism)
-
     def suggest(self, number: int) -> list[SearchTrial]:
         """Return the trials of a round, the same at each call, or none after the last trial.
 
@@ -160,10 +155,9 @@ class SearchLedger:
             most: the largest number of trials in it.
             keep: record the round even if it has no trials.
         """
-        known = self._read(_round(number))
-        if known is not None and (known["trials"] or known.get("of") == self.search.trials):
-            # a round without trials is not the end if the search may have more trials now
-            return _trials(known)
+        known = self.suggested(number)
+        if known is not None:
+            return known
         before = self._round_before(number)
         rows = self._observed()
         self._check_failures(rows)
@@ -190,6 +184,16 @@ class SearchLedger:
             # files of a search do not grow faster than its trials
             self._write(_round(number - 1), {**before, "seen": {}, "state": None})
         return trials
+
+    def suggested(self, number: int) -> list[SearchTrial] | None:
+        """Return the recorded trials of a round, or None if it was not suggested yet.
+
+        A round without trials is not the end if the search may have more trials now.
+        """
+        known = self._read(_round(number))
+        if known is None or not (known["trials"] or known["of"] == self.search.trials):
+            return None
+        return _trials(known)
 
     def _round_before(self, number: int) -> Mapping[str, Any]:
         """Return the record of the previous round.
@@ -228,19 +232,28 @@ class SearchLedger:
             return posixpath.join(self.tracker_base, "trials", str(index))
         return os.path.join(self.tracker_base, "trials", str(index))
 
-    def launch(self, trial: SearchTrial) -> Launch:
-        """Return the launch of a trial, with the component, the constants and the parameters."""
+    def launch(self, trial: SearchTrial, task: Launch | None = None) -> Launch:
+        """Return the launch of a trial, with the component, the constants and the parameters.
+
+        Args:
+            trial: the trial.
+            task: what an orchestrator says of the trial's task. Its ``workspace``,
+                ``parent_run_id`` and ``environment`` go before those of the search. Its
+                ``scheduler`` and ``cfg`` are defaults.
+        """
         search = self.search
-        own_run = f"search/{self.name}/{self.id}"
-        return Launch(
+        given = task or Launch(component=search.component)
+        parent = given.parent_run_id or search.parent_run_id or surrounding_run()
+        return replace(
+            given,
             component=search.component,
             args={**search.constants, **trial.parameters},
-            scheduler=search.scheduler,
-            cfg=dict(search.cfg),
-            workspace=search.workspace,
-            parent_run_id=search.parent_run_id or surrounding_run() or own_run,
+            scheduler=search.scheduler or given.scheduler,
+            cfg={**given.cfg, **search.cfg},
+            workspace=given.workspace or search.workspace,
+            parent_run_id=parent or f"search/{self.name}/{self.id}",
             tracker_base=self.trial_base(trial.index),
-            environment=search.environment,
+            environment=given.environment or search.environment,
         )
 
     def identity(self, index: int) -> Identity:
@@ -331,6 +344,16 @@ class SearchLedger:
         It has ``value``, ``state``, ``handle`` and ``reason``.
         """
         return self._read(_trial(index))
+
+    def is_stopped(self, index: int) -> bool:
+        """Tell whether the search itself has ended a trial, because it did badly."""
+        row = self.ended(index)
+        return row is not None and row["state"] == STOPPED
+
+    def end_text(self, index: int) -> str:
+        """Return how a trial ended, in words."""
+        row = self.ended(index)
+        return f"trial {index}: it is not known how it ended" if row is None else end_text(row)
 
     # -- stopping early
 
@@ -444,7 +467,12 @@ class SearchLedger:
         found_best = self.best()
         if found_best is not None:
             trial, value = found_best
-            best = {"index": trial.index, "parameters": trial.parameters, "value": value}
+            best = {
+                "index": trial.index,
+                "parameters": trial.parameters,
+                "value": value,
+                "handle": observed[trial.index]["handle"],
+            }
         summary: dict[str, Any] = {
             "schema": SCHEMA,
             "search": self._shown(),

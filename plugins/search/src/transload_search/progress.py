@@ -60,6 +60,32 @@ def trial_word(row: Mapping[str, Any]) -> str:
     return "done"
 
 
+def parameters_text(parameters: Mapping[str, Any]) -> str:
+    """Return parameters in few words, such as ``lr=0.01235, layers=2``."""
+    return _pairs(parameters, digits=4)
+
+
+def _pairs(values: Mapping[str, Any], *, digits: int) -> str:
+    return ", ".join(f"{name}={short_text(value, digits)}" for name, value in values.items())
+
+
+def short_text(value: Any, digits: int = 6) -> str:
+    """Return a value as people read it, of a float so many digits, and ``""`` for None."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.{digits}g}"
+    return str(value)
+
+
+def end_text(row: Mapping[str, Any]) -> str:
+    """Return how a trial ended, such as ``trial 3: loss=0.25``, and why if it has no values."""
+    found = _pairs(row["values"] or {}, digits=6)
+    if row["reason"]:
+        found = f"{found} ({row['reason']})" if found else f"{trial_word(row)}: {row['reason']}"
+    return f"trial {row['index']}: {found}"
+
+
 def best_words(summary: Mapping[str, Any]) -> list[str]:
     """Return the best result of a summary, in words, or [] if there is none."""
     best = summary["best"]

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Any
 
 from transload.pipelines import Asked, ExecutionOptions, Identity, LogSink, Step, interrupted
 from transload.runner import Runner
@@ -15,9 +12,7 @@ from transload.schedulers import Stream
 from transload.specs import AppState, AppStatus
 from transload_search.ledger import SearchLedger
 from transload_search.search import SearchFailed, SearchTrial
-
-STEPS_SECONDS: Final = 1.0
-"""Longest pause between two reads of the running trials' steps, if they may be stopped early."""
+from transload_search.steps import STEPS_SECONDS
 
 
 def run_search(
@@ -192,38 +187,3 @@ async def _end(running: dict[asyncio.Task[None], _TrialStep]) -> None:
     for task in running:
         task.cancel()
     await asyncio.gather(*running, return_exceptions=True)
-
-
-@contextmanager
-def stopped_early(ledger: SearchLedger, index: int, cancel: Callable[[], object]) -> Iterator[None]:
-    """Within this context, end a trial early if it does badly and the search has early stopping.
-
-    This is for an orchestrator that waits for each trial itself.
-
-    Args:
-        ledger: the search.
-        index: the trial.
-        cancel: ends its job. It may be called several times.
-    """
-    if ledger.search.early_stopping is None:
-        yield
-        return
-    over = threading.Event()
-
-    def look() -> None:
-        while not over.wait(STEPS_SECONDS):
-            try:
-                if ledger.to_stop([index]):
-                    cancel()
-            except Exception as exc:
-                logging.getLogger("transload_search").warning(
-                    "trial %d: its steps cannot be read: %s", index, exc
-                )
-
-    watcher = threading.Thread(target=look, name=f"transload-steps-{index}", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        over.set()
-        watcher.join()

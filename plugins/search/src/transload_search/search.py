@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -472,6 +473,11 @@ class Search:
         if isinstance(self.objective, Sequence):
             return tuple(self.objective)
         return (self.objective,)
+
+    @property
+    def rounds(self) -> int:
+        """The number of planned rounds, which is trials by parallelism, rounded up."""
+        return math.ceil(self.trials / self.parallelism)
 
     @property
     def results(self) -> dict[str, str | None]:
