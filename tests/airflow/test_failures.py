@@ -234,7 +234,7 @@ def test_handle_that_is_refused(
     thread.join()
     assert stored()
     assert control.calls("cancel") == []
-    assert store["transload.handles"][""] == xcoms["handle"] == operator.handle
+    assert store["transload.handles"][""]["handle"] == xcoms["handle"] == operator.handle
     assert xcoms["look"] == f"transload describe {operator.handle}"
 
 

@@ -102,6 +102,29 @@ def test_unreachable_scheduler(
 
 
 @since_3_4
+def test_second_try_loses_its_job(
+    host: OrmAirflow, control: ScriptedControl, eventually: Eventually
+) -> None:
+    """A try that was rescheduled and finds its job gone has failed, and starts no other one."""
+    host.define({"steps": ["FAILED"]}, patience=0.5, retries=1, retry_policy=policy())
+    host.trigger()
+    host.begin_through_api().wait()
+    assert host.state() == "up_for_retry"
+    host.define(held(), patience=0.5, retries=1, retry_policy=policy())
+    attempt = host.begin_through_api()
+    eventually(lambda: len(control.started()) == 2, 100, "the second job")
+    eventually(lambda: host.xcom_keys() >= {"handle"}, 100, "a handle")
+    control.outage()
+    attempt.wait()
+    assert host.state() == "up_for_reschedule"
+    control.outage(False)
+    control.vanish(control.started()[1])
+    host.begin_through_api().wait()
+    assert host.state() == "failed"
+    assert len(control.started()) == 2
+
+
+@since_3_4
 def test_sigterm(host: OrmAirflow, control: ScriptedControl, eventually: Eventually) -> None:
     """A try whose process gets a SIGTERM is rescheduled, without a retry, and takes its job."""
     host.define(held(), retry_policy=policy())

@@ -18,10 +18,12 @@ from transload.errors import (
     AppFailed,
     ConfigError,
     SchedulerUnavailable,
+    StateUnknown,
     TransloadError,
     TransloadTimeout,
 )
 from transload.pipelines import (
+    Again,
     AppCancelled,
     AppLost,
     ExecutionOptions,
@@ -115,6 +117,23 @@ def test_a_limit_cancels_once_the_step_goes_on(control: ScriptedControl, runner:
     with pytest.raises(TransloadTimeout, match="time limit"):
         step_of(runner).resume(event)
     assert [call["app_id"] for call in control.calls("cancel")] == control.started()
+
+
+def test_the_patience_is_spent_once(control: ScriptedControl, runner: Runner) -> None:
+    """A step does not wait again for a scheduler for which another process has lost patience."""
+    patience = {"patience": 2.0}
+    begun = step_of(runner, options=patience)
+    begun.start()
+    control.outage()
+    event = event_of(runner, begun, **patience)
+    assert event["kind"] == "error"
+    began = time.monotonic()
+    with pytest.raises(StateUnknown):
+        step_of(runner, None, options=patience).resume(event)
+    assert time.monotonic() - began < 1.5
+    control.outage(False)
+    control.open("go")
+    assert step_of(runner, None, options=patience).resume(event).value("x") == 1
 
 
 def test_a_failed_wait_is_no_failure_of_the_job(control: ScriptedControl, runner: Runner) -> None:
@@ -234,6 +253,32 @@ def test_a_loss_is_said_once(control: ScriptedControl, runner: Runner) -> None:
     said: list[str] = []
     assert step_of(runner, HELD, said, tried=1).start() != first
     assert any("is gone" in line for line in said)
+
+
+class RescheduledStep(PlainStep):
+    """A step whose host runs one try several times."""
+
+    def again(self, kept: Mapping[str, Any], now: Mapping[str, Any]) -> Again:
+        """Tell the try that has submitted the job from another one."""
+        return Again.SAME_TRY if kept == now else Again.NO
+
+
+@pytest.mark.parametrize(("submitter", "jobs"), [(1, 1), (0, 2)])
+def test_a_loss_is_the_end_of_the_try_that_had_the_job(
+    control: ScriptedControl, runner: Runner, submitter: int, jobs: int
+) -> None:
+    """A try that goes on and finds its own job gone has failed, however often the host has tried."""
+    hint = step_of(runner).start()
+    control.vanish(control.started()[0])
+    launch = Launch(app=scripted_app("a", HELD), scheduler="scripted")
+    words = {"round": submitter}
+    step = RescheduledStep(runner, launch, WHO, round=1, tried=1, hint=hint, hint_words=words)
+    if jobs == 1:
+        with pytest.raises(AppLost, match=hint):
+            step.start()
+    else:
+        step.start()
+    assert len(control.started()) == jobs
 
 
 def test_a_retry_that_may_be_on_another_machine(

@@ -173,6 +173,8 @@ class Step(ABC):
             is not known.
         hint: the handle that the host shows for this step, if it does. A job of another scheduler
             than that of the present settings is found by it.
+        hint_words: the `words` of the try that submitted the job of the hint, if the host keeps
+            them. They count where no scheduler knows that job any more.
 
     Attributes:
         handle: the job, once it was submitted or attached to.
@@ -194,6 +196,7 @@ class Step(ABC):
         tried: int = 0,
         host_retries: int | None = None,
         hint: str | None = None,
+        hint_words: Mapping[str, Any] | None = None,
     ) -> None:
         self.launch = launch
         self.options = options or ExecutionOptions()
@@ -202,6 +205,7 @@ class Step(ABC):
         self.tried = tried
         self.host_retries = host_retries
         self.hint = hint
+        self.hint_words = hint_words
         self.handle: str | None = None
         self.attached = False
         self.status: AppStatus | None = None
@@ -465,7 +469,8 @@ class Step(ABC):
         hinted = self._hinted()
         if hinted is not None:
             place, number = hinted
-            members.append(Member(str(self.hint), number, None, None, place == places[-1]))
+            here = place == places[-1]
+            members.append(Member(str(self.hint), number, None, self.hint_words, here))
         self._chain = [each for each in members if each.here]
         if not members:
             return Newest(self._handle_in(places[-1], 0))
@@ -581,7 +586,8 @@ class Step(ABC):
     def _report_loss(self, newest: Newest) -> None:
         """Raise if the newest job is gone, unless an earlier try or another asking said so."""
         handle = str(newest.handle)
-        if not self.tried and newest.again is Again.NO:
+        is_first = not self.tried and newest.again is Again.NO
+        if is_first or newest.again is Again.SAME_TRY:
             raise AppLost(handle)
         self._say(f"{handle} is gone: the next job is submitted")
 
@@ -985,6 +991,9 @@ class Step(ABC):
         - ``elsewhere``: this process cannot see it.
         - ``error``: this process cannot wait for it.
 
+        It also has ``unknown_for``: for how many seconds its scheduler has been unable to say what
+        it does. The step's patience goes on from there.
+
         Args:
             place: where it was submitted (see `where`).
         """
@@ -1001,7 +1010,13 @@ class Step(ABC):
             message = f"{type(exc).__name__}: {exc}"
         finally:
             await asyncio.to_thread(self._stop_watching)
-        return {"kind": kind, "handle": self.handle, "cursor": self.cursor, "message": message}
+        return {
+            "kind": kind,
+            "handle": self.handle,
+            "cursor": self.cursor,
+            "message": message,
+            "unknown_for": unknown_for(self._unknown_since),
+        }
 
     async def _wait_only(self) -> tuple[str, str]:
         """Wait until there is something to do about the job, and return the kind and the message."""
@@ -1025,6 +1040,8 @@ class Step(ABC):
         """Attach to the job of an `event`. Nothing is asked."""
         last = LAST_LINES if event["cursor"] is None else None
         self.attach(event["handle"], event["cursor"], last=last)
+        if event["unknown_for"]:
+            self._unknown_since = time.monotonic() - event["unknown_for"]
         if event["kind"] == "ended":  # whatever the clock of this machine says, it came first
             self.options = replace(self.options, deadline=None)
         elif event["kind"] == "limit":

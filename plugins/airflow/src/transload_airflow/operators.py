@@ -49,7 +49,7 @@ from transload_airflow.retry_policy import for_policy
 from transload_airflow.runner import runner_for_tasks
 from transload_airflow.settings import default_deferrable, triggerer_on_same_machine
 from transload_airflow.step import AirflowStep, identity_in
-from transload_airflow.task_instance import HANDLES, dag_folder, keep, within_time_limit
+from transload_airflow.task_instance import dag_folder, within_time_limit
 from transload_airflow.templates import TemplateRules
 from transload_airflow.tries import identity_of, note_job
 from transload_airflow.values import (
@@ -412,6 +412,7 @@ class TransloadOperator(TemplateRules):
             "handle": handle,
             "cursor": None,
             "message": error,
+            "unknown_for": 0.0,
             "identity": [identity.run, identity.path],
         }
 
@@ -540,7 +541,7 @@ class TransloadOperator(TemplateRules):
         self._unpushed = {
             f"XCom {HANDLE_KEY!r}": partial(push, key=HANDLE_KEY, value=handle),
             f"XCom {key!r}": partial(push, key=key, value=look),
-            "task state": partial(keep, step.context, HANDLES, {self.key or "": handle}),
+            "task state": step.note,
         }
         self._push_where_to_look()
         self.log.info(f"job {handle}: {look}")

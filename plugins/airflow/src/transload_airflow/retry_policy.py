@@ -105,7 +105,9 @@ def _goes_on(error: BaseException | None, context: Mapping[str, Any]) -> bool:
     if not isinstance(error, (Detached, SchedulerUnavailable)):
         return False
     handle = getattr(error, "handle", None)
-    return handle is None or "://" not in handle or handle in kept(context, HANDLES).values()
+    if handle is None or "://" not in handle:
+        return True
+    return handle in [noted["handle"] for noted in kept(context, HANDLES).values()]
 
 
 def for_policy(raised: BaseException, policy: Any) -> BaseException:

@@ -109,6 +109,8 @@ class AppSensor(TemplateRules, sdk.BaseSensorOperator):
         """Go on after the triggerer has waited."""
         if event is None or event["kind"] != "ended":
             self.log.warning("the triggerer cannot wait for %s: poking in place", self.handle)
+            if event is not None and event["unknown_for"]:
+                self._unknown_since = time.time() - event["unknown_for"]
             return super().execute(context)
         step = self._new_step(context)
         step.attach_by(event)

@@ -27,7 +27,7 @@ from transload_airflow.adapter import HOST
 from transload_airflow.log_lines import log_line, log_line_in_pieces, write_about_job
 from transload_airflow.runner import runner_for_tasks
 from transload_airflow.settings import workers_share_a_machine
-from transload_airflow.task_instance import HANDLES, end_asked_for, kept, will_reattach
+from transload_airflow.task_instance import HANDLES, end_asked_for, keep, kept, will_reattach
 from transload_airflow.tries import asked_anew, retried, words_of
 
 if TYPE_CHECKING:
@@ -97,12 +97,12 @@ class AirflowStep(Step):
     ) -> None:
         self.context = context or {}
         tried = 0
-        hint = None
+        noted: Mapping[str, Any] = {}
         if launch is not None:
             tried = retried(self.context)
             if tried and workers_share_a_machine():
                 tried = _AFTER_A_LOSS
-            hint = kept(self.context, HANDLES).get(key or "")
+            noted = kept(self.context, HANDLES).get(key or "", {})
         super().__init__(
             launch,
             options,
@@ -110,9 +110,11 @@ class AirflowStep(Step):
             arguments=arguments,
             tried=tried,
             host_retries=getattr(self.context.get("task"), "retries", None),
-            hint=hint,
+            hint=noted.get("handle"),
+            hint_words=noted.get("words"),
         )
         self._identity = identity
+        self._key = key
         self._log = log
         self._on_status = on_status
 
@@ -133,6 +135,18 @@ class AirflowStep(Step):
         if found is Again.NO and rescheduled and kept.get("try") == now["try"]:
             return Again.SAME_TRY
         return found
+
+    def note(self) -> None:
+        """Have Airflow keep which job it is, and its words of the try that has submitted it.
+
+        Raises:
+            airflow.sdk.exceptions.AirflowRuntimeError: if Airflow refuses them.
+        """
+        if self.attached and self.handle == self.hint:
+            return
+        words = None if self.attached else self.words()
+        noted = {"handle": self.handle, "words": words}
+        keep(self.context, HANDLES, {self._key or "": noted})
 
     def asked(self) -> bool:
         """Tell whether somebody marked or cleared the task, or deleted its run."""

@@ -36,7 +36,11 @@ Somebody has cleared it, or a scheduler that takes it for abandoned begins it ag
 """
 
 HANDLES: Final = "transload.handles"
-"""Entry of the task state store with the handle of each of the task's jobs, by its key."""
+"""Entry of the task state store that has each of the task's jobs by its key.
+
+Of each job, it has the ``handle``, and the ``words`` of the try that has submitted it, or None if
+they are not known.
+"""
 
 
 # -- its names and places

@@ -20,6 +20,7 @@ class StepOptions(TypedDict, total=False):
     tried: int
     host_retries: int | None
     hint: str | None
+    hint_words: Mapping[str, Any] | None
 
 
 class PlainStep(Step):
