@@ -50,7 +50,7 @@ def ended(runner: Runner, handle: str) -> AppStatus:
 def job_id(runner: Runner, handle: str) -> str:
     """Return the id of an app's Slurm job."""
     found: Any = runner.scheduler("slurm")
-    job: str = found.apps.slurm_job(parse_app_handle(handle).app_id)
+    job: str = found.slurm_job(parse_app_handle(handle).app_id)
     return job
 
 

@@ -130,7 +130,7 @@ def test_jobs_watched_by_many_processes(
         far.run(shell_app("true"), "slurm", {"begin": "now+1hour"})
         for _ in range(WATCHED - PROCESSES)
     ]
-    far.scheduler("slurm").apps.connection.link().close()  # type: ignore[attr-defined]
+    far.scheduler("slurm").login_node.connection.link().close()  # type: ignore[attr-defined]
     start = [sys.executable, "-c", _WATCHER]
     watchers = [
         subprocess.Popen(

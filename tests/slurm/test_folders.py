@@ -251,7 +251,7 @@ def test_keep_days(runner: Runner, shell_app: ShellApp, slurm_dir: Path) -> None
 def test_damaged_record_hides_no_other(runner: Runner, shell_app: ShellApp, text: str) -> None:
     """A job with a damaged record is UNKNOWN, and all other jobs are listed. It can be deleted."""
     handle = runner.run(shell_app("true"), "slurm", app_id="good")
-    root = Path(runner.scheduler("slurm").apps.home)  # type: ignore[attr-defined]
+    root = Path(runner.scheduler("slurm").home)  # type: ignore[attr-defined]
     (root / "apps" / "bad").mkdir()
     (root / "apps" / "bad" / "record.json").write_text(text)
     states = {row.app_id: row.state for row in runner.list("slurm")}

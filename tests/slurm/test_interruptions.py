@@ -68,7 +68,7 @@ def _causes(status: Any, k: int = 0) -> list[str | None]:
 def _job(runner: Runner, handle: str) -> str:
     """Return the id of the Slurm job that runs an app now."""
     scheduler: Any = runner.scheduler("slurm")
-    found = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
+    found = scheduler.slurm_job(parse_app_handle(handle).app_id)
     assert found is not None
     return str(found)
 

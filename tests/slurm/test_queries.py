@@ -10,8 +10,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from transload.errors import SchedulerUnavailable
-from transload.schedulers import ListAppResponse
+from transload.errors import (
+    AppExists,
+    AppNotFound,
+    SchedulerUnavailable,
+    SubmitError,
+    TransloadError,
+    UnsupportedFeature,
+)
+from transload.schedulers import ListAppResponse, LogPage, LogQuery, Stream
 from transload.specs import AppState, Progress
 from transload_slurm import jobs, wire
 from transload_slurm.commands import Answer
@@ -197,12 +204,29 @@ def test_what_was_done_to_a_job_makes_a_query_under_way_worthless(
     assert found.state == "CANCELLED"
 
 
-def test_rows_that_travel_have_their_progress() -> None:
-    """A helper on a login node hands over how far each job is. Most report nothing."""
+def test_values_that_travel() -> None:
+    """What a helper on a login node is asked, and says, arrives as it was, whatever its names."""
     progress = Progress(0.5, 5, 10, at=1.0)
-    rows = [
-        ListAppResponse("a", AppState.RUNNING, progress=progress),
-        ListAppResponse("b", AppState.PENDING, created=2.0),
-    ]
-    sent = json.loads(json.dumps([wire.row_to_dict(row) for row in rows]))
-    assert [wire.row_from_dict(row) for row in sent] == rows
+    page = LogPage(["a\n", "b"], "1:2", complete=False, stamps=[(0, 1.5), (1, 2.5)], left=None)
+    for value in (
+        [ListAppResponse("a", AppState.RUNNING, progress=progress)],
+        {"dict": {"set": 1, "AppState": None}, "tuple": ("x", ["y"]), "": {"z", "y"}},
+        page,
+        LogQuery("main", 0, Stream.STDERR, since=1.0),
+    ):
+        assert wire.from_json(json.loads(json.dumps(wire.to_json(value)))) == value
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        SubmitError("not now", transient=True, lines=["why"]),
+        AppExists("here"),
+        AppNotFound("there"),
+        UnsupportedFeature("no mounts", "roles[0].mounts"),
+    ],
+)
+def test_errors_that_travel(error: TransloadError) -> None:
+    """An error of the scheduler on the login node is the same error here."""
+    found = wire.error_from_json(json.loads(json.dumps(wire.error_to_json(error))))
+    assert (type(found), str(found), vars(found)) == (type(error), str(error), vars(error))

@@ -44,7 +44,7 @@ def test_signal_reaches_the_program(
         lambda: all("up\n" in runner.log_lines(handle, "main", k) for k in range(replicas)), 60
     )
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
+    job = scheduler.slurm_job(parse_app_handle(handle).app_id)
     subprocess.run(["scancel", *way, "-s", sig, job], env=cluster.env, check=True)
     status = runner.wait(handle, timeout=30)
     assert status is not None

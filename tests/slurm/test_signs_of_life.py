@@ -89,7 +89,7 @@ def test_a_suspended_job_has_not_stalled(
     handle = runner.run(shell_app("echo up; exec sleep 300", stall_after=4.0), "slurm")
     eventually(lambda: list(runner.log_lines(handle, "main", 0)) == ["up\n"], 60)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
+    job = scheduler.slurm_job(parse_app_handle(handle).app_id)
     cluster.tool("scontrol", "suspend", job)
     eventually(lambda: _status(runner, handle).state is AppState.PENDING, 30)
     time.sleep(9)

@@ -322,7 +322,7 @@ def test_results_come_back(
         assert far.results(handle).value("loss") == 0.25
     with pytest.raises(AppNotFound):
         far.scheduler("slurm").results_store("nobody")
-    link = far.scheduler("slurm").apps.connection  # type: ignore[attr-defined]
+    link = far.scheduler("slurm").login_node.connection  # type: ignore[attr-defined]
     (login.home / "large").write_bytes(b"x" * (9 << 20))
     (login.home / "none").touch()
     store = RemoteStore(link, str(login.home))
@@ -529,13 +529,14 @@ def test_helpers_of_a_machine_share_what_slurm_says(
             connection.call("ping")
         (login.tools / "squeue").write_text(slow)
         (login.tools / "squeue").chmod(0o755)
-        made[0].call("describe", app_ids=ids)
+        made[0].call("describe", ids)
         for connection, app_id in zip(made, ids, strict=True):
-            found = connection.call("describe", app_ids=[app_id])[app_id]
-            assert "PENDING" in found["status"], found
+            found = connection.call("describe", [app_id])[app_id]
+            assert found.status.state is AppState.PENDING, found
         assert len(calls.read_text().splitlines()) == 1
-        made[3].call("cancel", app_id=ids[1])
-        assert "CANCELLED" in made[3].call("describe", app_ids=[ids[1]])[ids[1]]["status"]
+        made[3].call("cancel", [ids[1]])
+        found = made[3].call("describe", [ids[1]])[ids[1]]
+        assert found.status.state is AppState.CANCELLED
         # jobs of earlier tests are among them, as long as somebody may ask for them
         first, second = (set(re.findall(r"\d+", line)) for line in calls.read_text().splitlines())
         assert second <= first
@@ -614,7 +615,7 @@ def test_answer_of_a_submit_is_lost(
     """A job whose connection breaks after ``sbatch`` is found again, and there is one."""
     scheduler = far.scheduler("slurm")
     assert isinstance(scheduler, SlurmScheduler)
-    connection = scheduler.apps.connection  # type: ignore[union-attr]
+    connection = scheduler.login_node.connection  # type: ignore[union-attr]
     link = connection.link()
     real = link.call
 
@@ -646,7 +647,7 @@ def test_a_submit_that_insists_is_in_a_hurry(
     """
     monkeypatch.setattr(connection_module, "_PAUSE_S", (60.0, 60.0))
     scheduler = far.scheduler("slurm")
-    connection = scheduler.apps.connection  # type: ignore[attr-defined]
+    connection = scheduler.login_node.connection  # type: ignore[attr-defined]
     link = connection.link()
 
     def cut(*_args: Any, **_more: Any) -> Any:

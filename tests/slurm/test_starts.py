@@ -27,7 +27,7 @@ def ended(runner: Runner, handle: str, timeout: float = 100) -> AppStatus:
 def job_of(runner: Runner, handle: str) -> str:
     """Return the id of an app's Slurm job."""
     scheduler: Any = runner.scheduler("slurm")
-    job: str = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
+    job: str = scheduler.slurm_job(parse_app_handle(handle).app_id)
     return job
 
 

@@ -16,6 +16,7 @@ import pytest
 from transload.errors import SubmitError
 from transload.runner import Runner
 from transload.specs import AppDef, AppState, RetryPolicy, parse_app_handle
+from transload_slurm import remote
 from transload_slurm.job import agent
 from transload_slurm.job.starts import Start
 
@@ -184,9 +185,9 @@ def test_submit_that_gave_up_is_withdrawn(
     """
     monkeypatch.setattr("transload_slurm.remote._SUBMIT_S", 1.0)
     monkeypatch.setattr("transload_slurm.remote._AGAIN_S", 1.0)
-    monkeypatch.setattr("transload_slurm.remote._WITHDRAW_S", 0.5)
+    monkeypatch.setitem(remote._SECONDS, "withdraw", 0.5)
     scheduler = far.scheduler("slurm")
-    connection = scheduler.apps.connection  # type: ignore[attr-defined]
+    connection = scheduler.login_node.connection  # type: ignore[attr-defined]
     pid = connection.link().hello["pid"]
     ran = tmp_path / "ran"
     os.kill(pid, signal.SIGSTOP)
@@ -213,16 +214,16 @@ def test_sbatch_that_answers_too_late_is_taken_back(
     """What Slurm took after its submitter had given up is ended, and its id is free."""
     monkeypatch.setattr("transload_slurm.remote._SUBMIT_S", 1.0)
     monkeypatch.setattr("transload_slurm.remote._AGAIN_S", 1.0)
-    monkeypatch.setattr("transload_slurm.remote._WITHDRAW_S", 0.0)  # nobody could be reached
+    monkeypatch.setitem(remote._SECONDS, "withdraw", 0.0)  # nobody could be reached
     ran, slow = tmp_path / "ran", login.tools / "sbatch"
     slow.write_text('#!/bin/sh\nsleep 4\nexec /usr/bin/sbatch --begin=now+5 "$@"\n')
     slow.chmod(0o755)
     try:
         with pytest.raises(SubmitError, match="it will not be any more"):
             far.run(shell_app(f"echo once >> {ran}"), "slurm", app_id="later")
-        connection = far.scheduler("slurm").apps.connection  # type: ignore[attr-defined]
+        connection = far.scheduler("slurm").login_node.connection  # type: ignore[attr-defined]
         deadline = time.monotonic() + 60
-        while any(row["app_id"] == "later" for row in connection.call("list")):
+        while any(row.app_id == "later" for row in connection.call("list")):
             assert time.monotonic() < deadline
             time.sleep(0.1)
     finally:

@@ -136,7 +136,7 @@ def test_requeue_beyond_the_retries_is_final(
     app, replicas = pair(shell_app, "echo $TRANSLOAD_RETRY; sleep 200", max_retries=1)
     handle = runner.run(app, "slurm")
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
+    job = scheduler.slurm_job(parse_app_handle(handle).app_id)
 
     def said(word: str) -> bool:
         return bool(runner.status(handle)) and all(
@@ -165,7 +165,7 @@ def test_requeue_within_the_retries(
     app, replicas = pair(shell_app, command, max_retries=1)
     handle = runner.run(app, "slurm")
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
+    job = scheduler.slurm_job(parse_app_handle(handle).app_id)
     eventually(lambda: all("0\n" in runner.log_lines(handle, *who) for who in replicas), 60)
     subprocess.run(["scontrol", "requeue", job], env=cluster.env, check=True)
     status = ended(runner, handle)
@@ -188,7 +188,7 @@ def test_clock_of_the_client_is_behind(
         shell_app("echo $TRANSLOAD_RETRY; test $TRANSLOAD_RETRY -gt 0 || sleep 200", max_retries=2),
         "slurm",
     )
-    job = _scheduler(runner).apps.slurm_job(parse_app_handle(handle).app_id)
+    job = _scheduler(runner).slurm_job(parse_app_handle(handle).app_id)
     eventually(lambda: lines(runner, handle) == ["0\n"], 60)
     subprocess.run(["scontrol", "requeue", str(job)], env=cluster.env, check=True)
     eventually(lambda: (s := runner.status(handle)) and s.is_terminal(), 40)
@@ -375,8 +375,8 @@ def test_job_that_the_controller_has_forgotten(
     good = runner.run(shell_app("true"), "slurm")
     bad = runner.run(shell_app("echo up; sleep 200", num_replicas=2), "slurm")
     eventually(lambda: lines(runner, bad), 30)
-    apps = _scheduler(runner).apps
-    jobs = {handle: apps.slurm_job(parse_app_handle(handle).app_id) for handle in (good, bad)}
+    scheduler = _scheduler(runner)
+    jobs = {handle: scheduler.slurm_job(parse_app_handle(handle).app_id) for handle in (good, bad)}
     cluster.reconfigure(MinJobAge="2")
     try:
         cluster.tool("scancel", jobs[bad])
@@ -486,17 +486,17 @@ def test_watching_many_is_one_query(
     watch = scheduler.watch(changes.add)
     assert watch is not None
     watch.update([parse_app_handle(handle).app_id for handle in handles])
-    scheduler.apps.jobs.queries = 0
+    scheduler.jobs.queries = 0
     deadline = time.monotonic() + 6
     while time.monotonic() < deadline:
         changes.wait(deadline - time.monotonic())
     watch.close()
-    assert 1 <= scheduler.apps.jobs.queries <= 8
-    scheduler.apps.jobs.queries = 0
+    assert 1 <= scheduler.jobs.queries <= 8
+    scheduler.jobs.queries = 0
     with ThreadPoolExecutor(100) as pool:
         found = list(pool.map(runner.status, handles * 60))
     assert {status.state for status in found if status} == {AppState.PENDING}
-    assert (len(found), scheduler.apps.jobs.queries <= 20) == (300, True)
+    assert (len(found), scheduler.jobs.queries <= 20) == (300, True)
 
 
 @pytest.mark.slow
@@ -517,9 +517,9 @@ def test_job_that_only_the_accounting_knows(
         second.name = "second"
         pair = AppDef("pair", [first, second])
         handles["pair"] = runner.run(pair, "slurm")
-        apps = _scheduler(runner).apps
+        scheduler = _scheduler(runner)
         jobs = {
-            name: apps.slurm_job(parse_app_handle(handle).app_id)
+            name: scheduler.slurm_job(parse_app_handle(handle).app_id)
             for name, handle in handles.items()
         }
         eventually(lambda: lines(runner, handles["cancelled"]), 60)
@@ -565,7 +565,7 @@ def test_database_is_away_and_comes_back(
     with Runner("tests") as runner:
         handle = runner.run(shell_app("exit 3"), "slurm")
         assert ended(runner, handle).state is AppState.FAILED
-        job = _scheduler(runner).apps.slurm_job(parse_app_handle(handle).app_id)
+        job = _scheduler(runner).slurm_job(parse_app_handle(handle).app_id)
         known = ("sacct", "-n", "-X", "-o", "State", "-j", job or "")
         eventually(lambda: accounting_cluster.tool(*known).strip() == "FAILED", 60)
         eventually(
@@ -601,7 +601,7 @@ def test_account_and_qos(
     with Runner("tests") as runner:
         handle = runner.run(shell_app("true"), "slurm", {"account": "physics", "qos": "high"})
         assert ended(runner, handle).state is AppState.SUCCEEDED
-        job = _scheduler(runner).apps.slurm_job(parse_app_handle(handle).app_id)
+        job = _scheduler(runner).slurm_job(parse_app_handle(handle).app_id)
         told = ("sacct", "-n", "-P", "-X", "-o", "Account,QOS", "-j", job or "")
         eventually(lambda: accounting_cluster.tool(*told).strip() == "physics|high", 60)
         for cfg, complaint in (

@@ -76,7 +76,7 @@ def test_full_disk_is_waited_for(
     go.touch()
     eventually(lambda: done.exists() and done.read_text() == "x\nx\n", 30)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
+    job = scheduler.slurm_job(parse_app_handle(handle).app_id)
     # the wrapper has tried to write, and goes on trying
     eventually(lambda: "No space" in _trace(job), 30)
     filler.unlink()
@@ -176,7 +176,7 @@ def test_component_is_cancelled(
     handle = runner.run(AppDef("pair", roles), "slurm")
     eventually(lambda: all(list(runner.log_lines(handle, role.name, 0)) for role in roles), 60)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
+    job = scheduler.slurm_job(parse_app_handle(handle).app_id)
     subprocess.run(["scancel", f"{job}+1"], env=cluster.env, check=True)
     status = runner.wait(handle, timeout=60)
     assert status is not None
@@ -240,7 +240,7 @@ def test_suspended_job_says_so(
 
     eventually(lambda: len(processes()) == 2, 30)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
+    job = scheduler.slurm_job(parse_app_handle(handle).app_id)
     subprocess.run(["scontrol", "suspend", job], env=cluster.env, check=True)
     status = eventually(
         lambda: (s := runner.status(handle)) and s.state is AppState.PENDING and s, 30
@@ -261,7 +261,7 @@ def test_renamed_job_is_still_the_app(
     handle = runner.run(shell_app("echo up; sleep 300"), "slurm")
     eventually(lambda: list(runner.log_lines(handle, "main")), 30)
     scheduler: Any = runner.scheduler("slurm")
-    job = scheduler.apps.slurm_job(parse_app_handle(handle).app_id)
+    job = scheduler.slurm_job(parse_app_handle(handle).app_id)
     subprocess.run(
         ["scontrol", "update", f"jobid={job}", "JobName=mine"], env=cluster.env, check=True
     )

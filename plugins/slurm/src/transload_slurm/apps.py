@@ -16,6 +16,7 @@ from transload.keeper.rules import cancelled_for
 from transload.schedulers.api import (
     ExecCommand,
     Submission,
+    Watch,
     cancel_each,
     check_replica,
 )
@@ -86,12 +87,6 @@ class Apps(FolderScheduler):
         self._doubted: dict[str, float] = {}
         self._seen: dict[str, tuple[dict[str, Any] | None, float]] = {}
 
-    where: Final = "this machine's Slurm"
-
-    def place(self, folder: str) -> str:
-        """Return a ``job_dir`` as it is on the cluster."""
-        return os.path.abspath(os.path.expanduser(folder))
-
     def convert(self, app: AppDef, opts: SlurmOptions) -> SlurmRequest:
         """Return the request for ``app``. Pure."""
         return convert(app, opts)
@@ -100,7 +95,11 @@ class Apps(FolderScheduler):
         """Return the id of a job in Slurm, once it has one."""
         return slurm_job(self.home, app_id)
 
-    def submit(
+    def submit(self, request: SlurmRequest, app_id: str, submission: Submission) -> bool:
+        """Submit a job, or reattach to it, as `submit_once` does."""
+        return self.submit_once(request, app_id, submission)
+
+    def submit_once(
         self,
         request: SlurmRequest,
         app_id: str,
@@ -394,7 +393,7 @@ class Apps(FolderScheduler):
         # a submitter that died before it reached Slurm leaves a folder, but no job
         return self._without_asking(app_id, record) != (None, None)
 
-    def watch(self, changed: Callable[[Collection[str]], object]) -> SlurmWatch:
+    def watch(self, changed: Callable[[Collection[str]], object]) -> Watch:
         """Return a new watch."""
         return SlurmWatch(self._places, self._words, changed)
 
@@ -509,9 +508,15 @@ class Apps(FolderScheduler):
     def exec_command(
         self, app_id: str, role: str, k: int, command: Sequence[str], *, terminal: bool
     ) -> ExecCommand:
-        """Return how to run a command where a replica runs."""
-        argv = self._running(app_id, role, k).command(k, command, terminal=terminal)
+        """Return how to run a command on a replica's node, by a step of its Slurm job."""
+        argv = self.step_beside(app_id, role, k, command, terminal=terminal)
         return ExecCommand(argv, commands.environment(os.environ))
+
+    def step_beside(
+        self, app_id: str, role: str, k: int, command: Sequence[str], *, terminal: bool
+    ) -> Sequence[str]:
+        """Return the command line of this machine that runs a command where a replica runs."""
+        return self._running(app_id, role, k).command(k, command, terminal=terminal)
 
     def _running(self, app_id: str, role: str, k: int) -> RunningRole:
         """Return the role of a replica of a job that runs."""

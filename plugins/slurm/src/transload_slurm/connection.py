@@ -14,59 +14,36 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from typing import IO, Any, Final, TypedDict, Unpack
+from typing import IO, Any, Final
 
 from transload.errors import SchedulerUnavailable
+from transload.schedulers.cancelling import asker
 from transload_slurm import ssh
 from transload_slurm.pack import packed
-from transload_slurm.wire import HELLO, SILENCE_S, Channel, Message, clock, error_from_dict
+from transload_slurm.wire import (
+    HELLO,
+    SILENCE_S,
+    Channel,
+    Message,
+    clock,
+    error_from_json,
+    from_json,
+    to_json,
+)
 
 _PAUSE_S: Final = (0.5, 30.0)
 _HELLO_S: Final = 40.0
 _BEAT_S: Final = 10.0
 _END_S: Final = 3.0
 
+ANSWER_S: Final = 60.0
+"""Seconds for an answer, where nobody says another number."""
+
 THREAD: Final = "transload-slurm-ssh"
 """Begins the names of the threads of a connection."""
-
-
-class Arguments(TypedDict, total=False):
-    """The arguments of the helper's methods. An object is sent as JSON."""
-
-    app_id: str
-    app_ids: list[str]
-    dry_run: bool
-    entries: Sequence[Any]
-    folder: str
-    k: int
-    last: bool
-    listed: str | None
-    listener: int
-    mark: str
-    max_size: int | None
-    name: str
-    names: list[str]
-    now: float | None
-    offset: int
-    older_than: float | None
-    path: str
-    prefix: str
-    query: Message
-    replicas: Sequence[Any]
-    request: Message
-    role: str
-    size: int
-    start: str
-    submission: Message
-    terminal: bool
-    until: float
-    upload: str
-    variables: dict[str, str]
-    who: str
-    words: list[str]
 
 
 class InDoubt(SchedulerUnavailable):
@@ -137,23 +114,17 @@ class Connection:
             self.opened += 1
             return self._link
 
-    def call(
-        self,
-        method: str,
-        timeout: float = 60.0,
-        payload: bytes = b"",
-        **arguments: Unpack[Arguments],
-    ) -> Any:
-        """Ask the helper. If the connection breaks, ask once more what is safe to ask twice.
+    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Call a method on the login node. If the connection breaks, call it once more.
 
         Raises:
             SchedulerUnavailable: if there is no connection, or no answer.
-            TransloadError: whatever the helper's scheduler raised.
+            TransloadError: whatever the method raised.
         """
         try:
-            return self.link().call(method, timeout, payload, **arguments)
+            return self.link().call(method, *arguments, **named)
         except Lost:
-            return self.link().call(method, timeout, payload, **arguments)
+            return self.link().call(method, *arguments, **named)
 
     def close(self, user: object = None) -> None:
         """Let the connection go, once nobody else uses it. A user may close it more than once."""
@@ -207,7 +178,7 @@ class Link:
         self.host = host
         self.lost = threading.Event()
         self._numbers = itertools.count(1)
-        self._pending: dict[int, Future[tuple[Any, bytes]]] = {}
+        self._pending: dict[int, Future[tuple[Message, bytes]]] = {}
         self._listeners: dict[int, Callable[[Message], None]] = {}
         self._lock = threading.Lock()
         self._pid = os.getpid()
@@ -296,36 +267,51 @@ class Link:
         """Return what the helper's clock shows in so many seconds from now, or a little less."""
         return float(self.hello["clock"]) + clock() - self._met + seconds
 
-    def call(
-        self, method: str, timeout: float, payload: bytes = b"", **arguments: Unpack[Arguments]
-    ) -> Any:
-        """Ask the helper and return its answer. An answer with bytes is ``(answer, bytes)``.
+    def call(self, method: str, *arguments: Any, timeout: float = ANSWER_S, **named: Any) -> Any:
+        """Call a method of the helper, or of the scheduler on the login node.
+
+        Args:
+            method: its name.
+            arguments: its arguments, of the kinds that `wire.to_json` knows.
+            timeout: seconds.
+            named: arguments by name, likewise. A ``payload`` is bytes.
 
         Raises:
             Lost: if the connection breaks meanwhile.
             InDoubt: if there is no answer in time.
-            TransloadError: whatever the helper's scheduler raised.
+            TransloadError: whatever the method raised.
         """
-        result, data = self.answer(self.ask(method, payload, **arguments), timeout)
-        return (result, data) if data else result
+        return self.answer(self.ask(method, *arguments, **named), timeout)
 
-    def answer(self, asked: Future[tuple[Any, bytes]], timeout: float) -> tuple[Any, bytes]:
+    def answer(self, asked: Future[tuple[Message, bytes]], timeout: float) -> Any:
         """Return the answer of `ask`. The errors are those of `call`."""
         try:
-            return asked.result(timeout)
+            message, payload = asked.result(timeout)
         except FutureTimeout as exc:
             raise InDoubt(f"ssh {self.host}: no answer within {timeout:g} s") from exc
+        if "error" in message:
+            raise error_from_json(message["error"])
+        if message["is_bytes"]:
+            return payload
+        return from_json(message["result"])
 
     def ask(
-        self, method: str, payload: bytes = b"", **arguments: Unpack[Arguments]
-    ) -> Future[tuple[Any, bytes]]:
-        """Ask the helper without waiting, and return the future of its answer."""
+        self, method: str, *arguments: Any, payload: bytes = b"", **named: Any
+    ) -> Future[tuple[Message, bytes]]:
+        """Call a method as `call` does, without waiting, and return the future of its answer."""
         number = next(self._numbers)
-        answer: Future[tuple[Any, bytes]] = Future()
+        answer: Future[tuple[Message, bytes]] = Future()
         with self._lock:
             self._pending[number] = answer
+        message = {
+            "id": number,
+            "method": method,
+            "arguments": to_json(arguments),
+            "named": to_json(named),
+            "asker": asker(),
+        }
         try:
-            self._channel.send({"id": number, "method": method, "arguments": arguments}, payload)
+            self._channel.send(message, payload)
         except OSError:
             self._lose("")
         if self.lost.is_set():
@@ -360,10 +346,8 @@ class Link:
                     continue
                 with self._lock:
                     answer = self._pending.pop(message.get("id", 0), None)
-                if answer is not None and "error" in message:
-                    answer.set_exception(error_from_dict(message["error"]))
-                elif answer is not None:
-                    answer.set_result((message.get("result"), payload))
+                if answer is not None:
+                    answer.set_result((message, payload))
         except (OSError, ValueError) as exc:
             why = str(exc)
         self._lose(why)

@@ -65,7 +65,8 @@ class RoleRequest:
         env: its environment, likewise.
         cwd: working directory, which is also the root of the image, or None for the copy of the
             workspace.
-        workspace: what is copied, or None for nothing.
+        workspace: what is copied, or the list of it where it was sent (`Blobs`), or None for
+            nothing.
         num_replicas: see `transload.specs.Role`.
         min_replicas: likewise.
         max_retries: likewise.
@@ -94,7 +95,7 @@ class RoleRequest:
     args: list[str]
     env: dict[str, str]
     cwd: str | None
-    workspace: Workspace | None
+    workspace: Workspace | str | None
     num_replicas: int
     min_replicas: int | None
     max_retries: int

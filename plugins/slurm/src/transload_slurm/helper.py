@@ -11,16 +11,19 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from transload.errors import SchedulerUnavailable, SubmitError, TransloadError
 from transload.runtime import untrusted
+from transload.runtime.tracking import LocalStore
+from transload.schedulers.api import Submission, Watch
 from transload.schedulers.cancelling import cancelling_for
 from transload_slurm import wire
 from transload_slurm.apps import Apps
 from transload_slurm.blobs import Blobs
-from transload_slurm.watch import SlurmWatch
+from transload_slurm.convert import RoleRequest, SlurmRequest
 
 _PER_MINUTE: Final = 12  # a login node has many users
 _END_S: Final = 60.0
@@ -40,7 +43,7 @@ class Helper:
         self._channel = channel
         self._blobs = Blobs(root)
         self._apps = Apps(root, _PER_MINUTE, self._blobs)
-        self._watches: dict[int, SlurmWatch] = {}
+        self._watches: dict[int, Watch] = {}
         self._busy = 0
         self._lock = threading.Lock()
         self.heard = time.monotonic()
@@ -60,34 +63,44 @@ class Helper:
             time.sleep(0.05)
 
     def _answer(self, message: dict[str, Any], payload: bytes) -> None:
-        answer: dict[str, Any] = {"id": message["id"]}
+        answer: dict[str, Any] = {"id": message["id"], "is_bytes": False}
         data = b""
         try:
-            more = {"payload": payload} if payload else {}
-            result = getattr(self, f"do_{message['method']}")(**message["arguments"], **more)
+            result = self._called(message, payload)
+            answer["is_bytes"] = isinstance(result, bytes)
             if isinstance(result, bytes):
-                answer["result"], data = len(result), result
+                data = result
             else:
-                answer["result"] = result
+                answer["result"] = wire.to_json(result)
         except TransloadError as exc:
-            answer["error"] = wire.error_to_dict(exc)
+            answer["error"] = wire.error_to_json(exc)
         except Exception as exc:
-            answer["error"] = wire.error_to_dict(
-                SchedulerUnavailable(f"on {os.uname().nodename}: {exc!r}")
-            )
+            failed = SchedulerUnavailable(f"on {os.uname().nodename}: {exc!r}")
+            answer["error"] = wire.error_to_json(failed)
         finally:
             with self._lock:
                 self._busy -= 1
         with contextlib.suppress(OSError):
             self._channel.send(answer, data)
 
-    # -- what can be asked
+    def _called(self, message: dict[str, Any], payload: bytes) -> Any:
+        """Call what a message asks for: a method of ours, or else of the scheduler."""
+        method = getattr(self, f"do_{message['method']}", None)
+        if method is None:
+            method = getattr(self._apps, message["method"])
+        named = wire.from_json(message["named"])
+        if payload:
+            named["payload"] = payload
+        with cancelling_for(message["asker"]):
+            return method(*wire.from_json(message["arguments"]), **named)
+
+    # -- what can be asked, besides the methods of the scheduler
 
     def do_ping(self) -> None:
         """Tell that we are here."""
 
     def do_submit(
-        self, app_id: str, mark: str, request: Any, submission: Any, until: float
+        self, request: SlurmRequest, app_id: str, given: Submission, mark: str, until: float
     ) -> bool:
         """Submit a job, unless its submitter has given up by now, as this machine's clock says.
 
@@ -101,92 +114,17 @@ class Helper:
                 )
 
         check()
-        given = wire.submission_from_dict(submission)
-        asked = wire.request_from_dict(request, submission["tracker_base"])
-        return self._apps.submit(asked, app_id, given, mark, check)
-
-    def do_withdraw(self, app_id: str, mark: str) -> None:
-        """Take back a submit whose submitter does not want it any more."""
-        self._apps.withdraw(app_id, mark)
-
-    def do_describe(self, app_ids: list[str]) -> dict[str, Any]:
-        """Tell what is known of jobs."""
-        found = self._apps.describe(app_ids)
-        return {
-            app_id: None if each is None else wire.description_to_dict(each)
-            for app_id, each in found.items()
-        }
-
-    def do_chain(self, prefix: str) -> list[Any]:
-        """Return number and description of each job of a chain."""
-        return [
-            [number, None if each is None else wire.description_to_dict(each)]
-            for number, each in self._apps.chain(prefix)
-        ]
-
-    def do_checkpoints(self, app_id: str) -> list[Any]:
-        """Return the folders of checkpoints of a job."""
-        found = self._apps.checkpoints(app_id)
-        return [[each.role, each.path, each.size, each.changed] for each in found]
-
-    def do_missing_packages(self, names: list[str]) -> list[str]:
-        """Return those of these files, beside the jobs, that are not there."""
-        return self._apps.missing_packages(names)
+        request = _at_home(request, given.tracker_base)
+        base = given.tracker_base and os.path.expanduser(given.tracker_base)
+        # of the environment a job gets the allow-list, as it is on the login node
+        given = replace(given, tracker_base=base, inherit_env=False)
+        return self._apps.submit_once(request, app_id, given, mark, check)
 
     def do_lay_packages(self, listed: str) -> None:
         """Put the files of this list, which were sent, beside the jobs."""
         with tempfile.TemporaryDirectory(prefix="transload-") as made:
             self._blobs.lay(listed, f"{made}/files")
             self._apps.lay_packages(f"{made}/files")
-
-    def do_prefetch(self, words: list[str], variables: dict[str, str]) -> None:
-        """Have uv fetch packages into its cache."""
-        self._apps.prefetch(words, variables)
-
-    def do_list(self) -> list[Any]:
-        """Return the rows of `Apps.list`."""
-        return [wire.row_to_dict(row) for row in self._apps.list()]
-
-    def do_existed(self, app_id: str) -> bool:
-        """Tell whether a job is, or was, here."""
-        return self._apps.existed(app_id)
-
-    def do_cancel(self, app_ids: list[str], who: str) -> list[str]:
-        """Cancel jobs, and return those that there are."""
-        with cancelling_for(who):
-            return sorted(self._apps.cancel(app_ids))
-
-    def do_signal(self, app_id: str, replicas: list[Any], name: str) -> None:
-        """Send a signal to replicas."""
-        self._apps.signal(app_id, [(role, k) for role, k in replicas], name)
-
-    def do_exec_command(
-        self, app_id: str, role: str, k: int, words: list[str], terminal: bool
-    ) -> list[str]:
-        """Return the command line that runs a command where a replica runs."""
-        return list(self._apps.exec_command(app_id, role, k, words, terminal=terminal).argv)
-
-    def do_delete(self, app_id: str) -> bool:
-        """Delete a job."""
-        return self._apps.delete(app_id)
-
-    def do_prune(
-        self,
-        older_than: float | None,
-        max_size: int | None,
-        now: float | None,
-        dry_run: bool,
-    ) -> list[str]:
-        """Delete jobs that have ended, and files of workspaces that nobody has used for long."""
-        return list(self._apps.prune(older_than, max_size, now, dry_run=dry_run))
-
-    def do_diagnose(self) -> list[Any]:
-        """Look whether Slurm can be used from here."""
-        return [list(check) for check in self._apps.diagnose()]
-
-    def do_log(self, app_id: str, query: dict[str, Any]) -> dict[str, Any]:
-        """Return a page of a log."""
-        return wire.page_to_dict(self._apps.log_read(app_id, wire.query_from_dict(query)))
 
     def do_want(self, entries: Any) -> Any:
         """Keep the list of a workspace, and tell which files are missing."""
@@ -196,31 +134,20 @@ class Helper:
         """Store a piece of a file."""
         self._blobs.put(name, payload, offset, last, upload)
 
-    def do_entries(self, folder: str) -> list[Any]:
-        """List a folder.
+    def do_entries(self, base: str, folder: str) -> list[Any]:
+        """List a folder below a base."""
+        return LocalStore(base).entries(folder)
 
-        Returns:
-            For each entry its name, and whether it is a folder.
-        """
-        found = []
-        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as listing:
-            for entry in listing:
-                found.append([entry.name, entry.is_dir(follow_symlinks=False)])
-        return found
+    def do_is_missing(self, base: str) -> bool:
+        """Tell whether there is no such folder."""
+        return LocalStore(base).is_missing()
 
-    def do_is_folder(self, path: str) -> bool:
-        """Tell whether there is a folder."""
-        return os.path.isdir(path)
-
-    def do_walk(self, folder: str, start: str) -> list[Any]:
+    def do_walk(self, base: str, folder: str) -> tuple[list[str], dict[str, str]]:
         """List the files below a folder, and what was refused."""
-        try:
-            return list(untrusted.walk(folder, start))
-        except OSError as exc:
-            return [[], {start: untrusted.reason_of(exc)}]
+        return LocalStore(base).walk(folder)
 
     def do_read(
-        self, folder: str, path: str, offset: int = 0, size: int = -1
+        self, base: str, path: str, offset: int, size: int
     ) -> bytes | dict[str, Any] | None:
         """Return a piece of a job's file.
 
@@ -228,7 +155,7 @@ class Helper:
             None if there is no such file, and a dict with the reason if it cannot be read.
         """
         try:
-            with open(untrusted.open_file(folder, path), "rb") as file:
+            with open(untrusted.open_file(base, path), "rb") as file:
                 file.seek(offset)
                 return file.read(size) or b""
         except FileNotFoundError:
@@ -253,6 +180,57 @@ class Helper:
     def _report(self, listener: int, changed: Collection[str]) -> None:
         with contextlib.suppress(OSError):  # who asked is gone, and this process ends soon
             self._channel.send({"listener": listener, "changed": list(changed)})
+
+
+def _at_home(request: SlurmRequest, tracker_base: str | None) -> SlurmRequest:
+    """Return a request with paths in the user's home made absolute, since here it is known.
+
+    Args:
+        request: the request.
+        tracker_base: where the job reports, as it was sent. Arguments, variables and options may
+            have it anywhere in their text.
+    """
+    return replace(
+        request,
+        roles=[_role_at_home(role, tracker_base) for role in request.roles],
+        python=os.path.expanduser(request.python),
+        job_dir=request.job_dir and os.path.expanduser(request.job_dir),
+        checkpoint_base=request.checkpoint_base and os.path.expanduser(request.checkpoint_base),
+    )
+
+
+def _role_at_home(role: RoleRequest, tracker_base: str | None) -> RoleRequest:
+    own = [folder for folder in (tracker_base, role.checkpoints, role.packages) if folder]
+    return replace(
+        role,
+        entrypoint=_with_absolute(own, role.entrypoint),
+        args=[_with_absolute(own, text) for text in role.args],
+        sbatch=[_with_absolute(own, text) for text in role.sbatch],
+        srun=[_with_absolute(own, text) for text in role.srun],
+        env={
+            name: _with_absolute(own, _at_home_if_ours(name, value))
+            for name, value in role.env.items()
+        },
+        cwd=role.cwd and os.path.expanduser(role.cwd),
+        checkpoints=role.checkpoints and os.path.expanduser(role.checkpoints),
+        image=os.path.expanduser(role.image),
+        packages=os.path.expanduser(role.packages),
+    )
+
+
+def _with_absolute(folders: Sequence[str], text: str) -> str:
+    """Return a text in which these folders of a job are absolute. They have its id or name."""
+    for folder in folders:
+        if folder.startswith("~"):
+            text = text.replace(folder, os.path.expanduser(folder))
+    return text
+
+
+def _at_home_if_ours(name: str, value: str) -> str:
+    """Return the value of a variable, with ``~/`` in one of ours replaced by the home folder."""
+    if name.startswith("TRANSLOAD_") and value.startswith("~/"):
+        return os.path.expanduser(value)
+    return value
 
 
 def _tools() -> None:

@@ -22,14 +22,15 @@ from transload_slurm import __version__
 from transload_slurm.job import OF_THE_CORE
 
 _ROOT: Final = "transload_slurm.helper"
-_WHOLE: Final = ("transload.specs", "transload_slurm.job")
+_WHOLE: Final = ("transload.runtime.tracking", "transload.specs", "transload_slurm.job")
 """Packages whose modules are imported when they are used, so that all of them are packed."""
 _LEFT_OUT: Final = (
+    "transload.runtime.tracking.fsspec_store",
     "transload.specs.values",
     "transload.specs.settings",
     "transload_slurm.options",
 )
-"""Modules that read what a user gives. That happens before, by a newer Python."""
+"""Modules that no login node needs, as those that read what a user gives by a newer Python."""
 _UNCHANGED: Final = (
     "transload_slurm.job.",
     *(f"transload.{module}" for module in OF_THE_CORE),

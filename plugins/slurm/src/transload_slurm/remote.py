@@ -1,30 +1,20 @@
-"""Ask for the jobs of a cluster behind ssh through a connection, as `Apps` does on this machine."""
+"""Call the scheduler on the login node of a cluster behind ssh, through a connection."""
 
 from __future__ import annotations
 
 import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
-from transload.errors import AppNotFound, SchedulerUnavailable, SubmitError
+from transload.errors import SchedulerUnavailable, SubmitError
 from transload.runtime.progress_lines import progress
-from transload.runtime.tracking import local_path
-from transload.schedulers.api import (
-    AppDescription,
-    CheckpointFolder,
-    ExecCommand,
-    ListAppResponse,
-    LogPage,
-    LogQuery,
-    Submission,
-    Watch,
-)
-from transload.schedulers.cancelling import asker
+from transload.schedulers.api import Submission, Watch
 from transload.schedulers.changes import Feeder
 from transload.specs import Workspace
-from transload_slurm import blobs, ssh, wire
-from transload_slurm.connection import THREAD, Connection, InDoubt, Link, shared
+from transload_slurm import blobs, ssh
+from transload_slurm.connection import ANSWER_S, THREAD, Connection, InDoubt, Link, shared
 from transload_slurm.convert import SlurmRequest
 from transload_slurm.diagnose import Check
 from transload_slurm.results import RemoteStore
@@ -32,15 +22,21 @@ from transload_slurm.results import RemoteStore
 _SUBMIT_S: Final = 180.0
 _AGAIN_S: Final = 60.0
 _SOON_S: Final = 2.0
-_WITHDRAW_S: Final = 10.0
-_DELETE_S: Final = 200.0
-_INSIDE_S: Final = 150.0
 _AHEAD: Final = 16
-_PREFETCH_S: Final = 1800.0
+_SECONDS: Final = {
+    "delete": 200.0,
+    "diagnose": 200.0,
+    "prefetch": 1800.0,
+    "prune": 200.0,
+    "signal": 150.0,
+    "step_beside": 150.0,
+    "withdraw": 10.0,
+}
+"""Method → for how long its answer is waited for. The others have `ANSWER_S`."""
 
 
-class RemoteApps:
-    """Does what `Apps` does, on a login node.
+class LoginNode:
+    """A login node of a cluster behind ssh, where `Apps` has the same methods as here.
 
     Args:
         host: the login node, as ssh knows it.
@@ -48,14 +44,18 @@ class RemoteApps:
         python: the Python there.
     """
 
-    def __init__(self, host: str, root: str, python: str = "python3") -> None:
-        self.home = root
-        self.where = f"ssh {host}"
+    def __init__(self, host: str, root: str, python: str) -> None:
+        self.host = host
         self.connection = shared(ssh.check_host(host), root, python, user=self)
 
-    def place(self, folder: str) -> str:
-        """Return a ``job_dir`` as it is on the cluster."""
-        return folder
+    def call(self, method: str, *arguments: Any, **named: Any) -> Any:
+        """Call a method of `Apps` there, with its errors.
+
+        Raises:
+            SchedulerUnavailable: if the login node cannot be reached, or does not answer.
+        """
+        seconds = _SECONDS.get(method, ANSWER_S)
+        return self.connection.call(method, *arguments, timeout=seconds, **named)
 
     def close(self) -> None:
         """Let the connection go."""
@@ -78,22 +78,21 @@ class RemoteApps:
         while True:
             try:
                 link = self.connection.link(_SOON_S) if sent else self.connection.link()
-                travels = wire.request_to_dict(
-                    request, [_bring(link, role.workspace) for role in request.roles]
-                )
-                secret = wire.submission_to_dict(given)
+                roles = [
+                    replace(role, workspace=_bring(link, role.workspace)) for role in request.roles
+                ]
                 if not sent:
                     sent = True
                     give_up = time.monotonic() + _SUBMIT_S + _AGAIN_S
                 left = max(0.0, give_up - time.monotonic())
                 made = link.call(
                     "submit",
-                    min(left, _SUBMIT_S),
-                    app_id=app_id,
-                    mark=mark,
-                    request=travels,
-                    submission=secret,
-                    until=link.there(left),
+                    replace(request, roles=roles),
+                    app_id,
+                    given,
+                    mark,
+                    link.there(left),
+                    timeout=min(left, _SUBMIT_S),
                 )
                 return bool(made)
             except InDoubt as exc:
@@ -124,140 +123,39 @@ class RemoteApps:
 
     def _withdraw(self, app_id: str, mark: str) -> None:
         try:
-            self.connection.call("withdraw", _WITHDRAW_S, app_id=app_id, mark=mark)
+            self.call("withdraw", app_id, mark)
         except SchedulerUnavailable:
             pass  # it cannot be reached: what has been submitted runs, under its id
-
-    def missing_packages(self, names: Collection[str]) -> list[str]:
-        """Return those of these files, beside the jobs there, that are missing."""
-        return list(self.connection.call("missing_packages", names=list(names)))
 
     def lay_packages(self, folder: str) -> None:
         """Send the files of a folder, and put them beside the jobs there."""
         link = self.connection.link()
         listed = _bring(link, Workspace({folder: ""}))
-        link.call("lay_packages", _SUBMIT_S, listed=listed)
-
-    def prefetch(self, words: Sequence[str], variables: Mapping[str, str]) -> None:
-        """Have uv there fetch packages into its cache."""
-        self.connection.call("prefetch", _PREFETCH_S, words=list(words), variables=dict(variables))
+        link.call("lay_packages", listed, timeout=_SUBMIT_S)
 
     # -- afterwards
 
-    def describe(self, app_ids: Collection[str]) -> dict[str, AppDescription | None]:
-        """Return what is known of jobs.
-
-        Raises:
-            SchedulerUnavailable: if the login node cannot be reached.
-        """
-        found = self.connection.call("describe", app_ids=list(app_ids))
-        return {
-            app_id: None if each is None else wire.description_from_dict(each)
-            for app_id, each in found.items()
-        }
-
-    def results_store(self, app_id: str) -> RemoteStore | None:
-        """Return a job's results, or None if they are in a store that is reached from here, too.
-
-        Raises:
-            AppNotFound: if there is no such app.
-        """
-        found = self.describe([app_id])[app_id]
-        if found is None:
-            raise AppNotFound(app_id)
-        base = found.tracker_base
-        return RemoteStore(self.connection, base) if base and local_path(base) == base else None
-
-    def checkpoints(self, app_id: str) -> Sequence[CheckpointFolder]:
-        """Return the folders of checkpoints of a job, as `Apps.checkpoints` does."""
-        found = self.connection.call("checkpoints", app_id=app_id)
-        return [CheckpointFolder(*each) for each in found]
-
-    def folder_store(self, folder: str) -> RemoteStore:
+    def store(self, folder: str) -> RemoteStore:
         """Return what is in a folder of the cluster."""
         return RemoteStore(self.connection, folder)
-
-    def existed(self, app_id: str) -> bool:
-        """Tell whether a job of that id is here, or was."""
-        return bool(self.connection.call("existed", app_id=app_id))
-
-    def chain(self, prefix: str) -> Sequence[tuple[int, AppDescription | None]]:
-        """Return the jobs of a chain, deleted ones too."""
-        return [
-            (number, None if each is None else wire.description_from_dict(each))
-            for number, each in self.connection.call("chain", prefix=prefix)
-        ]
 
     def watch(self, changed: Callable[[Collection[str]], object]) -> Watch:
         """Return a new watch, of which the helper reports changes."""
         return _RemoteWatch(self.connection, changed)
 
-    def list(self) -> list[ListAppResponse]:
-        """Return the user's jobs, newest first."""
-        return [wire.row_from_dict(data) for data in self.connection.call("list")]
-
-    def cancel(self, app_ids: Collection[str]) -> set[str]:
-        """Ask for the end of jobs."""
-        return set(self.connection.call("cancel", app_ids=list(app_ids), who=asker()))
-
-    def signal(self, app_id: str, replicas: Collection[tuple[str, int]], name: str) -> None:
-        """Send a signal to the main processes of replicas."""
-        chosen = [list(each) for each in replicas]
-        self.connection.call("signal", _INSIDE_S, app_id=app_id, replicas=chosen, name=name)
-
-    def exec_command(
-        self, app_id: str, role: str, k: int, command: Sequence[str], *, terminal: bool
-    ) -> ExecCommand:
-        """Return how ssh runs a command where a replica runs."""
-        there = self.connection.call(
-            "exec_command",
-            _INSIDE_S,
-            app_id=app_id,
-            role=role,
-            k=k,
-            words=list(command),
-            terminal=terminal,
-        )
-        return ExecCommand(ssh.run(self.connection.host, there, terminal=terminal))
-
-    def delete(self, app_id: str) -> bool:
-        """Delete a job, which is ended first if it runs."""
-        return bool(self.connection.call("delete", _DELETE_S, app_id=app_id))
-
-    def prune(
-        self,
-        older_than: float | None = None,
-        max_size: int | None = None,
-        now: float | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> Collection[str]:
-        """Delete ended jobs as `Apps.prune` does, and files of workspaces unused for a month."""
-        found = self.connection.call(
-            "prune",
-            _DELETE_S,
-            older_than=older_than,
-            max_size=max_size,
-            now=now,
-            dry_run=dry_run,
-        )
-        return list(found)
+    def command(self, words: Sequence[str], *, terminal: bool) -> list[str]:
+        """Return the command of this machine that runs a command on the login node."""
+        return ssh.run(self.host, words, terminal=terminal)
 
     def diagnose(self) -> Sequence[Check]:
         """Tell whether the login node answers, and what Slurm says there."""
         try:
             hello = self.connection.link().hello
-            found = self.connection.call("diagnose", 200.0)
+            found = self.call("diagnose")
         except SchedulerUnavailable as exc:
             return [("ssh", False, str(exc))]
-        server = f"{self.connection.host} is {hello['host']}; Python {hello['python']}, folder {hello['root']}"
-        return [("ssh", True, server), *((what, well, said) for what, well, said in found)]
-
-    def log_read(self, app_id: str, query: LogQuery) -> LogPage:
-        """Return the next page of a log."""
-        return wire.page_from_dict(
-            self.connection.call("log", app_id=app_id, query=wire.query_to_dict(query))
-        )
+        server = f"{self.host} is {hello['host']}; Python {hello['python']}, folder {hello['root']}"
+        return [("ssh", True, server), *found]
 
 
 def _bring(link: Link, workspace: Any) -> str | None:
@@ -265,7 +163,7 @@ def _bring(link: Link, workspace: Any) -> str | None:
     if workspace is None:
         return None
     entries, places = blobs.listed(workspace)
-    name, missing = link.call("want", _SUBMIT_S, entries=entries)
+    name, missing = link.call("want", entries, timeout=_SUBMIT_S)
     upload = os.urandom(6).hex()
     under_way: list[Any] = []
     with progress(
@@ -273,9 +171,7 @@ def _bring(link: Link, workspace: Any) -> str | None:
     ) as step:
         for digest in missing:
             for offset, piece, last in blobs.pieces(places[digest]):
-                answer = link.ask(
-                    "put", piece, name=digest, offset=offset, last=last, upload=upload
-                )
+                answer = link.ask("put", digest, offset, last, upload, payload=piece)
                 step(len(piece))
                 if offset or not last:  # of a large file: one behind the other
                     link.answer(answer, _SUBMIT_S)
@@ -305,7 +201,7 @@ class _RemoteWatch:
         self._watched = list(app_ids)
         at = self._at
         if at is not None:
-            at[0].ask("watch", listener=at[1], app_ids=self._watched)
+            at[0].ask("watch", at[1], self._watched)
 
     def close(self) -> None:
         """End the thread."""
@@ -321,7 +217,7 @@ class _RemoteWatch:
                 return
             self._at = (link, key)
             if self._watched:
-                link.ask("watch", listener=key, app_ids=self._watched)
+                link.ask("watch", key, self._watched)
             self._changed(self._watched)
             while not feeder.stopped and not ended.wait(0.5):
                 pass
@@ -334,4 +230,4 @@ class _RemoteWatch:
     def _leave(self, link: Link, key: int) -> None:
         link.unlisten(key)
         if link.alive:
-            link.ask("watch", listener=key, app_ids=[])
+            link.ask("watch", key, [])

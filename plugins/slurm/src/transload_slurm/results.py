@@ -10,6 +10,7 @@ from typing import Any, Final
 from transload.runtime.tracking import LARGEST, Entry, Store
 from transload.runtime.untrusted import RefusedFile
 from transload_slurm.connection import Connection, Link
+from transload_slurm.wire import Message
 
 _PIECE: Final = 4 << 20
 _TOGETHER: Final = 16  # so many files are asked for at once
@@ -43,9 +44,9 @@ class RemoteStore(Store):
         offset = 0
         while True:
             answer = self._connection.call(
-                "read", _TIMEOUT_S, folder=self.base, path=path, offset=offset, size=_PIECE
+                "read", self.base, path, offset, _PIECE, timeout=_TIMEOUT_S
             )
-            piece = self._content(path, *(answer if isinstance(answer, tuple) else (answer, b"")))
+            piece = self._content(path, answer)
             offset += len(piece)
             yield piece
             if len(piece) < _PIECE:
@@ -67,35 +68,29 @@ class RemoteStore(Store):
         link = self._connection.link()
         for start in range(0, len(paths), _TOGETHER):
             now = paths[start : start + _TOGETHER]
-            asked = {
-                path: link.ask("read", folder=self.base, path=path, offset=0, size=_PIECE)
-                for path in now
-            }
+            asked = {path: link.ask("read", self.base, path, 0, _PIECE) for path in now}
             for path, answer in asked.items():
                 yield path, partial(self._answered, link, path, answer, limit)
 
     def _answered(
-        self, link: Link, path: str, answer: Future[tuple[Any, bytes]], limit: int
+        self, link: Link, path: str, answer: Future[tuple[Message, bytes]], limit: int
     ) -> bytes:
         """Return a file from the answer for its first piece."""
-        data = self._content(path, *link.answer(answer, _TIMEOUT_S))
+        data = self._content(path, link.answer(answer, _TIMEOUT_S))
         if len(data) == _PIECE:
             return self.read(path, limit)
         self._check(path, len(data), limit)
         return data
 
-    def _content(self, path: str, found: object, data: bytes) -> bytes:
-        """Return the piece of a file from an answer.
-
-        For an empty file, the answer is a number alone.
-        """
-        if found is None:
+    def _content(self, path: str, answer: Any) -> bytes:
+        """Return the piece of a file that came, or raise why it did not."""
+        if answer is None:
             raise FileNotFoundError(path)
-        if isinstance(found, dict) and found.get("folder"):
+        if isinstance(answer, bytes):
+            return answer
+        if "folder" in answer:
             raise IsADirectoryError(path)
-        if isinstance(found, dict):
-            raise RefusedFile(self.where(path), str(found.get("refused")))
-        return data
+        raise RefusedFile(self.where(path), answer["refused"])
 
     def _check(self, path: str, size: int, limit: int) -> None:
         if size > limit:
@@ -105,14 +100,14 @@ class RemoteStore(Store):
 
     def is_missing(self) -> bool:
         """Tell whether the folder is not there."""
-        return not self._connection.call("is_folder", path=self.base)
+        return bool(self._connection.call("is_missing", self.base))
 
     def walk(self, folder: str) -> tuple[list[str], dict[str, str]]:
         """List the files below a folder."""
-        files, refused = self._connection.call("walk", folder=self.base, start=folder)
+        files, refused = self._connection.call("walk", self.base, folder)
         return files, refused
 
     def entries(self, folder: str = "") -> list[Entry]:
         """List a folder. A missing folder is empty."""
-        found = self._connection.call("entries", folder=self.where(folder))
-        return [(name, is_folder) for name, is_folder in found if not name.startswith(".")]
+        found: list[Entry] = self._connection.call("entries", self.base, folder)
+        return found

@@ -9,13 +9,15 @@ import json
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from enum import Enum
 from typing import Any, Final
 
 from transload import errors
 from transload.schedulers.api import (
     AppDescription,
+    CheckpointFolder,
     ListAppResponse,
     LogPage,
     LogQuery,
@@ -34,6 +36,28 @@ SILENCE_S: Final = 60.0
 """Seconds without a message after which a side takes the connection for lost."""
 
 _READ: Final = 1 << 16
+
+_KINDS: Final[Mapping[str, Any]] = {
+    kind.__name__: kind
+    for kind in (
+        AppDescription,
+        CheckpointFolder,
+        ListAppResponse,
+        LogPage,
+        LogQuery,
+        Progress,
+        RoleRequest,
+        SlurmRequest,
+        Submission,
+    )
+}
+"""The dataclasses that travel, by name."""
+
+_CHOICES: Final[Mapping[str, Any]] = {
+    kind.__name__: kind for kind in (AppState, RetryPolicy, Stream)
+}
+_SPECS: Final[Mapping[str, Any]] = {kind.__name__: kind for kind in (AppDef, AppStatus)}
+"""What has a JSON form of its own."""
 
 
 def clock() -> float:
@@ -109,181 +133,57 @@ class Channel:
         return b"".join(parts)
 
 
-# -- errors
+# -- values
 
 
-def error_to_dict(exc: BaseException) -> Message:
+def to_json(value: Any) -> Any:
+    """Return a value as JSON. An object there has one key, which says what it stands for."""
+    if isinstance(value, Enum):
+        return {type(value).__name__: value.name}
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    if isinstance(value, Mapping):
+        return {"dict": {name: to_json(each) for name, each in value.items()}}
+    kind = type(value).__name__
+    if kind in _SPECS:
+        return {kind: value.to_json()}
+    if kind in _KINDS:
+        names = [field.name for field in fields(value)]
+        return {kind: {name: to_json(getattr(value, name)) for name in names}}
+    listed = [to_json(each) for each in value]
+    if isinstance(value, (tuple, set)):
+        return {kind: listed}
+    return listed
+
+
+def from_json(value: Any) -> Any:
+    """Return what `to_json` was given."""
+    if isinstance(value, list):
+        return [from_json(each) for each in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, inner),) = value.items()
+    if kind in _CHOICES:
+        return _CHOICES[kind][inner]
+    if kind in _SPECS:
+        return _SPECS[kind].from_json(inner)
+    if kind in ("tuple", "set"):
+        listed = from_json(inner)
+        return tuple(listed) if kind == "tuple" else set(listed)
+    found = {name: from_json(each) for name, each in inner.items()}
+    if kind == "dict":
+        return found
+    return _KINDS[kind](**found)
+
+
+def error_to_json(exc: errors.TransloadError) -> Message:
     """Return an exception in a form that travels."""
-    more = {
-        name: getattr(exc, name)
-        for name in ("transient", "app_id", "app_handle", "field")
-        if hasattr(exc, name)
-    }
-    return {"type": type(exc).__name__, "message": str(exc), **more}
+    return {"type": type(exc).__name__, "message": str(exc), "attributes": to_json(vars(exc))}
 
 
-def error_from_dict(data: Message) -> errors.TransloadError:
-    """Return the exception that `error_to_dict` was given.
-
-    One that this package does not know becomes a SchedulerUnavailable.
-    """
-    kind = data["type"]
-    message = data["message"]
-    if kind == "SubmitError":
-        return errors.SubmitError(message, transient=bool(data.get("transient")))
-    if kind == "AppExists":
-        return errors.AppExists(data.get("app_id", ""), message)
-    if kind == "AppNotFound":
-        return errors.AppNotFound(data.get("app_handle", ""), message)
-    if kind == "UnsupportedFeature":
-        return errors.UnsupportedFeature(message, data.get("field", ""))
-    if kind in ("SpecError", "ConfigError", "SchedulerUnavailable"):
-        made: errors.TransloadError = getattr(errors, kind)(message)
-        return made
-    return errors.SchedulerUnavailable(f"{kind}: {message}")
-
-
-# -- what is submitted
-
-
-def request_to_dict(request: SlurmRequest, workspaces: list[str | None]) -> Message:
-    """Return a request, with the name of its list of files in place of each role's workspace."""
-    data = asdict(request)
-    for role, name in zip(data["roles"], workspaces, strict=True):
-        role["workspace"] = name
-        role["retry_policy"] = RetryPolicy(role["retry_policy"]).value
-    return data
-
-
-def request_from_dict(data: Message, tracker_base: str | None = None) -> SlurmRequest:
-    """Return a request, with paths in the user's home made absolute, since here it is known.
-
-    Args:
-        data: what `request_to_dict` returned.
-        tracker_base: where the job reports, as it was sent. Arguments, variables and options may
-            have it anywhere in their text.
-    """
-    roles = []
-    for role in data["roles"]:
-        role = {**role, "retry_policy": RetryPolicy(role["retry_policy"])}
-        places = (tracker_base, role["checkpoints"], role["packages"])
-        own = [folder for folder in places if folder]
-        role["entrypoint"] = _with_absolute(own, role["entrypoint"])
-        for name in ("cwd", "checkpoints", "image", "packages"):
-            role[name] = role[name] and os.path.expanduser(role[name])
-        for name in ("args", "sbatch", "srun"):
-            role[name] = [_with_absolute(own, text) for text in role[name]]
-        role["env"] = {
-            name: _with_absolute(own, _at_home(name, value)) for name, value in role["env"].items()
-        }
-        roles.append(RoleRequest(**role))
-    folder = data["job_dir"] and os.path.expanduser(data["job_dir"])
-    base = data["checkpoint_base"] and os.path.expanduser(data["checkpoint_base"])
-    found = {"job_dir": folder, "checkpoint_base": base}
-    found["python"] = os.path.expanduser(data["python"])
-    return SlurmRequest(**{**data, "roles": roles, **found})
-
-
-def _with_absolute(folders: Sequence[str], text: str) -> str:
-    """Return a text in which these folders of a job are absolute. They have its id or name."""
-    for folder in folders:
-        if folder.startswith("~"):
-            text = text.replace(folder, os.path.expanduser(folder))
-    return text
-
-
-def _at_home(name: str, value: str) -> str:
-    """Return the value of a variable, with ``~/`` in one of ours replaced by the home folder."""
-    if name.startswith("TRANSLOAD_") and value.startswith("~/"):
-        return os.path.expanduser(value)
-    return value
-
-
-def submission_to_dict(submission: Submission) -> Message:
-    """Return a submission with its secrets, for a pipe between our own processes."""
-    return {
-        "app": submission.app.to_json(),
-        "digest": submission.digest,
-        "session": submission.session,
-        "cfg": dict(submission.cfg),
-        "tracker_base": submission.tracker_base,
-        "parent_run_id": submission.parent_run_id,
-        "id_given": submission.id_given,
-        "secrets": {role: dict(values) for role, values in submission.secrets.items()},
-        "checkpoints": submission.checkpoints,
-        "asked": dict(submission.asked),
-    }
-
-
-def submission_from_dict(data: Message) -> Submission:
-    """Return a submission.
-
-    Of the environment a job gets the allow-list, as it is on the login node.
-    """
-    base = data["tracker_base"]
-    if base and base.startswith("~"):
-        base = os.path.expanduser(base)
-    app = AppDef.from_json(data["app"])
-    return Submission(**{**data, "app": app, "tracker_base": base, "inherit_env": False})
-
-
-# -- what is read
-
-
-def description_to_dict(found: AppDescription) -> Message:
-    """Return what is known of a job."""
-    names = (
-        "app_id",
-        "session",
-        "cfg",
-        "digest",
-        "tracker_base",
-        "parent_run_id",
-        "created",
-        "log_url",
-        "checkpoints",
-        "asked",
-    )
-    app = None if found.app is None else found.app.to_json()
-    return {
-        **{name: getattr(found, name) for name in names},
-        "status": found.status.to_json(),
-        "app": app,
-    }
-
-
-def description_from_dict(data: Message) -> AppDescription:
-    """Return what `description_to_dict` was given."""
-    app = None if data["app"] is None else AppDef.from_json(data["app"])
-    return AppDescription(**{**data, "status": AppStatus.from_json(data["status"]), "app": app})
-
-
-def row_to_dict(row: ListAppResponse) -> Message:
-    """Return a row of a list of jobs."""
-    return {**asdict(row), "state": row.state.name}
-
-
-def row_from_dict(data: Message) -> ListAppResponse:
-    """Return what `row_to_dict` was given."""
-    progress = Progress.from_value(data["progress"])
-    return ListAppResponse(**{**data, "state": AppState[data["state"]], "progress": progress})
-
-
-def query_to_dict(query: LogQuery) -> Message:
-    """Return what is asked of a log."""
-    return asdict(query)
-
-
-def query_from_dict(data: Message) -> LogQuery:
-    """Return what `query_to_dict` was given."""
-    return LogQuery(**{**data, "stream": Stream(data["stream"])})
-
-
-def page_to_dict(page: LogPage) -> Message:
-    """Return a page of a log."""
-    return asdict(page)
-
-
-def page_from_dict(data: Message) -> LogPage:
-    """Return what `page_to_dict` was given."""
-    return LogPage(**{**data, "stamps": [(index, when) for index, when in data["stamps"]]})
+def error_from_json(data: Message) -> errors.TransloadError:
+    """Return the exception that `error_to_json` was given."""
+    kind = getattr(errors, data["type"], errors.SchedulerUnavailable)
+    made: errors.TransloadError = kind.__new__(kind, data["message"])
+    vars(made).update(from_json(data["attributes"]))
+    return made
