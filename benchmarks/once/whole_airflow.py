@@ -62,6 +62,8 @@ class Host(WholeHost):
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "20",
             # what a dead scheduler had queued; default: 300
             "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
+            # when it is taken for dead, and its tasks are; one may be frozen for less; default: 30
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "40",
             "AIRFLOW__CORE__PARALLELISM": "16",
         }
         if engine == "kubernetes":
