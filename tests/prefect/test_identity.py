@@ -76,6 +76,23 @@ def test_equal_tasks_have_a_job_each(host: Any) -> None:
     assert second == first
 
 
+def test_a_cached_task_is_skipped(host: Any) -> None:
+    """A call whose value Prefect has in its cache, and does not make, shifts no other."""
+    from transload_prefect import app_task
+
+    train = app_task(job, name="train", persist_result=False)
+    kept = train.with_options(
+        persist_result=True, cache_key_fn=lambda context, given: f"{given['value']} is kept"
+    )
+
+    def body(done: int) -> list[str]:
+        return [kept(value=8.25).handle, train(value=1.0).handle, train(value=1.0).handle]
+
+    first, second = _retried(body)
+    assert len(set(first)) == 3
+    assert second == first
+
+
 def test_more_memory_for_the_retry(host: Any) -> None:
     """Settings of a job are no part of what it is known by: the retry finds what runs."""
     from transload_prefect import app_task
