@@ -309,6 +309,30 @@ def test_no_answer_and_a_broken_scheduler_are_unknown(caplog: pytest.LogCaptureF
     assert seen.get(timeout=10).final
 
 
+def test_who_comes_during_a_look_gets_the_next_one() -> None:
+    """An answer that is older than the wait for it would spend a patience that is not spent."""
+    board, looking, go = Board(), threading.Event(), threading.Event()
+    answer = board.describe
+
+    def late(app_ids: Collection[str]) -> dict[str, AppDescription | None]:
+        try:
+            return answer(app_ids)
+        finally:
+            looking.set()
+            go.wait(10)
+
+    board.describe = late  # type: ignore[method-assign]
+    board.error = SchedulerUnavailable("away")
+    runner = runner_of(board)
+    collect(runner, "a")
+    assert looking.wait(10)
+    board.error = None
+    board.set("a", AppState.SUCCEEDED)
+    seen = collect(runner, "a", patience=1.0, unknown_for=2.0)
+    go.set()
+    assert seen.get(timeout=10).status == AppStatus(AppState.SUCCEEDED)
+
+
 def test_subscribers_have_their_own_patience() -> None:
     """One gives up, the other goes on."""
     board = Board()

@@ -268,8 +268,8 @@ class _Follower(ABC):
         end = _NEVER
         while True:
             with _lock:
-                mine = [each for each in self.subscriptions if not each.closed]
-                self.subscriptions = mine
+                self.subscriptions = [each for each in self.subscriptions if not each.closed]
+                mine = list(self.subscriptions)  # who comes during a look gets the next one
                 now = time.monotonic()
                 end = _NEVER if mine else min(end, now + self.linger)
                 if now >= end:
