@@ -7,7 +7,7 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import transload_airflow
-from transload.pipelines import Adapter, Launch, dry_run
+from transload.pipelines import Adapter, dry_run
 from transload_airflow.sources import is_search, launch_of
 from transload_airflow.states import STATES
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from airflow.providers.common.compat.sdk import TaskGroup
 
     from transload_airflow.operators import TransloadOperator
+    from transload_search import Search
 
 HOST: Final = "airflow"
 """Session name of all handles."""
@@ -46,20 +47,15 @@ def show(source: Any, **host_options: Any) -> str:
     return transload_airflow.operator_from_app(source, **host_options).dry_run()
 
 
-def _first_round(search: Any) -> str:
+def _first_round(search: Search) -> str:
     from transload_search import next_round
 
-    trials, *_ = next_round(search, None, {})
-    texts = []
-    for trial in trials:
-        launch = Launch(
-            component=search.component,
-            args={**search.constants, **trial.parameters},
-            scheduler=search.scheduler,
-            cfg=dict(search.cfg),
-        )
-        texts.append(dry_run(HOST, launch, context_args={"trial_idx": trial.index}))
-    return "\n".join(texts)
+    trials, _ = next_round(search, None, {})
+    requests = [
+        dry_run(HOST, search.launch(trial), context_args={"trial_idx": trial.index})
+        for trial in trials
+    ]
+    return "\n".join(requests)
 
 
 def advice(schedulers: Collection[str]) -> Iterator[str]:

@@ -9,15 +9,14 @@ import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from transload.cli.options import RealNumber, WholeNumber
+from transload.cli.options import RealNumber, WholeNumber, json_option, scheduler_option
 from transload.cli.output import emit_json, emit_table, note
 from transload.cli.screen import open_screen
 from transload.components import as_component, read_argument
@@ -42,7 +41,13 @@ from transload_search.places import (
     search_folder,
 )
 from transload_search.plot import plot_search
-from transload_search.progress import best_words, first_objective, progress_line, trial_word
+from transload_search.progress import (
+    best_words,
+    first_objective,
+    progress_line,
+    short_text,
+    trial_word,
+)
 from transload_search.run import run_search_async
 from transload_search.search import (
     Constraint,
@@ -52,6 +57,9 @@ from transload_search.search import (
     Search,
     SearchFailed,
 )
+
+if TYPE_CHECKING:
+    from transload.runner import Runner
 
 HOST = "search"
 _WANTED = "--component, --param and --minimize or --maximize"
@@ -82,39 +90,6 @@ to them. With --cancel-running, Ctrl-C ends them, and the next command runs them
       --minimize loss --trials 20 --parallel 4
   transload search show search
 """
-
-
-@dataclass(frozen=True)
-class RunOptions:
-    """The options of ``transload search run``. Those that were not given are None or empty.
-
-    Args:
-        given: names of the options that were given.
-    """
-
-    given: frozenset[str]
-    name: str
-    component: str | None
-    params: Sequence[str]
-    consts: Sequence[str]
-    minimize: Sequence[str]
-    maximize: Sequence[str]
-    constraint: Sequence[str]
-    trials: int | None
-    parallel: int | None
-    suggester: str | None
-    seed: int | None
-    scheduler: str | None
-    cfg: Sequence[str]
-    workspace: str | None
-    environment: str | None
-    tracker_base: str | None
-    parent_run_id: str | None
-    stop_early: bool | None
-    failures: float | None
-    cancel_running: bool
-    no_progress: bool
-    as_json: bool
 
 
 @click.group(short_help="Search for the arguments of a component that give the best result.")
@@ -178,7 +153,7 @@ def _refuse_objective(
     help="Suggester of trials: random (default), or ax (needs transload-ax).",
 )
 @click.option("--seed", type=WholeNumber(), help="Seed of the random suggester; default: 0.")
-@click.option("-s", "--scheduler", metavar="NAME", help="Scheduler of the trials.")
+@scheduler_option("Scheduler of the trials.")
 @click.option(
     "-c",
     "--cfg",
@@ -214,9 +189,17 @@ def _refuse_objective(
     "--cancel-running", is_flag=True, help="End running trials when this command is interrupted."
 )
 @click.option("--no-progress", is_flag=True, help="Show no progress.")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
+@json_option
 @click.pass_context
-def run(ctx: click.Context, /, **values: Any) -> int:
+def run(
+    ctx: click.Context,
+    /,
+    name: str,
+    cancel_running: bool,
+    no_progress: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Search the arguments of a component for the best value of one of its results."""
     if ctx.args:
         raise click.UsageError(
@@ -224,19 +207,20 @@ def run(ctx: click.Context, /, **values: Any) -> int:
             "searched, or by --const NAME=VALUE",
             ctx,
         )
-    given = [
-        name for name in values if ctx.get_parameter_source(name) is not ParameterSource.DEFAULT
-    ]
-    options = RunOptions(given=frozenset(given), **values)
-    name = options.name
+    given = {
+        each: value
+        for each, value in options.items()
+        if ctx.get_parameter_source(each) is not ParameterSource.DEFAULT
+    }
     with _alone(name):
         kept = kept_base(name)
-        ledger = _ledger(kept, options)
-        return _run(ledger, options, is_new=kept is None)
+        ledger = _ledger(name, kept, given)
+        show = not (no_progress or as_json)
+        return _Run(ledger, name, cancel_running, show, as_json).to_its_end(is_new=kept is None)
 
 
 @command.command("list", short_help="List the searches that are kept.")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
+@json_option
 def list_searches(as_json: bool) -> int:
     """List the searches that are kept here, with their trials and the best so far."""
     rows = [_list_row(name) for name in kept_names()]
@@ -265,7 +249,7 @@ def _ended(summary: Mapping[str, Any]) -> int:
 
 @command.command(short_help="Show the trials of a search.")
 @click.argument("name", default="search")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
+@json_option
 def show(name: str, as_json: bool) -> int:
     """Show each trial of a search, and the best. NAME may also be the tracker base of a search."""
     ledger = SearchLedger.open(_base_of(name))
@@ -279,12 +263,12 @@ def show(name: str, as_json: bool) -> int:
     names = list(trials[0]["parameters"]) if trials else []
     rows = []
     for trial in trials:
-        values = [_number(trial["parameters"][each]) for each in names]
+        values = [short_text(trial["parameters"][each]) for each in names]
         rows.append(
             [
                 str(trial["index"]),
                 trial_word(trial),
-                _number(trial["value"]),
+                short_text(trial["value"]),
                 *values,
                 _handle_and_reason(trial),
             ]
@@ -332,7 +316,7 @@ def plot(name: str, output: str | None) -> int:
 
 @command.command(short_help="Cancel the running trials of a search.")
 @click.argument("name")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
+@json_option
 def cancel(name: str, as_json: bool) -> int:
     """Cancel the running trials of the search NAME. `search run --name NAME` runs them again."""
     _base_of_name(name)  # a wrong name makes no folder for a lock
@@ -353,7 +337,7 @@ def cancel(name: str, as_json: bool) -> int:
 @command.command(short_help="Delete a search and its jobs.")
 @click.argument("name")
 @click.option("--force", is_flag=True, help="Also if trials run: they are ended first.")
-@click.option("--json", "as_json", is_flag=True, help="Write JSON to stdout, and nothing else.")
+@json_option
 def delete(name: str, force: bool, as_json: bool) -> int:
     """Delete the search NAME with the jobs of its trials, its results and what is kept of it.
 
@@ -432,25 +416,23 @@ def _summary(tracker_base: str) -> dict[str, Any]:
     return SearchLedger.open(tracker_base).summary()
 
 
-def _ledger(kept: str | None, options: RunOptions) -> SearchLedger:
+def _ledger(name: str, kept: str | None, given: Mapping[str, Any]) -> SearchLedger:
     """Return the ledger of a new search, or of the kept one with the given options.
 
     Args:
+        name: the name of the search.
         kept: tracker base of the search with that name, or None if there is none yet.
-        options: the options of the command.
+        given: option → value, for those that were given.
 
     Raises:
         ConfigError: if there is no search to continue, and a new one lacks required options.
         SpecError: if the kept search differs, or the search does not fit its component.
     """
-    name = options.name
-    if options.tracker_base:
-        base = _absolute(options.tracker_base)
-    else:
-        base = kept or str(search_folder(name))
+    base = kept or str(search_folder(name))
+    if given.get("tracker_base"):
+        base = _absolute(given["tracker_base"])
     if kept is None:
-        search = _new_search(options)
-        ledger = _opened(search, base, name)
+        ledger = _opened(_new_search(name, given), base, name)
         keep_base(name, base)
         return ledger
     if base != kept:
@@ -459,7 +441,7 @@ def _ledger(kept: str | None, options: RunOptions) -> SearchLedger:
             "--name"
         )
     before = SearchLedger.open(kept).search
-    return _opened(replace(before, **_given_fields(options, before)), base, name)
+    return _opened(replace(before, **_given_fields(given, before)), base, name)
 
 
 def _opened(search: Search, base: str, name: str) -> SearchLedger:
@@ -478,12 +460,12 @@ def _opened(search: Search, base: str, name: str) -> SearchLedger:
         ) from exc
 
 
-def _new_search(options: RunOptions) -> Search:
-    fields = _given_fields(options, None)
+def _new_search(name: str, given: Mapping[str, Any]) -> Search:
+    fields = _given_fields(given, None)
     missing = [option for option, field in _NEEDED.items() if field not in fields]
     if len(missing) == len(_NEEDED):
         raise ConfigError(
-            f"there is no search {options.name!r} to go on with: a new search needs {_WANTED}"
+            f"there is no search {name!r} to go on with: a new search needs {_WANTED}"
         )
     if missing:
         raise ConfigError(f"a new search needs {' and '.join(missing)}")
@@ -491,45 +473,39 @@ def _new_search(options: RunOptions) -> Search:
     return Search(**fields)
 
 
-def _given_fields(options: RunOptions, before: Search | None) -> dict[str, Any]:
+def _given_fields(given: Mapping[str, Any], before: Search | None) -> dict[str, Any]:
     """Return field → value for the fields of a search that the options set.
 
     Args:
-        options: the options of the command.
+        given: option → value, for those that were given.
         before: the search that is continued, or None for a new one.
     """
-    fields: dict[str, Any] = {}
-    component: str | Callable[..., Any] | None = before.component if before else None
-    scheduler = options.scheduler or (before.scheduler if before else None)
-    if options.scheduler:
-        host_runner(HOST).scheduler_run_opts(options.scheduler)  # refuses an unknown name
-    if options.component:
-        component = _resolved_component(options.component)
-        fields["component"] = component
-    if options.params:
-        parsed = [Parameter.parse(text) for text in options.params]
+    fields = {field: given[name] for name, field in _PLAIN.items() if name in given}
+    scheduler = fields.get("scheduler") or (before.scheduler if before else None)
+    component = before.component if before else None
+    if "scheduler" in fields:
+        host_runner(HOST).scheduler_run_opts(fields["scheduler"])  # refuses an unknown name
+    if "component" in given:
+        component = fields["component"] = _resolved_component(given["component"])
+    if "params" in given:
+        parsed = [Parameter.parse(text) for text in given["params"]]
         fields["parameters"] = tuple(_typed_choices(component, each) for each in parsed)
-    objectives = [Objective(name, minimize=True) for name in options.minimize]
-    objectives += [Objective(name, minimize=False) for name in options.maximize]
-    if len(objectives) == 1:
-        fields["objective"] = objectives[0]
-    elif objectives:
-        fields["objective"] = tuple(objectives)
-    if options.constraint:
-        fields["constraints"] = tuple(Constraint.parse(text) for text in options.constraint)
-    if options.consts:
-        fields["constants"] = _typed_constants(component, options.consts)
-    if options.cfg:
-        fields["cfg"] = _cfg(scheduler, options.cfg)
-    if options.workspace:
-        fields["workspace"] = _absolute_workspace(options.workspace)
-    if options.environment:
-        fields["environment"] = _absolute_environment(options.environment)
-    if "stop_early" in options.given:
-        fields["early_stopping"] = EarlyStopping() if options.stop_early else None
-    for name, field in _PLAIN.items():
-        if name in options.given:
-            fields[field] = getattr(options, name)
+    objectives = [Objective(name, minimize=True) for name in given.get("minimize", ())]
+    objectives += [Objective(name, minimize=False) for name in given.get("maximize", ())]
+    if objectives:
+        fields["objective"] = objectives[0] if len(objectives) == 1 else tuple(objectives)
+    if "constraint" in given:
+        fields["constraints"] = tuple(Constraint.parse(text) for text in given["constraint"])
+    if "consts" in given:
+        fields["constants"] = _typed_constants(component, given["consts"])
+    if "cfg" in given:
+        fields["cfg"] = _cfg(scheduler, given["cfg"])
+    if "workspace" in given:
+        fields["workspace"] = _absolute_workspace(given["workspace"])
+    if "environment" in given:
+        fields["environment"] = _absolute_environment(given["environment"])
+    if "stop_early" in given:
+        fields["early_stopping"] = EarlyStopping() if given["stop_early"] else None
     return fields
 
 
@@ -630,193 +606,166 @@ def _cfg(scheduler: str | None, texts: Sequence[str]) -> dict[str, Any]:
 # -- running
 
 
-def _run(ledger: SearchLedger, options: RunOptions, *, is_new: bool) -> int:
-    """Run a search and return the exit code.
-
-    After a signal or an outage the search is unfinished, and a note says how to continue it. A new
-    search that a mistake has ended before its first job is not kept.
-    """
-    signals: list[int] = []
-    show = not (options.no_progress or options.as_json)
-    if show:
-        open_screen()
-    try:
-        with changing_line(rare=True) as change:
-            line = None
-            if show:
-                line = _Line(ledger, options.name, change)
-            summary = asyncio.run(_until_interrupted(ledger, options, line, signals))
-    except SearchFailed as exc:
-        if options.as_json:
-            emit_json({"name": options.name, **ledger.summary()})
-        note(str(exc))
-        _note_what_runs(ledger, options)
-        return 1
-    except asyncio.CancelledError:
-        _note_how_to_go_on(ledger, options, signals, len(ledger.unfinished()))
-        return 130
-    except TransloadError as exc:
-        is_in_own_folder = ledger.tracker_base == str(search_folder(options.name))
-        if is_new and is_in_own_folder and _is_mistake_without_jobs(exc, ledger):
-            forget_search(options.name)
-        else:
-            _note_how_to_go_on(ledger, options, signals, _running_after(exc, ledger))
-        raise
-    if options.as_json:
-        emit_json({"name": options.name, **summary})
-    else:
-        _show_best(summary)
-    return 0
-
-
-class _Line:
-    """The line that shows how far a search is.
+@dataclass
+class _Run:
+    """A run of a search by this command.
 
     Args:
         ledger: the search.
         name: its name.
-        change: shows a text.
+        cancel_running: Ctrl-C ends its running trials.
+        show: show a line that says how far it is.
+        as_json: write JSON.
+        signals: the signals that have ended it.
     """
 
-    def __init__(self, ledger: SearchLedger, name: str, change: Callable[[str], None]) -> None:
-        self._ledger = ledger
-        self._name = name
-        self._change = change
-        self._fractions: dict[int, float] = {}
-        self._summary: Mapping[str, Any] = {}
+    ledger: SearchLedger
+    name: str
+    cancel_running: bool
+    show: bool
+    as_json: bool
+    signals: list[int] = field(default_factory=list)
 
-    def show(self) -> None:
-        """Show the line after a trial has started or ended."""
-        self._summary = self._ledger.summary()
-        self._write()
+    def to_its_end(self, *, is_new: bool) -> int:
+        """Run the search and return the exit code.
 
-    def show_progress(self, index: int, status: AppStatus) -> None:
-        """Show on a terminal how far a running trial is. A log has a line for each trial only."""
-        if status.progress is None or status.progress.fraction is None:
-            return
-        self._fractions[index] = status.progress.fraction
-        if sys.stderr.isatty():
-            self._write()
-
-    def _write(self) -> None:
-        self._change(progress_line(self._name, self._summary, self._fractions))
-
-
-async def _until_interrupted(
-    ledger: SearchLedger,
-    options: RunOptions,
-    line: _Line | None,
-    signals: list[int],
-) -> dict[str, Any]:
-    """Run a search until it ends or a signal arrives, which is added to ``signals``."""
-    task = asyncio.current_task()
-    assert task is not None
-
-    def stop(number: int) -> None:
-        signals.append(number)
-        task.cancel()
-
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stop, number)
-    settings = ExecutionOptions(
-        on_kill="cancel" if options.cancel_running else "detach",
-        resubmit_on=frozenset({AppState.CANCELLED}),
-    )
-    runner = host_runner(HOST, inherit_env=True)
-    asked = partial(_by_hand, signals)
-    loop = asyncio.get_running_loop()
-
-    def show_progress(index: int, status: AppStatus) -> None:
-        if line is not None:
-            loop.call_soon_threadsafe(line.show_progress, index, status)
-
-    return await run_search_async(
-        ledger,
-        runner,
-        settings,
-        on_change=None if line is None else line.show,
-        on_progress=show_progress,
-        asked=asked,
-    )
-
-
-def _by_hand(signals: Sequence[int]) -> bool:
-    """Tell whether a person's Ctrl-C is among the signals."""
-    return signal.SIGINT in signals and may_be_by_hand()
-
-
-def _end_was_asked_for(signals: Sequence[int]) -> bool:
-    """Tell whether a person pressed Ctrl-C, or the job around this process was cancelled."""
-    return somebody_asked(host_runner(HOST, inherit_env=True), partial(_by_hand, signals))
-
-
-def _is_mistake_without_jobs(error: TransloadError, ledger: SearchLedger) -> bool:
-    """Tell whether a user's mistake has ended the command before any job was submitted."""
-    if not isinstance(error, (ConfigError, SpecError)) or _ended(ledger.summary()):
-        return False
-    try:
-        return not all_jobs(ledger, host_runner(HOST, inherit_env=True))
-    except SchedulerUnavailable:
-        return False
-    except TransloadError:
-        return True
-
-
-def _running_after(error: TransloadError, ledger: SearchLedger) -> int:
-    """Return how many trials go on after an error that has ended the command.
-
-    Where the scheduler is out of reach, these are all that have not ended.
-    """
-    if isinstance(error, (StateUnknown, SchedulerUnavailable)):
-        return len(ledger.unfinished())
-    try:
-        return len(running_jobs(ledger, host_runner(HOST, inherit_env=True)))
-    except TransloadError:
+        After a signal or an outage the search is unfinished, and a note says how to continue it. A
+        new search that a mistake has ended before its first job is not kept.
+        """
+        if self.show:
+            open_screen()
+        try:
+            with changing_line(rare=True) as change:
+                summary = asyncio.run(self._until_interrupted(change))
+        except SearchFailed as exc:
+            if self.as_json:
+                emit_json({"name": self.name, **self.ledger.summary()})
+            note(str(exc))
+            self._note_what_runs()
+            return 1
+        except asyncio.CancelledError:
+            self._note_how_to_go_on(len(self.ledger.unfinished()))
+            return 130
+        except TransloadError as exc:
+            is_in_own_folder = self.ledger.tracker_base == str(search_folder(self.name))
+            if is_new and is_in_own_folder and self._is_mistake_without_jobs(exc):
+                forget_search(self.name)
+            else:
+                self._note_how_to_go_on(self._running_after(exc))
+            raise
+        if self.as_json:
+            emit_json({"name": self.name, **summary})
+        else:
+            _show_best(summary)
         return 0
 
+    async def _until_interrupted(self, change: Callable[[str], None]) -> dict[str, Any]:
+        """Run the search until it ends or a signal arrives."""
+        task = asyncio.current_task()
+        assert task is not None
+        loop = asyncio.get_running_loop()
 
-def _note_how_to_go_on(
-    ledger: SearchLedger, options: RunOptions, signals: Sequence[int], running: int
-) -> None:
-    summary = ledger.summary()
-    text = (
-        f"stopped after {_ended(summary)} of {summary['search']['trials']} trials: "
-        f"`transload search run --name {options.name}` continues it"
-    )
-    if running:
-        cancelled = options.cancel_running and _end_was_asked_for(signals)
-        text += f"; {_fate_of(running, options.name, cancelled=cancelled)}"
-    note(text)
+        def stop(number: int) -> None:
+            self.signals.append(number)
+            task.cancel()
+
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, stop, number)
+        summary: dict[str, Any] = {}
+        fractions: dict[int, float] = {}
+
+        def show() -> None:
+            if self.show:
+                summary.update(self.ledger.summary())
+                change(progress_line(self.name, summary, fractions))
+
+        def show_fraction(index: int, fraction: float) -> None:
+            fractions[index] = fraction
+            if self.show and sys.stderr.isatty():  # a log has a line for each trial only
+                change(progress_line(self.name, summary, fractions))
+
+        def on_progress(index: int, status: AppStatus) -> None:
+            if status.progress is not None and status.progress.fraction is not None:
+                loop.call_soon_threadsafe(show_fraction, index, status.progress.fraction)
+
+        return await run_search_async(
+            self.ledger,
+            _runner(),
+            ExecutionOptions(
+                on_kill="cancel" if self.cancel_running else "detach",
+                resubmit_on=frozenset({AppState.CANCELLED}),
+            ),
+            on_change=show,
+            on_progress=on_progress,
+            asked=self._by_hand,
+        )
+
+    def _by_hand(self) -> bool:
+        """Tell whether a person's Ctrl-C is among the signals."""
+        return signal.SIGINT in self.signals and may_be_by_hand()
+
+    def _is_mistake_without_jobs(self, error: TransloadError) -> bool:
+        """Tell whether a user's mistake has ended the command before any job was submitted."""
+        if not isinstance(error, (ConfigError, SpecError)) or _ended(self.ledger.summary()):
+            return False
+        try:
+            return not all_jobs(self.ledger, _runner())
+        except SchedulerUnavailable:
+            return False
+        except TransloadError:
+            return True
+
+    def _running_after(self, error: TransloadError) -> int:
+        """Return how many trials go on after an error that has ended the command.
+
+        Where the scheduler is out of reach, these are all that have not ended.
+        """
+        if isinstance(error, (StateUnknown, SchedulerUnavailable)):
+            return len(self.ledger.unfinished())
+        try:
+            return len(running_jobs(self.ledger, _runner()))
+        except TransloadError:
+            return 0
+
+    def _note_how_to_go_on(self, running: int) -> None:
+        summary = self.ledger.summary()
+        text = (
+            f"stopped after {_ended(summary)} of {summary['search']['trials']} trials: "
+            f"`transload search run --name {self.name}` continues it"
+        )
+        if running:
+            cancelled = self.cancel_running and somebody_asked(_runner(), self._by_hand)
+            text += f"; {_fate_of(running, self.name, cancelled=cancelled)}"
+        note(text)
+
+    def _note_what_runs(self) -> None:
+        """Say which trials of a search that has failed go on, and how to end them."""
+        if self.cancel_running:
+            return
+        try:
+            running = list(running_jobs(self.ledger, _runner()))
+        except TransloadError as exc:
+            note(f"whether trials still run cannot be said: {exc}")
+            return
+        if running:
+            note(_still_running(running, self.name))
 
 
 def _fate_of(running: int, name: str, *, cancelled: bool) -> str:
     """Return what becomes of the trials that run when the command ends."""
-    them = "them"
-    go_on = f"{running} running trials go on"
-    were = f"{running} running trials were"
+    trials, go, were, them = f"{running} running trials", "go", "were", "them"
     if running == 1:
-        them = "it"
-        go_on = "1 running trial goes on"
-        were = "1 running trial was"
+        trials, go, were, them = "1 running trial", "goes", "was", "it"
     if cancelled:
-        return f"{were} cancelled, and will run again then"
+        return f"{trials} {were} cancelled, and will run again then"
     return (
-        f"{go_on}, and that command reattaches to {them}; "
+        f"{trials} {go} on, and that command reattaches to {them}; "
         f"`transload search cancel {name}` ends {them}"
     )
 
 
-def _note_what_runs(ledger: SearchLedger, options: RunOptions) -> None:
-    """Say which trials of a search that has failed go on, and how to end them."""
-    if options.cancel_running:
-        return
-    try:
-        running = list(running_jobs(ledger, host_runner(HOST, inherit_env=True)))
-    except TransloadError as exc:
-        note(f"whether trials still run cannot be said: {exc}")
-        return
-    if running:
-        note(_still_running(running, options.name))
+def _runner() -> Runner:
+    return host_runner(HOST, inherit_env=True)
 
 
 def _show_best(summary: Mapping[str, Any]) -> None:
@@ -835,14 +784,6 @@ def _show_trial(trial: Mapping[str, Any], values: Mapping[str, float], what: str
     click.echo(f"{what}: {shown} (trial {trial['index']})")
     for name, value in trial["parameters"].items():
         click.echo(f"  {name} = {value}")
-
-
-def _number(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return str(value)
 
 
 def _handle_and_reason(row: Mapping[str, Any]) -> str:

@@ -233,28 +233,14 @@ class SearchLedger:
         return os.path.join(self.tracker_base, "trials", str(index))
 
     def launch(self, trial: SearchTrial, task: Launch | None = None) -> Launch:
-        """Return the launch of a trial, with the component, the constants and the parameters.
+        """Return the launch of a trial, as `Search.launch`, with its place for results.
 
-        Args:
-            trial: the trial.
-            task: what an orchestrator says of the trial's task. Its ``workspace``,
-                ``parent_run_id`` and ``environment`` go before those of the search. Its
-                ``scheduler`` and ``cfg`` are defaults.
+        Its parent is the job that runs the search, or a run of the search's own, unless somebody
+        has said another.
         """
-        search = self.search
-        given = task or Launch(component=search.component)
-        parent = given.parent_run_id or search.parent_run_id or surrounding_run()
-        return replace(
-            given,
-            component=search.component,
-            args={**search.constants, **trial.parameters},
-            scheduler=search.scheduler or given.scheduler,
-            cfg={**given.cfg, **search.cfg},
-            workspace=given.workspace or search.workspace,
-            parent_run_id=parent or f"search/{self.name}/{self.id}",
-            tracker_base=self.trial_base(trial.index),
-            environment=given.environment or search.environment,
-        )
+        made = self.search.launch(trial, task)
+        parent = made.parent_run_id or surrounding_run() or f"search/{self.name}/{self.id}"
+        return replace(made, parent_run_id=parent, tracker_base=self.trial_base(trial.index))
 
     def identity(self, index: int) -> Identity:
         """Return the identity of a trial's job, the same for each process of the search."""

@@ -6,7 +6,7 @@ import json
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, Protocol
 
 from transload.errors import ConfigError, SpecError, TransloadError
@@ -14,6 +14,7 @@ from transload.pipelines import Launch
 from transload.plugins import get_plugins
 from transload.specs import Environment
 from transload.specs.checks import check_given, check_json_dict, check_number, shorten
+from transload.specs.serialization import to_value
 from transload.specs.text import parse_number
 
 SCHEMA: Final = 1
@@ -92,6 +93,7 @@ class Parameter:
             raise SpecError(f"{where}: {bounds}: must be above 0, the low one first")
         if low > high:
             raise SpecError(f"{where}: {bounds}: must grow")
+        object.__setattr__(self, "values", ())
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
 
@@ -486,43 +488,35 @@ class Search:
         keys.update({each.name: each.key for each in self.objectives})
         return keys
 
+    def launch(self, trial: SearchTrial, task: Launch | None = None) -> Launch:
+        """Return the launch of a trial, with the component, the constants and the parameters.
+
+        Args:
+            trial: the trial.
+            task: what an orchestrator says of the trial's task. Its ``workspace``,
+                ``parent_run_id`` and ``environment`` go before those of the search. Its
+                ``scheduler`` and ``cfg`` are defaults.
+        """
+        given = task or Launch(component=self.component)
+        return replace(
+            given,
+            component=self.component,
+            args={**self.constants, **trial.parameters},
+            scheduler=self.scheduler or given.scheduler,
+            cfg={**given.cfg, **self.cfg},
+            workspace=given.workspace or self.workspace,
+            parent_run_id=given.parent_run_id or self.parent_run_id,
+            environment=given.environment or self.environment,
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the search as JSON values.
 
         Raises:
             SpecError: for a component that is a function which cannot be imported again.
         """
-        objective: dict[str, Any] | list[dict[str, Any]]
-        if isinstance(self.objective, Objective):
-            objective = asdict(self.objective)
-        else:
-            objective = [asdict(each) for each in self.objective]
-        early_stopping = None
-        if self.early_stopping is not None:
-            early_stopping = asdict(self.early_stopping)
-        values = {
-            "schema": SCHEMA,
-            "component": Launch(component=self.component).to_dict()["component"],
-            "parameters": [
-                {**asdict(each), "values": list(each.values)} for each in self.parameters
-            ],
-            "objective": objective,
-            "trials": self.trials,
-            "parallelism": self.parallelism,
-            "seed": self.seed,
-            "suggester": self.suggester,
-            "constants": dict(self.constants),
-            "scheduler": self.scheduler,
-            "cfg": dict(self.cfg),
-            "constraints": [asdict(each) for each in self.constraints],
-            "failures": self.failures,
-            "early_stopping": early_stopping,
-            "workspace": self.workspace,
-            "parent_run_id": self.parent_run_id,
-        }
-        if self.environment is not None:  # an earlier version does not know this field
-            values["environment"] = self.environment
-        return values
+        component = Launch(component=self.component).to_dict()["component"]
+        return {"schema": SCHEMA, **to_value(self), "component": component}
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Search:
@@ -538,7 +532,7 @@ class Search:
                 f"search: schema {schema!r} is newer than this version reads ({SCHEMA})"
             )
         try:
-            values["parameters"] = [_parameter(each) for each in values["parameters"]]
+            values["parameters"] = [Parameter(**each) for each in values["parameters"]]
             values["objective"] = _objective(values["objective"])
             values["constraints"] = [Constraint(**each) for each in values.get("constraints", ())]
             if values.get("early_stopping") is not None:
@@ -546,12 +540,6 @@ class Search:
             return Search(**values)
         except (KeyError, TypeError) as exc:
             raise SpecError(f"search: not the JSON form of a search: {exc!r}") from exc
-
-
-def _parameter(data: Mapping[str, Any]) -> Parameter:
-    fields = dict(data)
-    fields["values"] = tuple(fields.get("values", ()))
-    return Parameter(**fields)
 
 
 def _objective(data: Any) -> Objective | tuple[Objective, ...]:
